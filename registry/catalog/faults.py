@@ -43,6 +43,17 @@ _NOT_UTF8: Final = "Could not decode to UTF-8"
 
 _TRY_AGAIN: Final = "Another process is writing to it. Try again; nothing was changed."
 
+_READ_AGAIN: Final = "Another process is writing to it. Try again."
+
+_UNREACHABLE: Final = "Check that the server runs and that host and port are right, then try again."
+
+# libpq's words for a server that runs, and that is not of the kind that target_session_attrs asks for.
+_NO_STATE: Final = re.compile(r"session is (not )?read-only|server is (not )?in hot standby mode")
+_STATE: Final = (
+    "The server runs, but target_session_attrs asks for one of another kind. Change target_session_attrs in the URL "
+    "(or PGTARGETSESSIONATTRS), or name a server of that kind."
+)
+
 _LOST: Final = "Run the same command again; nothing was changed."
 
 _FREE_SPACE: Final = (
@@ -68,6 +79,10 @@ _RULE: Final = re.compile(
     r"pg_hba\.conf|startup parameter|authentication method|require_?auth|channel binding|peer user name|requirepeer"
     r"|credentials|GSS|OAuth"
 )
+_REFUSED_TABLE: Final = re.compile(r"permission denied for table (\w+)")
+_CURATED: Final = frozenset(("alias", "alias_event", "protection", "version_location", "dataset_version"))
+"""Tables that a publisher may read, and does not change; the row of a version is only changed to withdraw it."""
+
 _RIGHT: Final = re.compile(r"permission denied")
 
 # libpq's own words: the server answered, and neither side will do another time what it refused.
@@ -89,8 +104,8 @@ def decoded_text() -> Iterator[None]:
 
 
 @contextmanager
-def typed_faults(url: sa.URL) -> Iterator[None]:
-    """Raise errors of the database at ``url`` as errors of the registry.
+def typed_faults(url: sa.URL, *, is_read: bool = False) -> Iterator[None]:
+    """Raise errors of the database at ``url`` as errors of the registry; ``is_read`` if nothing would be changed.
 
     IntegrityError passes through: only the code that wrote the row knows what a broken constraint means.
 
@@ -105,9 +120,9 @@ def typed_faults(url: sa.URL) -> Iterator[None]:
     except sa.exc.IntegrityError:
         raise
     except sa.exc.DBAPIError as error:
-        raise translate(error.orig or error, url) from error
+        raise translate(error.orig or error, url, is_read=is_read) from error
     except sqlite3.Error as error:  # raised by PRAGMAs on a fresh connection, before SQLAlchemy watches it
-        raise translate(error, url) from error
+        raise translate(error, url, is_read=is_read) from error
     except UnicodeDecodeError as error:  # SQLite quotes a damaged schema in its message, whatever bytes it holds
         raise CatalogError(f"{describe_url(url)} is damaged: it holds text that is not UTF-8", hint=_RESTORE) from error
     except (sa.exc.NoReferenceError, sa.exc.NoSuchTableError) as error:  # while its schema is read for a check
@@ -148,13 +163,21 @@ def unknown_outcome(error: sa.exc.DBAPIError, url: sa.URL) -> CatalogUnavailable
     )
 
 
-def translate(error: BaseException, url: sa.URL) -> RegistryError:
+def translate(error: BaseException, url: sa.URL, *, is_read: bool = False) -> RegistryError:
     """The registry's error for an error of a database driver."""
     if isinstance(error, sqlite3.Error):
-        return _translate_sqlite(error, describe_url(url), Path(url.database or ""))
+        found = _translate_sqlite(error, describe_url(url), Path(url.database or ""))
+    else:
+        found = _translate_other(error, url, is_read=is_read)
+    if is_read and found.hint == _TRY_AGAIN:
+        found.rephrase(hint=_READ_AGAIN)
+    return found
+
+
+def _translate_other(error: BaseException, url: sa.URL, *, is_read: bool) -> RegistryError:
     if isinstance(error, (UnicodeError, OverflowError)):
         return UsageError("a value cannot be stored in a database: NUL, lone surrogate, or a number above 2**63")
-    return _translate_postgresql(error, url)
+    return _translate_postgresql(error, url, is_read=is_read)
 
 
 def explain_path(error: OSError, path: Path, where: str) -> RegistryError:
@@ -273,7 +296,7 @@ def _cannot_open(where: str, path: Path) -> RegistryError:
     )
 
 
-def _translate_postgresql(error: BaseException, url: sa.URL) -> RegistryError:
+def _translate_postgresql(error: BaseException, url: sa.URL, *, is_read: bool) -> RegistryError:
     import psycopg
 
     where, reason = describe_url(url), _reason(error)
@@ -309,7 +332,7 @@ def _translate_postgresql(error: BaseException, url: sa.URL) -> RegistryError:
                 hint="Name the primary server in the URL, or switch default_transaction_read_only off.",
             )
         case "42501":
-            return _lacks_right(f"{where} refuses: {reason}", url)
+            return _lacks_right(f"{where} refuses: {reason}", url, is_read=is_read)
     return CatalogError(f"{where} refuses: {reason}", hint="Compare it with its schema: registry db check.")
 
 
@@ -367,7 +390,7 @@ def _no_connection(fault: ConnectionFault, where: str, reason: str, url: sa.URL,
         case "unreachable":
             return CatalogUnavailableError(
                 f"{where} cannot be reached: {reason}",
-                hint="Check that the server runs and that host and port are right, then try again.",
+                hint=_STATE if _NO_STATE.search(reason) else _UNREACHABLE,
             )
         case "ssl":
             return CatalogError(
@@ -404,7 +427,9 @@ def _refusal(where: str, reason: str, url: sa.URL, sqlstate: str | None) -> Regi
         case "user":
             hint = "Check the user in the URL, and that it may log in. An administrator of the server can create it."
         case "database":
-            hint = f"Correct the name in the URL, or create the database: createdb {shlex.quote(url.database or '')}"
+            named = re.search(r'database "(.*)" does not exist', reason)  # without a name in the URL, it is the user's
+            name = url.database or (named[1] if named else user)
+            hint = f"Correct the name in the URL, or create the database: createdb {shlex.quote(name)}"
         case "rule" if "no encryption" in reason or "SSL off" in reason:
             hint = (
                 "If the server requires SSL, add ?sslmode=require to the URL; else ask for a line in its pg_hba.conf."
@@ -418,11 +443,14 @@ def _refusal(where: str, reason: str, url: sa.URL, sqlstate: str | None) -> Regi
     return CatalogRefusedError(message, hint=hint, details={"reason": kind, "sqlstate": sqlstate})
 
 
-def _lacks_right(message: str, url: sa.URL) -> CatalogPermissionError:
+def _lacks_right(message: str, url: sa.URL, *, is_read: bool = False) -> CatalogPermissionError:
+    table = _REFUSED_TABLE.search(message)
+    level = "reader" if is_read else "curator" if table is not None and table[1] in _CURATED else "LEVEL"
+    choice = ", with LEVEL reader, publisher, curator or admin" if level == "LEVEL" else ""
     return CatalogPermissionError(
         message,
-        hint="Your database user may not do this. The owner of the database can allow it, with LEVEL reader, "
-        f"publisher, curator or admin: registry db grant {shlex.quote(url.username or 'ROLE')} --as LEVEL",
+        hint=f"Your database user may not do this. The owner of the database can allow it{choice}: "
+        f"registry db grant {shlex.quote(url.username or 'ROLE')} --as {level}",
         details={"role": url.username},
     )
 

@@ -156,7 +156,13 @@ def grant(engine: sa.Engine, role: str, level: Level, *, dry_run: bool = False) 
     if dry_run:
         with reading(engine) as connection:
             return action(connection)
-    return write(engine, action)
+    try:
+        return write(engine, action)
+    except CatalogPermissionError as error:
+        # Since PostgreSQL 16, a role is no administrator of itself: the owner cannot make others its members.
+        who = "A superuser of the server" if level == "admin" else "The owner of the database"
+        error.rephrase(hint=f"{who} has to run: {grant_command(role, level)}")
+        raise
 
 
 def renew(engine: sa.Engine) -> list[Grant]:

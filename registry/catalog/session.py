@@ -122,7 +122,7 @@ def open_engine(url: str | os.PathLike[str], *, busy_seconds: float | None = Non
 @contextmanager
 def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
     """A connection for look-ups: all its queries see the same moment, and errors of the database are ours."""
-    with typed_faults(engine.url), _connect(engine) as connection:
+    with typed_faults(engine.url, is_read=True), _connect(engine) as connection:
         if connection.dialect.name == "postgresql":
             # psycopg puts it into its BEGIN, so it costs no statement.
             connection.execution_options(isolation_level="REPEATABLE READ")

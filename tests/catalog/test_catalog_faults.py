@@ -25,6 +25,7 @@ from catalog_server import PostgresServer
 from registry.catalog import CatalogBackend, open_catalog, schema
 from registry.catalog.faults import translate
 from registry.catalog.session import open_engine, write
+from registry.catalog.sql_catalog import SqlCatalog
 from registry.catalog.urls import OPTIONS, parse_url
 from registry.cli.main import run
 from registry.errors import (
@@ -753,3 +754,28 @@ def test_a_folder_without_permission(sqlite_template: Path) -> None:
 
 def database_of(url: str) -> str:
     return str(sa.make_url(url).database)
+
+
+def test_without_a_database_in_the_url_the_hint_has_the_one_of_the_user() -> None:
+    text = 'connection failed: connection to server at "::1", port 5432 failed: FATAL:  database "ann" does not exist'
+    error = translate(psycopg.OperationalError(text), sa.make_url("postgresql+psycopg://ann@127.0.0.1/"))
+    assert error.hint == "Correct the name in the URL, or create the database: createdb ann"
+
+
+def test_a_server_of_another_kind_than_the_url_asks_for_is_named(postgres_url: str) -> None:
+    error = said(lambda: open_catalog(f"{postgres_url}&target_session_attrs=standby"))
+    assert type(error) is CatalogUnavailableError
+    assert error.hint == (
+        "The server runs, but target_session_attrs asks for one of another kind. Change target_session_attrs in the "
+        "URL (or PGTARGETSESSIONATTRS), or name a server of that kind."
+    )
+
+
+def test_a_reader_that_waited_for_a_lock_has_changed_nothing(postgres_url: str) -> None:
+    open_catalog(postgres_url).close()
+    with closing(psycopg.connect(postgres_url.replace("+psycopg", ""))) as rival:
+        engine = open_engine(postgres_url, busy_seconds=0.02)
+        rival.execute("LOCK TABLE builder IN ACCESS EXCLUSIVE MODE")
+        error = said(lambda: SqlCatalog(engine).find("mnist"))
+        assert error.hint == "Another process is writing to it. Try again."
+        engine.dispose()

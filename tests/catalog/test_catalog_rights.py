@@ -19,6 +19,7 @@ from registry import DatasetBuilder
 from registry.catalog import rights, schema
 from registry.catalog.session import open_engine, reading
 from registry.catalog.tables import whole_metadata
+from registry.catalog.urls import parse_url
 from registry.cli.main import run
 from registry.errors import CatalogPermissionError, NotFoundError, RegistryError, UsageError
 from registry.features import FeaturesDict
@@ -309,3 +310,36 @@ def test_the_owner_lacks_nothing(owned: Owned) -> None:
     with reading(engine) as connection:
         assert list(rights.missing_rights(connection)) == []
     engine.dispose()
+
+
+def test_who_may_not_grant_is_told_who_may(owned: Owned, capsys: pytest.CaptureFixture[str]) -> None:
+    for user, level, who in (
+        ("owner", "admin", "A superuser of the server"),
+        (ROLES["curator"], "publisher", "The owner of the database"),
+    ):
+        assert run(["db", "grant", "nobody_yet", "--as", level, "--catalog", owned.url(user)]) == 1
+        hint = f"hint: {who} has to run: registry db grant nobody_yet --as {level}\n"
+        assert capsys.readouterr().err.endswith(hint)
+
+
+def test_a_refusal_names_the_level_that_is_missing(owned: Owned) -> None:
+    with registry.connect(owned.url(ROLES["publisher"])) as catalog:
+        error = refused(catalog.lifecycle.protect)
+    assert type(error) is CatalogPermissionError
+    assert error.message.endswith(" refuses: permission denied for table protection")
+    assert error.hint == (
+        "Your database user may not do this. The owner of the database can allow it: "
+        f"registry db grant '{ROLES['publisher']}' --as curator"
+    )
+
+
+def test_a_reader_is_told_about_rights_before_the_data_directory(owned: Owned) -> None:
+    url = owned.server.create_database()
+    name = str(parse_url(url).database)
+    schema.upgrade(url)
+    assert run(["db", "grant", ROLES["reader"], "--as", "reader", "--catalog", url]) == 0
+    with registry.connect(url) as catalog:
+        assert " has no data directory: " in refused(lambda: catalog.build(Slow)).message
+    with registry.connect(owned._replace(database=name).url(ROLES["reader"])) as catalog:
+        assert " may not publish: " in refused(lambda: catalog.build(Slow)).message
+    owned.server.execute(f"DROP DATABASE {name} WITH (FORCE)")
