@@ -75,7 +75,7 @@ def data_dir(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def other(catalog_url: str, data_dir: str) -> Iterator[Catalog]:
-    with registry.connect(catalog_url, data_dir=data_dir) as opened:
+    with registry.connect(catalog_url, data_dir=data_dir, create=True) as opened:
         yield opened
 
 

@@ -97,7 +97,7 @@ def test_a_killed_build_publishes_nothing_and_a_second_run_finishes(
 ) -> None:
     data_dir = tmp_path / "datasets"
     build_and_die(catalog_url, data_dir, place)
-    with registry.connect(catalog_url, data_dir=data_dir) as catalog:
+    with registry.connect(catalog_url, data_dir=data_dir, create=True) as catalog:
         assert catalog.datasets() == ()
         publication = catalog.build("digits")
         assert publication.newly
@@ -127,7 +127,7 @@ def test_a_full_disk_during_a_build_leaves_no_files(catalog_url: str, tmp_path: 
     assert done.stdout.startswith("storage ")
     assert "space" in done.stdout or "large" in done.stdout
     assert not list(data_dir.rglob("*tfrecord*"))
-    with registry.connect(catalog_url, data_dir=data_dir) as catalog:
+    with registry.connect(catalog_url, data_dir=data_dir, create=True) as catalog:
         assert catalog.datasets() == ()
         assert catalog.build("digits", num_shards=1).newly
 
@@ -238,7 +238,7 @@ def test_a_folder_that_no_row_describes_is_not_overwritten(
     place = tmp_path / "datasets" / "digits" / "1.0.0"
     place.mkdir(parents=True)
     (place / "thesis.txt").write_text("three years of work")
-    with registry.connect(catalog_url, data_dir=tmp_path / "datasets") as catalog:
+    with registry.connect(catalog_url, data_dir=tmp_path / "datasets", create=True) as catalog:
         with pytest.raises(ConflictError, match="contains other data"):
             catalog.publish(prepared[0])
         assert catalog.datasets() == ()
@@ -347,7 +347,7 @@ def test_a_folder_of_other_code_is_not_taken_for_this_build(
 ) -> None:
     data_dir = tmp_path / "datasets"
     shutil.copytree(prepared[0], data_dir / "digits" / "1.0.0")
-    with registry.connect(catalog_url, data_dir=data_dir) as catalog:
+    with registry.connect(catalog_url, data_dir=data_dir, create=True) as catalog:
         with pytest.raises(ConflictError, match="contains other data"):
             catalog.build("digits")
         assert catalog.datasets() == ()
