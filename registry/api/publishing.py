@@ -129,6 +129,8 @@ class Publishing:
             if self._is_here(published.version):
                 return published
         self._require_target([builder.reference])
+        if published is not None and open_data(self.data_dir).local_root is None:
+            self.backend.require_publisher()  # files that are missing in a store need a reservation
         defaults = self._experiment_defaults(builder, published)
         builder = builder.with_experiment_defaults(defaults)
         store = open_data(self.data_dir, catalog=self.backend)

@@ -93,6 +93,7 @@ def record_finished(
         {
             "format": _FORMAT,
             "key": _key_at(key, store, staged.final),
+            "catalog": store.catalog,
             "inputs": dict(inputs),
             "more": more,
             "splits": [_describe(split, shards) for split, shards in made],
@@ -157,6 +158,12 @@ def is_damaged(folder: Store) -> bool:
         return not all(_is_whole(folder, split, shards) for split, shards in map(_parse, record["splits"]))
     except NotStoredError:
         return True
+
+
+def is_superseded(folder: Store, catalog: str | None) -> bool:
+    """Return whether a folder has the record of an earlier run for this catalog, which did not write its row."""
+    record = _read(folder)
+    return record is not None and catalog is not None and record.get("catalog") == catalog
 
 
 def forget_finished(store: Store, final: str) -> None:

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from registry.building.finished import is_damaged
+from registry.building.finished import is_damaged, is_superseded
 from registry.catalog import CatalogBackend, Holder, Reservation
 from registry.errors import (
     CatalogUnavailableError,
@@ -31,6 +31,7 @@ from registry.publishing.patience import Patience
 from registry.publishing.verify import absolute_location, digest_of, is_published
 from registry.storage import StagedFolder, Store
 from registry.storage.local import LocalStore
+from registry.storage.names import FINISHED_FILE
 from registry.storage.staged import write_owner
 
 _REFUSALS: Final = (ConflictError, VersionTooSmallError, UsageError, NotFoundError)
@@ -139,9 +140,13 @@ def _on_disk(
     # not meet another one that has just put its own there, and only one may repair a damaged folder.
     with store.exclusive(version.location):
         notes: list[str] = []
-        moved = _rename(staged, store, version, notes, published=patience.call(lambda: is_published(catalog, version)))
+        published = patience.call(lambda: is_published(catalog, version))
+        is_free = not published and patience.call(lambda: _is_free(store, catalog, version))
+        moved = _rename(staged, store, version, notes, published=published, is_free=is_free)
         try:
             yield Placement(notes=notes)
+            with suppress(StorageError):  # before the lock ends: the next publisher must not take it for unpublished
+                store.remove(f"{version.location}/{FINISHED_FILE}")
         except (ConflictError, VersionTooSmallError):  # a final refusal: the folder will never have a row
             # Publishing or importing a folder in place does not wait for this lock: a row may name it by now.
             place = store.child(version.location)
@@ -151,13 +156,30 @@ def _on_disk(
             raise
 
 
+def _is_free(store: LocalStore, catalog: CatalogBackend, version: DatasetVersion) -> bool:
+    """Whether an earlier run for this catalog made the folder at the place of ``version``, and no row names it."""
+    place = store.child(version.location)
+    return (
+        is_superseded(place, store.catalog)
+        and catalog.published_digest(version.name, version.config, version.version) is None
+        and not catalog.published_at(absolute_location(place))
+    )
+
+
 def _rename(
-    staged: StagedFolder, store: LocalStore, version: DatasetVersion, notes: list[str], *, published: bool
+    staged: StagedFolder,
+    store: LocalStore,
+    version: DatasetVersion,
+    notes: list[str],
+    *,
+    published: bool,
+    is_free: bool,
 ) -> bool:
     """Whether this call moved the folder; False if an intact folder with the same content is there already.
 
     If the same content is ``published``, or an earlier run finished the folder and could not write the row, a damaged
     folder is renamed to ``damaged.<random>_<version>`` and replaced. It is never deleted. A line is added to ``notes``.
+    The folder of an unpublished run with other content, ``is_free``, is renamed to ``leftover.<random>_<version>``.
     """
     place = version.location
     try:
@@ -169,15 +191,17 @@ def _rename(
         if is_ours and names.issubset(store.child(place).list()):
             return False
         # Without a row, nobody may touch it, except what this registry finished and what was damaged since.
-        if not published and not is_damaged(store.child(place)):
+        damaged = published or is_damaged(store.child(place))
+        if not damaged and not is_free:
             raise other_data(version, store) from error
         parent, _, last_part = place.rpartition("/")
-        aside = f"{parent}/damaged.{secrets.token_hex(4)}_{last_part}"
+        aside = f"{parent}/{'damaged' if damaged else 'leftover'}.{secrets.token_hex(4)}_{last_part}"
         store.rename_folder(place, aside)
         with suppress(StorageError):  # without it, the folder is never garbage
             write_owner(store, aside)
         staged.commit()
-        notes.append(f"replaced a damaged folder, which was moved to {store.locate(aside)}")
+        what = "a damaged folder" if damaged else "the folder of an earlier run that was not published"
+        notes.append(f"replaced {what}, which was moved to {store.locate(aside)}")
     return True
 
 

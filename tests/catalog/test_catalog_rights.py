@@ -343,3 +343,28 @@ def test_a_reader_is_told_about_rights_before_the_data_directory(owned: Owned) -
     with registry.connect(owned._replace(database=name).url(ROLES["reader"])) as catalog:
         assert " may not publish: " in refused(lambda: catalog.build(Slow)).message
     owned.server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+class Restored(Slow):
+    """Its files are removed from a store. It is last: it records the data directory."""
+
+    calls = 0
+
+
+def test_a_reader_learns_before_the_work_that_files_of_a_version_cannot_be_restored(
+    owned: Owned, tmp_path: Path, bucket: str
+) -> None:
+    with registry.connect(owned.url(ROLES["publisher"]), data_dir=bucket) as catalog:
+        catalog.set_data_dir(bucket, force=True)
+        catalog.build(Restored, processes=1, rebuild=True)
+    before = Restored.calls
+    with registry.connect(owned.url(ROLES["reader"]), data_dir=bucket) as catalog:
+        assert not catalog.build(Restored, processes=1).newly, "it is there"
+        for rebuild in (True, False):
+            error = refused(lambda: catalog.build(Restored, processes=1, rebuild=rebuild))  # noqa: B023
+            assert type(error) is CatalogPermissionError
+            assert ": the role 'r\\'e\"ader' may not publish: it lacks " in error.message
+            folder = registry.storage.open_store(f"{bucket}/restored/1.0.0")
+            for name in list(folder.list()):
+                folder.remove(name)
+    assert Restored.calls == before

@@ -215,6 +215,61 @@ def test_damaged_shards_are_noticed_and_built_again(
     assert left_behind(tmp_path) == []
 
 
+def _build_other_content_after_the_move(tmp_path: Path) -> None:
+    """Leave a folder at its final place without a row."""
+    (tmp_path / "numbers.txt").write_text("3 4 5")
+    with registry.connect(tmp_path / "catalog.db") as catalog, pytest.MonkeyPatch.context() as patch:
+        catalog.add([{"price": 1}], "prices", processes=1)  # a catalog without an event has no identity
+        patch.setattr("registry.catalog.writes.SqlPublications.publish", _away)
+        with pytest.raises(CatalogUnavailableError):
+            catalog.build(Read(path=tmp_path / "numbers.txt"), processes=1)
+    assert (tmp_path / "datasets/read/1.0.0/.finished.json").exists()
+    (tmp_path / "numbers.txt").write_text("7 8")
+
+
+def test_other_content_takes_the_place_of_a_folder_that_was_not_published(tmp_path: Path) -> None:
+    _build_other_content_after_the_move(tmp_path)
+    with registry.connect(tmp_path / "catalog.db") as catalog:
+        publication = catalog.build(Read(path=tmp_path / "numbers.txt"), processes=1)
+        assert publication.newly
+        (aside,) = (tmp_path / "datasets/read").glob("leftover.*_1.0.0")
+        assert publication.notes == (
+            f"replaced the folder of an earlier run that was not published, which was moved to {aside}",
+        )
+        assert numbers_of(catalog) == [7, 8]
+        assert catalog.dataset("read").verify(deep=True).faults == ()
+        assert not (tmp_path / "datasets/read/1.0.0/.finished.json").exists()
+
+
+def test_after_other_content_was_moved_aside_a_killed_build_is_published_by_the_next(tmp_path: Path) -> None:
+    _build_other_content_after_the_move(tmp_path)
+    with registry.connect(tmp_path / "catalog.db") as catalog:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("registry.publishing.placing.write_owner", _interrupt)  # the place is empty now
+            with pytest.raises(KeyboardInterrupt):
+                catalog.build(Read(path=tmp_path / "numbers.txt"), processes=1)
+        assert not (tmp_path / "datasets/read/1.0.0").exists()
+        assert catalog.build(Read(path=tmp_path / "numbers.txt"), processes=1).newly
+        assert numbers_of(catalog) == [7, 8]
+    assert CALLS == ["train", "train"], "the third build publishes what the second has made"
+
+
+def _interrupt(*_: object, **__: object) -> Any:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("other", ["the folder of another catalog", "a folder that another version names"])
+def test_other_content_never_takes_the_place_of_a_folder_that_may_be_named(tmp_path: Path, other: str) -> None:
+    _build_other_content_after_the_move(tmp_path)
+    path = tmp_path / ("other.db" if other == "the folder of another catalog" else "catalog.db")
+    with registry.connect(path, data_dir=tmp_path / "datasets") as catalog:
+        if path.name == "catalog.db":
+            catalog.import_tfds(tmp_path / "datasets/read/1.0.0")
+        with pytest.raises(registry.errors.ConflictError):
+            catalog.build(Read(path=tmp_path / "numbers.txt"), processes=1, rebuild=True)
+    assert list((tmp_path / "datasets/read").glob("leftover.*")) == []
+
+
 KILLED = """
 import os, signal, sys
 import registry
