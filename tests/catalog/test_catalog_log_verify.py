@@ -132,6 +132,7 @@ EVENTS: list[tuple[str, list[str]]] = [
      ["events 4..5 are missing",
       "event 6 (alias-set mnist/plain:1.1.0) differs from the history of aliases",
       "digits has the one without a name as its default config; its events say none",
+      "digits exists, but no event published a version of it",
       "digits has the canonical version 1.0.0; its events say none",
       "digits:1.0.0 is published, but no event says so"]),
     ("DELETE FROM event WHERE id = 10",

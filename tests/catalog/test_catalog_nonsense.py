@@ -21,7 +21,13 @@ from levels import cases
 from registry.catalog import CatalogBackend, open_catalog, schema
 from registry.errors import LogTamperedError
 
-REFUSED = (sqlite3.IntegrityError, sqlite3.OperationalError, psycopg.IntegrityError, psycopg.DataError)
+REFUSED = (
+    sqlite3.IntegrityError,
+    sqlite3.OperationalError,
+    psycopg.IntegrityError,
+    psycopg.DataError,
+    psycopg.errors.SyntaxError,  # of words in a search document that are no tsvector
+)
 ROLE = "writes_nonsense"
 
 
