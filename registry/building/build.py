@@ -41,7 +41,11 @@ from registry.building.writing import FILE_FORMAT, plan_split, watch_frames, wri
 from registry.engines import Engine, ThisProcess, choose_engine, num_cpus
 from registry.errors import BuildError, DuplicateKeyError, FeatureError, UsageError
 from registry.features import Codec, FeaturesDict, codec_of
+from registry.features.containers import columns_of
+from registry.features.image import BBox
 from registry.features.split_hasher import SplitHasher
+from registry.features.tensor import PlainTensor, Scalar, Tensor
+from registry.features.text import ClassLabel, Text
 from registry.model import ProgressCallback, Shard, Split, SplitFingerprint, version_folder
 from registry.prepared import PreparedDataset, write_prepared
 from registry.storage import StagedFolder, Store
@@ -160,7 +164,9 @@ def build_dataset(
                     made[name] = job.run(examples)
         prepared = _describe(builder, features, [split for split, _ in made.values()])
         write_prepared(staged.store, prepared)
-        inputs = witness.stamps()
+        # Workers run the author's code of ``Pieces``, and open files that are values of images and sounds.
+        is_unseen = witness.has_workers and (is_pieced or _may_open_files(features))
+        inputs = None if is_unseen else witness.stamps()
         if key is not None and inputs is not None:
             record_finished(staged, list(made.values()), store, key=key, inputs=inputs)
     except BaseException:
@@ -172,6 +178,12 @@ def build_dataset(
     return StagedBuild(
         staged=staged, prepared=prepared, shards=shards, fingerprints=fingerprints, store=store, runs=runs
     )
+
+
+def _may_open_files(features: FeaturesDict) -> bool:
+    """Whether a value of a feature may be a path, or a feature has the author's code."""
+    plain = {Tensor, Scalar, PlainTensor, Text, ClassLabel, BBox}
+    return any(type(column.leaf) not in plain for column in columns_of(features))
 
 
 def _finished_build(

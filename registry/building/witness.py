@@ -34,12 +34,16 @@ class Witness:
     """The files that the code of an author reads in one or more blocks. A context manager.
 
     Code is left out: ``builder_code`` compares it.
+
+    Attributes:
+        has_workers: worker processes were started, whose files are not noted.
     """
 
     def __init__(self) -> None:
         self._read: dict[str, str] = {}
         self._written: set[str] = set()
         self._is_unknown = False
+        self.has_workers = False
         self._ignored: tuple[str, ...] = _SYSTEM
 
     def ignore(self, folder: str) -> None:
@@ -77,8 +81,9 @@ class Witness:
         elif event == "socket.connect":
             self._is_unknown |= isinstance(arguments[1], tuple)  # not a socket of this machine, which has a path
         elif event in _UNKNOWABLE:
-            # A worker process of a build encodes what this process reads, or reads inputs that ``Pieces`` name.
-            self._is_unknown |= event != "subprocess.Popen" or _WORKER not in str(arguments[1])
+            is_worker = event == "subprocess.Popen" and _WORKER in str(arguments[1])  # the caller knows what they open
+            self.has_workers |= is_worker
+            self._is_unknown |= not is_worker
 
     def _note_path(self, path: Any, *, is_read: bool) -> None:
         if isinstance(path, int):

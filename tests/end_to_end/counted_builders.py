@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from registry import DatasetBuilder
-from registry.features import FeaturesDict
+from registry import DatasetBuilder, Pieces
+from registry.features import FeaturesDict, Image
 
 CALLS: list[str] = []
 
@@ -34,3 +34,29 @@ class Read(DatasetBuilder):
         path = self.source or os.environ.get("NUMBERS_FILE")
         numbers = range(3) if path is None else map(int, Path(path).read_text().split())
         yield from ((place, {"number": number * self.scale}) for place, number in enumerate(numbers))
+
+
+class ReadInWorkers(Read):
+    """Reads a file that no argument names, in the process that generates or encodes."""
+
+    name = "read"
+
+    def splits(self) -> dict[str, Any]:
+        return {"train": Pieces([0, 1], read_numbers)}
+
+
+def read_numbers(piece: int) -> Iterator[tuple[int, dict[str, int]]]:
+    yield piece, {"number": int(Path("numbers.txt").read_text())}
+
+
+class Pictures(Read):
+    """Its values are paths."""
+
+    name = "read"
+
+    def features(self) -> FeaturesDict:
+        return FeaturesDict({"number": Image(shape=(1, 1, 1))})
+
+    def examples(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        for place in range(4):
+            yield place, {"number": Path("n.png")}

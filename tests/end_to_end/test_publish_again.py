@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import warm_python
-from counted_builders import CALLS, Read
+from counted_builders import CALLS, Pictures, Read, ReadInWorkers
 from levels import cases, either
 
 import registry
@@ -693,3 +693,23 @@ def test_what_python_reports_is_compared(
     change = _change if is_changed else lambda: None
     calls, numbers = _build_after_an_outage(tmp_path, monkeypatch, NOTICED[reader], change)
     assert (calls, numbers) == ((2, [10]) if is_changed else (1, [3]))
+
+
+@pytest.mark.parametrize("builder", [ReadInWorkers, Pictures])
+def test_what_worker_processes_have_read_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, builder: type[Read]
+) -> None:
+    import PIL.Image
+
+    monkeypatch.chdir(tmp_path)
+    with registry.connect(tmp_path / "catalog.db") as catalog:
+        for number in (3, 7):
+            (tmp_path / "numbers.txt").write_text(str(number))
+            PIL.Image.new("L", (1, 1), number).save("n.png")
+            if number == 3:
+                with monkeypatch.context() as patch:
+                    patch.setattr("registry.publishing.publish.place_folder", _away)
+                    with pytest.raises(CatalogUnavailableError):
+                        catalog.build(builder, processes=2)
+        catalog.build(builder, processes=2)
+        assert {int(one["number"].item()) for one in catalog.dataset("read").read("train")} == {7}
