@@ -159,7 +159,7 @@ def grant(engine: sa.Engine, role: str, level: Level, *, dry_run: bool = False) 
     try:
         return write(engine, action)
     except CatalogPermissionError as error:
-        # Since PostgreSQL 16, a role is no administrator of itself: the owner cannot make others its members.
+        # Since PostgreSQL 16, a role does not administer itself: the owner cannot make others its members.
         who = "A superuser of the server" if level == "admin" else "The owner of the database"
         error.rephrase(hint=f"{who} has to run: {grant_command(role, level)}")
         raise

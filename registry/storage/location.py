@@ -57,7 +57,7 @@ _SCHEMES: Final = frozenset((*OBJECT_SCHEMES, "file", "http", "https", "memory")
 
 
 def require_well_written(text: str, what: str) -> str:
-    """Return ``text`` if it is no mistyped URL, such as ``s3:/bucket`` or ``S3://bucket``: each would name a folder.
+    """Return ``text`` unless it is a mistyped URL, such as ``s3:/bucket`` or ``S3://bucket``: each would name a folder.
 
     Args:
         text: a path or URL.
@@ -77,7 +77,7 @@ def require_well_written(text: str, what: str) -> str:
         return text
     url = require_no_secrets(f"{right}://{'/' if right == 'file' else ''}{rest}", what)
     raise UsageError(
-        f"{what} is {mask(text)[:200]}, which is no path and no complete URL",
+        f"{what} is {mask(text)[:200]}, which is neither a path nor a complete URL",
         hint=f"Write: {url[:200]}",
         details={"path": mask(text)[:200], "suggestion": url[:200]},
     )

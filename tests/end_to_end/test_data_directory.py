@@ -439,7 +439,7 @@ def test_a_mistyped_url_is_no_folder_below_the_working_directory(
     monkeypatch.chdir(tmp_path)
     with registry.connect(catalog_url) as catalog, pytest.raises(UsageError) as caught:
         catalog.set_data_dir(text)
-    assert caught.value.message == f"the data directory is {text}, which is no path and no complete URL"
+    assert caught.value.message == f"the data directory is {text}, which is neither a path nor a complete URL"
     assert caught.value.hint == f"Write: {MISTYPED[text]}"
     monkeypatch.setenv("REGISTRY_DATA_DIR", text)
     with pytest.raises(UsageError, match=r"^REGISTRY_DATA_DIR is "), registry.connect(catalog_url) as catalog:
