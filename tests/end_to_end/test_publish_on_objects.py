@@ -326,7 +326,7 @@ def test_the_shards_of_a_folder_are_uploaded_from_where_they_are(
         return create_from(store, *arguments, **options)
 
     monkeypatch.setattr(ObjectStore, "create_from", watched)
-    with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
+    with registry.connect(tmp_path / "catalog.db", data_dir=bucket, create=True) as catalog:
         assert catalog.publish(folder).newly
         assert catalog.dataset("animals").verify(deep=True).faults == ()
     assert copied == []
