@@ -204,12 +204,17 @@ def describe_url(url: sa.URL) -> str:
 
     >>> describe_url(parse_url("postgresql://ann:secret@host/data?sslpassword=secret"))
     'postgresql://ann:***@host/data?sslpassword=***'
+
+    The result can be parsed again, for a user with a space in the name, too:
+
+    >>> describe_url(parse_url("postgresql://Ann%20Lee@host/data"))
+    'postgresql://Ann%20Lee@host/data'
     """
     hidden = {
         key: "***" if is_secret_name(key) or key.startswith("scram") else value for key, value in url.query.items()
     }
     shown = url.set(drivername=url.get_backend_name(), query=hidden)
-    return shown.render_as_string(hide_password=True).replace("%2A%2A%2A", "***")
+    return shown.render_as_string(hide_password=True).replace("%2A%2A%2A", "***").replace(" ", "%20")
 
 
 def first_step(shown: str) -> str:
