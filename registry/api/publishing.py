@@ -603,10 +603,13 @@ class Publishing:
         return Publication(version=version, newly=False, num_bytes=0, promotion=unchanged(self.backend, version))
 
     def _require_built(self, reference: Reference) -> None:
-        """Refuse a version that is published, and that is known to come from something else than a builder."""
+        """Refuse a version that is published, and that was added: only its name is that of the builder.
+
+        A folder that was published or imported may well be what the code of the builder prepared, here or in TFDS.
+        """
         producers = dict(self.backend.producers(reference.name, reference.config))
         producer = producers.get(reference, Producer())
-        if producer.action in ("add", "import", "publish"):
+        if producer.action == "add":
             raise OtherSourceError(
                 f"{reference} comes from {producer}, and not from a builder",
                 hint="Raise VERSION in the class of the builder, or build into another catalog: --catalog URL\n"

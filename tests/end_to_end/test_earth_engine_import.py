@@ -132,14 +132,14 @@ def test_older_names_without_a_dash_are_read_in_place(catalog: Catalog, tmp_path
 
 
 def test_several_exports_are_splits_of_one_version(catalog: Catalog, tmp_path: Path) -> None:
-    folder = tmp_path / "My exports"
+    folder = tmp_path / "My fields"
     write_image(folder, "training_patches", BANDS, (4, 2), shards=3)
     write_image(folder, "eval_patches", {name: pixels[:2] for name, pixels in BANDS.items()}, (4, 2))
     error = refused(catalog, folder)
     assert isinstance(error, UsageError)
     assert error.message == f"{open_store(folder).url} contains 2 exports: eval_patches, training_patches"
     import_export(catalog, folder, prefix={"train": "training_patches", "eval": "eval_patches"})
-    dataset = catalog.dataset("my_exports")
+    dataset = catalog.dataset("my_fields")
     assert {name: split.num_examples for name, split in dataset.splits.items()} == {"train": 4, "eval": 2}
     assert [patch.row for patch in Patches(dataset, "eval+train")] == [0, 0, 0, 0, 1, 1]
 

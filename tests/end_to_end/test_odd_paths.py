@@ -18,7 +18,10 @@ from odd_paths import ODD, make_others, without_waiting
 import registry
 from registry.api import Catalog
 from registry.errors import RegistryError, StorageError, UsageError, WrongTypeError
+from registry.prepared import PreparedDataset, read_prepared
+from registry.storage import Store, open_store
 
+FOLDER: Final = Path(__file__).parents[1] / "conformance/prepared/lab_mnist/3.0.1"
 ROWS: Final = [{"a": 1}]
 
 CALLS: Final[dict[str, Callable[[Catalog, str], object]]] = {
@@ -36,6 +39,10 @@ CALLS: Final[dict[str, Callable[[Catalog, str], object]]] = {
     "Catalog.preview.folder": lambda catalog, path: catalog.preview(path),
     "Catalog.preview_parquet.folder": lambda catalog, path: catalog.preview_parquet(path, name="other"),
     "Catalog.publish.folder": lambda catalog, path: catalog.publish(path),
+    "Catalog.publish_prepared.place": lambda catalog, path: catalog.publish_prepared(
+        *_prepared(), place=path, is_derived=True
+    ),
+    "Catalog.require_same_source.place": lambda catalog, path: catalog.require_same_source(_prepared()[1], path),
     "Catalog.set_data_dir.data_dir": lambda catalog, path: catalog.set_data_dir(path),
     "Catalog.verify_all.state": lambda catalog, path: catalog.verify_all(state=path),
     "Dataset.export.dest": lambda catalog, path: catalog.dataset("rows").export("csv", path),
@@ -60,6 +67,11 @@ CALLS: Final[dict[str, Callable[[Catalog, str], object]]] = {
     "restore.path": lambda _, path: registry.restore(path, "new.db"),
     "restore.url": lambda _, path: registry.restore("backup.json", path),
 }
+
+
+def _prepared() -> tuple[Store, PreparedDataset]:
+    store = open_store(FOLDER)
+    return store, read_prepared(store)
 
 
 def _pins(catalog: Catalog) -> registry.PinFile:
