@@ -37,7 +37,7 @@ from registry.model import Shard, ShardedFileTemplate, ShardLengths, Split
 from registry.prepared import PreparedDataset, write_prepared
 from registry.storage import StagedFolder, Store
 from registry.storage.local import LocalStore
-from registry.storage.names import FINISHED_FILE, OWNER_FILE, is_own_staged
+from registry.storage.names import FINISHED_FILE, OWNER_FILE, is_own_staged, is_unfinished
 from registry.storage.staged import PlacedFolder, StagedOnDisk, owner_text, read_claim
 from registry.storage.temporary import finished_temporary
 from registry.storage.upload import StagedUpload
@@ -242,10 +242,18 @@ def _take_over(
     with around.exclusive(name if is_local else Path(name).name):
         if not folder.exists(FINISHED_FILE) or not is_left(folder):
             return None
+        _remove_unfinished(folder)
         if isinstance(store, LocalStore):
             return StagedOnDisk(store, final=final, name=name)
         _own(folder, store.catalog)
         return StagedUpload(store, final=final, path=name)
+
+
+def _remove_unfinished(folder: LocalStore) -> None:
+    """Remove what a killed process was writing into the folder: it becomes the published one by a rename."""
+    for entry in list(folder.scan()):
+        if not entry.is_folder and is_unfinished(entry.name.rpartition("/")[2]):
+            folder.remove(entry.name)
 
 
 def _own(folder: Store, catalog: str | None) -> None:

@@ -61,7 +61,9 @@ _FREE_SPACE: Final = (
 )
 
 # The only virtual table of a catalog: FTS5's own errors, and those of a statement that does not find it.
-_SEARCH_INDEX: Final = re.compile(r"fts5 file format|(constructor failed|no such table): (main\.)?search_index\b")
+_SEARCH_INDEX: Final = re.compile(
+    r"fts5 file format|(constructor failed|no such table): (main\.)?search_index\b|^SQL logic error$"
+)
 
 # What the server, or PgBouncer in front of it, says about a connection. libpq passes no SQLSTATE on for a connection
 # that was refused, so the text has to do. Of a server with another language, ``postgres.connect`` finds the SQLSTATE.

