@@ -96,7 +96,7 @@ def digests(catalog: registry.Catalog, name: str) -> list[str]:
 def expected_digests(folder: Path, what: str) -> list[str]:
     """Those of a local build."""
     builder, name, _ = build_of(what)
-    with registry.connect(folder / f"{name}.db", data_dir=folder / f"{name} data") as catalog:
+    with registry.connect(folder / f"{name}.db", create=True, data_dir=folder / f"{name} data") as catalog:
         catalog.build(builder, processes=2)
         return digests(catalog, name)
 
@@ -120,7 +120,7 @@ def try_kill(
     data_dir = data_dir or str(folder / "data")
     builder, name, processes = build_of(what)
     place = f"{name}/1.0.0/"
-    with registry.connect(folder / "catalog.db", data_dir=data_dir) as catalog:
+    with registry.connect(folder / "catalog.db", create=True, data_dir=data_dir) as catalog:
         store = open_store(data_dir)
         outcome = _build_killed(what, seconds, cluster, catalog, data_dir)
         if outcome != "published":

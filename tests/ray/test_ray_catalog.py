@@ -58,7 +58,10 @@ def shards(catalog: registry.Catalog, name: str) -> dict[str, list[str]]:
 
 
 def test_a_build_verification_and_pins_are_the_same_as_here(on_cluster: list[str], tmp_path: Path) -> None:
-    with registry.connect(tmp_path / "here.db") as here, registry.connect(tmp_path / "ray.db") as there:
+    with (
+        registry.connect(tmp_path / "here.db", create=True) as here,
+        registry.connect(tmp_path / "ray.db", create=True) as there,
+    ):
         with registry.use_engine("local"):
             here.build(Squares, processes=1)
             expected = here.dataset("squares").verify(deep=True)
@@ -83,7 +86,7 @@ def test_added_rows_are_the_same_as_here(on_cluster: list[str], tmp_path: Path) 
     (tmp_path / "prices.csv").write_text(f"id,price,name\n{lines}")
     found = []
     for engine in ("local", "ray"):
-        with registry.connect(tmp_path / f"{engine}.db") as catalog, registry.use_engine(engine):
+        with registry.connect(tmp_path / f"{engine}.db", create=True) as catalog, registry.use_engine(engine):
             catalog.add(tmp_path / "prices.csv", processes=2)
             found.append(shards(catalog, "prices"))
     assert found[0] == found[1]
@@ -91,7 +94,7 @@ def test_added_rows_are_the_same_as_here(on_cluster: list[str], tmp_path: Path) 
 
 
 def test_all_versions_are_verified_on_the_cluster(on_cluster: list[str], tmp_path: Path) -> None:
-    with registry.connect(tmp_path / "catalog.db") as catalog:
+    with registry.connect(tmp_path / "catalog.db", create=True) as catalog:
         catalog.build(Squares, processes=1)
         catalog.build("digits", processes=1)
         on_cluster.clear()
@@ -100,7 +103,7 @@ def test_all_versions_are_verified_on_the_cluster(on_cluster: list[str], tmp_pat
 
 
 def test_a_damaged_shard_is_found_on_the_cluster(on_cluster: list[str], tmp_path: Path) -> None:
-    with registry.connect(tmp_path / "catalog.db") as catalog:
+    with registry.connect(tmp_path / "catalog.db", create=True) as catalog:
         catalog.build(Squares, processes=2)
         path = next((tmp_path / "datasets").rglob("squares-train*00001-of*"))
         content = bytearray(path.read_bytes())
@@ -113,7 +116,10 @@ def test_a_damaged_shard_is_found_on_the_cluster(on_cluster: list[str], tmp_path
 
 
 def test_publications_imports_and_checks_of_pins_are_the_same_as_here(on_cluster: list[str], tmp_path: Path) -> None:
-    with registry.connect(tmp_path / "source.db", data_dir=tmp_path / "source") as source, registry.use_engine("local"):
+    with (
+        registry.connect(tmp_path / "source.db", create=True, data_dir=tmp_path / "source") as source,
+        registry.use_engine("local"),
+    ):
         source.build(Squares)
         folder = source.dataset("squares").folder
         source.dataset("squares").export("parquet", tmp_path / "typed")
@@ -121,8 +127,12 @@ def test_publications_imports_and_checks_of_pins_are_the_same_as_here(on_cluster
     for engine in ("local", "ray"):
         with (
             registry.use_engine(engine),
-            registry.connect(tmp_path / f"{engine} publish.db", data_dir=tmp_path / engine / "publish") as published,
-            registry.connect(tmp_path / f"{engine} import.db", data_dir=tmp_path / engine / "import") as imported,
+            registry.connect(
+                tmp_path / f"{engine} publish.db", create=True, data_dir=tmp_path / engine / "publish"
+            ) as published,
+            registry.connect(
+                tmp_path / f"{engine} import.db", create=True, data_dir=tmp_path / engine / "import"
+            ) as imported,
         ):
             published.publish(folder)
             (copied,) = imported.import_tfds(folder, copy=True)
@@ -140,8 +150,8 @@ def test_publications_imports_and_checks_of_pins_are_the_same_as_here(on_cluster
 
 def test_a_copy_between_buckets_is_sent_from_the_cluster(bucket: str, on_cluster: list[str], tmp_path: Path) -> None:
     with (
-        registry.connect(tmp_path / "one.db", data_dir=f"{bucket}/one") as first,
-        registry.connect(tmp_path / "two.db", data_dir=f"{bucket}/two") as second,
+        registry.connect(tmp_path / "one.db", create=True, data_dir=f"{bucket}/one") as first,
+        registry.connect(tmp_path / "two.db", create=True, data_dir=f"{bucket}/two") as second,
     ):
         with registry.use_engine("local"):
             first.build(Squares)
@@ -157,8 +167,8 @@ def test_a_copy_is_sent_from_the_cluster_if_all_nodes_can_read_both_places(
 ) -> None:
     places = {"disk": tmp_path / "shared", "bucket": bucket}
     with (
-        registry.connect(tmp_path / "one.db", data_dir=f"{places[start]}/one") as first,
-        registry.connect(tmp_path / "two.db", data_dir=f"{places[end]}/two") as second,
+        registry.connect(tmp_path / "one.db", create=True, data_dir=f"{places[start]}/one") as first,
+        registry.connect(tmp_path / "two.db", create=True, data_dir=f"{places[end]}/two") as second,
     ):
         with registry.use_engine("local"):
             first.build(Squares)
@@ -189,9 +199,9 @@ def test_a_copy_stays_here_if_nodes_cannot_read_a_folder(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with (
-        registry.connect(tmp_path / "one.db", data_dir=tmp_path / "one") as first,
-        registry.connect(tmp_path / "two.db", data_dir=f"{bucket}/two") as second,
-        registry.connect(tmp_path / "three.db", data_dir=tmp_path / "three") as third,
+        registry.connect(tmp_path / "one.db", create=True, data_dir=tmp_path / "one") as first,
+        registry.connect(tmp_path / "two.db", create=True, data_dir=f"{bucket}/two") as second,
+        registry.connect(tmp_path / "three.db", create=True, data_dir=tmp_path / "three") as third,
     ):
         with registry.use_engine("local"):
             first.build(Squares)
@@ -212,9 +222,9 @@ def other_machines(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_build_for_a_bucket_is_verified_where_other_machines_read_the_bucket(
     bucket: str, other_machines: None, on_cluster: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with registry.connect(tmp_path / "here.db") as here, registry.use_engine("local"):
+    with registry.connect(tmp_path / "here.db", create=True) as here, registry.use_engine("local"):
         here.build(FewLarge)
-    with registry.connect(tmp_path / "there.db", data_dir=f"{bucket}/data") as there:
+    with registry.connect(tmp_path / "there.db", create=True, data_dir=f"{bucket}/data") as there:
         seen: list[registry.Progress] = []
         there.build(FewLarge, progress=seen.append)
         last = seen[-1]
@@ -242,7 +252,7 @@ def test_what_a_program_uploaded_before_it_died_is_compared_on_the_cluster(
     def die(*_: object, **_options: object) -> None:
         raise KeyboardInterrupt
 
-    with registry.connect(tmp_path / "catalog.db", data_dir=f"{bucket}/data") as catalog:
+    with registry.connect(tmp_path / "catalog.db", create=True, data_dir=f"{bucket}/data") as catalog:
         with monkeypatch.context() as patched:
             patched.setattr(type(catalog.backend), "publish", die)
             with pytest.raises(KeyboardInterrupt):

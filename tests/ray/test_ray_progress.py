@@ -100,7 +100,7 @@ def test_progress_shows_inputs_that_failed(connected: Any, tmp_path: Path, monke
 
 
 def test_verifying_on_a_cluster_shows_tasks(connected: Any, tmp_path: Path) -> None:
-    with registry.connect(tmp_path / "catalog.db") as catalog:
+    with registry.connect(tmp_path / "catalog.db", create=True) as catalog:
         catalog.build("digits", num_shards=4, processes=1)
         seen: list[registry.Progress] = []
         with RayTasks(processes=2) as engine, registry.use_engine(engine):
@@ -262,7 +262,7 @@ def test_ctrl_c_and_sigterm_end_a_build_its_tasks_and_nothing_else(
     if stage == "encoding":
         assert worked(tmp_path)[0] < len(Talking.COUNTS)  # the other inputs were not generated
     assert not (tmp_path / "data" / "talking" / "1.0.0").exists()
-    with registry.connect(tmp_path / "catalog.db") as catalog:
+    with registry.connect(tmp_path / "catalog.db", create=True) as catalog:
         assert [str(one) for one in catalog.search("talking")] == []
     with RayTasks(processes=2) as engine:  # the cluster serves others
         assert results(engine, 0.1, 0.2, function=rest) == [0.1, 0.2]

@@ -78,7 +78,7 @@ def shards_in(folder: Path) -> list[Path]:
 
 
 def own_version(folder: Path) -> registry.Catalog:
-    catalog = registry.connect(folder / "catalog.db")
+    catalog = registry.connect(folder / "catalog.db", create=True)
     catalog.build(Pieced, processes=1)
     return catalog
 
@@ -295,7 +295,7 @@ def test_credentials_reach_tasks_and_nothing_that_ray_shows(
 ) -> None:
     """The workers were started without the credentials and the endpoint of the bucket."""
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    with registry.connect(tmp_path / "catalog.db", data_dir=f"{bucket}/data") as catalog:
+    with registry.connect(tmp_path / "catalog.db", create=True, data_dir=f"{bucket}/data") as catalog:
         catalog.build(Pieced, processes=1)
         reader = catalog.dataset("pieced").read("train")
         expected = rows_of(reader)

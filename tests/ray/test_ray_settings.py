@@ -184,7 +184,7 @@ def test_a_call_takes_the_engine(
 ) -> None:
     monkeypatch.setattr(choice, "_SMALL_BYTES", 0)
     caplog.set_level(logging.INFO, logger="registry.engines")
-    with registry.connect(tmp_path / "catalog.db") as catalog, RayTasks() as opened:
+    with registry.connect(tmp_path / "catalog.db", create=True) as catalog, RayTasks() as opened:
         engine = "ray" if form == "name" else opened
         catalog.build(KINDS["Pieced"], processes=2, engine=engine)
         dataset = catalog.dataset("pieced")
@@ -213,7 +213,7 @@ def test_work_that_stays_here_says_why(
     caplog.set_level(logging.INFO, logger="registry.engines")
     for name in ("_TRIAL_SECONDS", "_WAITING_TRIAL_SECONDS"):
         monkeypatch.setattr(choice, name, 3600.0)  # on a busy machine, little work may take seconds
-    with registry.connect(tmp_path / "catalog.db") as catalog:
+    with registry.connect(tmp_path / "catalog.db", create=True) as catalog:
         catalog.build("digits", engine="ray")
         dataset = catalog.dataset("digits")
         dataset.verify(processes=1, engine="ray")
@@ -263,7 +263,7 @@ BUILD_SENT = """
 
     if __name__ == "__main__":
         options = {"runtime_env": {"py_modules": [f"{folder}/code/sent_package"]}} if environment else {}
-        with registry.connect(f"{folder}/catalog.db") as catalog:
+        with registry.connect(f"{folder}/catalog.db", create=True) as catalog:
             with registry.use_engine("ray", address=address, **options):
                 catalog.build(Sent, processes=2)
         pids = {int(path.name) for path in Path(os.environ["REGISTRY_TEST_FOLDER"]).iterdir()}

@@ -25,5 +25,5 @@ def tf() -> Any:
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> Iterator[registry.Catalog]:
-    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "datasets") as opened:
+    with registry.connect(tmp_path / "catalog.db", create=True, data_dir=tmp_path / "datasets") as opened:
         yield opened

@@ -81,7 +81,7 @@ def test_slices_are_the_same(
 @pytest.fixture(scope="module")
 def every(tfds: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[registry.Dataset, Any]:
     folder = tmp_path_factory.mktemp("every")
-    catalog = registry.connect(folder / "catalog.db")
+    catalog = registry.connect(folder / "catalog.db", create=True)
     dataset = published(catalog, "every_feature", 4)
     return dataset, tfds.builder_from_directory(dataset.info.data_dir)
 

@@ -147,7 +147,7 @@ def test_supervised_examples_are_pairs() -> None:
 
 
 def test_what_load_returns_goes_to_torch(tmp_path: Path) -> None:
-    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as catalog:
+    with registry.connect(tmp_path / "catalog.db", create=True, data_dir=tmp_path / "data") as catalog:
         catalog.build("digits")
         dataset = registry.load("digits", split="train[:50]", as_supervised=True, catalog=catalog).to_torch()
         (images, labels), *_ = DataLoader(dataset, batch_size=32)  # torch's own collation, too
