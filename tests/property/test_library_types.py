@@ -114,12 +114,16 @@ def test_every_type_of_polars_is_stored_or_refused() -> None:
                 series = pl.Series("x", values, dtype=kind)
             except BaseException:  # noqa: BLE001, S112 (polars panics, and refuses most pairs)
                 continue
+            if "(Object" in str(series.dtype):  # polars panics when a list of these is freed, perhaps in another test
+                continue
             if times[series.dtype] == MOST_VALUES:
                 break
             times[series.dtype] += 1
             tried.add(str(series.dtype))
             refused[str(series.dtype)] = judge_object(pl.DataFrame({"x": series}), f"{series.dtype}: {values}")
             judge_object({"x": series}, f"column of {series.dtype}: {values}")
+            del series
+            gc.collect(0)
     gc.collect()
     assert {"Int128", "Int64", "Binary", "Null", "List(Int128)"} <= tried
     assert refused["Int128"] == (
