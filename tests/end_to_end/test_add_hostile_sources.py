@@ -23,7 +23,7 @@ from registry.errors import DatasetNotFoundError, NotStoredError, SourceError, S
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> Iterator[registry.Catalog]:
-    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as opened:
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data", create=True) as opened:
         yield opened
 
 

@@ -704,7 +704,7 @@ def test_a_build_on_a_disk_during_which_garbage_is_collected_loses_nothing(tmp_p
                 yield number, {"x": number}
 
     seen: list[str] = []
-    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as catalog:
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data", create=True) as catalog:
         catalog.build(Slow(), processes=1)
         assert catalog.dataset("slow").verify(deep=True).faults == ()
     assert not [word for word in seen if word.endswith("removed") and not word.startswith("cache")]

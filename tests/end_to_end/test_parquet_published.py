@@ -38,7 +38,7 @@ COUNT = 120
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> Iterator[Catalog]:
-    with registry.connect(tmp_path / "catalog.db") as opened:
+    with registry.connect(tmp_path / "catalog.db", create=True) as opened:
         yield opened
 
 

@@ -128,7 +128,7 @@ def test_a_build_waits_for_a_postgresql_that_is_restarted(own_server: PostgresSe
 
 
 def test_a_build_waits_for_an_sqlite_file_that_is_locked(tmp_path: Path) -> None:
-    with registry.connect(tmp_path / "catalog.db") as catalog:
+    with registry.connect(tmp_path / "catalog.db", create=True) as catalog:
 
         def lock() -> None:
             def hold() -> None:
