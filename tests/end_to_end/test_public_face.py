@@ -465,7 +465,7 @@ OPTIONS_OF_CALLS: dict[str, tuple[Callable[..., Any], set[str]]] = {
     "publish": (registry.Catalog.publish, {"dry-run", "show"}),
     "import tfds": (registry.Catalog.import_tfds, set()),
     "import parquet": (registry.Catalog.import_parquet, {"dry-run"}),
-    "search": (registry.Catalog.search, set()),
+    "search": (registry.Catalog.search, {"all"}),
     "diff": (registry.Catalog.diff, set()),
     "deprecate": (Lifecycle.deprecate, {"undo"}),
     "yank": (Lifecycle.yank, {"undo"}),
