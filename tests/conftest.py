@@ -28,7 +28,7 @@ from clouds import Cloud, enter
 from fault_proxy import FaultProxy
 from gcs_server import GcsServer
 from hypothesis import HealthCheck, Phase, settings
-from levels import EXAMPLES, is_quick, may_hold_quick_tests, sample
+from levels import EXAMPLES, in_share, is_quick, may_hold_quick_tests, sample
 from ready_catalogs import copied_catalogs
 from s3_server import S3Server
 
@@ -141,8 +141,9 @@ def pytest_collection() -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects tests by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of the quick and of the long level."""
+    """Mark the tests of the quick and of the long level, and leave out those outside ``REGISTRY_LONG_SHARE``."""
     sample(items)
+    items[:] = [item for item in items if in_share(item)]
     for item in items:
         if is_quick(item):
             item.add_marker(pytest.mark.quick)

@@ -3,7 +3,7 @@
 - **quick** (``pytest -m quick``): tests without a database server, an object store, a process or a long loop.
 - **everyday** (the README's line): every law, on a sample of its cases and with few examples.
 - **long** (``make long``): the other cases, and every law again with
-  more examples. ``.ci/run`` runs the everyday level first and this one after it.
+  more examples. ``.ci/run`` runs the everyday level first and a quarter of this one after it.
 
 A law is never in the long level alone: ``cases`` and ``either`` always leave some of it for every day.
 """
@@ -19,6 +19,9 @@ from sampled import EVERYDAY_CASES
 
 EXAMPLES: Final = int(os.environ.get("REGISTRY_EXAMPLES", "6"))
 """Number of examples that hypothesis tries for a law that asks for no number of its own."""
+
+LONG_SHARE: Final = int(os.environ.get("REGISTRY_LONG_SHARE", "1"))
+"""With 4, every fourth of the selected tests runs: the same ones on each run, chosen by their names."""
 
 _USUAL: Final = 40
 
@@ -56,6 +59,11 @@ def sample(items: Sequence[pytest.Item]) -> None:
     _thin(items)
     for place, those in found.items():
         _keep(those, EVERYDAY_CASES[place.rpartition("::")[2]], place)
+
+
+def in_share(item: pytest.Item) -> bool:
+    """Whether a test runs with ``LONG_SHARE``."""
+    return zlib.crc32(item.nodeid.encode()) % LONG_SHARE == 0
 
 
 def _alternate(items: Sequence[pytest.Item]) -> None:
