@@ -20,6 +20,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 tf = pytest.importorskip("tensorflow")
 
+pytestmark = pytest.mark.tfds
+
 IDS = FeaturesDict({"id": "int64"})
 FIXED = FeaturesDict({name: FEATURES[name] for name in ("id", "u64", "name", "image", "three", "place")})
 TENSORS = FeaturesDict({name: FEATURES[name] for name in FEATURES if name != "pictures"}).missing_as_tfds()
