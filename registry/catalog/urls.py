@@ -140,6 +140,12 @@ def _server_url(rest: str) -> sa.URL:
         name, _, value = pair.partition("=")
         if name not in OPTIONS:
             raise _unknown_option(name)
+        if name == "user" and ":" in value:
+            raise UsageError(
+                "the option user of the catalog's URL contains a colon, as if a password followed",
+                hint=f"A password is an option of its own, and %3A is a colon in a name. {_ESCAPES}",
+                details={"option": name},
+            )
         query.setdefault(name, []).append(unquote_plus(value))
     for name, values in query.items():
         if len(values) > 1 and name != "host":
@@ -210,11 +216,15 @@ def describe_url(url: sa.URL) -> str:
     >>> describe_url(parse_url("postgresql://Ann%20Lee@host/data"))
     'postgresql://Ann%20Lee@host/data'
     """
-    hidden = {
-        key: "***" if is_secret_name(key) or key.startswith("scram") else value for key, value in url.query.items()
-    }
+    hidden = {key: "***" if _has_secret(key, value) else value for key, value in url.query.items()}
     shown = url.set(drivername=url.get_backend_name(), query=hidden)
     return shown.render_as_string(hide_password=True).replace("%2A%2A%2A", "***").replace(" ", "%20")
+
+
+def _has_secret(option: str, value: str | tuple[str, ...]) -> bool:
+    """Whether an option is a secret, or sets one, as ``options=-c app.password=...`` does."""
+    names = re.findall(r"([\w.-]+)\s*=", str(value)) if option == "options" else []
+    return option.startswith("scram") or any(is_secret_name(name) for name in (option, *names))
 
 
 def first_step(shown: str) -> str:

@@ -83,6 +83,31 @@ def test_no_message_about_a_catalog_contains_its_password(form: str) -> None:
     check()
 
 
+@pytest.mark.parametrize(
+    "option",
+    [
+        "user=ann:hunter2first",
+        "user=ann:%40hunter2first",
+        "options=-c%20app.password%3Dhunter2first",
+        "options=-capp.password%3Dhunter2first+-c+search_path%3Dx",
+        "options=--app.api-key%3Dhunter2first",
+        "options=-c%20app.token%3Dx%5C%20hunter2first",  # a space that libpq's escape keeps in the value
+    ],
+)
+def test_a_password_in_the_value_of_an_option_is_not_shown(option: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGISTRY_TRIES", "1")
+    with pytest.raises(RegistryError) as caught:
+        open_catalog(f"postgresql://127.0.0.1:1/x?{option}")
+    assert not shown(everything_of(caught.value))
+
+
+def test_options_without_a_password_and_a_user_with_an_escaped_colon_are_shown() -> None:
+    url = "postgresql://127.0.0.1:1/x?options=-c%20statement_timeout%3D1000&user=team%3Aann"
+    assert masked_url(masked_url(url)) == masked_url(url)
+    assert "statement_timeout" in masked_url(url)
+    assert "team%3Aann" in masked_url(url)
+
+
 @pytest.mark.parametrize("form", cases(FORMS, everyday=6))
 @pytest.mark.parametrize("given_by", ["--catalog", "REGISTRY_CATALOG", "--to"])
 def test_no_command_prints_the_password_of_a_catalog(form: str, given_by: str) -> None:
