@@ -1,11 +1,13 @@
 r"""Decides whether all values of a column of text are integers, decimal numbers or booleans; otherwise they stay text.
 
     int64     -?(0|[1-9][0-9]*), not -0, in 64 bits; uint64 if one needs it and none is negative
-    float64   -?(0|[1-9][0-9]*)(\.[0-9]+)?, one of them with a point, all of them the number that float64 writes back
+    float64   what programs print for floats: 1.5, 6.79e-05, 1E-5, 1e+16, -0, inf, nan; ``PLAIN_NUMBER`` has the form.
+              One of them is not written as an integer, one is finite, and float64 writes all of them back
     bool      true and false, or True and False
 
-Every value counts, and nothing is guessed: "007", "+1", "1e5", ".5", "NA" and "" are text. A type is no longer tested
-after the first value that contradicts it. The result does not depend on the order in which parts are seen.
+Every value counts, and nothing is guessed: "007", "+1", ".5", "NA" and "" are text, and so is "1e5", which is a code
+more often than the number that programs print as 100000.0 or 1e+05. A type is no longer tested after the first value
+that contradicts it. The result does not depend on the order in which parts are seen.
 """
 
 from __future__ import annotations
@@ -22,12 +24,24 @@ from registry.intake.values import Place, first_of, quote, show_place
 from registry.shards.arrow_values import import_pyarrow
 
 _INTEGER: Final = r"^-?(0|[1-9][0-9]*)$"
-_DECIMAL: Final = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?$"
+PLAIN_NUMBER: Final = "|".join(
+    (
+        r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?$",
+        r"^-?[0-9]\.[0-9]+[eE][+-]?[0-9]{1,3}$",
+        r"^-?[0-9][eE][+-][0-9]{1,3}$",
+        r"^-?[0-9][eE](1[6-9]|[2-9][0-9]|[1-9][0-9]{2})$",
+        r"^-?(inf|Inf)$",
+        r"^(nan|NaN)$",
+    )
+)
+"""What Python, NumPy, pandas, polars, Arrow, R and Java print for floats and integers."""
+
+_EXACT_EXPONENT: Final = r"^-?[0-9](\.[0-9]{1,14})?[eE][+-]?[0-9]{1,2}$"
 _SCIENTIFIC = re.compile(r"-?[0-9]+(\.[0-9]+)?[eE][+-]?[0-9]+")
 _SPELLINGS: Final = {"lower": ("true", "false"), "title": ("True", "False")}
 _BOOLEANS: Final = frozenset(word for words in _SPELLINGS.values() for word in words)
 _EXACT_LENGTH: Final = 15
-"""Decimal numbers of up to 15 characters are the numbers that their float64 writes back."""
+"""Decimal numbers of up to 15 digits are the numbers that their float64 writes back, unless the exponent is large."""
 
 _MOST_KEPT: Final = 200
 _FEW: Final = 64
@@ -55,7 +69,8 @@ class TextTypes:
     negative: Found = None
     not_decimal: Found = None
     not_exact: Found = None
-    with_point: Found = None
+    not_like_integer: Found = None
+    finite: Found = None
     not_lower: Found = None
     not_title: Found = None
 
@@ -94,19 +109,17 @@ class TextTypes:
             return "string", "every value is null"
         if self.not_integer is None:
             return self._decide_integer()
-        if self.not_decimal is None and self.with_point is not None:
+        if self.not_decimal is None and self.not_like_integer is not None and self.finite is not None:
             if self.not_exact is None:
                 return "double", "every value is a decimal number"
             return "string", f"{_show(self.not_exact)} has more digits than float64 keeps"
         if self.not_lower is None or self.not_title is None:
             return "bool", f"every value is {'true or false' if self.not_lower is None else 'True or False'}"
-        if self.not_decimal is None:  # integers, and -0
-            return "string", f"{_show(self.not_integer)} would change as an integer"
         return "string", self._explain_text()
 
     @property
     def is_scientific(self) -> bool:
-        """Whether the first value that is not a decimal number has an exponent, such as ``2.5e-05``."""
+        """Whether the first value that is not a plain number has an exponent, such as ``25e-06``."""
         return self.not_decimal is not None and _SCIENTIFIC.fullmatch(self.not_decimal[1]) is not None
 
     def _decide_integer(self) -> tuple[str, str]:
@@ -183,14 +196,17 @@ class TextTypes:
             self._keep("above_64_bits", block, index)
 
     def _test_decimals(self, block: _Block, largest: int | None) -> None:
-        compute = import_pyarrow().compute
+        matches = import_pyarrow().compute.match_substring_regex
         if largest is None:
-            if not self._test("not_decimal", block, compute.match_substring_regex(block.values, _DECIMAL)):
+            if not self._test("not_decimal", block, matches(block.values, PLAIN_NUMBER)):
                 return
-            if self._may_come_first("with_point", block):
-                index = first_of(compute.match_substring(block.values, "."), value=True)
-                if index is not None:
-                    self._keep("with_point", block, index)
+            for name, pattern in (("not_like_integer", "[.eEnN]|^-0$"), ("finite", "[0-9]")):
+                if self._may_come_first(name, block):
+                    index = first_of(matches(block.values, pattern), value=True)
+                    if index is not None:
+                        self._keep(name, block, index)
+        elif self._may_come_first("finite", block):
+            self._keep("finite", block, 0)
         is_exact = largest is not None and largest <= 2**53
         if not is_exact and self._may_come_first("not_exact", block):
             index = _first_inexact(block.values)
@@ -215,7 +231,10 @@ def _first_inexact(values: Any) -> int | None:
     """The index of the first decimal number that is not the number that its float64 writes back."""
     arrow = import_pyarrow()
     compute = arrow.compute
-    is_long = compute.greater(compute.binary_length(values), _EXACT_LENGTH)
+    is_long = compute.or_(
+        compute.greater(compute.binary_length(values), _EXACT_LENGTH), compute.match_substring_regex(values, "[eE]")
+    )
+    is_long = compute.and_not(is_long, compute.match_substring_regex(values, _EXACT_EXPONENT))
     if not compute.any(is_long).as_py():
         return None
     places = np.flatnonzero(is_long.to_numpy(zero_copy_only=False))
@@ -236,7 +255,8 @@ def is_exact_decimal(text: str) -> bool:
     >>> is_exact_decimal("0.1"), is_exact_decimal("1.500"), is_exact_decimal("9007199254740993")
     (True, True, False)
     """
-    return Decimal(text) == Decimal(repr(float(text)))
+    written = repr(float(text))
+    return text == written or Decimal(text) == Decimal(written)
 
 
 def _is_like_number(text: str) -> bool:

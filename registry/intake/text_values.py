@@ -1,6 +1,6 @@
 """Parses text as the numbers, booleans and times that a schema requires. ``conversion`` calls it.
 
-inferred   a text must write back as it is: 007, +1 and 1e5 do not fit int64 or float64
+inferred   a text must be what programs print for a number: 007, +1 and 1e5 do not fit int64 or float64
 requested  a text is parsed as numbers are usually written: 007, +1, 1e5, .5, nan; TRUE and 1 are booleans
 """
 
@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from registry.intake.text_types import PLAIN_NUMBER
 from registry.intake.value_types import name_type
 from registry.intake.values import quote
 from registry.shards.arrow_values import import_pyarrow
@@ -19,7 +20,7 @@ Faults = dict[int, str]
 
 _INTEGERS: Final = {False: r"^-?(0|[1-9][0-9]*)$", True: r"^[+-]?[0-9]+$"}
 _FLOATS: Final = {
-    False: r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?$",
+    False: PLAIN_NUMBER,
     True: r"^[+-]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?|(?i:inf|infinity|nan))$",
 }
 _INFINITE: Final = r"^[+-]?(?i:inf|infinity)$"

@@ -7,16 +7,22 @@ infer(rows, wishes of the schema file that infer(rows) wrote) = infer(rows)
 
 from __future__ import annotations
 
+import csv
 import io
 import math
 import re
+from collections.abc import Callable
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+import pandas as pd
+import polars as pl
 import pyarrow as pa
+import pyarrow.csv
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from registry.errors import SourceError
@@ -30,6 +36,8 @@ NUMBERS = st.one_of(
     st.integers(-(10**20), 10**20).map(str),
     st.integers(-9, 9).map(str),
     st.floats(allow_nan=False, allow_infinity=False).map(lambda number: format(Decimal(repr(number)), "f")),
+    st.floats().map(repr),
+    st.floats(width=32).map(lambda number: f"{number:.15g}"),
     st.decimals(-1000, 1000, places=2).map(str),
     st.sampled_from(["9223372036854775807", "9223372036854775808", "-9223372036854775809", "18446744073709551615"]),
 )
@@ -40,6 +48,15 @@ ODD = st.sampled_from(
         "-0",
         "-0.0",
         "1e5",
+        "1e16",
+        "1e016",
+        "12e-3",
+        "1.5e5",
+        "1E-400",
+        "1e+400",
+        "--inf",
+        "NAN",
+        "Infinity",
         ".5",
         "1.",
         "",
@@ -78,6 +95,20 @@ COLUMNS = st.one_of(
 )
 
 
+def is_plain_number(value: str) -> bool:
+    """Whether a program prints a number like this."""
+    if value in ("nan", "NaN") or (value.lstrip("-") in ("inf", "Inf") and value.count("-") < 2):
+        return True
+    number = re.fullmatch(
+        r"-?(?P<whole>0|[1-9][0-9]*)(?P<part>\.[0-9]+)?([eE](?P<sign>[+-]?)(?P<power>[0-9]{1,3}))?", value
+    )
+    if number is None or number["power"] is None:
+        return number is not None
+    return len(number["whole"]) == 1 and bool(
+        number["part"] or number["sign"] or (int(number["power"]) > 15 and number["power"][0] != "0")
+    )
+
+
 def type_by_the_rules(values: list[str | None]) -> str:
     """The type of a column of text, value by value, as the documentation states it."""
     given = [value for value in values if value is not None]
@@ -88,8 +119,12 @@ def type_by_the_rules(values: list[str | None]) -> str:
         if all(-(2**63) <= number < 2**63 for number in numbers):
             return "int64"
         return "uint64" if all(0 <= number < 2**64 for number in numbers) else "string"
-    if all(re.fullmatch(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?", value) for value in given) and "." in "".join(given):
-        is_exact = all(math.isfinite(float(value)) and Decimal(repr(float(value))) == Decimal(value) for value in given)
+    is_float = all(map(is_plain_number, given)) and any(value == "-0" or re.search("[.eEnN]", value) for value in given)
+    finite = [value for value in given if "n" not in value]
+    if is_float and finite:
+        is_exact = all(
+            math.isfinite(float(value)) and Decimal(repr(float(value))) == Decimal(value) for value in finite
+        )
         return "double" if is_exact else "string"
     if set(given) <= {"true", "false"} or set(given) <= {"True", "False"}:
         return "bool"
@@ -128,6 +163,8 @@ def test_converted_text_is_the_same_value(values: list[str | None]) -> None:
     for text, value in zip(values, column.to_pylist(), strict=True):
         if text is None or word == "string":
             assert value == text
+        elif word == "double" and not math.isfinite(value):
+            assert repr(value) == text.lower()
         elif word == "double":  # 1.50 is the number 1.5
             assert Decimal(repr(value)) == Decimal(text)
             assert math.copysign(1, value) == (-1 if text.startswith("-") else 1)
@@ -267,3 +304,51 @@ def test_an_empty_block_changes_nothing(values: list[str | None]) -> None:
     empty = Rows(table=pa.table({"x": pa.nulls(0)}), lines=())
     blocks = [("b", rows_of(table, 2))]
     assert infer([("a", empty), *blocks, ("c", empty)], is_text=True) == infer(blocks, is_text=True)
+
+
+def write_r(numbers: list[float]) -> list[str]:
+    """Numbers as R prints them: up to 15 digits, which are too many for the smallest floats and the greatest."""
+    numbers = [number for number in numbers if not (0 < abs(number) < 2.3e-308 or 1.79e308 < abs(number) < math.inf)]
+    words = {"inf": "Inf", "-inf": "-Inf", "nan": "NaN"}
+    return [words.get(text, text) for text in (f"{number:.15g}" for number in numbers)]
+
+
+def cells(text: str) -> list[str]:
+    """The cells of a CSV document of one column, without its header."""
+    return [row[0] for row in csv.reader(io.StringIO(text))][1:]
+
+
+def write_arrow(numbers: list[float]) -> list[str]:
+    stream = io.BytesIO()
+    pyarrow.csv.write_csv(pa.table({"x": numbers}), stream)
+    return cells(stream.getvalue().decode())
+
+
+WRITERS: dict[str, Callable[[list[float]], list[str]]] = {
+    "csv": lambda numbers: [repr(number) for number in numbers],
+    "numpy": lambda numbers: [str(np.float64(number)) for number in numbers],
+    "pandas": lambda numbers: cells(pd.DataFrame({"x": numbers}).to_csv(index=False, na_rep="nan")),
+    "polars": lambda numbers: cells(pl.DataFrame({"x": numbers}).write_csv()),
+    "pyarrow": write_arrow,
+    "r": write_r,
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+@given(numbers=st.lists(st.floats(), min_size=1, max_size=12), finite=st.floats(allow_nan=False, allow_infinity=False))
+def test_floats_that_programs_print_are_read_as_the_same_numbers(
+    writer: str, numbers: list[float], finite: float
+) -> None:
+    texts = WRITERS[writer]([*numbers, finite])
+    # R prints 15 digits only.
+    numbers = [float(text) for text in texts] if writer == "r" else [*numbers, finite]
+    assume(any(text.lstrip("-")[:1].isdigit() for text in texts) and not is_beyond_64_bits(texts))
+    schema, rows = infer_texts([*texts])
+    values = schema.convert("a.csv", rows).table["x"]
+    assert values.type in (pa.float64(), pa.int64(), pa.uint64())
+    assert list(map(repr, values.cast(pa.float64()).to_pylist())) == list(map(repr, numbers))
+
+
+def is_beyond_64_bits(texts: list[str]) -> bool:
+    """Whether all are integers and one has over 64 bits, such as 36893488147419103232, which may be an id."""
+    return all(text.lstrip("-").isdigit() for text in texts) and any(abs(int(text)) >= 2**63 for text in texts)
