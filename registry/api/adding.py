@@ -306,7 +306,7 @@ class Adding(Publishing):
         *,
         kind: str | None = None,
         config: str | None = None,
-        record_set: str | None = None,
+        records: str | None = None,
         features: Mapping[str, str | Feature] | None = None,
         schema: str | os.PathLike[str] | None = None,
         nulls: Sequence[str] = (),
@@ -354,7 +354,8 @@ class Adding(Publishing):
                 dataset of this name needs ``name``, or ``replace``.
             kind: the kind of the source, such as ``csv``, if detection is wrong.
             config: the config of the dataset, or None. If the source has several configs, the one to read.
-            record_set: the record set to read of a Croissant file that has several.
+            records: the records to read of a source that has several: the key of a list in a JSON file that is an
+                object, ``"."`` for this object itself, or a record set of a Croissant file.
             features: the types of columns, as a feature or as text such as ``"ClassLabel"``; the others are inferred
                 from all rows.
             schema: path of a schema file, as ``registry add --schema-out`` writes it.
@@ -414,7 +415,7 @@ class Adding(Publishing):
                 name,
                 kind=kind,
                 config=config,
-                record_set=record_set,
+                records=records,
                 features=features,
                 schema=schema,
                 nulls=nulls,
@@ -454,7 +455,7 @@ class Adding(Publishing):
         *,
         kind: str | None = None,
         config: str | None = None,
-        record_set: str | None = None,
+        records: str | None = None,
         features: Mapping[str, str | Feature] | None = None,
         schema: str | os.PathLike[str] | None = None,
         nulls: Sequence[str] = (),
@@ -481,7 +482,7 @@ class Adding(Publishing):
             name: see ``add``.
             kind: see ``add``.
             config: see ``add``.
-            record_set: see ``add``.
+            records: see ``add``.
             features: see ``add``.
             schema: see ``add``.
             nulls: see ``add``.
@@ -564,7 +565,7 @@ class Adding(Publishing):
         reference = self._new_reference(source, name, config)
         producer = self._producer_of(source, reference, name_use)
         if not isinstance(source, str | os.PathLike):
-            of_paths = {"kind": kind, "splits": splits, "record_set": record_set, "nulls": nulls}
+            of_paths = {"kind": kind, "splits": splits, "records": records, "nulls": nulls}
             _require_path({**of_paths, "header": header is not None, "delimiter": delimiter, "encoding": encoding})
         csv = CsvFormat(nulls=tuple(nulls), header=header, delimiter=delimiter, encoding=encoding)
         wishes = _wishes(features or {}, schema)
@@ -572,7 +573,7 @@ class Adding(Publishing):
             kind=kind,
             splits=splits or {},
             config=config,
-            record_set=record_set,
+            records=records,
             csv=csv,
             typed=frozenset(name for name, wish in wishes.items() if wish.action != "skip"),
         )

@@ -30,7 +30,7 @@ _ARGUMENTS: Final = {
     "--no-header": "header",
     "--null": "nulls",
     "--number": "number",
-    "--record-set": "record_set",
+    "--records": "records",
     "--replace": "replace",
     "--schema": "schema",
     "--skip-bad": "skip_bad",

@@ -381,7 +381,7 @@ def add(
     data_dir: str | os.PathLike[str] | None = None,
     kind: str | None = None,
     config: str | None = None,
-    record_set: str | None = None,
+    records: str | None = None,
     features: Mapping[str, str | Feature] | None = None,
     schema: str | os.PathLike[str] | None = None,
     nulls: Sequence[str] = (),
@@ -422,7 +422,7 @@ def add(
         data_dir: path or URL of the data directory, see ``connect``.
         kind: see ``Catalog.add``.
         config: see ``Catalog.add``.
-        record_set: see ``Catalog.add``.
+        records: see ``Catalog.add``.
         features: see ``Catalog.add``.
         schema: see ``Catalog.add``.
         nulls: see ``Catalog.add``.
@@ -461,7 +461,7 @@ def add(
             name,
             kind=kind,
             config=config,
-            record_set=record_set,
+            records=records,
             features=features,
             schema=schema,
             nulls=nulls,

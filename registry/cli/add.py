@@ -75,7 +75,11 @@ def _complete_kind(_ctx: click.Context, _param: click.Parameter, incomplete: str
     help="Kind of the source, such as csv or images.  [default: detected]",
 )
 @click.option("--config", metavar="NAME", help="Config of the dataset, if it has configs; also read from SOURCE.")
-@click.option("--record-set", metavar="NAME", help="The record set of a Croissant file that has several.")
+@click.option(
+    "--records",
+    metavar="NAME",
+    help="The records to read: the key of a list in a JSON file that is an object, or a Croissant record set.",
+)
 @click.option(
     "--feature",
     "features",
@@ -165,7 +169,7 @@ def add(
     name: str | None,
     kind: str | None,
     config: str | None,
-    record_set: str | None,
+    records: str | None,
     features: dict[str, str],
     schema: Path | None,
     schema_out: Path | None,
@@ -215,7 +219,7 @@ def add(
                 name,
                 kind=kind,
                 config=config,
-                record_set=record_set,
+                records=records,
                 features=features,
                 schema=schema,
                 nulls=nulls,

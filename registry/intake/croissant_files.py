@@ -75,7 +75,7 @@ def open_croissant(files: Files, options: Options) -> Source:
     """Open a record set of a Croissant document.
 
     Raises:
-        SourceError: the document is malformed, has several record sets and ``options.record_set`` does not name one, or
+        SourceError: the document is malformed, has several record sets and ``options.records`` does not name one, or
             needs what is not supported; a file is missing, has another sha256, or is not next to the document; and
             what the reader of the files raises.
     """
@@ -115,7 +115,7 @@ class _Opener:
         self._files = Resources(document, name, folder)
 
     def open(self, options: Options) -> Source:
-        record_set = self._choose(options.record_set)
+        record_set = self._choose(options.records)
         if options.splits:
             self._files.fail("the document names the splits itself", "Leave out --split.")
         if record_set.data is not None:
@@ -152,7 +152,7 @@ class _Opener:
             shown = ", ".join(names[:_MOST_SHOWN])
             self._files.fail(
                 f"the document has {len(sets)} record sets: {shown}",
-                f"Choose one: --record-set {shlex.quote(names[0])}",
+                f"Choose one: --records {shlex.quote(names[0])}",
             )
         chosen = [one for one in sets if name in (one.name, one.id)]
         if not chosen:

@@ -147,6 +147,7 @@ def _open_kind(kind: str, files: Files, names: Sequence[str], options: Options) 
         return _open(_without_common_folder(inside), options, is_extracted=True)
     if kind != "hugging_face":  # whose card may name CSV files
         options.require_csv(kind)
+    options.require_records(kind)
     given = files
     if len(names) < len(files.names):
         sizes = size_lookup(files)

@@ -10,6 +10,7 @@ does not fit.
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Generator, Iterator, Sequence
@@ -18,10 +19,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from registry.errors import SourceError
+from registry.errors import SourceError, suggest
 from registry.intake.accounting import count
 from registry.intake.file_parts import make_parts, read_ahead
-from registry.intake.json_rows import JsonRows, ListElements, find_line_end, find_lines
+from registry.intake.json_rows import JsonRows, ListElements, find_keys, find_line_end, find_lines
 from registry.intake.json_values import (
     MAX_DEPTH,
     BadValueError,
@@ -58,7 +59,9 @@ _PIECES: Final = 8
 _THREAD_BYTES: Final = 2**19
 _MAX_CELLS: Final = 2**22
 """Most values of a table, nulls included."""
-_LIST_UNDER_KEY: Final = re.compile(rb'"([A-Za-z_][A-Za-z0-9_]*)"\s*:\s*\[\s*\{')
+_LIST_OF_OBJECTS: Final = rb'"((?:[^"\\]|\\.)+)"\s*:\s*\[\s*\{'
+_JSON_NAME: Final = re.compile(r"\.json(\.[a-z0-9]+)?$", re.IGNORECASE)
+_OBJECT_ITSELF: Final = "."
 _LONG_INTEGER: Final = re.compile(rb"(?<![0-9.])[0-9]{16,}+(?![.eE])")
 
 
@@ -71,8 +74,8 @@ def open_json(files: Files, options: Options, *, block_bytes: int = BLOCK_BYTES)
         block_bytes: how much of a file is parsed at once.
 
     Raises:
-        SourceError: a file contains one object over several lines, the text is in no known encoding, or no file has a
-            row.
+        SourceError: a file contains one object over several lines, or one object with a list of objects, and
+            ``options.records`` names no list of it; the text is in no known encoding; or no file has a row.
         StorageError: a file cannot be read.
         MissingExtraError: pyarrow is not installed.
     """
@@ -80,12 +83,14 @@ def open_json(files: Files, options: Options, *, block_bytes: int = BLOCK_BYTES)
     layouts: list[str] = []
 
     def open_file(name: str) -> JsonPart | None:
-        layout = _look_at(files.store, name)
+        layout = _look_at(files.store, name, options.records)
         if layout is None:
             return None
-        layouts.append("a list of objects" if layout.is_list else "an object per line")
+        layouts.append(layout.describe())
         encodings.append(layout.encoding)
-        return JsonPart(store=files.store, name=name, is_list=layout.is_list, block_bytes=block_bytes)
+        return JsonPart(
+            store=files.store, name=name, is_list=layout.is_list, list_key=layout.list_key, block_bytes=block_bytes
+        )
 
     encodings: list[str] = []
     found = make_parts(files, options, open_file, noun=_NOUN)
@@ -105,10 +110,17 @@ def open_json(files: Files, options: Options, *, block_bytes: int = BLOCK_BYTES)
 class _Layout:
     is_list: bool
     encoding: str
+    list_key: str | None = None
+
+    def describe(self) -> str:
+        """What the file contains, for people."""
+        if self.list_key is not None:
+            return f"the list {self.list_key!r} of an object"
+        return "a list of objects" if self.is_list else "an object per line"
 
 
-def _look_at(store: Store, name: str) -> _Layout | None:
-    """The layout of a file, or None if it has no rows."""
+def _look_at(store: Store, name: str, records: str | None) -> _Layout | None:
+    """The layout of a file, or None if it has no rows; ``records`` is as in ``Options``."""
     with open_text(store, name) as stream:
         data, is_whole = b"", False
         while not is_whole and not data.strip():
@@ -122,25 +134,66 @@ def _look_at(store: Store, name: str) -> _Layout | None:
         is_list = data.lstrip().startswith(b"[")
         if is_list and is_whole and re.fullmatch(rb"\s*\[\s*\]\s*", data):
             return None
-        if not is_list:
-            _refuse_one_object(name, data)
-        return _Layout(is_list=is_list, encoding=stream.encoding)
+        list_key = None
+        if not is_list and records in (None, _OBJECT_ITSELF):
+            _refuse_one_object(name, data, is_record=records is not None)
+        elif records is not None:
+            list_key = _check_list_key(name, data, records, is_list=is_list)
+        return _Layout(is_list=is_list, encoding=stream.encoding, list_key=list_key)
 
 
-def _refuse_one_object(name: str, data: bytes) -> None:
-    """Raise SourceError if the first object takes several lines."""
+def _refuse_one_object(name: str, data: bytes, *, is_record: bool) -> None:
+    """Raise SourceError if the first object takes several lines, or is the only one and has a list of objects.
+
+    Args:
+        name: the name of the file.
+        data: its beginning.
+        is_record: whether the caller says that an object with a list is a record.
+    """
     start = data.lstrip()
-    first = start.partition(b"\n")[0].rstrip()
+    first, _, rest = start.partition(b"\n")
     # {"a": 1,  or  {   without an end, and in the next line a key or a value
-    if b"\n" in start and first.startswith(b"{") and first.endswith((b"{", b",", b"[", b":")):
-        line = 1 + data[: len(data) - len(start)].count(b"\n")
-        key = _LIST_UNDER_KEY.search(start)
-        rows = "." if key is None else f".{key[1].decode()}[]"
+    has_lines = b"\n" in start and first.startswith(b"{") and first.rstrip().endswith((b"{", b",", b"[", b":"))
+    keys = [] if rest.strip() and not has_lines else _keys_of_lists(start)
+    line = 1 + data[: len(data) - len(start)].count(b"\n")
+    if has_lines:
+        rows = f"jq -c . {shlex.quote(name)} > rows.jsonl"
         raise SourceError(
             f"{name}:{line}: an object that takes several lines; expected a list of objects, or an object per line",
-            hint=f"Write an object per line: jq -c '{rows}' {shlex.quote(name)} > rows.jsonl",
-            details={"file": name, "line": line},
+            hint=f"{_choose_list(keys)}Write an object per line: {rows}",
+            details={"file": name, "line": line, "lists": keys},
         )
+    if keys and not is_record and _JSON_NAME.search(name):
+        raise SourceError(
+            f"{name}:{line}: the file is one object with a list of objects: {', '.join(map(repr, keys[:5]))}",
+            hint=f"{_choose_list(keys)}If this object is the record: --records {_OBJECT_ITSELF}",
+            details={"file": name, "line": line, "lists": keys},
+        )
+
+
+def _choose_list(keys: Sequence[str]) -> str:
+    options = [f"--records {shlex.quote(key)}" for key in keys[:5]]
+    return f"To read the objects of a list as records: {' or '.join(options)}. " if options else ""
+
+
+def _keys_of_lists(data: bytes) -> list[str]:
+    """The keys of the lists of objects in the object with which ``data`` starts."""
+    names = dict.fromkeys(match[1].decode(errors="replace") for match in find_keys(data, _LIST_OF_OBJECTS))
+    return [json.loads(f'"{name}"', strict=False) for name in names]
+
+
+def _check_list_key(name: str, data: bytes, key: str, *, is_list: bool) -> str:
+    """``key``, the name of a list in the object at the start of a file. Raises SourceError if it is not."""
+    if not is_list and ListElements(key).has_list(data):
+        return key
+    keys = [] if is_list else _keys_of_lists(data.lstrip())
+    raise SourceError(
+        f"{name}: the file is a list, not an object with a list {key!r}"
+        if is_list
+        else f"{name}: no list {key!r} starts in the first {len(data):,} bytes of the object",
+        hint=suggest(key, keys, have="The lists are:") if keys else "Leave --records out.",
+        details={"file": name, "records": key, "lists": keys},
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,12 +204,14 @@ class JsonPart:
         store: where the file is stored.
         name: the name of the file.
         is_list: whether it is a list of objects, rather than an object per line.
+        list_key: the key of the list to read of a file that is an object; None for other files.
         block_bytes: how much of the file is parsed at once.
     """
 
     store: Store
     name: str
     is_list: bool
+    list_key: str | None = None
     block_bytes: int = BLOCK_BYTES
 
     def __call__(self) -> Iterator[Rows]:
@@ -164,8 +219,8 @@ class JsonPart:
         return read_ahead(self._read())
 
     def _read(self) -> Generator[Rows, None, None]:
-        parser = _Parser(self.name, are_lines=not self.is_list)
-        elements = ListElements() if self.is_list else None
+        elements = ListElements(self.list_key) if self.is_list or self.list_key is not None else None
+        parser = _Parser(self.name, are_lines=elements is None)
         find_end = find_line_end if elements is None else elements.find_end
         with open_text(self.store, self.name) as stream:
             for block in read_blocks(stream, find_end, block_bytes=self.block_bytes):

@@ -7,6 +7,9 @@ An element may take many lines, and a list may be of any size: its elements are 
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -127,9 +130,7 @@ class _Marks(NamedTuple):
 
 
 def _find_marks(data: bytes) -> _Marks:
-    # A backslash escapes the next byte. Both are replaced, from the left, so that only real quotes remain.
-    plain = data.replace(b"\\\\", b"__").replace(b'\\"', b"__") if b"\\" in data else data
-    array = np.frombuffer(plain, np.uint8)
+    array = np.frombuffer(_without_escapes(data), np.uint8)
     places = np.flatnonzero(_IS_MARK[array]).astype(np.int64, copy=False)
     marks = array[places]
     quotes = np.cumsum(marks == ord('"'), dtype=np.int64)
@@ -139,13 +140,44 @@ def _find_marks(data: bytes) -> _Marks:
     return _Marks(places, marks, np.cumsum(_STEPS[marks], dtype=np.int32), ends_in_text)
 
 
-class ListElements:
-    """Finds the elements of a list, block by block: ``find_end`` is for ``read_blocks``, ``take`` for its blocks."""
+def find_keys(data: bytes, pattern: bytes) -> Iterator[re.Match[bytes]]:
+    """The matches of ``pattern`` that start at a key of the object with which ``data`` starts."""
+    marks = _find_marks(data)
+    quotes = np.flatnonzero(np.frombuffer(_without_escapes(data), np.uint8) == ord('"'))
+    for match in re.finditer(pattern, data):
+        num_marks = int(np.searchsorted(marks.places, match.start()))
+        is_outside = np.searchsorted(quotes, match.start()) % 2 == 0
+        if is_outside and num_marks and marks.depths[num_marks - 1] == 1:
+            yield match
 
-    def __init__(self) -> None:
+
+def _without_escapes(data: bytes) -> bytes:
+    """``data`` in which only real quotes remain: a backslash escapes the next byte, and both are replaced."""
+    return data.replace(b"\\\\", b"__").replace(b'\\"', b"__") if b"\\" in data else data
+
+
+def _blank(view: npt.NDArray[np.uint8]) -> None:
+    """Replace all bytes but newlines by spaces."""
+    view[view != ord("\n")] = ord(" ")
+
+
+class ListElements:
+    """Finds the elements of a list, block by block: ``find_end`` is for ``read_blocks``, ``take`` for its blocks.
+
+    Args:
+        key: the key of the list in the object that the bytes are; the other keys are left out. The list must start in
+            the first block. None if the bytes are the list.
+    """
+
+    def __init__(self, key: str | None = None) -> None:
+        self._key = key
         self._has_begun = False
         self._has_ended = False
         self._found: _Ends | None = None
+
+    def has_list(self, data: bytes) -> bool:
+        """Whether the list starts in ``data``, the first bytes."""
+        return self._find_start(data) is not None
 
     def find_end(self, data: bytes) -> int:
         """The place after the comma behind the last element in ``data``, or after the list; 0 if there is none."""
@@ -160,7 +192,8 @@ class ListElements:
         """The elements in the next block."""
         nothing = np.empty(0, np.int64)
         if self._has_ended:
-            return JsonRows(data, nothing, nothing, nothing, tail=_first_solid(data, 0))
+            tail = _first_solid(data, 0) if self._key is None else None
+            return JsonRows(data, nothing, nothing, nothing, tail=tail)
         found = self._scan(data) if is_last or self._found is None else self._found
         self._found, self._has_begun = None, True
         stops = found.commas
@@ -173,15 +206,27 @@ class ListElements:
         clean = bytearray(data)
         view = np.frombuffer(clean, np.uint8)
         view[stops[stops < len(data)]] = ord(" ")
-        if found.start:
-            view[found.start - 1] = ord(" ")
-        rows = _trimmed(bytes(clean), view, starts, stops)
+        _blank(view[: found.start])
         tail = None if found.end is None else _first_solid(data, found.end)
+        if self._key is not None and tail is not None:
+            _blank(view[tail:])
+            tail = None
+        rows = _trimmed(bytes(clean), view, starts, stops)
         is_open = is_last and not self._has_ended
         return JsonRows(rows.data, rows.starts, rows.stops, rows.lines, tail=tail, is_open=is_open)
 
+    def _find_start(self, data: bytes) -> int | None:
+        """The place after the bracket that opens the list, or None."""
+        if self._key is None:
+            return data.find(b"[") + 1 or None
+        # A key may also be written with escapes: "caf\u00e9".
+        words = {json.dumps(self._key, ensure_ascii=is_ascii).encode() for is_ascii in (True, False)}
+        pattern = b"(?:" + b"|".join(map(re.escape, sorted(words))) + rb")\s*:\s*\["
+        first = next(find_keys(data, pattern), None)
+        return None if first is None else first.end()
+
     def _scan(self, data: bytes) -> _Ends:
-        start = 0 if self._has_begun else data.find(b"[") + 1
+        start = 0 if self._has_begun else self._find_start(data) or 0
         found = _find_marks(data[start:] if start else data)
         commas = found.places[(found.marks == ord(",")) & (found.depths == 0)]
         below = np.flatnonzero(found.depths < 0)

@@ -183,7 +183,8 @@ class Options:
         kind: a forced kind, or None to detect it.
         splits: split name -> glob over names of files, or empty to derive splits from names.
         config: the config to read of a source that has several, such as a repository with a dataset card.
-        record_set: the record set to read of a Croissant document that has several.
+        records: the record set to read of a Croissant document that has several, or the key of the list to read of JSON
+            files that are objects.
         csv: how CSV files are written; None if a caller cannot say it, as for the ``metadata.csv`` of images.
         typed: the columns whose types the caller requests. A reader that would make several columns of one of them
             leaves it whole.
@@ -192,9 +193,18 @@ class Options:
     kind: str | None = None
     splits: Mapping[str, str] = field(default_factory=dict)
     config: str | None = None
-    record_set: str | None = None
+    records: str | None = None
     csv: CsvFormat | None = None
     typed: frozenset[str] = frozenset()
+
+    def require_records(self, kind: str) -> None:
+        """Refuse a name of records where a source has no choice of them. Raises UsageError."""
+        if self.records is not None and kind not in ("json", "croissant", "hugging_face"):
+            raise UsageError(
+                f"--records {self.records}: a source of the kind {kind} has no choice of records",
+                hint="Leave it out.",
+                details={"kind": kind, "records": self.records[:200]},
+            )
 
     def require_csv(self, kind: str) -> None:
         """Refuse options for CSV files where others are read. Raises UsageError."""

@@ -456,7 +456,7 @@ def test_with_a_complete_schema_rows_are_read_once(catalog: registry.Catalog, tm
         ({"num_shards": 0}, "num_shards must be 1 or more, not 0"),
         ({"kind": "csv"}, "kind can be used with paths and URLs only"),
         ({"nulls": ["NA"], "header": False}, "nulls and header can be used with paths and URLs only"),
-        ({"splits": {"train": "*"}, "record_set": "a"}, "splits and record_set can be used with paths and URLs only"),
+        ({"splits": {"train": "*"}, "records": "a"}, "splits and records can be used with paths and URLs only"),
     ],
 )
 def test_arguments_without_an_effect_are_refused(

@@ -252,13 +252,13 @@ def test_one_of_several_record_sets_is_chosen_by_name(tmp_path: Path) -> None:
     resource = table_file(tmp_path, "csv")
     sets = [record_set(name, a_field(name, "x", "sc:Integer", column("data.csv", "id"))) for name in ("one set", "two")]
     write(tmp_path, [resource], sets)
-    assert rows_of(opened(tmp_path, record_set="one set"))["train"][0] == {"x": "1"}
+    assert rows_of(opened(tmp_path, records="one set"))["train"][0] == {"x": "1"}
     with pytest.raises(SourceError) as caught:
         opened(tmp_path)
     assert str(caught.value) == "croissant.json: the document has 2 record sets: one set, two"
-    assert caught.value.hint == "Choose one: --record-set 'one set'"
+    assert caught.value.hint == "Choose one: --records 'one set'"
     with pytest.raises(SourceError) as caught:
-        opened(tmp_path, record_set="too")
+        opened(tmp_path, records="too")
     assert str(caught.value) == "croissant.json: the document has no record set 'too'"
     assert caught.value.hint == "Did you mean 'two'? The record sets are: one set, two."
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
@@ -11,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from intake_files import open_files, read_all, read_rows
 
-from registry.errors import SourceError
+from registry.errors import SourceError, UsageError
 from registry.intake import json_files, text_files
+from registry.intake.detect import open_source
 from registry.intake.json_files import open_json
+from registry.intake.source import Options, Source
 
 BLOCKS = [1, 9, 64, 2**20]
 
@@ -237,11 +240,12 @@ def test_one_object_over_several_lines_is_an_error(tmp_path: Path) -> None:
     told = "an object that takes several lines; expected a list of objects, or an object per line"
     assert refuse(tmp_path, b"\n" + json.dumps({"n": 1, "rows": [{"a": 1}]}, indent=1).encode()) == (
         f"data.json:2: {told}",
-        "Write an object per line: jq -c '.rows[]' data.json > rows.jsonl",
+        "To read the objects of a list as records: --records rows. "
+        "Write an object per line: jq -c . data.json > rows.jsonl",
     )
     assert refuse(tmp_path, {"a b.json": b'{"a":\n1}\n{"a":\n2}\n'}) == (
         f"a b.json:1: {told}",
-        "Write an object per line: jq -c '.' 'a b.json' > rows.jsonl",
+        "Write an object per line: jq -c . 'a b.json' > rows.jsonl",
     )
 
 
@@ -376,3 +380,87 @@ def is_one_type(value: Any) -> bool:
     except json_files.BadValueError:
         return False
     return True
+
+
+def open_text_file(folder: Path, name: str, text: str, records: str | None = None) -> Source:
+    (folder / name).write_text(text)
+    return open_source(folder / name, Options(records=records))
+
+
+def rows_in(source: Source) -> list[Any]:
+    return [row for part in source.parts for rows in part.read() for row in rows.table.to_pylist()]
+
+
+WRAPPED = '{"about": "\\"data\\": [{", "in": {"data": [{"a": 0}]}, "data": [{"a": 1}, {"a": 2}], "more": [{"b": "]"}]}'
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize(("key", "rows"), [("data", [{"a": 1}, {"a": 2}]), ("more", [{"b": "]"}])])
+def test_the_list_of_an_object_is_read_as_records(tmp_path: Path, indent: int | None, key: str, rows: Any) -> None:
+    text = json.dumps(json.loads(WRAPPED), indent=indent)
+    source = open_text_file(tmp_path, "rows.json", text, key)
+    assert rows_in(source) == rows
+    assert source.summary == f"1 JSON file (UTF-8, the list {key!r} of an object)"
+
+
+def test_the_key_of_a_list_may_be_of_any_script_and_escaped(tmp_path: Path) -> None:
+    for number, text in enumerate(['{"données": [{"a": 1}]}', '{"donn\\u00e9es": [{"a": 1}]}']):
+        assert rows_in(open_text_file(tmp_path, f"{number}.json", text, "données")) == [{"a": 1}]
+        with pytest.raises(SourceError, match="'données'"):
+            open_text_file(tmp_path, f"{number}.json", text)
+
+
+def test_an_object_with_a_list_of_objects_is_never_one_row_in_silence(tmp_path: Path) -> None:
+    with pytest.raises(SourceError) as caught:
+        open_text_file(tmp_path, "rows.json", WRAPPED)
+    assert str(caught.value) == "rows.json:1: the file is one object with a list of objects: 'data', 'more'"
+    assert caught.value.hint == (
+        "To read the objects of a list as records: --records data or --records more. "
+        "If this object is the record: --records ."
+    )
+    assert len(rows_in(open_text_file(tmp_path, "rows.json", WRAPPED, "."))) == 1
+    assert len(rows_in(open_text_file(tmp_path, "rows.jsonl", WRAPPED))) == 1
+    assert len(rows_in(open_text_file(tmp_path, "rows.json", f"{WRAPPED}\n{WRAPPED}"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "records", "message"),
+    [
+        (WRAPPED, "dat", "rows.json: no list 'dat' starts in the first 105 bytes of the object"),
+        (WRAPPED, "about", "rows.json: no list 'about' starts in the first 105 bytes of the object"),
+        ('[{"a": 1}]', "data", "rows.json: the file is a list, not an object with a list 'data'"),
+    ],
+)
+def test_a_list_that_does_not_exist_is_refused(tmp_path: Path, text: str, records: str, message: str) -> None:
+    with pytest.raises(SourceError) as caught:
+        open_text_file(tmp_path, "rows.json", text, records)
+    assert str(caught.value) == message
+
+
+def test_a_wrapped_list_that_is_cut_off_is_refused(tmp_path: Path) -> None:
+    source = open_text_file(tmp_path, "rows.json", '{"data": [{"a": 1}, {"a": 2}', "data")
+    bad = [str(row) for part in source.parts for rows in part.read() for row in rows.bad]
+    assert bad == ["rows.json:1: the file ends before its list does"]
+
+
+def test_records_can_be_named_only_where_there_is_a_choice(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="a source of the kind csv has no choice of records"):
+        open_text_file(tmp_path, "rows.csv", "a\n1\n", "data")
+
+
+@given(
+    st.dictionaries(
+        st.text(max_size=4),
+        st.one_of(st.integers(), st.text(), st.lists(st.fixed_dictionaries({"a": st.text(max_size=3)}), max_size=3)),
+        max_size=4,
+    ),
+    st.lists(st.fixed_dictionaries({"a": st.text(max_size=3)}), min_size=1, max_size=4),
+    st.booleans(),
+    st.sampled_from([None, 0, 2]),
+)
+def test_a_wrapped_list_is_the_list(before: Any, rows: Any, is_ascii: bool, indent: int | None) -> None:
+    document = {**before, "rows": rows, "after": [{"rows": [{"x": 1}]}]}
+    with TemporaryDirectory() as folder:
+        text = json.dumps(document, ensure_ascii=is_ascii, indent=indent)
+        (Path(folder) / "r.json").write_text(text, encoding="utf-8")
+        assert rows_in(open_source(Path(folder) / "r.json", Options(records="rows"))) == rows
