@@ -24,6 +24,7 @@ from registry.errors import SourceError
 from registry.features import Feature, Tensor, Text
 from registry.intake.accounting import account_for_source, count, size_lookup
 from registry.intake.archives import archive_errors
+from registry.intake.folder_columns import refuse_folder_columns
 from registry.intake.python_values import array_column
 from registry.intake.source import MAX_BYTES, MAX_ROWS, Files, Options, Part, Rows, Source, root_of
 from registry.intake.split_names import NamedSplits, find_splits, without_split
@@ -88,6 +89,7 @@ def open_arrays(files: Files, options: Options) -> Source:
         StorageError: a file cannot be read.
     """
     import_pyarrow()
+    refuse_folder_columns(files.names, hint="Rename the folders.")
     splits = find_splits(files.names, options.splits)
     root = root_of(files.store)
     arrays = {name: _read_headers(root, name) for names in splits.files.values() for name in names}

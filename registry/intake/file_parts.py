@@ -14,6 +14,7 @@ from typing import Final
 
 from registry.errors import SourceError
 from registry.intake.accounting import account_for, count, size_lookup
+from registry.intake.folder_columns import add_folder_columns
 from registry.intake.source import Files, FileUse, Options, Part, Rows
 from registry.intake.split_names import find_splits
 
@@ -33,14 +34,16 @@ def make_parts(
     open_file: Callable[[str], Callable[[], Iterator[Rows]] | None],
     *,
     noun: tuple[str, str],
+    is_text: bool = False,
 ) -> FileParts:
-    """Open each file that belongs to a split.
+    """Open each file that belongs to a split. Folders such as ``year=2022`` are columns; see ``folder_columns``.
 
     Args:
         files: the files of the source.
         options: how they are opened.
         open_file: returns ``Part.read`` of a file, or None if the file has no rows.
         noun: one file and several files, for messages.
+        is_text: whether the values of the files are text whose types are inferred later.
 
     Raises:
         SourceError: no file has rows, or the names of the files are ambiguous; see ``find_splits``.
@@ -70,6 +73,7 @@ def make_parts(
     uses += account_for(empty, "skipped", reason="it has no rows")
     unmatched = [(name, sizes(name)) for name in splits.unmatched]
     uses += account_for(unmatched, "skipped", reason="no --split matches it")
+    parts = add_folder_columns(parts, is_text=is_text)
     return FileParts(parts=parts, files=[*uses, *files.skipped], split_reason=splits.reason)
 
 

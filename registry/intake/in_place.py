@@ -11,6 +11,7 @@ with ``publish_next_in_place``.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from registry.errors import NotStoredError, SourceError, UsageError
 from registry.intake.accounting import count
 from registry.intake.column_types import arrow_type_of, as_optional
+from registry.intake.folder_columns import refuse_folder_columns
 from registry.intake.keys import KeyRule
 from registry.intake.plan import Plan
 from registry.intake.record_files import describe_records, explain_records, format_of_records, refuse_folders_of_others
@@ -37,6 +39,7 @@ from registry.storage import Store, open_store
 if TYPE_CHECKING:
     from registry.intake.feature_text import Wish
 
+_NUMBERED_PART: Final = re.compile(r"(part|shard|chunk|batch|file|data|rows)?[-_.]?[0-9]+", re.IGNORECASE)
 _NOUNS: Final = {
     "parquet": ("Parquet file", "Parquet files"),
     "parquet_columns": ("Parquet file", "Parquet files"),
@@ -110,6 +113,7 @@ def plan_in_place(
             hint="Check the URL, and that you may list it.",
             details={"path": mask(location)},
         )
+    refuse_folder_columns(names, hint="Leave out --in-place: then the records are copied, with these columns.")
     records = [name for name in names if format_of_records(name) is not None]
     if records and not any(name.endswith(".parquet") for name in names):
         refuse_folders_of_others(store, names)
@@ -127,7 +131,22 @@ def plan_in_place(
             details={"path": location},
         )
     prepared = describe_parquet(store, name=reference.name, config=reference.config, version=FIRST_VERSION)
+    _refuse_numbered_splits([split.name for split in prepared.splits])
     return _planned(store, prepared)
+
+
+def _refuse_numbered_splits(splits: Sequence[str]) -> None:
+    """Refuse ``part-0.parquet``, ``part-1.parquet``: in place each would be a split, and copied they are one.
+
+    Raises SourceError.
+    """
+    if len(splits) > 1 and all(map(_NUMBERED_PART.fullmatch, splits)):
+        raise SourceError(
+            f"the files are numbered and name no split: {', '.join(splits[:5])}",
+            hint="Name the files of a split such as train-00000-of-00002.parquet, train-00001-of-00002.parquet. "
+            "Or leave out --in-place: then the records are copied, as one split.",
+            details={"splits": list(splits[:100])},
+        )
 
 
 def _is_file(location: str) -> bool:

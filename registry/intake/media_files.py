@@ -15,6 +15,7 @@ from registry.features import Audio, Feature, Image, Tensor
 from registry.features.audio import SoundError, measure_sound, read_sample_rate
 from registry.intake.accounting import account_for_source, count, in_folders
 from registry.intake.file_rows import FilePart, open_parts
+from registry.intake.folder_columns import refuse_folder_columns
 from registry.intake.folder_labels import find_labels
 from registry.intake.kinds import KINDS
 from registry.intake.media_bytes import CheckMedia, bytes_of, extension_of, format_of, is_decodable_sound, is_picture
@@ -79,6 +80,9 @@ def _open(kind: str, column: str, files: Files, options: Options) -> Source:
             hint=f"Names of {KINDS[kind].noun[1]} end with one of {' '.join(KINDS[kind].extensions)}",
             details={"location": files.location},
         )
+    refuse_folder_columns(
+        names, hint="Rename the folders, and write the values into a metadata.csv with a column file_name."
+    )
     splits = find_splits(names, options.splits, folders_only=True)
     metadata = read_metadata(files, metadata_names, names, KINDS[kind].noun) if metadata_names else None
     if metadata is not None and column in metadata.table.column_names:

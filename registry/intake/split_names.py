@@ -3,6 +3,7 @@
     train/cat/1.jpg, my_train.csv, train-00000-of-00002.parquet   ->  train
     data.test.jsonl, eval/1.wav                                   ->  test
     val/1.png, dev.csv.gz, validation.parquet                     ->  validation
+    split=test/a.parquet, year=2022/split=extra/a.parquet         ->  test, extra
     photo of a train.jpg, pretrained.csv, train-test-diff.csv     ->  no split
 
 If no name contains the word of a split, all files are the split ``train``. If only some do, that is an error, because
@@ -18,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import translate
 from typing import Final
+from urllib.parse import unquote
 
 from registry.errors import SourceError
 from registry.model.split import check_split_name
@@ -27,6 +29,9 @@ _WORDS: Final = {
     **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"),
     **dict.fromkeys(("test", "testing", "eval", "evaluation"), "test"),
 }
+SPLIT_FOLDER: Final = "split="
+"""The beginning of the name of a folder that names a split, as in ``split=test/year=2022/a.parquet``."""
+
 _ORDER: Final = tuple(dict.fromkeys(_WORDS.values()))
 _WORD: Final = re.compile(rf"({'|'.join(_WORDS)})[0-9]*", re.IGNORECASE)  # digits: COCO has train2017 and val2017
 _SEPARATOR: Final = re.compile(r"[._-]")
@@ -68,11 +73,12 @@ def assign_splits(
 def find_splits(names: Sequence[str], globs: Mapping[str, str], *, folders_only: bool = False) -> NamedSplits:
     """Assign files to splits. The result does not depend on the order of ``names``.
 
-    A folder counts if its whole name is the word of a split, or if it is next to a folder with the same name but for
-    the word (``train_images`` next to ``test_images``). The outermost such folder decides. Otherwise the name of the
-    file counts, if one of its parts between ``.``, ``_`` and ``-`` is such a word, and only numbers and the extension
-    follow. If other parts follow (``test_en.jsonl``), the word counts only if other names contain a split, too:
-    ``test_scores.csv`` alone may be the scores of a test. A name with the words of two splits is not in any.
+    A folder counts if it is named ``split=NAME``, if its whole name is the word of a split, or if it is next to a
+    folder with the same name but for the word (``train_images`` next to ``test_images``). The outermost such folder
+    decides. Otherwise the name of the file counts, if one of its parts between ``.``, ``_`` and ``-`` is such a word,
+    and only numbers and the extension follow. If other parts follow (``test_en.jsonl``), the word counts only if other
+    names contain a split, too: ``test_scores.csv`` alone may be the scores of a test. A name with the words of two
+    splits is not in any.
 
     Args:
         names: names of the files that contain records, joined by ``/``.
@@ -111,7 +117,7 @@ def find_splits(names: Sequence[str], globs: Mapping[str, str], *, folders_only:
         return NamedSplits(files={"train": sorted(names)}, reason=f"one split: no {place} is named after a split")
     if len(found) < len(names):
         raise _partly_named(found, sorted(set(names) - found.keys()))
-    files: dict[str, list[str]] = {split: [] for split in _ORDER}
+    files: dict[str, list[str]] = {split: [] for split in (*_ORDER, *sorted(set(found.values()) - {*_ORDER}))}
     for name in sorted(names):
         files[found[name]].append(name)
     by_folder = any(split is not None for split in folders.values())
@@ -127,7 +133,7 @@ def names_split(folder: str) -> bool:
     >>> names_split("Train"), names_split("training_day")
     (True, False)
     """
-    return _WORD.fullmatch(folder) is not None
+    return _WORD.fullmatch(folder) is not None or folder.startswith(SPLIT_FOLDER)
 
 
 def without_split(name: str) -> str:
@@ -179,12 +185,21 @@ def _splits_of_folders(folders: Iterable[str]) -> dict[str, str | None]:
             forms[path] = (parent, form), split
             siblings[parent, form].add(split)
     own = {path: split for path, (place, split) in forms.items() if place[1] == "" or len(siblings[place]) > 1}
+    own |= {path: _split_of_value(path) for path in every if path.rpartition("/")[2].startswith(SPLIT_FOLDER)}
     result: dict[str, str | None] = {"": None}
     for path in sorted(every, key=lambda one: one.count("/") if one else -1):
         if path:
             outer = result[path.rpartition("/")[0]]
             result[path] = outer if outer is not None else own.get(path)
     return result
+
+
+def _split_of_value(path: str) -> str:
+    """The split that a folder ``split=NAME`` names."""
+    value = unquote(path.rpartition("/")[2].removeprefix(SPLIT_FOLDER))
+    split = _WORDS.get(value.lower(), value)
+    check_split_name(split)
+    return split
 
 
 def _word_in(parts: Sequence[str], name: str) -> tuple[str | None, str]:

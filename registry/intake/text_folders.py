@@ -10,6 +10,7 @@ from registry.errors import SourceError
 from registry.features import Feature, Text
 from registry.intake.accounting import account_for_source, count, in_folders
 from registry.intake.file_rows import BadFileError, FilePart, open_parts
+from registry.intake.folder_columns import refuse_folder_columns
 from registry.intake.folder_labels import find_labels
 from registry.intake.kinds import KINDS
 from registry.intake.source import Files, Options, Source
@@ -34,6 +35,7 @@ def open_text_files(files: Files, options: Options) -> Source:
             hint=f"Names of text files end with one of {' '.join(kind.extensions)}",
             details={"location": files.location},
         )
+    refuse_folder_columns(names, hint="Rename the folders, such as cat instead of label=cat.")
     splits = find_splits(names, options.splits, folders_only=True)
     label, reason = find_labels(splits.files)
     hints: dict[str, Feature] = {"text": Text()} if label is None else {"text": Text(), "label": label}

@@ -23,6 +23,7 @@ from registry.intake.accounting import account_for_source, count, size_lookup
 from registry.intake.archives import ZIP_SIGNATURES, archive_errors, open_tar, tar_members
 from registry.intake.classes import MAX_CLASSES
 from registry.intake.file_rows import MAX_FILE_BYTES, BadFileError
+from registry.intake.folder_columns import refuse_folder_columns
 from registry.intake.json_files import MAX_COLUMNS
 from registry.intake.json_values import BadValueError, Kind, kind_of, parse_value, split_runs
 from registry.intake.listing import why_skipped
@@ -79,6 +80,7 @@ def open_webdataset(files: Files, options: Options) -> Source:
         StorageError: a tar cannot be read.
     """
     import_pyarrow()
+    refuse_folder_columns(files.names, hint="Rename the folders.")
     splits = find_splits(files.names, options.splits)
     found = _Found()
     root = root_of(files.store)

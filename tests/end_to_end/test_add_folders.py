@@ -1,0 +1,166 @@
+"""Folders whose names are values: ``split=test/year=2022/a.parquet``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet
+import pytest
+from PIL import Image
+
+import registry
+from registry.api import Catalog
+from registry.errors import SourceError, UsageError
+
+
+def write_parquet(path: Path, rows: list[dict[str, Any]]) -> None:
+    pa.parquet.write_table(pa.Table.from_pylist(rows), path)
+
+
+def write_feather(path: Path, rows: list[dict[str, Any]]) -> None:
+    pa.feather.write_feather(pa.Table.from_pylist(rows), path)
+
+
+def write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
+    lines = [",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def write_json(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.write_text(json.dumps(rows))
+
+
+Writer = Callable[[Path, list[dict[str, Any]]], None]
+WRITERS: dict[str, Writer] = {
+    "a.parquet": write_parquet,
+    "a.feather": write_feather,
+    "a.csv": write_csv,
+    "a.jsonl": write_jsonl,
+    "a.json": write_json,
+}
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    return registry.connect(f"sqlite:///{tmp_path / 'c.db'}", data_dir=tmp_path / "data", create=True)
+
+
+def fill(folder: Path, filename: str, files: dict[str, list[dict[str, Any]]]) -> Path:
+    for below, rows in files.items():
+        (folder / below).mkdir(parents=True)
+        WRITERS[filename](folder / below / filename, rows)
+    return folder
+
+
+def columns_of(catalog: Catalog, split: str) -> list[dict[str, Any]]:
+    return sorted(map(plain_row, catalog.dataset("rows").read(split)), key=lambda row: row["x"])
+
+
+def plain_row(example: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: value.decode() if isinstance(value, bytes) else None if value is None else value.item()
+        for name, value in example.items()
+    }
+
+
+@pytest.mark.parametrize("filename", WRITERS)
+def test_folders_are_columns_and_splits(tmp_path: Path, catalog: Catalog, filename: str) -> None:
+    source = fill(
+        tmp_path / "in",
+        filename,
+        {
+            "split=train/year=2021/city=Z%C3%BCrich": [{"x": 1}, {"x": 2}],
+            "split=train/year=2022/city=1a": [{"x": 3}],
+            "split=test/year=2022/city=Bern": [{"x": 4}],
+            "split=extra/year=2023/city=Bern": [{"x": 5}],
+        },
+    )
+    report = catalog.add(source, "rows")
+    assert report.splits == {"train": 3, "test": 1, "extra": 1}
+    assert columns_of(catalog, "train") == [
+        {"x": 1, "city": "Zürich", "year": 2021},
+        {"x": 2, "city": "Zürich", "year": 2021},
+        {"x": 3, "city": "1a", "year": 2022},
+    ]
+    assert columns_of(catalog, "test") == [{"x": 4, "city": "Bern", "year": 2022}]
+
+
+@pytest.mark.parametrize("filename", WRITERS)
+def test_a_default_partition_is_null_and_leading_zeros_are_text(
+    tmp_path: Path, catalog: Catalog, filename: str
+) -> None:
+    files = {"zip=01069": [{"x": 1}], "zip=__HIVE_DEFAULT_PARTITION__": [{"x": 2}]}
+    catalog.add(fill(tmp_path / "in", filename, files), "rows")
+    assert [(row["x"], row["zip"]) for row in columns_of(catalog, "train")] == [(1, "01069"), (2, None)]
+
+
+def test_the_file_of_another_folder_is_another_record(tmp_path: Path, catalog: Catalog) -> None:
+    files = {f"year={year}": [{"x": 1}] for year in (2021, 2022)}
+    report = catalog.add(fill(tmp_path / "in", "a.parquet", files), "rows")
+    assert report.splits == {"train": 2}
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"year=1": [{"x": 1}], "month=2": [{"x": 1}]}, "month=2/a.parquet: expected a folder year=..., as year=1/"),
+        ({"year=1": [{"x": 1}], "other": [{"x": 1}]}, "other/a.parquet: expected a folder year=..., as year=1/"),
+        ({"x=1": [{"x": 1}]}, "x=1/a.parquet: 'x' is a column of the file and the name of a folder"),
+        ({"y=1/y=2": [{"x": 1}]}, "y=1/y=2/a.parquet: two folders name the column 'y'"),
+    ],
+)
+def test_folders_that_contradict_are_refused(tmp_path: Path, catalog: Catalog, files: Any, message: str) -> None:
+    with pytest.raises(SourceError) as caught:
+        catalog.add(fill(tmp_path / "in", "a.parquet", files), "rows")
+    assert message in str(caught.value)
+    assert caught.value.hint
+    assert list(catalog.datasets()) == []
+
+
+def test_a_split_that_is_not_a_name_is_refused(tmp_path: Path, catalog: Catalog) -> None:
+    with pytest.raises(UsageError, match="a/b"):
+        catalog.add(fill(tmp_path / "in", "a.parquet", {"split=a%2Fb": [{"x": 1}]}), "rows")
+
+
+def test_pictures_and_texts_have_splits_of_folders_and_refuse_columns(tmp_path: Path, catalog: Catalog) -> None:
+    for number, folder in enumerate(["split=train/cat", "split=train/dog", "split=test/cat", "split=test/dog"]):
+        (tmp_path / "in" / folder).mkdir(parents=True)
+        Image.fromarray(np.full((4, 4), number, np.uint8)).save(tmp_path / "in" / folder / "1.png")
+    report = catalog.add(tmp_path / "in", "pictures")
+    assert report.splits == {"train": 2, "test": 2}
+    (tmp_path / "in" / "split=test" / "dog").rename(tmp_path / "in" / "split=test" / "label=dog")
+    with pytest.raises(SourceError, match=r"split=test/label=dog/1.png: the folder label=... names a column"):
+        catalog.add(tmp_path / "in", "pictures")
+    (tmp_path / "texts" / "label=cat").mkdir(parents=True)
+    (tmp_path / "texts" / "label=cat" / "1.txt").write_text("a")
+    with pytest.raises(SourceError, match=r"label=cat/1.txt: the folder label=... names a column"):
+        catalog.add(tmp_path / "texts", "texts")
+
+
+def test_in_place_refuses_columns_of_folders(tmp_path: Path, catalog: Catalog) -> None:
+    source = fill(tmp_path / "in", "train-00000-of-00001.parquet", {})
+    (source / "year=2022").mkdir(parents=True)
+    write_parquet(source / "year=2022" / "train-00000-of-00001.parquet", [{"x": 1}])
+    with pytest.raises(SourceError, match=r"year=2022/train-00000-of-00001.parquet: the folder year=..."):
+        catalog.add(source, "rows", in_place=True)
+
+
+def test_numbered_files_are_one_split_or_refused_in_place(tmp_path: Path, catalog: Catalog) -> None:
+    source = tmp_path / "in"
+    source.mkdir()
+    for number in range(3):
+        write_parquet(source / f"part-{number}.parquet", [{"x": number}])
+    with pytest.raises(SourceError) as caught:
+        catalog.add(source, "rows", in_place=True)
+    assert str(caught.value) == "the files are numbered and name no split: part-0, part-1, part-2"
+    assert catalog.add(source, "rows").splits == {"train": 3}
