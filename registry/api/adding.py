@@ -45,7 +45,7 @@ from registry.storage import local_path
 
 if TYPE_CHECKING:
     from registry.engines import Engine
-    from registry.features import Feature
+    from registry.features import Feature, FeaturesDict
     from registry.intake.in_place import PlannedInPlace
     from registry.intake.plan import Plan
     from registry.intake.source import BadRow, FileUse, Options, Source
@@ -309,6 +309,7 @@ class Adding(Publishing):
         records: str | None = None,
         features: Mapping[str, str | Feature] | None = None,
         schema: str | os.PathLike[str] | None = None,
+        retype: bool = False,
         nulls: Sequence[str] = (),
         header: bool | None = None,
         delimiter: str | None = None,
@@ -359,6 +360,8 @@ class Adding(Publishing):
             features: the types of columns, as a feature or as text such as ``"ClassLabel"``; the others are inferred
                 from all rows.
             schema: path of a schema file, as ``registry add --schema-out`` writes it.
+            retype: infer the types of all columns anew. Else a column keeps the type that was requested before, and
+                classes keep their numbers: new classes follow them.
             nulls: for CSV, texts that mean null where they are not in quotes, such as ``"NA"``.
             header: for CSV, whether the first row has the names of the columns. None: the rows show it.
             delimiter: for CSV, the character between fields. None: it is found out.
@@ -418,6 +421,7 @@ class Adding(Publishing):
                 records=records,
                 features=features,
                 schema=schema,
+                retype=retype,
                 nulls=nulls,
                 header=header,
                 delimiter=delimiter,
@@ -458,6 +462,7 @@ class Adding(Publishing):
         records: str | None = None,
         features: Mapping[str, str | Feature] | None = None,
         schema: str | os.PathLike[str] | None = None,
+        retype: bool = False,
         nulls: Sequence[str] = (),
         header: bool | None = None,
         delimiter: str | None = None,
@@ -485,6 +490,7 @@ class Adding(Publishing):
             records: see ``add``.
             features: see ``add``.
             schema: see ``add``.
+            retype: see ``add``.
             nulls: see ``add``.
             header: see ``add``.
             delimiter: see ``add``.
@@ -510,6 +516,7 @@ class Adding(Publishing):
         """
         from registry.intake.keys import Holdout
         from registry.intake.plan import INTAKE, plan_source
+        from registry.intake.remembered import continue_classes, remembered_wishes
         from registry.intake.source import CsvFormat, Options
         from registry.shards.arrow_values import import_pyarrow
 
@@ -541,6 +548,7 @@ class Adding(Publishing):
                 "holdout": holdout,
                 "key": key,
                 "key_by": key_by,
+                "retype": retype,
                 "skip_bad": skip_bad,
                 "num_shards": num_shards,
             }
@@ -568,7 +576,11 @@ class Adding(Publishing):
             of_paths = {"kind": kind, "splits": splits, "records": records, "nulls": nulls}
             _require_path({**of_paths, "header": header is not None, "delimiter": delimiter, "encoding": encoding})
         csv = CsvFormat(nulls=tuple(nulls), header=header, delimiter=delimiter, encoding=encoding)
+        latest, _ = self.backend.neighbours(reference.name, reference.config, Version(*HIGHEST))
         wishes = _wishes(features or {}, schema)
+        before = None if retype else _features_added(latest)
+        if latest is not None and before is not None:
+            wishes = {**remembered_wishes(before, latest.metadata.custom), **wishes}
         options = Options(
             kind=kind,
             splits=splits or {},
@@ -581,7 +593,8 @@ class Adding(Publishing):
         opened = _open(source, options, count_progress(progress, "downloading", unit="bytes"))
         producer = dataclasses.replace(producer, kind=opened.kind)
         check_continues(name_use, producer, self.backend.producers(reference.name, reference.config))
-        latest, _ = self.backend.neighbours(reference.name, reference.config, Version(*HIGHEST))
+        if before is not None:
+            opened = dataclasses.replace(opened, hints=continue_classes(opened, before))
         plan = plan_source(
             opened,
             wishes=wishes,
@@ -738,6 +751,16 @@ def _require_path(arguments: Mapping[str, object]) -> None:
             hint="Leave it out. The splits of objects: catalog.add({'train': ..., 'test': ...}, NAME)",
             details={"arguments": given},
         )
+
+
+def _features_added(version: DatasetVersion | None) -> FeaturesDict | None:
+    """The features of a version that was added; None if something else made it."""
+    from registry.features import features_from_json
+    from registry.intake.plan import INTAKE
+
+    if version is None or INTAKE not in version.metadata.custom:
+        return None
+    return features_from_json(version.features_json).with_labels(version.labels)
 
 
 def _wishes(features: Mapping[str, str | Feature], schema: str | os.PathLike[str] | None) -> Mapping[str, Any]:

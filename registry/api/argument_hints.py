@@ -32,12 +32,19 @@ _ARGUMENTS: Final = {
     "--number": "number",
     "--records": "records",
     "--replace": "replace",
+    "--retype": "retype",
     "--schema": "schema",
     "--skip-bad": "skip_bad",
     "--split": "splits",
     "--split-by": "split_by",
 }
-_FLAGS: Final = {"--header": "True", "--no-header": "False", "--in-place": "True", "--replace": "True"}
+_FLAGS: Final = {
+    "--header": "True",
+    "--no-header": "False",
+    "--in-place": "True",
+    "--replace": "True",
+    "--retype": "True",
+}
 _PLACEHOLDERS: Final = ("COLUMN", "FILE", "KIND", "N", "NAME")
 _PAIRS: Final = ("--feature", "--split")
 # A value is a quoted text as shlex.quote writes it, a placeholder such as COLUMN, or a word with a digit or a sign.

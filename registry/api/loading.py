@@ -384,6 +384,7 @@ def add(
     records: str | None = None,
     features: Mapping[str, str | Feature] | None = None,
     schema: str | os.PathLike[str] | None = None,
+    retype: bool = False,
     nulls: Sequence[str] = (),
     header: bool | None = None,
     delimiter: str | None = None,
@@ -425,6 +426,7 @@ def add(
         records: see ``Catalog.add``.
         features: see ``Catalog.add``.
         schema: see ``Catalog.add``.
+        retype: see ``Catalog.add``.
         nulls: see ``Catalog.add``.
         header: see ``Catalog.add``.
         delimiter: see ``Catalog.add``.
@@ -464,6 +466,7 @@ def add(
             records=records,
             features=features,
             schema=schema,
+            retype=retype,
             nulls=nulls,
             header=header,
             delimiter=delimiter,

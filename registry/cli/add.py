@@ -89,6 +89,7 @@ def _complete_kind(_ctx: click.Context, _param: click.Parameter, incomplete: str
     help="Type of a column, such as label=ClassLabel or age=int32; may be repeated.  [default: inferred from all rows]",
 )
 @click.option("--schema", type=click.Path(path_type=Path), metavar="FILE", help="Read the types of columns from FILE.")
+@click.option("--retype", is_flag=True, help="Infer all types anew, not as in the version before.")
 @click.option(
     "--schema-out",
     type=click.Path(path_type=Path),
@@ -172,6 +173,7 @@ def add(
     records: str | None,
     features: dict[str, str],
     schema: Path | None,
+    retype: bool,
     schema_out: Path | None,
     nulls: tuple[str, ...],
     header: bool | None,
@@ -222,6 +224,7 @@ def add(
                 records=records,
                 features=features,
                 schema=schema,
+                retype=retype,
                 nulls=nulls,
                 header=header,
                 delimiter=delimiter,

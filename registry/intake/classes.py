@@ -12,6 +12,7 @@ import numpy as np
 
 from registry.errors import FeatureError, SourceError
 from registry.features import ClassLabel
+from registry.intake.remembered import AS_BEFORE, append_classes
 from registry.intake.value_types import name_type, plain_type
 from registry.intake.values import Place, quote, show_place
 from registry.shards.arrow_values import import_pyarrow
@@ -80,16 +81,19 @@ class ClassValues:
         if other.low is not None and other.high is not None:
             self._widen(other.low, other.high)
 
-    def decide(self, column: str, *, is_text: bool) -> tuple[ClassLabel, str]:
+    def decide(self, column: str, *, is_text: bool, before: ClassLabel | None = None) -> tuple[ClassLabel, str]:
         """The label, and why its classes have this order.
 
         Args:
             column: the name of the column, for errors.
             is_text: whether texts of integers are the numbers of classes.
+            before: the label of the version before, whose classes keep their numbers.
 
         Raises:
             SourceError: the values cannot be classes.
         """
+        if before is not None:
+            return self._continue(column, before, is_text=is_text)
         if not self.kinds:
             _refuse(column, "every value is null, so it has no classes")
         if len(self.kinds) > 1 and not self.kinds.keys().isdisjoint(("string", "bool")):
@@ -111,6 +115,29 @@ class ClassValues:
             numbers = list(map(int, self.names))
             return self._decide_numbers(column, min(numbers), max(numbers))
         return self._decide_names(column)
+
+    def _continue(self, column: str, before: ClassLabel, *, is_text: bool) -> tuple[ClassLabel, str]:
+        """The label of the version before, with the classes that are new."""
+        if not self.kinds:
+            return before, AS_BEFORE
+        are_names = before.names is not None and self.names and not self.kinds.keys() - {"string"}
+        label, reason = self._decide_names(column) if are_names else self.decide(column, is_text=is_text)
+        if before.names is not None and label.names is not None:
+            names = append_classes(before.names, label.names)
+            more = names[len(before.names) :]
+            told = f"; new: {', '.join(map(quote, more[:5]))}" + (f" and {len(more) - 5:,} more" if more[5:] else "")
+            return ClassLabel(names=names), f"{_count(len(names))}, {AS_BEFORE}{told if more else ''}"
+        num_before = before.num_classes or 0
+        if label.names is None and (label.num_classes or 0) <= num_before:
+            return before, AS_BEFORE
+        if before.names is None and label.names is None:
+            return label, f"{reason}; {num_before:,} in the version before"
+        raise SourceError(
+            f"column {quote(column)}: its classes were {_describe(before)} in the version before, and are "
+            f"{_describe(label)} now",
+            hint="To number the classes anew: --retype",
+            details={"column": column},
+        )
 
     def _decide_names(self, column: str) -> tuple[ClassLabel, str]:
         names = sorted(self.names)
@@ -136,6 +163,10 @@ class ClassValues:
     def _widen(self, low: int, high: int) -> None:
         self.low = low if self.low is None else min(self.low, low)
         self.high = high if self.high is None else max(self.high, high)
+
+
+def _describe(label: ClassLabel) -> str:
+    return "numbers" if label.names is None else "names"
 
 
 def _count(number: int) -> str:

@@ -67,6 +67,8 @@ class Wish:
         feature: the requested feature; None unless ``action`` is ``convert``.
         arrow_type: the Arrow type of the converted column; None if it depends on the data.
         optional: whether the column may hold nulls; None: if the data has nulls.
+        classes: with the action ``classes``, the label of the version before, whose classes keep their numbers.
+        is_remembered: whether an addition before requested it. The column may then be missing.
     """
 
     text: str
@@ -74,6 +76,8 @@ class Wish:
     feature: Feature | None = None
     arrow_type: pa.DataType | None = None
     optional: bool | None = None
+    classes: ClassLabel | None = None
+    is_remembered: bool = False
 
 
 def parse_feature(text: str) -> Wish:

@@ -20,6 +20,7 @@ from registry.intake.classes import ClassValues
 from registry.intake.column_types import arrow_type_of, as_optional, type_word
 from registry.intake.feature_text import Wish
 from registry.intake.media_bytes import describe_other, files_of, other_files, without_decoding
+from registry.intake.remembered import AS_BEFORE
 from registry.intake.schema import ColumnSchema, Schema
 from registry.intake.source import Rows
 from registry.intake.text_types import TextTypes
@@ -146,7 +147,7 @@ class Inference:
         if wish is not None and wish.feature is not None:
             return _request(plain, wish, column.kind)
         if wish is not None and not isinstance(hint, ClassLabel):
-            feature, reason = column.classes.decide(name, is_text=self._is_text)
+            feature, reason = column.classes.decide(name, is_text=self._is_text, before=wish.classes)
             return _decide(plain, feature, reason, wish.optional)
         if hint is not None:
             defined, reason = hint, _describe_hint(hint)
@@ -318,8 +319,8 @@ class _Column:
 
 def check_wishes(wishes: Mapping[str, Wish], columns: Sequence[str]) -> None:
     """Check that every requested column exists. Raises UsageError if not."""
-    for name in wishes:
-        if name not in columns:
+    for name, wish in wishes.items():
+        if name not in columns and not wish.is_remembered:
             hint = suggest(name, columns, have="The columns are:", most=20)
             raise UsageError(
                 f"a type is requested for {quote(name)}, and there is no such column",
@@ -357,7 +358,8 @@ def _request(plain: ColumnSchema, wish: Wish, found: Any) -> ColumnSchema:
     """A column whose feature the user requests."""
     if wish.feature is None:
         raise AssertionError(wish)
-    decided = _decide(plain, wish.feature, "as requested", wish.optional, wish.arrow_type, found)
+    reason = AS_BEFORE if wish.is_remembered else "as requested"
+    decided = _decide(plain, wish.feature, reason, wish.optional, wish.arrow_type, found)
     return replace(decided, checks_files=True)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from registry.errors import SourceError, UsageError, suggest
@@ -18,6 +18,7 @@ from registry.intake.inference import Inference, check_wishes, declare_schema
 from registry.intake.key_candidates import KeyCandidates
 from registry.intake.keys import Holdout, KeyRule
 from registry.intake.records import stored_features
+from registry.intake.remembered import describe_requests
 from registry.intake.schema import Schema
 from registry.intake.source import Rows, Source
 from registry.intake.split_names import check_cases
@@ -52,6 +53,7 @@ class Plan:
         split_by: the column that decides the split, or None.
         holdout: the split that is cut from another, or None.
         suggested_key: a column that is named like a key and unique, if no key was chosen and all rows were compared.
+        requests: the types that the caller requested, as ``remembered.describe_requests`` writes them.
         is_first: whether there is no version before.
         bad: the rows that cannot be used, and how many may be left out.
     """
@@ -64,6 +66,7 @@ class Plan:
     split_by: str | None = None
     holdout: Holdout | None = None
     suggested_key: str | None = None
+    requests: Mapping[str, Any] = field(default_factory=dict)
     is_first: bool = True
     bad: BadRows
 
@@ -90,6 +93,7 @@ class Plan:
                 "kind": self.source.kind,
                 "columns": [column.name for column in self.schema.columns],  # a schema sorts them by name
                 "key": self.rule.to_json(),
+                **self.requests,
             },
         }
         if types := self.schema.arrow_types():
@@ -186,6 +190,7 @@ def plan_source(
         is_first=earlier is None,
         # The second pass reports the same rows again.
         bad=BadRows(allowed=skip_bad),
+        requests=describe_requests({name: wishes[name] for name in names if name in wishes}, schema.skipped),
     )
     return replace(plan, suggested_key=candidates.find(stored)) if plan.may_suggest_key else plan
 

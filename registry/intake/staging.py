@@ -35,6 +35,7 @@ from registry.intake.freed_memory import return_freed_memory
 from registry.intake.key_candidates import KeyCandidates
 from registry.intake.keys import Hashes, Holdout, KeyRule, Occurrences, first_words, sort_keys_of_repeated
 from registry.intake.records import Chunk, ChunkEncoder, Encoded, Keyed, stored_features
+from registry.intake.remembered import AS_BEFORE
 from registry.intake.schema import ColumnSchema, Schema
 from registry.intake.source import BadRow, Source
 from registry.intake.split_names import check_cases
@@ -96,9 +97,12 @@ class BadRows:
         what = "1 row or file" if self.count == 1 else f"{self.count:,} rows or files"
         raise UnusableRowsError(
             "\n".join([f"{what} cannot be used{limit}", *lines]),
-            hint=f"Correct them, or leave them out: --skip-bad {self.count}"
-            if num_usable
-            else self._explain_types(columns),
+            hint=(
+                f"Correct them, or leave them out: --skip-bad {self.count}"
+                if num_usable
+                else self._explain_types(columns)
+            )
+            + self._explain_retype(columns),
             details={
                 "num_bad": self.count,
                 "bad": [
@@ -107,6 +111,12 @@ class BadRows:
                 ],
             },
         )
+
+    def _explain_retype(self, columns: Sequence[ColumnSchema]) -> str:
+        """How to change the type of a column at fault, if it is that of the version before."""
+        faulty = {row.column for row in self.first}
+        is_before = any(column.name in faulty and column.reason.startswith(AS_BEFORE) for column in columns)
+        return ". To infer types anew, not as in the version before: --retype" if is_before else ""
 
     def _explain_types(self, columns: Sequence[ColumnSchema]) -> str:
         """What to do if no row fits: the columns at fault can be kept as text, or as the bytes of files."""
