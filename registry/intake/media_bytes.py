@@ -57,6 +57,10 @@ _SIGNATURES: Final = (
     *((b"<!DOCTYPE", "HTML"), (b"<!doctype", "HTML"), (b"<html", "HTML"), (b"<svg", "SVG"), (b"<?xml", "XML")),
     *((b"PK\x03\x04", "zip"), (b"\x1f\x8b", "gzip"), (b"version https://git-lfs", "Git LFS pointer")),
 )
+_DEPTH_PLACE: Final = 24
+PNG_HEADER_BYTES: Final = _DEPTH_PLACE + 1
+"""The first bytes of a PNG: its signature, the chunk IHDR with width and height, and the bits of a sample."""
+
 _NO_MEDIA: Final = ("HTML", "Git LFS pointer")
 _RIFF: Final = {b"WEBP": "WebP", b"WAVE": "WAV", b"AVI ": "AVI"}
 _RIFF_SIGNATURES: Final = (b"RIFF", b"RIFX", b"RF64")  # numbers in the other byte order; files of more than 4 GiB
@@ -73,6 +77,11 @@ def format_of(data: bytes) -> str | None:
     if data.startswith(b"FORM"):
         return "AIFF" if data[8:12] in (b"AIFF", b"AIFC") else None
     return next((name for signature, name in _SIGNATURES if data.startswith(signature)), None)
+
+
+def is_wide_png(start: bytes) -> bool:
+    """Whether the first ``PNG_HEADER_BYTES`` of a file are those of a PNG with 16 bits for each sample."""
+    return start.startswith(PNG_SIGNATURE) and start[_DEPTH_PLACE:PNG_HEADER_BYTES] == b"\x10"
 
 
 def is_picture(name: str) -> bool:
@@ -175,6 +184,10 @@ def other_files(feature: Feature, array: Any) -> Iterator[int]:
     if isinstance(feature, Image):
         starts = [arrow.compute.starts_with(array, pattern=one) for one in (PNG_SIGNATURE, JPEG_SIGNATURE)]
         is_picture = arrow.compute.or_(*starts).fill_null(True).to_numpy(zero_copy_only=False)
+        if feature.dtype == np.uint8:  # which a PNG of 16 bits would be reduced to
+            depths = arrow.compute.binary_slice(array, _DEPTH_PLACE, PNG_HEADER_BYTES)
+            is_wide = arrow.compute.and_(starts[0], arrow.compute.equal(depths, b"\x10")).fill_null(False)
+            is_picture = is_picture & ~is_wide.to_numpy(zero_copy_only=False)
         places = np.flatnonzero(~is_picture)
     for place in places.tolist():
         data = array[place].as_py()
@@ -197,7 +210,7 @@ def _is_decodable(feature: Feature, data: bytes) -> bool:
 def describe_other(feature: Feature) -> str:
     """What one of the ``other_files`` is, for people."""
     if isinstance(feature, Image):
-        return "neither PNG nor JPEG"
+        return "neither a JPEG nor a PNG of 8 bits"
     rate = getattr(feature, "sample_rate", None)
     of_rate = "" if rate is None else f" of {rate} samples per second"
     return f"not a sound{of_rate} that can be decoded here"

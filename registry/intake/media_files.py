@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
+
 from registry.errors import MissingExtraError, SourceError, StorageError
 from registry.features import Audio, Feature, Image, Tensor
 from registry.features.audio import SoundError, measure_sound, read_sample_rate
@@ -18,7 +20,16 @@ from registry.intake.file_rows import FilePart, open_parts
 from registry.intake.folder_columns import refuse_folder_columns
 from registry.intake.folder_labels import find_labels
 from registry.intake.kinds import KINDS
-from registry.intake.media_bytes import CheckMedia, bytes_of, extension_of, format_of, is_decodable_sound, is_picture
+from registry.intake.media_bytes import (
+    PNG_HEADER_BYTES,
+    CheckMedia,
+    bytes_of,
+    extension_of,
+    format_of,
+    is_decodable_sound,
+    is_picture,
+    is_wide_png,
+)
 from registry.intake.metadata_files import Metadata, is_metadata, read_metadata
 from registry.intake.sniffing import sniff_kind
 from registry.intake.source import Files, Options, Source, root_of
@@ -91,7 +102,7 @@ def _open(kind: str, column: str, files: Files, options: Options) -> Source:
             hint="Rename the column in the metadata.",
             details={"file": metadata.files[0], "column": column},
         )
-    content, check = _describe(kind, files, names)
+    content, check = _describe(kind, files, names, is_requested=column in options.typed)
     hints = {column: content}
     label, reason = (None, "") if metadata is not None else find_labels(splits.files)
     if label is not None:
@@ -128,14 +139,42 @@ def _open(kind: str, column: str, files: Files, options: Options) -> Source:
     )
 
 
-def _describe(kind: str, files: Files, names: Sequence[str]) -> tuple[Feature, CheckMedia]:
-    """The feature of the content, and the check of each file."""
+def _describe(kind: str, files: Files, names: Sequence[str], *, is_requested: bool) -> tuple[Feature, CheckMedia]:
+    """The feature of the content, unless the caller requests another, and the check of each file."""
     if kind == "images" and all(is_picture(name) or _has_picture(files, name) for name in names):
-        return Image(shape=(None, None, None)), CheckMedia(are_pictures=True)
+        is_wide = not is_requested and _are_wide(files, names)
+        return Image(shape=(None, None, None), dtype=np.uint16 if is_wide else np.uint8), CheckMedia(are_pictures=True)
     if kind == "audio" and all(map(is_decodable_sound, names)) and (sound := _sound(files, names)) is not None:
         return sound, CheckMedia(are_sounds=True, sample_rate=sound.sample_rate)
     noun = {"images": "an image", "audio": "an audio", "videos": "a video"}[kind]
     return bytes_of(noun), CheckMedia()
+
+
+def _are_wide(files: Files, names: Sequence[str]) -> bool:
+    """Whether the images have 16 bits for each sample. An Image has one depth, and another would change values.
+
+    Raises SourceError if some have 16 bits and others 8.
+    """
+    root = str(root_of(files.store))
+    wide: str | None = None
+    narrow: str | None = None
+    for name in names:
+        try:
+            with open(f"{root}/{name}", "rb", buffering=0) as file:  # noqa: PTH123 (half the time of Path.open)
+                start = file.read(PNG_HEADER_BYTES)
+        except OSError:  # a row that cannot be used
+            continue
+        if is_wide_png(start):
+            wide = wide or name
+        elif format_of(start) in ("PNG", "JPEG"):
+            narrow = narrow or name
+        if wide and narrow:
+            raise SourceError(
+                f"{wide} has 16 bits for each sample, and {narrow} has 8: one Image cannot hold both",
+                hint="Convert them to one depth. To keep the files as they are: --feature image=bytes",
+                details={"files": [wide, narrow]},
+            )
+    return wide is not None
 
 
 def _has_picture(files: Files, name: str) -> bool:

@@ -224,8 +224,8 @@ def test_a_file_of_each_format_alone(tmp_path: Path, kind: str, suffix: str) -> 
 @pytest.mark.parametrize(
     ("kind", "samples", "reason"),
     [
-        ("Image", [IMAGES["png"], IMAGES["gif"]], "neither PNG nor JPEG"),
-        ("Image", [IMAGES["gif"], IMAGES["png"]], "neither PNG nor JPEG"),
+        ("Image", [IMAGES["png"], IMAGES["gif"]], "neither a JPEG nor a PNG of 8 bits"),
+        ("Image", [IMAGES["gif"], IMAGES["png"]], "neither a JPEG nor a PNG of 8 bits"),
         ("Audio", [SOUNDS["wav"], SOUNDS["m4a"]], "not a sound of 8000 samples per second that can be decoded here"),
         ("Audio", [SOUNDS["wav"], SOUNDS["mp3"]], "not a sound of 8000 samples per second that can be decoded here"),
     ],
