@@ -220,7 +220,7 @@ def _check(columns: Mapping[str, Mapping[str, Sequence[StoredArray]]]) -> dict[s
     for split, those in columns.items():
         lengths = {name: _length(arrays) for name, arrays in those.items()}
         if len(set(lengths.values())) > 1:
-            told = ", ".join(f"{name} {length:,}" for name, length in lengths.items())
+            told = ", ".join(f"{those[name][0].label} {length:,}" for name, length in lengths.items())
             raise SourceError(
                 f"the arrays of the split {split!r} have different lengths: {told}",
                 hint="The first axis is the record. Add arrays that do not belong together on their own.",

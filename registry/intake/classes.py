@@ -120,7 +120,8 @@ class ClassValues:
         """The label of the version before, with the classes that are new."""
         if not self.kinds:
             return before, AS_BEFORE
-        are_names = before.names is not None and self.names and not self.kinds.keys() - {"string"}
+        are_few = 0 < len(self.names) <= MAX_CLASSES
+        are_names = before.names is not None and are_few and not self.kinds.keys() - {"string"}
         label, reason = self._decide_names(column) if are_names else self.decide(column, is_text=is_text)
         if before.names is not None and label.names is not None:
             names = append_classes(before.names, label.names)

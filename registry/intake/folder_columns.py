@@ -19,7 +19,7 @@ from registry.intake.source import Part, Rows
 from registry.intake.split_names import SPLIT_FOLDER
 from registry.shards.arrow_values import import_pyarrow
 
-_FOLDER: Final = re.compile(r"([^\W\d]\w*)=(.+)")
+_FOLDER: Final = re.compile(r"([^=]+)=(.*)", re.DOTALL)
 _INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 

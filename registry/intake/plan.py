@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from registry.errors import SourceError, UsageError, suggest
 from registry.features import FeaturesDict
+from registry.intake.file_parts import list_names
 from registry.intake.freed_memory import keep_freed_memory
 from registry.intake.inference import Inference, check_wishes, declare_schema
 from registry.intake.key_candidates import KeyCandidates
@@ -231,7 +232,7 @@ def _read_all(
     bad.require_few(num_rows)
     if num_rows == 0:
         raise SourceError(
-            "the source has no rows",
+            f"the source has no rows: {list_names([part.name for part in source.parts])}",
             hint="A version needs a record. Check the path, and what was skipped.",
             details={"kind": source.kind},
         )

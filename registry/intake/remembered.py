@@ -11,8 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from registry.features import ClassLabel, Feature, FeaturesDict, Tensor
+from registry.features import Sequence as SequenceFeature
 from registry.intake.feature_text import Wish, parse_feature
 from registry.intake.source import Source
+from registry.shards.arrow_values import import_pyarrow
 
 AS_BEFORE: Final = "as in the version before"
 _KINDS_OF_FOLDERS: Final = ("images", "audio", "videos", "text")
@@ -46,11 +48,22 @@ def remembered_wishes(features: FeaturesDict, custom: Mapping[str, Any]) -> dict
             wishes[name] = Wish(
                 text=AS_BEFORE,
                 feature=feature,
-                arrow_type=parse_feature(words[name]).arrow_type if isinstance(words.get(name), str) else None,
+                arrow_type=_with_lists(feature, words[name]) if isinstance(words.get(name), str) else None,
                 optional=True if isinstance(feature, Tensor) and getattr(feature, "optional", False) else None,
                 is_remembered=True,
             )
     return wishes
+
+
+def _with_lists(feature: Feature, word: str) -> Any:
+    """The Arrow type of a column whose innermost values have the type that ``word`` names."""
+    if isinstance(feature, SequenceFeature):
+        sizes, inner = [feature.length], _with_lists(feature.feature, word)
+    else:
+        sizes, inner = list(feature.shape) if isinstance(feature, Tensor) else [], parse_feature(word).arrow_type
+    for size in reversed(sizes):
+        inner = import_pyarrow().list_(inner, -1 if size is None else size)
+    return inner
 
 
 def continue_classes(source: Source, features: FeaturesDict) -> dict[str, Feature]:

@@ -21,9 +21,12 @@ REQUESTS = {
     "small": "int8",
     "left": "skip",
     "maybe": "float32?",
+    "days": "date32[]",
+    "pair": "time64[us][2]",
 }
-HEADER = "when,label,zip,small,left,maybe,free\n"
-ROWS = "2026-01-31,dog,1069,1,x,1.5,1\n2026-02-01,cat,2000,2,y,,2\n"
+HEADER = "when,label,zip,small,left,maybe,free,days,pair\n"
+LISTS = ',"[""2026-01-31""]","[""12:30:00"", ""12:31:00""]"\n'
+ROWS = f"2026-01-31,dog,1069,1,x,1.5,1{LISTS}2026-02-01,cat,2000,2,y,,2{LISTS}"
 
 
 @pytest.fixture
@@ -50,29 +53,30 @@ def labels_of(catalog: Catalog) -> dict[str, str]:
 def test_requested_types_are_remembered(tmp_path: Path, catalog: Catalog) -> None:
     first = add_csv(catalog, tmp_path, HEADER + ROWS, features=REQUESTS)
     assert add_csv(catalog, tmp_path, HEADER + ROWS).outcome == "unchanged"
-    second = add_csv(catalog, tmp_path, HEADER + ROWS + "2026-02-02,cat,3000,3,z,2.5,3\n")
+    second = add_csv(catalog, tmp_path, HEADER + ROWS + "2026-02-02,cat,3000,3,z,2.5,3" + LISTS)
     assert types_of(second) == types_of(first)
     assert second.plan.schema.skipped == ("left",)
-    third = add_csv(catalog, tmp_path, HEADER + "2026-02-03,dog,4000,4,z,2.5,3\n")  # by the metadata of the second one
+    # By the metadata of the second one.
+    third = add_csv(catalog, tmp_path, HEADER + "2026-02-03,dog,4000,4,z,2.5,3" + LISTS)
     assert types_of(third) == types_of(first)
 
 
 def test_new_classes_follow_those_of_the_version_before(tmp_path: Path, catalog: Catalog) -> None:
     add_csv(catalog, tmp_path, HEADER + ROWS, features=REQUESTS)
-    report = add_csv(catalog, tmp_path, HEADER + ROWS + "2026-02-02,ant,3000,3,z,2.5,3\n")
+    report = add_csv(catalog, tmp_path, HEADER + ROWS + "2026-02-02,ant,3000,3,z,2.5,3" + LISTS)
     (label,) = (column for column in report.plan.schema.columns if column.name == "label")
     assert label.feature == ClassLabel(names=["cat", "dog", "ant"])
     assert label.reason == '3 classes, as in the version before; new: "ant"'
     assert labels_of(catalog) == {"1069": "dog", "2000": "cat", "3000": "ant"}
     # A class that no record has any more keeps its number.
-    report = add_csv(catalog, tmp_path, HEADER + "2026-02-02,dog,3000,3,z,2.5,3\n")
+    report = add_csv(catalog, tmp_path, HEADER + "2026-02-02,dog,3000,3,z,2.5,3" + LISTS)
     assert report.plan.schema.features()["label"] == ClassLabel(names=["cat", "dog", "ant"])
 
 
 def test_a_value_that_does_not_fit_is_refused_with_its_line(tmp_path: Path, catalog: Catalog) -> None:
     add_csv(catalog, tmp_path, HEADER + ROWS, features=REQUESTS)
     with pytest.raises(UnusableRowsError) as caught:
-        add_csv(catalog, tmp_path, HEADER + ROWS + "soon,dog,3000,300,z,2.5,3\n")
+        add_csv(catalog, tmp_path, HEADER + ROWS + "soon,dog,3000,300,z,2.5,3" + LISTS)
     assert "rows.csv:4, column 'when': expected date32[day] such as 2026-01-31, found \"soon\"" in str(caught.value)
     assert caught.value.hint is not None
     assert caught.value.hint.endswith("To infer types anew, not as in the version before: retype=True")
@@ -92,6 +96,8 @@ def test_retype_infers_anew_and_a_request_decides(tmp_path: Path, catalog: Catal
         "left": "string",
         "maybe": "double",
         "free": "int64",
+        "days": "string",
+        "pair": "string",
     }
     assert report.plan.schema.features()["label"] == ClassLabel(names=["ant", "cat"])
     report = add_csv(catalog, tmp_path, text, features={"label": "Text", "zip": "Text"})

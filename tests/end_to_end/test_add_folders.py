@@ -104,6 +104,11 @@ def test_a_default_partition_is_null_and_leading_zeros_are_text(
     assert [(row["x"], row["zip"]) for row in columns_of(catalog, "train")] == [(1, "01069"), (2, None)]
 
 
+def test_a_folder_may_have_any_key_and_an_empty_value(tmp_path: Path, catalog: Catalog) -> None:
+    catalog.add(fill(tmp_path / "in", "a.jsonl", {"my key=": [{"x": 1}], "my key=a=b": [{"x": 2}]}), "rows")
+    assert [row["my key"] for row in columns_of(catalog, "train")] == ["", "a=b"]
+
+
 def test_the_file_of_another_folder_is_another_record(tmp_path: Path, catalog: Catalog) -> None:
     files = {f"year={year}": [{"x": 1}] for year in (2021, 2022)}
     report = catalog.add(fill(tmp_path / "in", "a.parquet", files), "rows")

@@ -141,7 +141,7 @@ def test_arrays_that_are_refused(tmp_path: Path) -> None:
 def test_arrays_that_do_not_fit_together(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.zeros(3))
     np.save(tmp_path / "y.npy", np.zeros(2))
-    assert error_of(tmp_path) == "the arrays of the split 'train' have different lengths: x 3, y 2"
+    assert error_of(tmp_path) == "the arrays of the split 'train' have different lengths: x.npy 3, y.npy 2"
     (tmp_path / "y.npy").unlink()
     np.save(tmp_path / "x-1.npy", np.zeros((3, 2), np.float32))
     assert error_of(tmp_path) == ("column 'x': expected float32 of shape (2,) as in x-1.npy, found float64 in x.npy")
