@@ -199,7 +199,9 @@ def test_one_of_two_publishers_of_different_content_wins_and_the_other_gets_an_e
 ) -> None:
     registry.connect(catalog_url).close()
     data_dirs = [tmp_path / "here", tmp_path / "there"]
-    assert race(catalog_url, data_dirs, prepared) == ["published", "version_exists"]
+    outcomes = race(catalog_url, data_dirs, prepared)
+    # A publisher that begins after the other has recorded its data directory is refused for that.
+    assert outcomes in (["published", "version_exists"], ["other_data_directory", "published"])
     with registry.connect(catalog_url, data_dir=data_dirs[0]) as catalog:
         assert len(catalog.versions("digits")) == 1
         shards = catalog.dataset("digits").splits["train"].num_shards
