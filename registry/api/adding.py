@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from registry.api.absent_catalog import previews, publishes
 from registry.api.argument_hints import hints_as_arguments
@@ -24,6 +24,7 @@ from registry.argument_types import require_path, typed_arguments
 from registry.catalog import CatalogBackend
 from registry.engines import engine_argument
 from registry.errors import ConflictError, NotFoundError, UsageError
+from registry.intake.options import takes_options
 from registry.model import (
     Advance,
     DatasetVersion,
@@ -45,10 +46,11 @@ from registry.storage import local_path
 
 if TYPE_CHECKING:
     from registry.engines import Engine
-    from registry.features import Feature, FeaturesDict
+    from registry.features import FeaturesDict
     from registry.intake.in_place import PlannedInPlace
+    from registry.intake.options import AddArguments, AddOptions
     from registry.intake.plan import Plan
-    from registry.intake.source import BadRow, FileUse, Options, Source
+    from registry.intake.source import BadRow, FileUse, Source
     from registry.intake.staging import StagedSource
     from registry.publishing import NumberWish, Publication, RecordOverlap, VersionDiff
     from registry.publishing.changes import Changes
@@ -274,19 +276,12 @@ class Addition:
             yield StagedSource(store=there.store, staged=None, prepared=there.prepared, shards=None, bad=plan.bad)
             return
         with stage_source(
-            plan.source,
-            plan.schema,
-            plan.rule,
+            plan,
             open_data(self._catalog.data_dir, catalog=self._catalog.backend),
             name=self.reference.name,
             config=self.reference.config,
-            metadata=plan.metadata(),
-            split_by=plan.split_by,
-            holdout=plan.holdout,
             num_shards=self._num_shards,
-            bad=plan.bad,
             processes=processes,
-            num_rows=plan.num_rows,
             inputs=None if dry_run else self._inputs,
             progress=progress,
         ) as made:
@@ -299,40 +294,22 @@ class Adding(Publishing):
     @typed_arguments
     @engine_argument("adding", "name", "source")
     @publishes
+    @takes_options
     def add(
         self,
         source: Any,
         name: str | None = None,
         *,
-        kind: str | None = None,
-        config: str | None = None,
-        records: str | None = None,
-        features: Mapping[str, str | Feature] | None = None,
-        schema: str | os.PathLike[str] | None = None,
-        retype: bool = False,
-        nulls: Sequence[str] = (),
-        header: bool | None = None,
-        delimiter: str | None = None,
-        encoding: str | None = None,
-        splits: Mapping[str, str] | None = None,
-        split_by: str | None = None,
-        holdout: str | None = None,
-        seed: int = 0,
-        key: str | None = None,
-        key_by: str | None = None,
-        skip_bad: int = 0,
         bump: str | None = None,
         number: str | Version | None = None,
         reason: str = "",
-        in_place: bool = False,
-        replace: bool = False,
         promote: bool | None = None,
-        num_shards: int | None = None,
         processes: int | None = None,
         dry_run: bool = False,
         show: int = 5,
         engine: str | Engine | None = None,  # noqa: ARG002 (for engine_argument)
         progress: ProgressCallback | None = None,
+        **options: Unpack[AddArguments],
     ) -> AddReport:
         """Publish data that comes without a builder class, under the smallest number that its changes allow.
 
@@ -413,31 +390,7 @@ class Adding(Publishing):
         with hints_as_arguments():
             if not dry_run:
                 self.backend.require_publisher()  # before all of the source is read
-            addition = self.plan_add(
-                source,
-                name,
-                kind=kind,
-                config=config,
-                records=records,
-                features=features,
-                schema=schema,
-                retype=retype,
-                nulls=nulls,
-                header=header,
-                delimiter=delimiter,
-                encoding=encoding,
-                splits=splits,
-                split_by=split_by,
-                holdout=holdout,
-                seed=seed,
-                key=key,
-                key_by=key_by,
-                skip_bad=skip_bad,
-                in_place=in_place,
-                replace=replace,
-                num_shards=num_shards,
-                progress=progress,
-            )
+            addition = self.plan_add(source, name, progress=progress, **options)
             return addition.publish(
                 bump=bump,
                 number=number,
@@ -452,61 +405,24 @@ class Adding(Publishing):
     @typed_arguments
     @engine_argument("reading", "name", "source")
     @previews
+    @takes_options
     def plan_add(
         self,
         source: Any,
         name: str | None = None,
         *,
-        kind: str | None = None,
-        config: str | None = None,
-        records: str | None = None,
-        features: Mapping[str, str | Feature] | None = None,
-        schema: str | os.PathLike[str] | None = None,
-        retype: bool = False,
-        nulls: Sequence[str] = (),
-        header: bool | None = None,
-        delimiter: str | None = None,
-        encoding: str | None = None,
-        splits: Mapping[str, str] | None = None,
-        split_by: str | None = None,
-        holdout: str | None = None,
-        seed: int = 0,
-        key: str | None = None,
-        key_by: str | None = None,
-        skip_bad: int = 0,
-        in_place: bool = False,
-        replace: bool = False,
-        num_shards: int | None = None,
         engine: str | Engine | None = None,  # noqa: ARG002 (for engine_argument)
         progress: ProgressCallback | None = None,
+        **options: Unpack[AddArguments],
     ) -> Addition:
         """Read a source, and decide its schema, splits and keys. Nothing is written until ``publish`` of the result.
 
         Args:
             source: see ``add``.
             name: see ``add``.
-            kind: see ``add``.
-            config: see ``add``.
-            records: see ``add``.
-            features: see ``add``.
-            schema: see ``add``.
-            retype: see ``add``.
-            nulls: see ``add``.
-            header: see ``add``.
-            delimiter: see ``add``.
-            encoding: see ``add``.
-            splits: see ``add``.
-            split_by: see ``add``.
-            holdout: see ``add``.
-            seed: see ``add``.
-            key: see ``add``.
-            key_by: see ``add``.
-            skip_bad: see ``add``.
-            in_place: see ``add``.
-            replace: see ``add``.
-            num_shards: see ``add``.
             engine: ``"ray"``, ``"local"`` or an engine, see ``use_engine``. None: that of the block, else this machine.
             progress: called with a ``Progress``: rows are ``reading``.
+            options: see ``add``.
 
         Raises:
             SourceError, UnusableRowsError, FeatureError, UsageError, ReferenceSyntaxError, MissingExtraError: see
@@ -514,101 +430,27 @@ class Adding(Publishing):
             OtherSourceError: see ``add``. Before a long read, if the place of the source decides it.
             StorageError: a file cannot be read.
         """
-        from registry.intake.keys import Holdout
-        from registry.intake.plan import INTAKE, plan_source
-        from registry.intake.remembered import continue_classes, remembered_wishes
-        from registry.intake.source import CsvFormat, Options
+        from registry.intake.options import AddOptions
         from registry.shards.arrow_values import import_pyarrow
 
         import_pyarrow("adding data")
         if isinstance(source, str | os.PathLike):
             require_path("source", source)
-        _check_numbers(skip_bad, num_shards)
-        name_use: NameUse = "replace" if replace else "derived" if name is None else "given"
+        given = AddOptions(**options)
+        name_use: NameUse = "replace" if given.replace else "derived" if name is None else "given"
         name_origin = _name_origin(source) if name is None else ""
-        if not in_place:
-            self.require_data_dir()
-        if in_place:
-            from registry.intake.in_place import plan_in_place, read_description
-
-            described = read_description(source)
-            if described is not None:
-                is_named = name is not None or is_generic(described.name)
-                if not is_named:
-                    name, name_origin = described.name, "from its description"
-                config = config or described.config
-            reference = self._new_reference(source, name, config)
-            producer = self._producer_of(source, reference, name_use, folders_only=True)
-            changing = {
-                "nulls": nulls,
-                "header": header is not None,
-                "delimiter": delimiter,
-                "encoding": encoding,
-                "split_by": split_by,
-                "holdout": holdout,
-                "key": key,
-                "key_by": key_by,
-                "retype": retype,
-                "skip_bad": skip_bad,
-                "num_shards": num_shards,
-            }
-            stay = plan_in_place(
-                source,
-                reference,
-                described=described,
-                wishes=_wishes(features or {}, schema),
-                globs=splits,
-                changing=[option for option, given in changing.items() if given],
-            )
-            producer = self._require_continued(reference, producer, name_use, stay.plan)
-            return Addition(
-                self,
-                stay.plan,
-                reference,
-                producer=producer,
-                name_use=name_use,
-                name_origin=name_origin,
-                stored=stay,
-            )
-        reference = self._new_reference(source, name, config)
+        if given.in_place:
+            return self._plan_in_place(source, name, given, name_use=name_use, name_origin=name_origin)
+        self.require_data_dir()
+        reference = self._new_reference(source, name, given.config)
         producer = self._producer_of(source, reference, name_use)
         if not isinstance(source, str | os.PathLike):
-            of_paths = {"kind": kind, "splits": splits, "records": records, "nulls": nulls}
-            _require_path({**of_paths, "header": header is not None, "delimiter": delimiter, "encoding": encoding})
-        csv = CsvFormat(nulls=tuple(nulls), header=header, delimiter=delimiter, encoding=encoding)
-        latest, _ = self.backend.neighbours(reference.name, reference.config, Version(*HIGHEST))
-        wishes = _wishes(features or {}, schema)
-        before = None if retype else _features_added(latest)
-        if latest is not None and before is not None:
-            wishes = {**remembered_wishes(before, latest.metadata.custom), **wishes}
-        options = Options(
-            kind=kind,
-            splits=splits or {},
-            config=config,
-            records=records,
-            csv=csv,
-            typed=frozenset(name for name, wish in wishes.items() if wish.action != "skip"),
-        )
+            given.require_object()
         inputs = _stamp_inputs(source)
-        opened = _open(source, options, count_progress(progress, "downloading", unit="bytes"))
-        producer = dataclasses.replace(producer, kind=opened.kind)
-        check_continues(name_use, producer, self.backend.producers(reference.name, reference.config))
-        if before is not None:
-            opened = dataclasses.replace(opened, hints=continue_classes(opened, before))
-        plan = plan_source(
-            opened,
-            wishes=wishes,
-            key=key,
-            key_by=key_by,
-            split_by=split_by,
-            holdout=None if holdout is None else Holdout.parse(holdout, seed=seed),
-            skip_bad=skip_bad,
-            earlier=None if latest is None else latest.metadata.custom.get(INTAKE),
-            progress=progress,
-        )
-        self._require_continued(reference, producer, name_use, plan)
+        plan = self._read_source(source, reference, producer, name_use, given, progress)
+        producer = self._require_continued(reference, producer, name_use, plan)
         # The files of a Croissant document may be anywhere.
-        is_known = not opened.origins and opened.kind != "croissant"
+        is_known = not plan.source.origins and plan.source.kind != "croissant"
         return Addition(
             self,
             plan,
@@ -616,8 +458,57 @@ class Adding(Publishing):
             producer=producer,
             name_use=name_use,
             name_origin=name_origin,
-            num_shards=num_shards,
+            num_shards=given.num_shards,
             inputs=inputs if is_known else None,
+        )
+
+    def _read_source(
+        self,
+        source: Any,
+        reference: Reference,
+        producer: Producer,
+        name_use: NameUse,
+        options: AddOptions,
+        progress: ProgressCallback | None,
+    ) -> Plan:
+        """Open the source, and read its rows as the version before says."""
+        from registry.intake.plan import INTAKE, plan_source
+        from registry.intake.remembered import continue_classes, remembered_wishes
+
+        latest, _ = self.backend.neighbours(reference.name, reference.config, Version(*HIGHEST))
+        wishes, before = options.wishes(), None if options.retype else _features_added(latest)
+        if latest is not None and before is not None:
+            wishes = {**remembered_wishes(before, latest.metadata.custom), **wishes}
+        options = dataclasses.replace(options, features=wishes, schema=None)
+        opened = _open(source, options, count_progress(progress, "downloading", unit="bytes"))
+        earlier = self.backend.producers(reference.name, reference.config)
+        check_continues(name_use, dataclasses.replace(producer, kind=opened.kind), earlier)
+        if before is not None:
+            opened = dataclasses.replace(opened, hints=continue_classes(opened, before))
+        intake = None if latest is None else latest.metadata.custom.get(INTAKE)
+        return plan_source(opened, options, earlier=intake, progress=progress)
+
+    def _plan_in_place(
+        self, source: Any, name: str | None, options: AddOptions, *, name_use: NameUse, name_origin: str
+    ) -> Addition:
+        from registry.intake.in_place import plan_in_place, read_description
+
+        described, config = read_description(source), options.config
+        if described is not None:
+            if name is None and not is_generic(described.name):
+                name, name_origin = described.name, "from its description"
+            config = config or described.config
+        reference = self._new_reference(source, name, config)
+        producer = self._producer_of(source, reference, name_use, folders_only=True)
+        stored = plan_in_place(source, reference, options, described=described)
+        return Addition(
+            self,
+            stored.plan,
+            reference,
+            producer=self._require_continued(reference, producer, name_use, stored.plan),
+            name_use=name_use,
+            name_origin=name_origin,
+            stored=stored,
         )
 
     def _producer_of(
@@ -706,7 +597,7 @@ def _name_origin(source: Any) -> str:
         return ""
 
 
-def _open(source: Any, options: Options, advance: Advance | None) -> Source:
+def _open(source: Any, options: AddOptions, advance: Advance | None) -> Source:
     from registry.intake.source import Source
 
     if isinstance(source, Source):  # of a reader that is not ours
@@ -733,26 +624,6 @@ def _stamp_inputs(source: Any) -> Mapping[str, str] | None:
     return stamps_below(Path(path)) if path is not None and os.path.exists(path) else None  # noqa: PTH110 (of any length)
 
 
-def _check_numbers(skip_bad: int, num_shards: int | None) -> None:
-    if skip_bad < 0:
-        raise UsageError(f"skip_bad must be 0 or more, not {skip_bad}", hint="Leave it out to skip no row.")
-    if num_shards is not None and num_shards < 1:
-        raise UsageError(
-            f"num_shards must be 1 or more, not {num_shards}", hint="Leave it out to choose it by the size of the data."
-        )
-
-
-def _require_path(arguments: Mapping[str, object]) -> None:
-    """Refuse arguments that would have no effect on an object of Python."""
-    given = [name for name, value in arguments.items() if value]
-    if given:
-        raise UsageError(
-            f"{' and '.join(given)} can be used with paths and URLs only",
-            hint="Leave it out. The splits of objects: catalog.add({'train': ..., 'test': ...}, NAME)",
-            details={"arguments": given},
-        )
-
-
 def _features_added(version: DatasetVersion | None) -> FeaturesDict | None:
     """The features of a version that was added; None if something else made it."""
     from registry.features import features_from_json
@@ -761,16 +632,6 @@ def _features_added(version: DatasetVersion | None) -> FeaturesDict | None:
     if version is None or INTAKE not in version.metadata.custom:
         return None
     return features_from_json(version.features_json).with_labels(version.labels)
-
-
-def _wishes(features: Mapping[str, str | Feature], schema: str | os.PathLike[str] | None) -> Mapping[str, Any]:
-    from registry.intake.feature_text import Wish, parse_feature
-    from registry.intake.schema_file import read_schema_file
-
-    wishes = {} if schema is None else dict(read_schema_file(Path(schema)))
-    for name, wanted in features.items():
-        wishes[name] = parse_feature(wanted) if isinstance(wanted, str) else Wish(text=str(wanted), feature=wanted)
-    return wishes
 
 
 def _wish(bump: str | None, number: str | Version | None) -> NumberWish:

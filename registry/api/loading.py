@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import shlex
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, Unpack
 
 from registry.api.adding import AddReport
 from registry.api.arguments import DatasetLike, Moment, read_reference
@@ -21,6 +21,7 @@ from registry.api.dataset import Dataset
 from registry.api.lock import current_lock
 from registry.argument_types import typed_arguments
 from registry.errors import CatalogNotFoundError, DatasetNotFoundError, UsageError, YankedVersionWarning
+from registry.intake.options import takes_options
 from registry.model import ProgressCallback, SlicingRule, Version, whole_number
 from registry.splits import ReadInstruction
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from registry.engines import Engine
-    from registry.features import Feature
+    from registry.intake.options import AddArguments
     from registry.order import ReadConfig
     from registry.reading import Batches, Reader, SupervisedReader
 
@@ -373,41 +374,23 @@ def as_dataframe(dataset: Any, ds_info: Any = None) -> pd.DataFrame:
 
 
 @typed_arguments
+@takes_options
 def add(
     source: Any,
     name: str | None = None,
     *,
     catalog: Catalog | None = None,
     data_dir: str | os.PathLike[str] | None = None,
-    kind: str | None = None,
-    config: str | None = None,
-    records: str | None = None,
-    features: Mapping[str, str | Feature] | None = None,
-    schema: str | os.PathLike[str] | None = None,
-    retype: bool = False,
-    nulls: Sequence[str] = (),
-    header: bool | None = None,
-    delimiter: str | None = None,
-    encoding: str | None = None,
-    splits: Mapping[str, str] | None = None,
-    split_by: str | None = None,
-    holdout: str | None = None,
-    seed: int = 0,
-    key: str | None = None,
-    key_by: str | None = None,
-    skip_bad: int = 0,
     bump: str | None = None,
     number: str | Version | None = None,
     reason: str = "",
-    in_place: bool = False,
-    replace: bool = False,
     promote: bool | None = None,
-    num_shards: int | None = None,
     processes: int | None = None,
     dry_run: bool = False,
     show: int = 5,
     engine: str | Engine | None = None,
     progress: ProgressCallback | None = None,
+    **options: Unpack[AddArguments],
 ) -> AddReport:
     """Publish data that comes without a builder class: ``Catalog.add`` of the default catalog.
 
@@ -421,35 +404,16 @@ def add(
         name: see ``Catalog.add``.
         catalog: an open catalog. None opens the default one.
         data_dir: path or URL of the data directory, see ``connect``.
-        kind: see ``Catalog.add``.
-        config: see ``Catalog.add``.
-        records: see ``Catalog.add``.
-        features: see ``Catalog.add``.
-        schema: see ``Catalog.add``.
-        retype: see ``Catalog.add``.
-        nulls: see ``Catalog.add``.
-        header: see ``Catalog.add``.
-        delimiter: see ``Catalog.add``.
-        encoding: see ``Catalog.add``.
-        splits: see ``Catalog.add``.
-        split_by: see ``Catalog.add``.
-        holdout: see ``Catalog.add``.
-        seed: see ``Catalog.add``.
-        key: see ``Catalog.add``.
-        key_by: see ``Catalog.add``.
-        skip_bad: see ``Catalog.add``.
         bump: see ``Catalog.add``.
         number: see ``Catalog.add``.
         reason: see ``Catalog.add``.
-        in_place: see ``Catalog.add``.
-        replace: see ``Catalog.add``.
         promote: see ``Catalog.add``.
-        num_shards: see ``Catalog.add``.
         processes: see ``Catalog.add``.
         dry_run: see ``Catalog.add``.
         show: see ``Catalog.add``.
         engine: see ``Catalog.add``.
         progress: see ``Catalog.add``.
+        options: see ``Catalog.add``.
 
     Raises:
         UsageError: both ``catalog`` and ``data_dir`` are given, or see ``Catalog.add``.
@@ -461,33 +425,14 @@ def add(
         return opened.add(
             source,
             name,
-            kind=kind,
-            config=config,
-            records=records,
-            features=features,
-            schema=schema,
-            retype=retype,
-            nulls=nulls,
-            header=header,
-            delimiter=delimiter,
-            encoding=encoding,
-            splits=splits,
-            split_by=split_by,
-            holdout=holdout,
-            seed=seed,
-            key=key,
-            key_by=key_by,
-            skip_bad=skip_bad,
             bump=bump,
             number=number,
             reason=reason,
-            in_place=in_place,
-            replace=replace,
             promote=promote,
-            num_shards=num_shards,
             processes=processes,
             dry_run=dry_run,
             show=show,
             engine=engine,
             progress=progress,
+            **options,
         )

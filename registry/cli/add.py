@@ -168,34 +168,15 @@ def add(
     source: str,
     *,
     name: str | None,
-    kind: str | None,
-    config: str | None,
-    records: str | None,
-    features: dict[str, str],
-    schema: Path | None,
-    retype: bool,
     schema_out: Path | None,
-    nulls: tuple[str, ...],
-    header: bool | None,
-    delimiter: str | None,
-    encoding: str | None,
-    splits: dict[str, str],
-    split_by: str | None,
-    holdout: str | None,
-    seed: int,
-    key: str | None,
-    key_by: str | None,
-    skip_bad: int,
     bump: Any,
     number: str | None,
     reason: str,
-    in_place: bool,
-    replace: bool,
-    num_shards: int | None,
     processes: int | None,
     promote: bool | None,
     dry_run: bool,
     show: int,
+    **options: Any,
 ) -> None:
     """Publish SOURCE under the smallest version number that its changes allow.
 
@@ -216,31 +197,7 @@ def add(
         if not dry_run:
             catalog.backend.require_publisher()  # before all of the source is read
         with show_progress(session.out) as progress:
-            addition = catalog.plan_add(
-                source,
-                name,
-                kind=kind,
-                config=config,
-                records=records,
-                features=features,
-                schema=schema,
-                retype=retype,
-                nulls=nulls,
-                header=header,
-                delimiter=delimiter,
-                encoding=encoding,
-                splits=splits,
-                split_by=split_by,
-                holdout=holdout,
-                seed=seed,
-                key=key,
-                key_by=key_by,
-                skip_bad=skip_bad,
-                in_place=in_place,
-                replace=replace,
-                num_shards=num_shards,
-                progress=progress,
-            )
+            addition = catalog.plan_add(source, name, progress=progress, **options)
         session.out.tell(_describe_plan(addition))
         if schema_out is not None:
             from registry.intake.schema_file import write_schema_file

@@ -25,8 +25,9 @@ from registry.features import Feature, Tensor, Text
 from registry.intake.accounting import account_for_source, count, size_lookup
 from registry.intake.archives import archive_errors
 from registry.intake.folder_columns import refuse_folder_columns
+from registry.intake.options import AddOptions
 from registry.intake.python_values import array_column
-from registry.intake.source import MAX_BYTES, MAX_ROWS, Files, Options, Part, Rows, Source, root_of
+from registry.intake.source import MAX_BYTES, MAX_ROWS, Files, Part, Rows, Source, root_of
 from registry.intake.split_names import NamedSplits, find_splits, without_split
 from registry.shards.arrow_values import import_pyarrow
 from registry.storage import Store
@@ -77,7 +78,7 @@ class StoredArray:
         return self.shape[1:], self.dtype.newbyteorder("=")
 
 
-def open_arrays(files: Files, options: Options) -> Source:
+def open_arrays(files: Files, options: AddOptions) -> Source:
     """Open ``.npy`` and ``.npz`` files; see the module.
 
     The columns are named after the files, or after the arrays in them, without the words of splits and numbers of

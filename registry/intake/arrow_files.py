@@ -22,7 +22,8 @@ from registry.intake.arrow_objects import cut_table, has_union
 from registry.intake.file_parts import list_names, make_parts, read_ahead
 from registry.intake.hf_features import described_features, hints_of, refuse_paths, with_plain_files
 from registry.intake.kinds import KINDS
-from registry.intake.source import MAX_BYTES, MAX_ROWS, Files, Options, Rows, Source
+from registry.intake.options import AddOptions
+from registry.intake.source import MAX_BYTES, MAX_ROWS, Files, Rows, Source
 from registry.model import DatasetMetadata
 from registry.shards.arrow_schema import metadata_of_schema
 from registry.shards.arrow_values import import_pyarrow
@@ -41,7 +42,7 @@ _Tables: TypeAlias = "Callable[[Store, str], Iterator[Any]]"
 """A function that yields the rows of a stored file in tables; the first is empty and shows the schema."""
 
 
-def open_parquet(files: Files, options: Options) -> Source:
+def open_parquet(files: Files, options: AddOptions) -> Source:
     """Open Parquet files of typed columns.
 
     Raises:
@@ -53,7 +54,7 @@ def open_parquet(files: Files, options: Options) -> Source:
     return _open(files, options, "parquet", _read_parquet)
 
 
-def open_arrow(files: Files, options: Options) -> Source:
+def open_arrow(files: Files, options: AddOptions) -> Source:
     """Open Arrow IPC files and streams, such as those of Feather, polars and Hugging Face.
 
     Raises:
@@ -102,7 +103,7 @@ class ArrowPart:
             start += table.num_rows
 
 
-def _open(files: Files, options: Options, kind: str, read_tables: _Tables) -> Source:
+def _open(files: Files, options: AddOptions, kind: str, read_tables: _Tables) -> Source:
     import_pyarrow()
     seen: list[tuple[str, Any]] = []
     hints: dict[str, Feature] = {}

@@ -33,7 +33,8 @@ from registry.intake.kinds import KINDS
 from registry.intake.listing import list_folder
 from registry.intake.media_bytes import CheckMedia
 from registry.intake.opened import import_arrow
-from registry.intake.source import Files, FileUse, Options, Part, Rows, Source, root_of
+from registry.intake.options import AddOptions
+from registry.intake.source import Files, FileUse, Part, Rows, Source, root_of
 from registry.intake.text_folders import decode_text
 from registry.model.split import check_split_name
 
@@ -71,7 +72,7 @@ def find_document(files: Files) -> str | None:
     return None
 
 
-def open_croissant(files: Files, options: Options) -> Source:
+def open_croissant(files: Files, options: AddOptions) -> Source:
     """Open a record set of a Croissant document.
 
     Raises:
@@ -114,7 +115,7 @@ class _Opener:
         self._folder = folder
         self._files = Resources(document, name, folder)
 
-    def open(self, options: Options) -> Source:
+    def open(self, options: AddOptions) -> Source:
         record_set = self._choose(options.records)
         if options.splits:
             self._files.fail("the document names the splits itself", "Leave out --split.")
@@ -197,7 +198,9 @@ class _Opener:
             by_column = plan.split.column
         splits = by_file or {"train": list(plan.files.names)}
         sources = {
-            split: KINDS[kind].open()(subset(plan.files, names), Options(kind=kind, splits={split: "*"}))
+            split: KINDS[kind].open()(
+                subset(plan.files, names), AddOptions(kind=kind, splits={split: "*"}, has_csv_options=False)
+            )
             for split, names in splits.items()
         }
         reason = f"the field {plan.split.name!r}" if plan.split else "the record set has no field of splits"

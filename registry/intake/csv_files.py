@@ -24,7 +24,8 @@ from registry.intake.decompression import COMPRESSIONS
 from registry.intake.file_parts import list_names, make_parts, read_ahead
 from registry.intake.kinds import KINDS
 from registry.intake.opened import is_unicode
-from registry.intake.source import MAX_ROWS, BadRow, CsvFormat, Files, Options, Rows, Source
+from registry.intake.options import AddOptions
+from registry.intake.source import MAX_ROWS, BadRow, Files, Rows, Source
 from registry.intake.text_files import (
     BLOCK_BYTES,
     MAX_ROW_BYTES,
@@ -43,12 +44,12 @@ _WIDE_BLOCK_BYTES: Final = 8 * 2**20
 _NOUN: Final = KINDS["csv"].noun
 
 
-def open_csv(files: Files, options: Options, *, block_bytes: int = BLOCK_BYTES) -> Source:
+def open_csv(files: Files, options: AddOptions, *, block_bytes: int = BLOCK_BYTES) -> Source:
     """Open CSV and TSV files, also compressed.
 
     The delimiter (comma, tab, semicolon or vertical bar), the encoding and whether there is a header are found out for
     each file. Without a header, which only a number in the first row shows, the columns are ``column_1``, ``column_2``
-    and so on. ``options.csv`` overrides each of these.
+    and so on. ``options`` override each of these.
 
     Args:
         files: the files.
@@ -56,14 +57,14 @@ def open_csv(files: Files, options: Options, *, block_bytes: int = BLOCK_BYTES) 
         block_bytes: how much of a file is parsed at once.
 
     Raises:
-        UsageError: ``options.csv`` is malformed.
+        UsageError: an option is malformed.
         SourceError: a header has an empty name or a name twice, files have different columns, the text is in no known
             encoding, or no file has a row.
         StorageError: a file cannot be read.
         MissingExtraError: pyarrow is not installed.
     """
     import_pyarrow()
-    given = _checked(options.csv)
+    given = _checked(options)
     layouts: list[_Layout] = []
 
     def open_file(name: str) -> CsvPart | None:
@@ -108,10 +109,8 @@ class _Layout:
     number: str | None
 
 
-def _checked(given: CsvFormat | None) -> CsvFormat | None:
+def _checked(given: AddOptions) -> AddOptions:
     """``given`` with the delimiter as a character. Raises UsageError if it is malformed."""
-    if given is None:
-        return None
     if given.encoding is not None:
         try:
             "".encode(given.encoding)  # refuses codecs that are not encodings of text, such as hex
@@ -143,14 +142,13 @@ def _checked(given: CsvFormat | None) -> CsvFormat | None:
     return replace(given, delimiter=mark)
 
 
-def _look_at(store: Store, name: str, given: CsvFormat | None) -> _Layout | None:
+def _look_at(store: Store, name: str, given: AddOptions) -> _Layout | None:
     """The layout of a file, or None if it has no rows."""
     plain = name.lower()
     for ending in COMPRESSIONS:
         plain = plain.removesuffix(ending)
     likely = "\t" if plain.endswith((".tsv", ".tab")) else ","
-    known = given or CsvFormat()
-    with open_text(store, name, encoding=known.encoding, has_option=given is not None) as stream:
+    with open_text(store, name, encoding=given.encoding, has_option=given.has_csv_options) as stream:
         data, wanted, found = b"", _SAMPLE_BYTES, None
         while found is None:
             if len(data) > MAX_ROW_BYTES:
@@ -158,7 +156,7 @@ def _look_at(store: Store, name: str, given: CsvFormat | None) -> _Layout | None
             piece = stream.read(wanted)
             is_whole = len(piece) < wanted
             data += piece
-            found = detect_dialect(data, is_whole=is_whole, likely=likely, delimiter=known.delimiter)
+            found = detect_dialect(data, is_whole=is_whole, likely=likely, delimiter=given.delimiter)
             wanted = len(data)
         line = 1 + _count_blank_lines(data)
         dialect, rows = found
@@ -172,11 +170,11 @@ def _look_at(store: Store, name: str, given: CsvFormat | None) -> _Layout | None
             return None
         end = len(data) if is_whole else dialect.find_end(data)
         stream.check(TextBlock(data[:end], 1, 0, stream.offset, is_last=is_whole))
-        number = find_number(rows, dialect.delimiter, known.nulls) if known.header is None else None
-        has_header = number is None if known.header is None else known.header
+        number = find_number(rows, dialect.delimiter, given.nulls) if given.header is None else None
+        has_header = number is None if given.header is None else given.header
         if has_header:
             names = tuple(cell.text for cell in rows[0])
-            _check_names(name, names, line=line, has_option=given is not None)
+            _check_names(name, names, line=line, has_option=given.has_csv_options)
         else:
             names = tuple(f"column_{place}" for place in range(1, len(rows[0]) + 1))
         return _Layout(
@@ -240,13 +238,13 @@ def _check_same_columns(first: _Layout, other: _Layout) -> None:
         )
 
 
-def _summarize(layouts: Sequence[_Layout], given: CsvFormat | None) -> str:
+def _summarize(layouts: Sequence[_Layout], given: AddOptions) -> str:
     marks = dict.fromkeys(one.dialect.delimiter for one in layouts)
     delimiters = " or ".join(DELIMITERS.get(mark, repr(mark)) for mark in marks)
     encodings = " or ".join(dict.fromkeys(one.encoding for one in layouts))
     header = "with a header" if layouts[0].has_header else "without a header"
     number = layouts[0].number
-    if given is not None and given.header is not None:
+    if given.header is not None:
         header += ", as requested"
     if number is not None:
         header = f"without a header, because the first row contains the number {number}"
@@ -264,7 +262,7 @@ class CsvPart:
         names: its columns.
         columns: the columns in the order of the source.
         has_header: whether its first row contains the names.
-        given: what the caller says about the format.
+        given: the options for CSV files.
         block_bytes: how much of the file is parsed at once.
     """
 
@@ -274,7 +272,7 @@ class CsvPart:
     names: tuple[str, ...]
     columns: tuple[str, ...]
     has_header: bool
-    given: CsvFormat | None = None
+    given: AddOptions
     block_bytes: int = BLOCK_BYTES
 
     def __call__(self) -> Iterator[Rows]:
@@ -284,8 +282,9 @@ class CsvPart:
     def _read(self) -> Generator[Rows, None, None]:
         parser = _Parser(self)
         header_ahead = self.has_header
-        encoding = None if self.given is None else self.given.encoding
-        with open_text(self.store, self.name, encoding=encoding, has_option=self.given is not None) as stream:
+        with open_text(
+            self.store, self.name, encoding=self.given.encoding, has_option=self.given.has_csv_options
+        ) as stream:
             for block in read_blocks(stream, self.dialect.find_end, block_bytes=self.block_bytes):
                 stream.check(block)
                 if not header_ahead:
@@ -331,7 +330,7 @@ class _Parser:
             check_utf8=False,  # checked before, with line and byte
             column_types=dict.fromkeys(part.names, text),
             include_columns=None if part.names == part.columns else list(part.columns),
-            null_values=["", *(part.given.nulls if part.given is not None else ())],
+            null_values=["", *part.given.nulls],
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
         )

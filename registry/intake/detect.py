@@ -27,9 +27,10 @@ from registry.intake.kinds import KINDS
 from registry.intake.listing import Progress, list_files
 from registry.intake.media_bytes import extension_of
 from registry.intake.metadata_files import is_metadata
+from registry.intake.options import AddOptions
 from registry.intake.record_files import explain_records, format_of_records
 from registry.intake.sniffing import ARCHIVE, sniff_kind
-from registry.intake.source import Files, FileUse, Options, Source, root_of
+from registry.intake.source import Files, FileUse, Source, root_of
 from registry.intake.split_names import names_split
 from registry.intake.webdataset import is_webdataset
 from registry.interop.dataset_card import describe_card, fill_from_card, read_card
@@ -75,7 +76,7 @@ _OTHER_FORMATS: Final = {
 
 
 def open_source(
-    location: str | os.PathLike[str], options: Options | None = None, *, progress: Progress | None = None
+    location: str | os.PathLike[str], options: AddOptions | None = None, *, progress: Progress | None = None
 ) -> Source:
     """Open what ``location`` contains.
 
@@ -90,7 +91,7 @@ def open_source(
         NotStoredError: nothing has this name.
         StorageError: a file cannot be read or downloaded.
     """
-    options = options or Options()
+    options = options or AddOptions()
     if options.kind is not None and options.kind not in KINDS:
         raise UsageError(
             f"{options.kind!r:.60} is not a kind of source",
@@ -100,7 +101,7 @@ def open_source(
     return _open(list_files(location, progress=progress), options, is_extracted=False)
 
 
-def _open(files: Files, options: Options, *, is_extracted: bool) -> Source:
+def _open(files: Files, options: AddOptions, *, is_extracted: bool) -> Source:
     if not files.names:
         raise _empty(files)
     if options.kind is not None:
@@ -123,7 +124,7 @@ def _open(files: Files, options: Options, *, is_extracted: bool) -> Source:
     raise _ambiguous(files, found, archives) if found else _unknown(files)
 
 
-def _open_archives(files: Files, archives: Sequence[str], options: Options, *, is_extracted: bool) -> Source:
+def _open_archives(files: Files, archives: Sequence[str], options: AddOptions, *, is_extracted: bool) -> Source:
     tars = [name for name in archives if is_webdataset(root_of(files.store) / name)]
     if tars == archives:
         return _open_kind("webdataset", files, archives, options)
@@ -138,7 +139,7 @@ def _open_archives(files: Files, archives: Sequence[str], options: Options, *, i
     return replace(source, summary=f"{count(len(archives), ('archive', 'archives'))}: {source.summary}")
 
 
-def _open_kind(kind: str, files: Files, names: Sequence[str], options: Options) -> Source:
+def _open_kind(kind: str, files: Files, names: Sequence[str], options: AddOptions) -> Source:
     """Open ``names`` with the reader of ``kind``, and account for the other files."""
     if kind in _MEDIA:
         names = sorted({*names, *filter(is_metadata, files.names)})

@@ -15,7 +15,8 @@ from typing import Final
 from registry.errors import SourceError
 from registry.intake.accounting import account_for, count, size_lookup
 from registry.intake.folder_columns import add_folder_columns
-from registry.intake.source import Files, FileUse, Options, Part, Rows
+from registry.intake.options import AddOptions
+from registry.intake.source import Files, FileUse, Part, Rows
 from registry.intake.split_names import find_splits
 
 
@@ -30,7 +31,7 @@ class FileParts:
 
 def make_parts(
     files: Files,
-    options: Options,
+    options: AddOptions,
     open_file: Callable[[str], Callable[[], Iterator[Rows]] | None],
     *,
     noun: tuple[str, str],

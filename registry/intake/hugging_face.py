@@ -21,7 +21,8 @@ from registry.intake.accounting import account_for
 from registry.intake.arrow_objects import cut_table, plain_table
 from registry.intake.hf_features import described_features, hints_of, read_local, refuse_paths, with_plain_files
 from registry.intake.opened import FEW_ROWS, FIRST_ROWS, Opened, check_columns, count_of, import_arrow, is_a, next_step
-from registry.intake.source import MAX_BYTES, Files, FileUse, Options, Part, Rows, Source, root_of
+from registry.intake.options import AddOptions
+from registry.intake.source import MAX_BYTES, Files, FileUse, Part, Rows, Source, root_of
 from registry.model import DatasetMetadata
 from registry.model.split import check_split_name
 
@@ -129,7 +130,7 @@ def is_saved_dataset(names: frozenset[str] | set[str]) -> bool:
     return DICT in names or {STATE, INFO} <= names
 
 
-def open_saved_dataset(files: Files, options: Options) -> Source:
+def open_saved_dataset(files: Files, options: AddOptions) -> Source:
     """Open a folder that ``Dataset.save_to_disk`` or ``DatasetDict.save_to_disk`` wrote.
 
     Raises:

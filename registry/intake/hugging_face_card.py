@@ -31,7 +31,8 @@ from registry.intake.accounting import account_for
 from registry.intake.combining import combine_splits
 from registry.intake.hugging_face import is_saved_dataset, open_saved_dataset
 from registry.intake.kinds import KINDS
-from registry.intake.source import Files, FileUse, Options, Source
+from registry.intake.options import AddOptions
+from registry.intake.source import Files, FileUse, Source
 from registry.interop.dataset_card import CARD, read_card, read_front_matter
 from registry.model.split import check_split_name
 
@@ -58,7 +59,7 @@ def is_hugging_face(files: Files) -> bool:
     return is_saved_dataset(set(files.names)) or has_configs(files)
 
 
-def open_hugging_face(files: Files, options: Options) -> Source:
+def open_hugging_face(files: Files, options: AddOptions) -> Source:
     """Open a folder of ``save_to_disk``, or a repository; see ``open_saved_dataset`` and ``open_repository``."""
     return open_saved_dataset(files, options) if is_saved_dataset(set(files.names)) else open_repository(files, options)
 
@@ -86,7 +87,7 @@ def read_configs(files: Files) -> list[CardConfig]:
     return [_read_config(files, one) for one in _configs_of(front)]
 
 
-def open_repository(files: Files, options: Options) -> Source:
+def open_repository(files: Files, options: AddOptions) -> Source:
     """Open one config of a repository with a dataset card.
 
     Raises:
@@ -115,9 +116,7 @@ def open_repository(files: Files, options: Options) -> Source:
         forced = None if options.kind == "hugging_face" else options.kind
         kind = forced or _kind_of(files, split, names)
         options.require_csv(kind)
-        sources[split] = KINDS[kind].open()(
-            own, Options(kind=kind, splits={split: "*"}, csv=options.csv, typed=options.typed)
-        )
+        sources[split] = KINDS[kind].open()(own, replace(options, kind=kind, splits={split: "*"}))
     reason = f"the config {config.name!r} of the dataset card"
     source = combine_splits(sources, split_reason=reason)
     others = [(name, sizes[name]) for name in files.names if name not in used and name != CARD]

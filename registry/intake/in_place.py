@@ -21,11 +21,11 @@ from registry.intake.accounting import count
 from registry.intake.column_types import arrow_type_of, as_optional
 from registry.intake.folder_columns import refuse_folder_columns
 from registry.intake.keys import KeyRule
-from registry.intake.plan import Plan
+from registry.intake.options import AddOptions
+from registry.intake.plan import BadRows, Plan
 from registry.intake.record_files import describe_records, explain_records, format_of_records, refuse_folders_of_others
 from registry.intake.schema import ColumnSchema, Schema
 from registry.intake.source import FileUse, Part, Source
-from registry.intake.staging import BadRows
 from registry.interop.parquet import FIRST_VERSION, describe_parquet
 from registry.interop.tfds import VersionFolder
 from registry.masking import mask
@@ -73,21 +73,17 @@ def read_description(source: Any) -> PreparedDataset | None:
 def plan_in_place(
     source: Any,
     reference: Reference,
+    options: AddOptions,
     *,
     described: PreparedDataset | None = None,
-    wishes: Mapping[str, Wish] | None = None,
-    globs: Mapping[str, str] | None = None,
-    changing: Sequence[str] = (),
 ) -> PlannedInPlace:
     """Describe the files of a folder.
 
     Args:
         source: path or URL of the folder.
         reference: the name and config of the dataset.
+        options: the types of the columns of TFRecord and ArrayRecord files, and the globs of their splits.
         described: what ``read_description`` found.
-        wishes: the types of the columns of TFRecord and ArrayRecord files.
-        globs: the glob of each split of such files, or empty to derive splits from names.
-        changing: the options that a caller set and that would change records.
 
     Raises:
         UsageError: ``source`` is not a path, or an option would change records.
@@ -97,7 +93,8 @@ def plan_in_place(
     """
     if not isinstance(source, str | os.PathLike):
         raise UsageError("only files can be read in place", hint="Leave in_place out.", details={})
-    _refuse(changing)
+    options.refuse_changes()
+    wishes = options.wishes()
     location = os.fspath(source)
     store = open_store(source)
     names = [] if described is not None else store.list()
@@ -119,8 +116,8 @@ def plan_in_place(
         refuse_folders_of_others(store, names)
         if not wishes:
             raise explain_records(store, records[0], location)
-        return _plan_records(store, reference, wishes, globs or {})
-    _refuse([*(["features or schema"] if wishes else []), *(["splits"] if globs else [])])
+        return _plan_records(store, reference, wishes, options.splits)
+    options.refuse_changes("features", "schema", "splits")
     if described is not None:
         prepared = replace(described.renamed(reference.name), config=reference.config, version=FIRST_VERSION)
         return _planned(store, prepared, slicing=SlicingRule.TFDS_4, reason="from the files of TFDS")
@@ -156,17 +153,8 @@ def _is_file(location: str) -> bool:
     return bool(name) and not folder.endswith(":/") and open_store(folder).exists(name)
 
 
-def _refuse(options: Sequence[str]) -> None:
-    if options:
-        raise UsageError(
-            f"files that are read in place cannot be changed by these options: {', '.join(options)}",
-            hint="Leave out --in-place, or these options.",
-            details={"options": [*options]},
-        )
-
-
 def _plan_records(
-    store: Store, reference: Reference, wishes: Mapping[str, Wish], globs: Mapping[str, str]
+    store: Store, reference: Reference, wishes: Mapping[str, Wish], globs: Mapping[str, str] | None
 ) -> PlannedInPlace:
     schema = _schema_of(wishes)
     found = describe_records(store, reference, schema.features(), globs, skipped=schema.skipped)

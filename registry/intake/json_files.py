@@ -35,7 +35,8 @@ from registry.intake.json_values import (
     split_runs,
 )
 from registry.intake.kinds import KINDS
-from registry.intake.source import MAX_ROWS, BadRow, Files, Options, Rows, Source
+from registry.intake.options import AddOptions
+from registry.intake.source import MAX_ROWS, BadRow, Files, Rows, Source
 from registry.intake.text_files import (
     BLOCK_BYTES,
     MAX_ROW_BYTES,
@@ -65,7 +66,7 @@ _OBJECT_ITSELF: Final = "."
 _LONG_INTEGER: Final = re.compile(rb"(?<![0-9.])[0-9]{16,}+(?![.eE])")
 
 
-def open_json(files: Files, options: Options, *, block_bytes: int = BLOCK_BYTES) -> Source:
+def open_json(files: Files, options: AddOptions, *, block_bytes: int = BLOCK_BYTES) -> Source:
     """Open JSON files, also compressed with gzip: a list of objects, or an object per line.
 
     Args:
@@ -120,7 +121,7 @@ class _Layout:
 
 
 def _look_at(store: Store, name: str, records: str | None) -> _Layout | None:
-    """The layout of a file, or None if it has no rows; ``records`` is as in ``Options``."""
+    """The layout of a file, or None if it has no rows; ``records`` is as in ``AddOptions``."""
     with open_text(store, name) as stream:
         data, is_whole = b"", False
         while not is_whole and not data.strip():

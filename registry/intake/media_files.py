@@ -31,8 +31,9 @@ from registry.intake.media_bytes import (
     is_wide_png,
 )
 from registry.intake.metadata_files import Metadata, is_metadata, read_metadata
+from registry.intake.options import AddOptions
 from registry.intake.sniffing import sniff_kind
-from registry.intake.source import Files, Options, Source, root_of
+from registry.intake.source import Files, Source, root_of
 from registry.intake.split_names import find_splits
 from registry.shards.arrow_values import import_pyarrow
 
@@ -46,7 +47,7 @@ _DECODED: Final = {
 """Why a column of a kind whose files can be decoded has their bytes, for people."""
 
 
-def open_images(files: Files, options: Options) -> Source:
+def open_images(files: Files, options: AddOptions) -> Source:
     """Open a folder of images; see the module.
 
     If all are PNG or JPEG by their names, the column ``image`` is an Image, otherwise the bytes of the files: they are
@@ -58,7 +59,7 @@ def open_images(files: Files, options: Options) -> Source:
     return _open("images", "image", files, options)
 
 
-def open_audio(files: Files, options: Options) -> Source:
+def open_audio(files: Files, options: AddOptions) -> Source:
     """Open a folder of audio files; see the module.
 
     The column ``audio`` is an Audio if the files can be decoded here, otherwise the bytes of the files.
@@ -69,7 +70,7 @@ def open_audio(files: Files, options: Options) -> Source:
     return _open("audio", "audio", files, options)
 
 
-def open_videos(files: Files, options: Options) -> Source:
+def open_videos(files: Files, options: AddOptions) -> Source:
     """Open a folder of videos; see the module. The column ``video`` has the bytes of the files.
 
     Raises:
@@ -78,7 +79,7 @@ def open_videos(files: Files, options: Options) -> Source:
     return _open("videos", "video", files, options)
 
 
-def _open(kind: str, column: str, files: Files, options: Options) -> Source:
+def _open(kind: str, column: str, files: Files, options: AddOptions) -> Source:
     import_pyarrow()
     # Files without an extension are here only because their first bytes are those of media: see detect.
     names = [name for name in files.names if extension_of(name) in ("", *KINDS[kind].extensions)]
@@ -102,7 +103,7 @@ def _open(kind: str, column: str, files: Files, options: Options) -> Source:
             hint="Rename the column in the metadata.",
             details={"file": metadata.files[0], "column": column},
         )
-    content, check = _describe(kind, files, names, is_requested=column in options.typed)
+    content, check = _describe(kind, files, names, is_requested=column in options.typed())
     hints = {column: content}
     label, reason = (None, "") if metadata is not None else find_labels(splits.files)
     if label is not None:

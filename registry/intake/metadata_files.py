@@ -18,7 +18,8 @@ from registry.errors import SourceError
 from registry.features import Feature
 from registry.intake.accounting import count
 from registry.intake.kinds import KINDS
-from registry.intake.source import BadRow, Files, Options
+from registry.intake.options import AddOptions
+from registry.intake.source import BadRow, Files
 from registry.shards.arrow_values import import_pyarrow
 from registry.storage import spell_place
 
@@ -91,7 +92,7 @@ def read_metadata(files: Files, names: Sequence[str], media: Sequence[str], noun
             details={"files": list(names[:100])},
         )
     for name in names:
-        source = KINDS[formats[0]].open()(_only(files, name), Options(kind=formats[0]))
+        source = KINDS[formats[0]].open()(_only(files, name), AddOptions(kind=formats[0], has_csv_options=False))
         hints |= source.hints
         for part in source.parts:
             for rows in part.read():

@@ -21,7 +21,8 @@ from registry.intake.hugging_face import open_dataset
 from registry.intake.object_rows import is_rows, open_rows
 from registry.intake.object_tables import open_columns, open_table
 from registry.intake.opened import Opened
-from registry.intake.source import Options, Part, Rows, Source
+from registry.intake.options import AddOptions
+from registry.intake.source import Part, Rows, Source
 from registry.model.split import check_split_name
 
 DEFAULT_SPLIT: Final = "train"
@@ -111,7 +112,7 @@ def _open_splits(given: Mapping[str, Any]) -> Source:
     for name, value in given.items():
         try:
             if isinstance(value, (str, os.PathLike)):
-                sources[name] = open_source(value, Options())
+                sources[name] = open_source(value, AddOptions())
                 continue
             opened = _open(value)
         except SourceError as error:

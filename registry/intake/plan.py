@@ -11,26 +11,31 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from registry.errors import SourceError, UsageError, suggest
+from registry.errors import SourceError, UnusableRowsError, UsageError, suggest
 from registry.features import FeaturesDict
 from registry.intake.file_parts import list_names
 from registry.intake.freed_memory import keep_freed_memory
 from registry.intake.inference import Inference, check_wishes, declare_schema
 from registry.intake.key_candidates import KeyCandidates
 from registry.intake.keys import Holdout, KeyRule
+from registry.intake.options import AddOptions
 from registry.intake.records import stored_features
-from registry.intake.remembered import describe_requests
-from registry.intake.schema import Schema
-from registry.intake.source import Rows, Source
+from registry.intake.remembered import AS_BEFORE, describe_requests
+from registry.intake.schema import ColumnSchema, Schema
+from registry.intake.source import BadRow, Rows, Source
 from registry.intake.split_names import check_cases
-from registry.intake.staging import BadRows
 from registry.model import DatasetMetadata, ProgressCallback, count_progress
+from registry.shards.arrow_values import import_pyarrow
 
 if TYPE_CHECKING:
     from registry.intake.feature_text import Wish
 
 KEPT_BYTES: Final = 64 * 2**20
 """Text files are parsed once if their rows take at most this memory, in which they are kept until they are written."""
+
+MOST_NAMED: Final = 20
+MOST_KEPT: Final = 10_000
+"""The bad rows that a version keeps a list of; beyond, only their number is kept."""
 
 _PARSED_KINDS: Final = ("csv", "json")  # the rows of other kinds may be views of files, which may change
 
@@ -39,6 +44,73 @@ REQUESTED: Final = "as requested"
 
 INTAKE: Final = "intake"
 """The entry of a version's custom metadata that says how it was added."""
+
+
+@dataclass(slots=True, kw_only=True)
+class BadRows:
+    """The rows and files that cannot be used: how many, and the first of them."""
+
+    allowed: int = 0
+    count: int = 0
+    first: list[BadRow] = field(default_factory=list)
+
+    def add(self, rows: Sequence[BadRow]) -> None:
+        """Count ``rows``, and keep them while the list is short."""
+        self.count += len(rows)
+        self.first += rows[: max(0, MOST_KEPT - len(self.first))]
+
+    def require_few(self, num_usable: int, columns: Sequence[ColumnSchema] = ()) -> None:
+        """Raise an UnusableRowsError that names the first rows, if there are more than allowed.
+
+        Args:
+            num_usable: the number of the other rows. If there are none, no hint advises to leave all rows out.
+            columns: the columns of the schema, whose types may be at fault.
+        """
+        if self.count <= self.allowed:
+            return
+        lines = [f"  {one}" for one in self.first[:MOST_NAMED]]
+        if self.count > MOST_NAMED:
+            lines.append(f"  and {self.count - len(lines):,} more")
+        limit = f", and at most {self.allowed:,} may be skipped" if self.allowed else ""
+        what = "1 row or file" if self.count == 1 else f"{self.count:,} rows or files"
+        raise UnusableRowsError(
+            "\n".join([f"{what} cannot be used{limit}", *lines]),
+            hint=(
+                f"Correct them, or leave them out: --skip-bad {self.count}"
+                if num_usable
+                else self._explain_types(columns)
+            )
+            + self._explain_retype(columns),
+            details={
+                "num_bad": self.count,
+                "bad": [
+                    {"file": one.file, "line": one.line, "column": one.column, "reason": one.reason}
+                    for one in self.first[:100]
+                ],
+            },
+        )
+
+    def _explain_retype(self, columns: Sequence[ColumnSchema]) -> str:
+        """How to change the type of a column at fault, if it is that of the version before."""
+        faulty = {row.column for row in self.first}
+        is_before = any(column.name in faulty and column.reason.startswith(AS_BEFORE) for column in columns)
+        return ". To infer types anew, not as in the version before: --retype" if is_before else ""
+
+    def _explain_types(self, columns: Sequence[ColumnSchema]) -> str:
+        """What to do if no row fits: the columns at fault can be kept as text, or as the bytes of files."""
+        types = import_pyarrow().types
+        ways = []
+        for column in columns:
+            reasons = [one.reason for one in self.first if one.column == column.name]
+            is_text = types.is_string(column.arrow_type)
+            if not reasons or (is_text and not any("UTF-8" in reason for reason in reasons)):
+                continue
+            if is_text or types.is_binary(column.arrow_type):
+                form, word = "bytes", "bytes"
+            else:
+                form, word = "JSON text" if types.is_nested(column.arrow_type) else "text", "Text"
+            ways.append(f"To keep the column as {form}: --feature {shlex.quote(f'{column.name}={word}')}")
+        return ". ".join(["No row fits", *ways[:3]]) if ways else "No row fits. Check how the source is written."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,13 +182,8 @@ class Plan:
 
 def plan_source(
     source: Source,
+    options: AddOptions,
     *,
-    wishes: Mapping[str, Wish],
-    key: str | None = None,
-    key_by: str | None = None,
-    split_by: str | None = None,
-    holdout: Holdout | None = None,
-    skip_bad: int = 0,
     earlier: Mapping[str, Any] | None = None,
     progress: ProgressCallback | None = None,
 ) -> Plan:
@@ -124,23 +191,19 @@ def plan_source(
 
     Args:
         source: what to read.
-        wishes: the types that the caller asked for, by column.
-        key: the column whose values are the keys; None: the rule of the earlier version, the paths of files, or the
-            content.
-        key_by: ``path`` or ``content``, whatever the earlier version did; None: see ``key``.
-        split_by: the column that decides the split, or None.
-        holdout: a split to cut from another, or None.
-        skip_bad: the number of rows and files that may be left out.
+        options: the requested types, keys and splits, and how many rows may be left out.
         earlier: the entry ``intake`` in the metadata of the version before, if any.
         progress: called with a ``Progress``: rows are ``reading``.
 
     Raises:
         SourceError: a part cannot be read, types contradict each other, or there are no rows.
-        UnusableRowsError: more rows cannot be used than ``skip_bad`` allows.
-        UsageError: ``key`` or ``split_by`` is not a column, a type is requested for a column that does not exist, or
-            ``key_by`` does not fit.
+        UnusableRowsError: more rows cannot be used than ``options`` allow.
+        UsageError: the key or the column of splits does not exist, a type is requested for a column that does not
+            exist, or an option is malformed.
     """
-    _check_key_by(key, key_by)
+    wishes, key, split_by = options.wishes(), options.key, options.split_by
+    holdout = None if options.holdout is None else Holdout.parse(options.holdout, seed=options.seed)
+    _check_key_by(key, options.key_by)
     if split_by is None:  # a column names its splits only as its rows are read
         check_cases([*source.splits, *([] if holdout is None else [holdout.split])])
     keep_freed_memory()
@@ -158,7 +221,7 @@ def plan_source(
         )
     candidates = KeyCandidates(wishes)
     if schema is None or first is None:
-        source, schema, num_rows, has_paths = _read_all(source, wishes, skip_bad, candidates, progress)
+        source, schema, num_rows, has_paths = _read_all(source, wishes, options.skip_bad, candidates, progress)
     else:  # the types of all columns are known: one pass is enough, and rows that do not fit them are unusable
         num_rows, has_paths = None, first.keys is not None
     names = [column.name for column in schema.columns]
@@ -179,7 +242,7 @@ def plan_source(
             details={"column": split_by},
         )
     stored = [name for name in names if name != split_by]
-    rule, reason = _choose_rule(stored, names, _Keys(key, key_by, has_paths), earlier or {})
+    rule, reason = _choose_rule(stored, names, _Keys(key, options.key_by, has_paths), earlier or {})
     plan = Plan(
         source=source,
         schema=schema,
@@ -190,7 +253,7 @@ def plan_source(
         holdout=holdout,
         is_first=earlier is None,
         # The second pass reports the same rows again.
-        bad=BadRows(allowed=skip_bad),
+        bad=BadRows(allowed=options.skip_bad),
         requests=describe_requests({name: wishes[name] for name in names if name in wishes}, schema.skipped),
     )
     return replace(plan, suggested_key=candidates.find(stored)) if plan.may_suggest_key else plan

@@ -72,7 +72,12 @@ class RecordFiles:
 
 
 def describe_records(
-    store: Store, reference: Reference, features: FeaturesDict, globs: Mapping[str, str], *, skipped: Sequence[str] = ()
+    store: Store,
+    reference: Reference,
+    features: FeaturesDict,
+    globs: Mapping[str, str] | None,
+    *,
+    skipped: Sequence[str] = (),
 ) -> RecordFiles:
     """Describe the TFRecord or ArrayRecord files in a folder. Reads and decodes every record.
 

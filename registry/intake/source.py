@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from registry.errors import UsageError
 from registry.features import Feature
 from registry.model import DatasetMetadata
 from registry.storage import Store
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from registry.intake.options import AddOptions
 
 MAX_ROWS: Final = 16_384
 MAX_BYTES: Final = 8 * 2**20
@@ -159,66 +160,6 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CsvFormat:
-    """How CSV files are written, as far as the caller knows. What is None is found out.
-
-    Attributes:
-        nulls: texts that mean null if they are not in quotes, such as ``NA``, besides the empty field.
-        header: whether the first row has the names of the columns.
-        delimiter: the character between fields.
-        encoding: the encoding, by a name that Python knows.
-    """
-
-    nulls: tuple[str, ...] = ()
-    header: bool | None = None
-    delimiter: str | None = None
-    encoding: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """How a source is opened.
-
-    Attributes:
-        kind: a forced kind, or None to detect it.
-        splits: split name -> glob over names of files, or empty to derive splits from names.
-        config: the config to read of a source that has several, such as a repository with a dataset card.
-        records: the record set to read of a Croissant document that has several, or the key of the list to read of JSON
-            files that are objects.
-        csv: how CSV files are written; None if a caller cannot say it, as for the ``metadata.csv`` of images.
-        typed: the columns whose types the caller requests. A reader that would make several columns of one of them
-            leaves it whole.
-    """
-
-    kind: str | None = None
-    splits: Mapping[str, str] = field(default_factory=dict)
-    config: str | None = None
-    records: str | None = None
-    csv: CsvFormat | None = None
-    typed: frozenset[str] = frozenset()
-
-    def require_records(self, kind: str) -> None:
-        """Refuse a name of records where a source has no choice of them. Raises UsageError."""
-        if self.records is not None and kind not in ("json", "croissant", "hugging_face"):
-            raise UsageError(
-                f"--records {self.records}: a source of the kind {kind} has no choice of records",
-                hint="Leave it out.",
-                details={"kind": kind, "records": self.records[:200]},
-            )
-
-    def require_csv(self, kind: str) -> None:
-        """Refuse options for CSV files where others are read. Raises UsageError."""
-        if kind != "csv" and self.csv is not None and self.csv != CsvFormat():
-            names = {"--null": "nulls", "--header": "header", "--delimiter": "delimiter", "--encoding": "encoding"}
-            given = [option for option, name in names.items() if getattr(self.csv, name) not in (None, ())]
-            raise UsageError(
-                f"{', '.join(given)} can be used with CSV files only; the kind of this source is {kind}",
-                hint="Leave it out. If the files are CSV: --from csv",
-                details={"kind": kind, "options": given},
-            )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Files:
     """The files of a source that are not hidden.
 
@@ -246,7 +187,7 @@ def root_of(store: Store) -> Path:
     return store.local_root
 
 
-Opener: TypeAlias = "Callable[[Files, Options], Source]"
+Opener: TypeAlias = "Callable[[Files, AddOptions], Source]"
 """A function of a kind's module that opens files of this kind, listed in ``detect``."""
 
 Given: TypeAlias = Any

@@ -58,7 +58,7 @@ class NamedSplits:
 
 
 def assign_splits(
-    names: Sequence[str], globs: Mapping[str, str], *, folders_only: bool = False
+    names: Sequence[str], globs: Mapping[str, str] | None, *, folders_only: bool = False
 ) -> dict[str, list[str]]:
     """The names of each split; see ``find_splits``.
 
@@ -70,7 +70,7 @@ def assign_splits(
     return find_splits(names, globs, folders_only=folders_only).files
 
 
-def find_splits(names: Sequence[str], globs: Mapping[str, str], *, folders_only: bool = False) -> NamedSplits:
+def find_splits(names: Sequence[str], globs: Mapping[str, str] | None, *, folders_only: bool = False) -> NamedSplits:
     """Assign files to splits. The result does not depend on the order of ``names``.
 
     A folder counts if it is named ``split=NAME``, if its whole name is the word of a split, or if it is next to a

@@ -8,7 +8,6 @@ The same input gives the same bytes for any order of files, any memory budget, a
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
@@ -28,15 +27,14 @@ from registry.building.finished import (
 )
 from registry.building.witness import are_unchanged
 from registry.engines import Engine, Piece, choose_engine, watch_tasks
-from registry.errors import DuplicateKeyError, SourceError, UnusableRowsError, UsageError
+from registry.errors import DuplicateKeyError, SourceError, UsageError
 from registry.features import FeaturesDict
 from registry.features.split_hasher import SplitHasher
 from registry.intake.freed_memory import return_freed_memory
 from registry.intake.key_candidates import KeyCandidates
-from registry.intake.keys import Hashes, Holdout, KeyRule, Occurrences, first_words, sort_keys_of_repeated
-from registry.intake.records import Chunk, ChunkEncoder, Encoded, Keyed, stored_features
-from registry.intake.remembered import AS_BEFORE
-from registry.intake.schema import ColumnSchema, Schema
+from registry.intake.keys import Hashes, Holdout, Occurrences, first_words, sort_keys_of_repeated
+from registry.intake.plan import BadRows, Plan
+from registry.intake.records import Chunk, ChunkEncoder, Encoded, Keyed
 from registry.intake.source import BadRow, Source
 from registry.intake.split_names import check_cases
 from registry.model import (
@@ -53,86 +51,14 @@ from registry.model import (
 from registry.prepared import PreparedDataset
 from registry.publishing.fingerprint import StoredSplits
 from registry.publishing.record_overlap import RecordOverlap, compare_slices, record_marks
-from registry.shards.arrow_values import import_pyarrow
 from registry.splits import RecordRange
 from registry.storage import StagedFolder, Store
 
 MOST_SPLITS: Final = 64
-MOST_NAMED: Final = 20
-MOST_KEPT: Final = 10_000
-"""The bad rows that a version keeps a list of; beyond, only their number is kept."""
-
 _LEAST_BUDGET_BYTES: Final = 4 * 2**20
 _NEXT: Final = Version(1, 0, 0)  # replaced by the number that the proof allows
 _MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)  # odd, of many bits: 2**64 divided by the golden ratio
 _FIELD_ORDER: Final = ("train", "validation", "test")
-
-
-@dataclass(slots=True, kw_only=True)
-class BadRows:
-    """The rows and files that cannot be used: how many, and the first of them."""
-
-    allowed: int = 0
-    count: int = 0
-    first: list[BadRow] = field(default_factory=list)
-
-    def add(self, rows: Sequence[BadRow]) -> None:
-        """Count ``rows``, and keep them while the list is short."""
-        self.count += len(rows)
-        self.first += rows[: max(0, MOST_KEPT - len(self.first))]
-
-    def require_few(self, num_usable: int, columns: Sequence[ColumnSchema] = ()) -> None:
-        """Raise an UnusableRowsError that names the first rows, if there are more than allowed.
-
-        Args:
-            num_usable: the number of the other rows. If there are none, no hint advises to leave all rows out.
-            columns: the columns of the schema, whose types may be at fault.
-        """
-        if self.count <= self.allowed:
-            return
-        lines = [f"  {one}" for one in self.first[:MOST_NAMED]]
-        if self.count > MOST_NAMED:
-            lines.append(f"  and {self.count - len(lines):,} more")
-        limit = f", and at most {self.allowed:,} may be skipped" if self.allowed else ""
-        what = "1 row or file" if self.count == 1 else f"{self.count:,} rows or files"
-        raise UnusableRowsError(
-            "\n".join([f"{what} cannot be used{limit}", *lines]),
-            hint=(
-                f"Correct them, or leave them out: --skip-bad {self.count}"
-                if num_usable
-                else self._explain_types(columns)
-            )
-            + self._explain_retype(columns),
-            details={
-                "num_bad": self.count,
-                "bad": [
-                    {"file": one.file, "line": one.line, "column": one.column, "reason": one.reason}
-                    for one in self.first[:100]
-                ],
-            },
-        )
-
-    def _explain_retype(self, columns: Sequence[ColumnSchema]) -> str:
-        """How to change the type of a column at fault, if it is that of the version before."""
-        faulty = {row.column for row in self.first}
-        is_before = any(column.name in faulty and column.reason.startswith(AS_BEFORE) for column in columns)
-        return ". To infer types anew, not as in the version before: --retype" if is_before else ""
-
-    def _explain_types(self, columns: Sequence[ColumnSchema]) -> str:
-        """What to do if no row fits: the columns at fault can be kept as text, or as the bytes of files."""
-        types = import_pyarrow().types
-        ways = []
-        for column in columns:
-            reasons = [one.reason for one in self.first if one.column == column.name]
-            is_text = types.is_string(column.arrow_type)
-            if not reasons or (is_text and not any("UTF-8" in reason for reason in reasons)):
-                continue
-            if is_text or types.is_binary(column.arrow_type):
-                form, word = "bytes", "bytes"
-            else:
-                form, word = "JSON text" if types.is_nested(column.arrow_type) else "text", "Text"
-            ways.append(f"To keep the column as {form}: --feature {shlex.quote(f'{column.name}={word}')}")
-        return ". ".join(["No row fits", *ways[:3]]) if ways else "No row fits. Check how the source is written."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,56 +99,42 @@ class StagedSource:
 
 
 def stage_source(
-    source: Source,
-    schema: Schema,
-    rule: KeyRule,
+    plan: Plan,
     store: Store,
     *,
     name: str,
     config: str | None = None,
-    metadata: DatasetMetadata,
-    split_by: str | None = None,
-    holdout: Holdout | None = None,
     num_shards: int | None = None,
-    bad: BadRows | None = None,
     processes: int | None = None,
-    num_rows: int | None = None,
     inputs: Mapping[str, str] | None = None,
     progress: ProgressCallback | None = None,
     budget_bytes: int = DEFAULT_BUDGET_BYTES,
 ) -> StagedSource:
-    """Write the records of ``source`` to shards in a staged folder below ``store``.
+    """Write the records of ``plan.source`` to shards in a staged folder below ``store``.
 
     Args:
-        source: what to read.
-        schema: the types of its columns.
-        rule: where the keys of the records come from.
+        plan: the source, its schema and its keys. ``plan.bad`` collects unusable rows.
         store: the data directory.
         name: the name of the dataset.
         config: its config, or None.
-        metadata: the description of the version; the list of skipped rows is added to it.
-        split_by: the column that decides the split; it is not stored.
-        holdout: a split to cut from the only other one, or from ``train``.
         num_shards: the number of shards of each split. None: TFDS's rule.
-        bad: collects unusable rows, and says how many are allowed.
         processes: the number of processes that encode. None: one for each core once there is enough work.
-        num_rows: the number of usable rows that were read before, if they were counted.
         inputs: the stamps of all files of the source before they were read: finished shards that an earlier run of the
             same addition left are used, and those of this one are kept if it fails. None: neither.
         progress: called with a ``Progress``: rows are ``encoding``, then records of each split ``writing``.
         budget_bytes: memory for sorting.
 
     Raises:
-        UnusableRowsError: more rows cannot be used than ``bad`` allows.
+        UnusableRowsError: more rows cannot be used than the plan allows.
         DuplicateKeyError: two records of a split have the same key; names both places.
         SourceError: a split has no rows, a part cannot be read, or the source changed since the rows were counted.
-        UsageError: ``split_by`` or ``holdout`` does not fit the source.
+        UsageError: ``plan.holdout`` does not fit the source.
         StorageError: the disk is full or not writable.
     """
-    bad = BadRows() if bad is None else bad
-    features = stored_features(schema, split_by)
+    source, rule, split_by, holdout, bad = plan.source, plan.rule, plan.split_by, plan.holdout, plan.bad
+    features, num_rows = plan.stored(), plan.num_rows
     encoder = ChunkEncoder(
-        schema=schema,
+        schema=plan.schema,
         rule=rule,
         split_by=split_by,
         holdout=holdout,
@@ -232,7 +144,7 @@ def stage_source(
     store.clear_abandoned(final.rpartition("/")[0])
     values = [
         encoder,
-        metadata,
+        plan.metadata(),
         num_shards,
         bad.allowed,
         source.kind,
@@ -265,7 +177,7 @@ def stage_source(
                         candidates.update(chunk.rows.table)
                     if bad.count <= bad.allowed:  # else go on only to count the bad rows
                         sorters.add(encoded, chunk, offsets)
-                bad.require_few(num_usable, schema.columns)
+                bad.require_few(num_usable, plan.schema.columns)
                 if num_rows is not None and num_read != num_rows:
                     raise _changed(f"expected {num_rows:,} usable rows, found {num_read:,}")
                 hashers = {split: SplitHasher(features) for split in sorters.names}
@@ -287,7 +199,7 @@ def stage_source(
         version=_NEXT,
         splits=tuple(split for split, _ in written),
         features=features,
-        metadata=_with_skipped(metadata, bad),
+        metadata=_with_skipped(plan.metadata(), bad),
         file_format="tfrecord",
     )
     found = {split: hasher.fingerprint() for split, hasher in hashers.items()}

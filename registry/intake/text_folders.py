@@ -13,14 +13,15 @@ from registry.intake.file_rows import BadFileError, FilePart, open_parts
 from registry.intake.folder_columns import refuse_folder_columns
 from registry.intake.folder_labels import find_labels
 from registry.intake.kinds import KINDS
-from registry.intake.source import Files, Options, Source
+from registry.intake.options import AddOptions
+from registry.intake.source import Files, Source
 from registry.intake.split_names import find_splits
 from registry.shards.arrow_values import import_pyarrow
 
 _OTHER_MARKS: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
-def open_text_files(files: Files, options: Options) -> Source:
+def open_text_files(files: Files, options: AddOptions) -> Source:
     """Open text files in UTF-8; see the module. A byte order mark is removed, and newlines are kept.
 
     Raises:

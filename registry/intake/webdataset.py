@@ -28,7 +28,8 @@ from registry.intake.json_files import MAX_COLUMNS
 from registry.intake.json_values import BadValueError, Kind, kind_of, parse_value, split_runs
 from registry.intake.listing import why_skipped
 from registry.intake.media_bytes import IMAGES, CheckMedia, extension_of, is_picture
-from registry.intake.source import MAX_BYTES, MAX_ROWS, BadRow, Files, Options, Part, Rows, Source, root_of
+from registry.intake.options import AddOptions
+from registry.intake.source import MAX_BYTES, MAX_ROWS, BadRow, Files, Part, Rows, Source, root_of
 from registry.intake.split_names import find_splits
 from registry.intake.text_folders import decode_text
 from registry.shards.arrow_values import import_pyarrow
@@ -72,7 +73,7 @@ def is_webdataset(path: Path) -> bool:
     return 2 * sum(size > 1 for size in sizes) > len(sizes)
 
 
-def open_webdataset(files: Files, options: Options) -> Source:
+def open_webdataset(files: Files, options: AddOptions) -> Source:
     """Open WebDataset tars; see the module. A tar is a part; its name decides its split.
 
     Raises:
@@ -91,7 +92,7 @@ def open_webdataset(files: Files, options: Options) -> Source:
             hint="A sample consists of files with the same name up to the first dot, such as 0001.jpg and 0001.cls.",
             details={"location": files.location},
         )
-    spread = {column for column in _JSON & found.columns.keys() if column not in options.typed}
+    spread = {column for column in _JSON & found.columns.keys() if column not in options.typed()}
     columns = tuple(sorted(found.columns.keys() - spread))
     is_complete = {column: found.columns[column] == found.num_samples for column in columns}
     hints: dict[str, Feature] = {

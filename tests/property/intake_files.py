@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from registry.intake.source import BadRow, Files, Options, Source
+from registry.intake.options import AddOptions
+from registry.intake.source import BadRow, Files, Source
 from registry.storage import open_store
 
 
@@ -28,7 +29,8 @@ def open_files(
 ) -> Source:
     """Write the files, or one file ``data.csv``, and open them."""
     files = write_files(folder, contents if isinstance(contents, Mapping) else {"data.csv": contents})
-    return opener(files, Options(splits=options.pop("splits", {}), csv=options.pop("csv", None)), **options)
+    given = AddOptions(splits=options.pop("splits", {}), has_csv_options=False)
+    return opener(files, options.pop("given", given), **options)
 
 
 def read_rows(source: Source) -> list[tuple[int, dict[str, Any]]]:

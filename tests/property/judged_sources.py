@@ -9,6 +9,7 @@ from typing import Any
 from registry.errors import RegistryError, UnusableRowsError
 from registry.intake.feature_text import parse_feature
 from registry.intake.objects import open_object
+from registry.intake.options import AddOptions
 from registry.intake.plan import plan_source
 from registry.intake.source import Source
 from registry.shards.arrow_values import flatten_table
@@ -17,7 +18,7 @@ from registry.shards.arrow_values import flatten_table
 def write(source: Source, wishes: Mapping[str, str]) -> None:
     """Everything that ``registry add`` does with the rows of a source but the files."""
     requested = {name: parse_feature(text) for name, text in wishes.items()}
-    plan = plan_source(source, wishes=requested, skip_bad=10**6)
+    plan = plan_source(source, AddOptions(features=requested, skip_bad=10**6))
     features = plan.schema.features()
     for part in plan.source.parts:
         for rows in part.read():

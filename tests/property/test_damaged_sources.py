@@ -26,7 +26,8 @@ from judged_sources import judge
 from media_samples import IMAGES, SOUNDS, VIDEOS
 
 from registry.intake.detect import open_source
-from registry.intake.source import CsvFormat, Options, Source
+from registry.intake.options import AddOptions
+from registry.intake.source import Source
 
 CSV: Final = b"a,b\nx,1\ny,2\n"
 JSONL: Final = b'{"a": "x", "b": 1}\n{"a": "y", "b": 2}\n'
@@ -90,7 +91,7 @@ FILES: Final[dict[str, bytes]] = {
 }
 
 
-def opened(folder: Path, name: str, content: bytes, options: Options | None = None) -> Callable[[], Source]:
+def opened(folder: Path, name: str, content: bytes, options: AddOptions | None = None) -> Callable[[], Source]:
     folder.mkdir(exist_ok=True)
     (folder / name).write_bytes(content)
     return lambda: open_source(folder / name, options)
@@ -123,13 +124,13 @@ NULLS: Final = [("", "NA"), ("x" * 10_000,), ("\ud800",), ('"',), ("a\nb",), (",
 @pytest.mark.parametrize("content", [CSV, b'"a","b"\n"x","1"\n', "ä;ö\n1;2\n".encode(), b"\xff\xfea\0,\0b\0\n\0"])
 def test_every_delimiter_is_used_or_refused(tmp_path: Path, content: bytes) -> None:
     for number, delimiter in enumerate(DELIMITERS):
-        options = Options(csv=CsvFormat(delimiter=delimiter))
+        options = AddOptions(delimiter=delimiter)
         judge(opened(tmp_path / str(number), "x.csv", content, options), f"delimiter {delimiter!r}")
 
 
 def test_every_encoding_of_python_is_used_or_refused(tmp_path: Path) -> None:
     for number, codec in enumerate(CODECS):
-        options = Options(csv=CsvFormat(encoding=codec))
+        options = AddOptions(encoding=codec)
         for content in (CSV, b"a,b\n\xff\xfe,1\n", "ä,b\nx,1\n".encode("utf-16")):
             judge(opened(tmp_path / str(number), "x.csv", content, options), f"encoding {codec!r}")
 
@@ -137,7 +138,7 @@ def test_every_encoding_of_python_is_used_or_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("header", [None, True, False])
 def test_every_text_for_null_is_used_or_refused(tmp_path: Path, header: bool | None) -> None:
     for number, nulls in enumerate(NULLS):
-        options = Options(csv=CsvFormat(nulls=nulls, header=header))
+        options = AddOptions(nulls=nulls, header=header)
         judge(opened(tmp_path / str(number), "x.csv", CSV, options), ascii(nulls)[:100])
 
 

@@ -29,6 +29,7 @@ import registry
 from registry.errors import UnusableRowsError
 from registry.features import Audio, Image
 from registry.intake.detect import open_source
+from registry.intake.options import AddOptions
 from registry.intake.plan import plan_source
 
 KINDS = {"images": ("image", IMAGES), "audio": ("audio", SOUNDS), "videos": ("video", VIDEOS)}
@@ -215,7 +216,7 @@ def test_a_file_of_each_format_alone(tmp_path: Path, kind: str, suffix: str) -> 
     column, samples = KINDS[kind]
     content = samples[suffix]
     source = open_source(write(tmp_path, {f"1.{suffix}": content}) / f"1.{suffix}")
-    schema = plan_source(source, wishes={}).schema
+    schema = plan_source(source, AddOptions()).schema
     (rows,) = source.parts[0].read()
     assert source.kind == kind
     assert schema.convert("1", rows).table.to_pylist() == [{column: content}]

@@ -15,11 +15,12 @@ from registry.features import Tensor, Text
 from registry.intake import array_files
 from registry.intake.array_files import open_arrays
 from registry.intake.listing import list_files
-from registry.intake.source import Options, Source
+from registry.intake.options import AddOptions
+from registry.intake.source import Source
 
 
 def opened(folder: Path, **splits: str) -> Source:
-    return open_arrays(list_files(folder), Options(splits=splits))
+    return open_arrays(list_files(folder), AddOptions(splits=splits))
 
 
 def tables(source: Source) -> dict[str, pa.Table]:

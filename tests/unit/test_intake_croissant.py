@@ -20,7 +20,8 @@ from PIL import Image as Pillow
 from registry.errors import SourceError
 from registry.features import ClassLabel, Image, Tensor, Text
 from registry.intake.detect import open_source
-from registry.intake.source import Options, Source
+from registry.intake.options import AddOptions
+from registry.intake.source import Source
 from registry.interop.croissant import _CONTEXT
 
 
@@ -56,7 +57,7 @@ def write(folder: Path, distribution: Sequence[Any], sets: Sequence[Any], name: 
 
 
 def opened(location: Path, **options: Any) -> Source:
-    return open_source(location, Options(**options))
+    return open_source(location, AddOptions(**options))
 
 
 def rows_of(source: Source) -> dict[str, list[dict[str, Any]]]:

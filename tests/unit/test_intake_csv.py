@@ -18,7 +18,8 @@ from intake_files import open_files, read_all, read_rows
 from registry.errors import SourceError, UsageError
 from registry.intake import csv_files, text_files
 from registry.intake.csv_files import open_csv
-from registry.intake.source import CsvFormat, Files, Options
+from registry.intake.options import AddOptions
+from registry.intake.source import Files
 from registry.storage import open_store
 
 
@@ -59,8 +60,8 @@ def test_an_empty_field_is_null_and_a_quoted_one_is_the_empty_text(tmp_path: Pat
 @pytest.mark.parametrize("block_bytes", [4, 2**20])
 def test_texts_that_are_named_as_null_are_null_unless_they_are_in_quotes(tmp_path: Path, block_bytes: int) -> None:
     content = b'a,b\nNA,\\N\n"NA",nan\n, NA\n'
-    given = CsvFormat(nulls=("NA", "\\N"))
-    source = open_files(open_csv, tmp_path, content, csv=given, block_bytes=block_bytes)
+    given = AddOptions(nulls=("NA", "\\N"))
+    source = open_files(open_csv, tmp_path, content, given=given, block_bytes=block_bytes)
     assert [row for _, row in read_rows(source)] == [
         {"a": None, "b": None},
         {"a": "NA", "b": "nan"},
@@ -70,18 +71,18 @@ def test_texts_that_are_named_as_null_are_null_unless_they_are_in_quotes(tmp_pat
 
 def test_a_header_can_be_requested_or_refused(tmp_path: Path) -> None:
     content = b"x,y\nx,z\n"
-    assert read(tmp_path, content, csv=CsvFormat(header=False)) == [
+    assert read(tmp_path, content, given=AddOptions(header=False)) == [
         {"column_1": "x", "column_2": "y"},
         {"column_1": "x", "column_2": "z"},
     ]
     numbered = b"7,x\na,b\n"
-    source = open_files(open_csv, tmp_path, numbered, csv=CsvFormat(header=True))
+    source = open_files(open_csv, tmp_path, numbered, given=AddOptions(header=True))
     assert (source.summary, read_rows(source)) == (
         "1 CSV file (comma, UTF-8, with a header, as requested)",
         [(2, {"7": "a", "x": "b"})],
     )
     with pytest.raises(SourceError) as caught:
-        open_files(open_csv, tmp_path, b"a,a\nb,c\n", csv=CsvFormat())
+        open_files(open_csv, tmp_path, b"a,a\nb,c\n", given=AddOptions())
     assert caught.value.hint == (
         "Give each column its own name in the first line of the file. If that line is data: --no-header"
     )
@@ -92,7 +93,7 @@ def test_a_header_can_be_requested_or_refused(tmp_path: Path) -> None:
 )
 def test_a_delimiter_can_be_requested(tmp_path: Path, given: str, mark: str, word: str) -> None:
     content = f'a;b{mark}"c{mark}d"\n1;2{mark}"x{mark}""y"\n'.encode()
-    source = open_files(open_csv, tmp_path, content, csv=CsvFormat(delimiter=given))
+    source = open_files(open_csv, tmp_path, content, given=AddOptions(delimiter=given))
     assert source.summary == f"1 CSV file ({word}, UTF-8, with a header)"
     assert read_rows(source) == [(2, {"a;b": "1;2", f"c{mark}d": f'x{mark}"y'})]
 
@@ -101,8 +102,8 @@ def test_a_delimiter_can_be_requested(tmp_path: Path, given: str, mark: str, wor
 @pytest.mark.parametrize("codec", ["windows-1252", "utf-16-le", "shift_jis", "utf-8"])
 def test_an_encoding_can_be_requested(tmp_path: Path, codec: str, block_bytes: int) -> None:
     text = "ﾃ,b\nx,ｱ\n" if codec == "shift_jis" else "é,b\nx,ü\n"
-    given = CsvFormat(encoding=codec)
-    source = open_files(open_csv, tmp_path, text.encode(codec), csv=given, block_bytes=block_bytes)
+    given = AddOptions(encoding=codec)
+    source = open_files(open_csv, tmp_path, text.encode(codec), given=given, block_bytes=block_bytes)
     names = text.splitlines()
     row = dict(zip(names[0].split(","), names[1].split(","), strict=True))
     assert [found for _, found in read_rows(source)] == [row]
@@ -110,19 +111,19 @@ def test_an_encoding_can_be_requested(tmp_path: Path, codec: str, block_bytes: i
 
 def test_utf_16_without_a_mark_needs_its_byte_order(tmp_path: Path) -> None:
     with pytest.raises(SourceError) as caught:
-        open_files(open_csv, tmp_path, b"a,b\n1,2\n", csv=CsvFormat(encoding="UTF-16"))
+        open_files(open_csv, tmp_path, b"a,b\n1,2\n", given=AddOptions(encoding="UTF-16"))
     assert caught.value.message == "data.csv:1: byte 0 is not UTF-16"
 
 
 def test_bytes_that_are_not_in_the_requested_encoding_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(SourceError) as caught:
-        open_files(open_csv, tmp_path, b"a,b\n1,\x81\n", csv=CsvFormat(encoding="windows-1252"))
+        open_files(open_csv, tmp_path, b"a,b\n1,\x81\n", given=AddOptions(encoding="windows-1252"))
     assert told(caught.value) == (
         "data.csv:2: byte 6 is not windows-1252",
         "Name another encoding, or leave --encoding out.",
     )
     with pytest.raises(SourceError) as caught:
-        read_all(open_files(open_csv, tmp_path, "a,b\n1,é\n".encode("latin-1"), csv=CsvFormat()))
+        read_all(open_files(open_csv, tmp_path, "a,b\n1,é\n".encode("latin-1"), given=AddOptions()))
     assert told(caught.value) == (
         "data.csv:2: byte 6 is not UTF-8",
         "If you know the encoding, name it, such as: --encoding WINDOWS-1252",
@@ -132,20 +133,23 @@ def test_bytes_that_are_not_in_the_requested_encoding_are_an_error(tmp_path: Pat
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (CsvFormat(encoding="latin-0"), "unknown encoding 'latin-0'"),
-        (CsvFormat(encoding="hex"), "unknown encoding 'hex'"),
-        (CsvFormat(encoding="idna"), "unknown encoding 'idna'"),
-        (CsvFormat(nulls=("NA", "\ud800")), "invalid text for null: '\\ud800' is not valid Unicode"),
+        (AddOptions(encoding="latin-0"), "unknown encoding 'latin-0'"),
+        (AddOptions(encoding="hex"), "unknown encoding 'hex'"),
+        (AddOptions(encoding="idna"), "unknown encoding 'idna'"),
+        (AddOptions(nulls=("NA", "\ud800")), "invalid text for null: '\\ud800' is not valid Unicode"),
         (
-            CsvFormat(delimiter="::"),
+            AddOptions(delimiter="::"),
             "invalid delimiter '::': expected one ASCII character other than a quote, or 'tab'",
         ),
-        (CsvFormat(delimiter='"'), "invalid delimiter '\"': expected one ASCII character other than a quote, or 'tab'"),
+        (
+            AddOptions(delimiter='"'),
+            "invalid delimiter '\"': expected one ASCII character other than a quote, or 'tab'",
+        ),
     ],
 )
-def test_a_malformed_option_is_refused(tmp_path: Path, given: CsvFormat, message: str) -> None:
+def test_a_malformed_option_is_refused(tmp_path: Path, given: AddOptions, message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        open_files(open_csv, tmp_path, b"a,b\n1,2\n", csv=given)
+        open_files(open_csv, tmp_path, b"a,b\n1,2\n", given=given)
     assert caught.value.message == message
 
 
@@ -380,7 +384,7 @@ def test_a_line_of_a_gigabyte_is_refused_after_64_megabytes(tmp_path: Path) -> N
     with path.open("r+b") as file:
         file.truncate(2**30)  # takes no space on the disk
     files = Files(store=open_store(str(tmp_path)), names=["data.csv"], sizes=[2**30], location=str(path))
-    (part,) = open_csv(files, Options()).parts
+    (part,) = open_csv(files, AddOptions()).parts
     rows = part.read()
     assert next(rows).table.num_rows == 1
     with pytest.raises(SourceError) as caught:

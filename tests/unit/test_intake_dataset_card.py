@@ -12,7 +12,8 @@ from registry.features import ClassLabel
 from registry.intake.detect import open_source
 from registry.intake.hugging_face_card import is_hugging_face, open_hugging_face
 from registry.intake.listing import list_files
-from registry.intake.source import Options, Source
+from registry.intake.options import AddOptions
+from registry.intake.source import Source
 
 ONE = """
 license: mit
@@ -49,7 +50,7 @@ def repository(folder: Path, front: str) -> Path:
 def opened(folder: Path, **options: Any) -> Source:
     files = list_files(folder)
     assert is_hugging_face(files)
-    return open_hugging_face(files, Options(**options))
+    return open_hugging_face(files, AddOptions(**options))
 
 
 def values(source: Source) -> dict[str, list[str]]:
@@ -120,7 +121,7 @@ def test_a_card_without_files_is_not_a_repository(tmp_path: Path, front: str) ->
 def test_malformed_cards_are_refused(tmp_path: Path, data_files: str, message: str) -> None:
     repository(tmp_path, f"configs: [{{config_name: c, data_files: {data_files}}}]")
     with pytest.raises(SourceError) as caught:
-        open_hugging_face(list_files(tmp_path), Options())
+        open_hugging_face(list_files(tmp_path), AddOptions())
     assert str(caught.value) == f"{tmp_path}: README.md: {message}"
 
 
@@ -129,19 +130,19 @@ def test_aliases_that_multiply_take_no_time(tmp_path: Path) -> None:
     front = f"a0: &a0 [x, y]\n{levels}\nconfigs: [{{config_name: *a29, data_files: '*.csv'}}]\n"
     repository(tmp_path, front)
     with pytest.raises(SourceError) as caught:
-        open_hugging_face(list_files(tmp_path), Options())
+        open_hugging_face(list_files(tmp_path), AddOptions())
     assert str(caught.value) == f"{tmp_path}: README.md: config_name is not text"
 
 
 def test_a_folder_without_a_card_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("x\n1\n")
     with pytest.raises(SourceError) as caught:
-        open_source(tmp_path, Options(kind="hugging_face"))
+        open_source(tmp_path, AddOptions(kind="hugging_face"))
     assert str(caught.value) == (
         f"{tmp_path}: save_to_disk did not write this folder, and no dataset card names its files"
     )
     with pytest.raises(SourceError) as caught:
-        open_source(tmp_path, Options(kind="croissant"))
+        open_source(tmp_path, AddOptions(kind="croissant"))
     assert str(caught.value) == f"{tmp_path}: no Croissant document"
 
 
@@ -150,4 +151,4 @@ def test_a_card_that_is_nested_deeply_does_not_end_the_process(tmp_path: Path, v
     repository(tmp_path, f"configs: {value}")
     assert not is_hugging_face(list_files(tmp_path))
     with pytest.raises(SourceError, match="more than 100 levels of mappings and lists"):
-        open_hugging_face(list_files(tmp_path), Options())
+        open_hugging_face(list_files(tmp_path), AddOptions())

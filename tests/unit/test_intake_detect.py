@@ -17,8 +17,9 @@ from registry.errors import NotStoredError, SourceError, UsageError
 from registry.features.png import encode_png
 from registry.intake.detect import open_source
 from registry.intake.kinds import KINDS
+from registry.intake.options import AddOptions
 from registry.intake.sniffing import sniff_kind
-from registry.intake.source import Options, Source
+from registry.intake.source import Source
 
 PNG = encode_png(np.zeros((2, 2, 3), np.uint8))
 CSV = b"name,size\na,1\nb,2\n"
@@ -61,7 +62,7 @@ def account(source: Source) -> dict[str, tuple[str, str]]:
 
 def error_of(path: Path, kind: str | None = None) -> SourceError:
     with pytest.raises(SourceError) as caught:
-        open_source(path, Options(kind=kind))
+        open_source(path, AddOptions(kind=kind))
     return caught.value
 
 
@@ -152,11 +153,11 @@ def test_a_mixture_is_an_error_and_a_forced_kind_resolves_it(tmp_path: Path) -> 
         "Choose the records; the other files are skipped: --from images or --from csv. If a.csv describes the images, "
         "call it metadata.csv, with a column file_name"
     )
-    source = open_source(tmp_path, Options(kind="images"))
+    source = open_source(tmp_path, AddOptions(kind="images"))
     assert keys(source) == ["1.png", "2.png"]
     assert account(source)["a.csv"] == ("skipped", "not images")
     assert account(source)["b.zip"] == ("skipped", "not images")
-    source = open_source(tmp_path, Options(kind="csv"))
+    source = open_source(tmp_path, AddOptions(kind="csv"))
     assert account(source)["1.png"] == ("skipped", "not csv")
 
 
@@ -168,9 +169,9 @@ def test_metadata_belongs_to_media(tmp_path: Path) -> None:
 
 def test_a_kind_can_be_forced_on_any_name(tmp_path: Path) -> None:
     (tmp_path / "data.dat").write_bytes(CSV)
-    assert open_source(tmp_path / "data.dat", Options(kind="csv")).kind == "csv"
+    assert open_source(tmp_path / "data.dat", AddOptions(kind="csv")).kind == "csv"
     with pytest.raises(UsageError) as caught:
-        open_source(tmp_path, Options(kind="imagse"))
+        open_source(tmp_path, AddOptions(kind="imagse"))
     assert str(caught.value) == "'imagse' is not a kind of source"
     assert caught.value.hint == f"Did you mean 'images'? The kinds are: {', '.join(KINDS)}."
 
@@ -183,7 +184,7 @@ def test_an_archive_is_opened_like_the_folder_in_it(tmp_path: Path, top: str) ->
         assert keys(source) == ["train/cat/1.png", "train/dog/2.png", "test/cat/3.png"]
         assert source.splits == ("train", "test")
         assert source.summary == "1 archive: 3 images (png) in 3 folders; label: the names of 2 folders, sorted"
-        assert keys(open_source(tmp_path / name, Options(kind="images"))) == keys(source)
+        assert keys(open_source(tmp_path / name, AddOptions(kind="images"))) == keys(source)
 
 
 def test_archives_named_after_splits(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from registry.intake.arrow_files import open_arrow, open_parquet
 from registry.intake.csv_files import open_csv
 from registry.intake.file_parts import read_ahead
 from registry.intake.json_files import open_json
-from registry.intake.source import Files, Options, Rows, Source
+from registry.intake.options import AddOptions
+from registry.intake.source import Files, Rows, Source
 from registry.storage import open_store
 
 
@@ -91,7 +92,7 @@ def test_files_of_other_machines_are_read(opener: Callable[..., Source], content
     with store.create("one") as file:
         file.write(content)
     assert store.local_root is None
-    source = opener(Files(store=store, names=["one"], sizes=[len(content)], location=store.url), Options())
+    source = opener(Files(store=store, names=["one"], sizes=[len(content)], location=store.url), AddOptions())
     rows = [list(map(str, row.values())) for _, row in read_rows(source)]
     assert rows == [["1", "x"], ["2", "y"]]
 

@@ -21,7 +21,8 @@ from registry.intake.hugging_face import is_saved_dataset, open_saved_dataset
 from registry.intake.listing import list_files
 from registry.intake.objects import open_object
 from registry.intake.opened import import_arrow
-from registry.intake.source import CsvFormat, Options, Source
+from registry.intake.options import AddOptions
+from registry.intake.source import Source
 from registry.shards.arrow_values import import_pyarrow
 
 
@@ -161,7 +162,7 @@ def test_a_saved_dict_comes_in_equal(hf: Any, dataset: Any, tmp_path: Path) -> N
     )
     files = list_files(tmp_path)
     assert is_saved_dataset(set(files.names))
-    source = open_saved_dataset(files, Options())
+    source = open_saved_dataset(files, AddOptions())
     assert source.summary == "Hugging Face dataset: 2 splits, 3 Arrow files"
     assert source.splits == ("train", "test")
     assert source.hints == HINTS
@@ -174,11 +175,11 @@ def test_a_saved_dict_comes_in_equal(hf: Any, dataset: Any, tmp_path: Path) -> N
 
 def test_a_saved_split_has_the_name_it_was_saved_with(hf: Any, dataset: Any, tmp_path: Path) -> None:
     hf.Dataset(dataset.data.table, info=dataset.info, split=hf.Split.TEST).save_to_disk(tmp_path)
-    source = open_saved_dataset(list_files(tmp_path), Options())
+    source = open_saved_dataset(list_files(tmp_path), AddOptions())
     assert source.splits == ("test",)
     assert rows_of(source, "test") == want(dataset)
     (tmp_path / "cache-1.arrow").write_bytes(b"")
-    source = open_saved_dataset(list_files(tmp_path), Options())
+    source = open_saved_dataset(list_files(tmp_path), AddOptions())
     assert [(use.name, use.reason) for use in source.files if use.role == "skipped"] == [
         ("cache-1.arrow", "not listed in state.json")
     ]
@@ -214,13 +215,13 @@ def saved(folder: Path, **changes: Any) -> Path:
 )
 def test_damaged_folders_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(SourceError) as caught:
-        open_saved_dataset(list_files(saved(tmp_path, **changes)), Options())
+        open_saved_dataset(list_files(saved(tmp_path, **changes)), AddOptions())
     assert str(caught.value).replace(str(tmp_path), "FOLDER") == message
 
 
 def test_globs_for_splits_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError) as caught:
-        open_saved_dataset(list_files(saved(tmp_path)), Options(splits={"train": "*"}))
+        open_saved_dataset(list_files(saved(tmp_path)), AddOptions(splits={"train": "*"}))
     assert str(caught.value) == f"{tmp_path}: a dataset that save_to_disk wrote has its own splits"
 
 
@@ -231,7 +232,7 @@ def test_a_path_in_a_saved_dataset_is_never_opened(tmp_path: Path) -> None:
     with pa.ipc.new_stream(tmp_path / "data.arrow", table.schema) as writer:
         writer.write(table)
     with pytest.raises(SourceError) as caught:
-        open_saved_dataset(list_files(tmp_path), Options())
+        open_saved_dataset(list_files(tmp_path), AddOptions())
     assert str(caught.value) == "column 'image' has the path '/etc/hostname', and not the bytes of the file"
 
 
@@ -248,5 +249,5 @@ def test_pyarrow_comes_with_its_functions(monkeypatch: pytest.MonkeyPatch) -> No
 def test_options_for_csv_are_refused(hf: Any, tmp_path: Path) -> None:
     hf.Dataset.from_dict({"a": [1]}).save_to_disk(str(tmp_path / "saved"))
     with pytest.raises(UsageError) as caught:
-        open_saved_dataset(list_files(tmp_path / "saved"), Options(csv=CsvFormat(nulls=("NA",))))
+        open_saved_dataset(list_files(tmp_path / "saved"), AddOptions(nulls=("NA",)))
     assert caught.value.message == "--null can be used with CSV files only; the kind of this source is hugging_face"

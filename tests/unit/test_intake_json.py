@@ -16,7 +16,8 @@ from registry.errors import SourceError, UsageError
 from registry.intake import json_files, text_files
 from registry.intake.detect import open_source
 from registry.intake.json_files import open_json
-from registry.intake.source import Options, Source
+from registry.intake.options import AddOptions
+from registry.intake.source import Source
 
 BLOCKS = [1, 9, 64, 2**20]
 
@@ -384,7 +385,7 @@ def is_one_type(value: Any) -> bool:
 
 def open_text_file(folder: Path, name: str, text: str, records: str | None = None) -> Source:
     (folder / name).write_text(text)
-    return open_source(folder / name, Options(records=records))
+    return open_source(folder / name, AddOptions(records=records))
 
 
 def rows_in(source: Source) -> list[Any]:
@@ -463,4 +464,4 @@ def test_a_wrapped_list_is_the_list(before: Any, rows: Any, is_ascii: bool, inde
     with TemporaryDirectory() as folder:
         text = json.dumps(document, ensure_ascii=is_ascii, indent=indent)
         (Path(folder) / "r.json").write_text(text, encoding="utf-8")
-        assert rows_in(open_source(Path(folder) / "r.json", Options(records="rows"))) == rows
+        assert rows_in(open_source(Path(folder) / "r.json", AddOptions(records="rows"))) == rows

@@ -1,0 +1,168 @@
+"""``AddOptions``: the arguments of ``registry.add`` that say how a source is read, and what becomes of its rows."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
+
+from registry.errors import UsageError
+
+if TYPE_CHECKING:
+    from registry.features import Feature
+    from registry.intake.feature_text import Wish
+
+Call = TypeVar("Call", bound=Callable[..., Any])
+
+_CSV: Final = {"nulls": "--null", "header": "--header", "delimiter": "--delimiter", "encoding": "--encoding"}
+_OF_PATHS: Final = ("kind", "splits", "records", *_CSV)
+_CHANGING: Final = (*_CSV, "split_by", "holdout", "key", "key_by", "retype", "skip_bad", "num_shards")
+
+
+class AddArguments(TypedDict, total=False):
+    """The fields of ``AddOptions`` as keyword arguments, for type checkers."""
+
+    kind: str | None
+    config: str | None
+    records: str | None
+    features: Mapping[str, str | Feature | Wish] | None
+    schema: str | os.PathLike[str] | None
+    retype: bool
+    nulls: Sequence[str]
+    header: bool | None
+    delimiter: str | None
+    encoding: str | None
+    splits: Mapping[str, str] | None
+    split_by: str | None
+    holdout: str | None
+    seed: int
+    key: str | None
+    key_by: str | None
+    skip_bad: int
+    in_place: bool
+    replace: bool
+    num_shards: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddOptions:
+    """The options of an addition; ``Catalog.add`` describes each of them.
+
+    Attributes:
+        has_csv_options: False for the ``metadata.csv`` of images: errors then advise none of the options for CSV.
+
+    Raises:
+        UsageError: ``skip_bad`` or ``num_shards`` is too small.
+    """
+
+    kind: str | None = None
+    config: str | None = None
+    records: str | None = None
+    features: Mapping[str, str | Feature | Wish] | None = None
+    schema: str | os.PathLike[str] | None = None
+    retype: bool = False
+    nulls: Sequence[str] = ()
+    header: bool | None = None
+    delimiter: str | None = None
+    encoding: str | None = None
+    splits: Mapping[str, str] | None = None
+    split_by: str | None = None
+    holdout: str | None = None
+    seed: int = 0
+    key: str | None = None
+    key_by: str | None = None
+    skip_bad: int = 0
+    in_place: bool = False
+    replace: bool = False
+    num_shards: int | None = None
+    has_csv_options: bool = True
+
+    def __post_init__(self) -> None:
+        if self.skip_bad < 0:
+            raise UsageError(f"skip_bad must be 0 or more, not {self.skip_bad}", hint="Leave it out to skip no row.")
+        if self.num_shards is not None and self.num_shards < 1:
+            raise UsageError(
+                f"num_shards must be 1 or more, not {self.num_shards}",
+                hint="Leave it out to choose it by the size of the data.",
+            )
+
+    def wishes(self) -> dict[str, Wish]:
+        """The requested types, by column: those of ``schema``, then those of ``features``.
+
+        Raises:
+            FeatureError, UsageError, NotStoredError: see ``Catalog.add``.
+        """
+        from pathlib import Path
+
+        from registry.intake.feature_text import Wish, parse_feature
+        from registry.intake.schema_file import read_schema_file
+
+        wishes = {} if self.schema is None else dict(read_schema_file(Path(self.schema)))
+        for name, wanted in (self.features or {}).items():
+            if isinstance(wanted, str):
+                wishes[name] = parse_feature(wanted)
+            else:
+                wishes[name] = wanted if isinstance(wanted, Wish) else Wish(text=str(wanted), feature=wanted)
+        return wishes
+
+    def typed(self) -> frozenset[str]:
+        """The columns whose types are requested. A reader that would split one of them into several leaves it whole."""
+        return frozenset(name for name, wish in self.wishes().items() if wish.action != "skip")
+
+    def refuse_changes(self, *more: str) -> None:
+        """Refuse options, and ``more``, that would change records which stay where they are. Raises UsageError."""
+        if given := self._given((*_CHANGING, *more)):
+            raise UsageError(
+                f"files that are read in place cannot be changed by these options: {', '.join(given)}",
+                hint="Leave out --in-place, or these options.",
+                details={"options": given},
+            )
+
+    def require_object(self) -> None:
+        """Refuse options that would have no effect on an object of Python. Raises UsageError."""
+        if given := self._given(_OF_PATHS):
+            raise UsageError(
+                f"{' and '.join(given)} can be used with paths and URLs only",
+                hint="Leave it out. The splits of objects: catalog.add({'train': ..., 'test': ...}, NAME)",
+                details={"arguments": given},
+            )
+
+    def require_records(self, kind: str) -> None:
+        """Refuse a name of records where a source has no choice of them. Raises UsageError."""
+        if self.records is not None and kind not in ("json", "croissant", "hugging_face"):
+            raise UsageError(
+                f"--records {self.records}: a source of the kind {kind} has no choice of records",
+                hint="Leave it out.",
+                details={"kind": kind, "records": self.records[:200]},
+            )
+
+    def require_csv(self, kind: str) -> None:
+        """Refuse options for CSV files where others are read. Raises UsageError."""
+        if kind != "csv" and (given := [_CSV[name] for name in self._given(tuple(_CSV))]):
+            raise UsageError(
+                f"{', '.join(given)} can be used with CSV files only; the kind of this source is {kind}",
+                hint="Leave it out. If the files are CSV: --from csv",
+                details={"kind": kind, "options": given},
+            )
+
+    def _given(self, names: Sequence[str]) -> list[str]:
+        """Those of ``names`` that differ from their default."""
+        defaults = {one.name: one.default for one in fields(self)}
+        return [name for name in names if getattr(self, name) not in (defaults[name], [], (), {})]
+
+
+def takes_options(function: Call) -> Call:
+    """Decorate a call with ``**options: Unpack[AddArguments]``: its signature, as ``help`` shows it, names them all."""
+    signature = inspect.signature(function)
+    arguments = [
+        inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=one.type)
+        for one in fields(AddOptions)
+        if one.name in AddArguments.__annotations__
+    ]
+    named = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+    first = [one for one in named if one.kind is not inspect.Parameter.KEYWORD_ONLY]
+    parameters = [*first, *arguments, *named[len(first) :]]
+    function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return function
