@@ -339,6 +339,7 @@ class Adding(Publishing):
             schema: path of a schema file, as ``registry add --schema-out`` writes it.
             retype: infer the types of all columns anew. Else a column keeps the type that was requested before, and
                 classes keep their numbers: new classes follow them.
+            dates: convert each column of text in which every value is a date, a time of day or a timestamp of ISO 8601.
             nulls: for CSV, texts that mean null where they are not in quotes, such as ``"NA"``.
             header: for CSV, whether the first row has the names of the columns. None: the rows show it.
             delimiter: for CSV, the character between fields. None: it is found out.

@@ -90,6 +90,7 @@ def _complete_kind(_ctx: click.Context, _param: click.Parameter, incomplete: str
 )
 @click.option("--schema", type=click.Path(path_type=Path), metavar="FILE", help="Read the types of columns from FILE.")
 @click.option("--retype", is_flag=True, help="Infer all types anew, not as in the version before.")
+@click.option("--dates", is_flag=True, help="Convert text columns in which every value is an ISO date or time.")
 @click.option(
     "--schema-out",
     type=click.Path(path_type=Path),

@@ -18,12 +18,13 @@ from registry.errors import FeatureError, PreparedFormatError, SourceError, Usag
 from registry.features import ClassLabel, Feature, Text
 from registry.intake.classes import ClassValues
 from registry.intake.column_types import arrow_type_of, as_optional, type_word
-from registry.intake.feature_text import Wish
+from registry.intake.feature_text import Wish, feature_of_type
 from registry.intake.media_bytes import describe_other, files_of, other_files, without_decoding
 from registry.intake.remembered import AS_BEFORE
 from registry.intake.schema import ColumnSchema, Schema
 from registry.intake.source import Rows
 from registry.intake.text_types import TextTypes
+from registry.intake.text_values import IsoTimes
 from registry.intake.value_types import (
     MAX_FIELDS,
     TooManyFieldsError,
@@ -55,11 +56,18 @@ class Inference:
         is_text: whether values are text whose types have to be inferred, as in a CSV.
         hints: features that the source itself defines, by column.
         wishes: types that the user requests, by column.
+        dates: whether a column of text becomes one of times, if every value is a time in ISO 8601.
     """
 
     def __init__(
-        self, *, is_text: bool, hints: Mapping[str, Feature], wishes: Mapping[str, Wish] | None = None
+        self,
+        *,
+        is_text: bool,
+        hints: Mapping[str, Feature],
+        wishes: Mapping[str, Wish] | None = None,
+        dates: bool = False,
     ) -> None:
+        self._dates = dates
         self._is_text = is_text
         self._hints = dict(hints)
         self._wishes = dict(wishes or {})
@@ -134,9 +142,11 @@ class Inference:
             column.types.update(array, place_of)
         except TooManyFieldsError as error:
             raise _too_many_fields(name) from error
-        is_text = self._is_text and plain_type(array.type) == import_pyarrow().string()
-        if is_text and array.null_count < len(array) and column.texts.is_open(place_of(0)):
-            column.update_texts(array, place_of)
+        if plain_type(array.type) == import_pyarrow().string() and array.null_count < len(array):
+            if column.times.kinds != ():
+                column.times.update(array.cast(import_pyarrow().string()).drop_null())
+            if self._is_text and column.texts.is_open(place_of(0)):
+                column.update_texts(array, place_of)
 
     def _describe(self, name: str, column: _Column) -> ColumnSchema:
         wish, hint = self._wishes.get(name), self._hints.get(name)
@@ -178,6 +188,13 @@ class Inference:
                 plain = replace(plain, example=plain.example.strip('"'))
         elif arrow.types.is_nested(kind) and plain.num_nulls:
             reasons.append(_explain_nulls(name, kind))
+        if arrow.types.is_string(kind) and column.times.kind is not None:
+            time = column.times.kind
+            if self._dates:
+                feature = feature_of_type(time, name)
+                return _decide(plain, feature, "every value is an ISO date or time", None, time)
+            offer = f"ISO dates or times; to convert them: {_option(name, type_word(time))}, or --dates"
+            reasons = [*(one for one in reasons if one != "the values are text"), offer]
         try:
             feature = features_of_schema(arrow.schema([(name, kind)]), optional=united.nulls)[name]
         except PreparedFormatError as error:
@@ -254,6 +271,7 @@ class _Column:
         first: the place of the first value, whose text is ``example`` and whose type is ``kind``.
         types: the types of all values, unless the type is decided by the source or the user.
         texts: the types that text may have.
+        times: the types of times that text may have.
         classes: the values of a column that becomes a ClassLabel.
         other_files: for the path of images or sounds that the source defines, the place of the first file that cannot
             be decoded as one, and why.
@@ -267,6 +285,7 @@ class _Column:
     kind: Any = None
     types: ValueTypes = field(default_factory=ValueTypes)
     texts: TextTypes = field(default_factory=TextTypes)
+    times: IsoTimes = field(default_factory=IsoTimes)
     classes: ClassValues = field(default_factory=ClassValues)
     other_files: dict[str, tuple[Place, str]] = field(default_factory=dict)
 
@@ -312,6 +331,7 @@ class _Column:
             self.kind = other.kind if self.kind is None else min(self.kind, other.kind, key=_rank)
         self.types.merge(other.types)
         self.texts.merge(other.texts)
+        self.times.merge(other.times)
         self.classes.merge(other.classes)
         for path, place in other.other_files.items():
             self.other_files[path] = min(place, self.other_files.get(path, place))

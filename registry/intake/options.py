@@ -18,7 +18,7 @@ Call = TypeVar("Call", bound=Callable[..., Any])
 
 _CSV: Final = {"nulls": "--null", "header": "--header", "delimiter": "--delimiter", "encoding": "--encoding"}
 _OF_PATHS: Final = ("kind", "splits", "records", *_CSV)
-_CHANGING: Final = (*_CSV, "split_by", "holdout", "key", "key_by", "retype", "skip_bad", "num_shards")
+_CHANGING: Final = (*_CSV, "split_by", "holdout", "key", "key_by", "retype", "dates", "skip_bad", "num_shards")
 
 
 class AddArguments(TypedDict, total=False):
@@ -30,6 +30,7 @@ class AddArguments(TypedDict, total=False):
     features: Mapping[str, str | Feature | Wish] | None
     schema: str | os.PathLike[str] | None
     retype: bool
+    dates: bool
     nulls: Sequence[str]
     header: bool | None
     delimiter: str | None
@@ -63,6 +64,7 @@ class AddOptions:
     features: Mapping[str, str | Feature | Wish] | None = None
     schema: str | os.PathLike[str] | None = None
     retype: bool = False
+    dates: bool = False
     nulls: Sequence[str] = ()
     header: bool | None = None
     delimiter: str | None = None

@@ -9,10 +9,11 @@ import shlex
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from registry.errors import SourceError, UnusableRowsError, UsageError, suggest
 from registry.features import FeaturesDict
+from registry.intake.feature_text import Wish
 from registry.intake.file_parts import list_names
 from registry.intake.freed_memory import keep_freed_memory
 from registry.intake.inference import Inference, check_wishes, declare_schema
@@ -26,9 +27,6 @@ from registry.intake.source import BadRow, Rows, Source
 from registry.intake.split_names import check_cases
 from registry.model import DatasetMetadata, ProgressCallback, count_progress
 from registry.shards.arrow_values import import_pyarrow
-
-if TYPE_CHECKING:
-    from registry.intake.feature_text import Wish
 
 KEPT_BYTES: Final = 64 * 2**20
 """Text files are parsed once if their rows take at most this memory, in which they are kept until they are written."""
@@ -221,10 +219,14 @@ def plan_source(
         )
     candidates = KeyCandidates(wishes)
     if schema is None or first is None:
-        source, schema, num_rows, has_paths = _read_all(source, wishes, options.skip_bad, candidates, progress)
+        source, schema, num_rows, has_paths = _read_all(source, options, candidates, progress)
     else:  # the types of all columns are known: one pass is enough, and rows that do not fit them are unusable
         num_rows, has_paths = None, first.keys is not None
     names = [column.name for column in schema.columns]
+    if options.dates:  # requested as by --feature, so the next version has them, too
+        is_time = import_pyarrow().types.is_temporal
+        made = [one for one in schema.columns if one.is_requested and is_time(one.arrow_type)]
+        wishes = {**{one.name: Wish(text=REQUESTED, feature=one.feature) for one in made}, **wishes}
     for option, column in (("--key", key), ("--split-by", split_by)):
         if column is not None and column not in names:
             is_rule = option == "--key" and column in ("path", "content")
@@ -261,8 +263,7 @@ def plan_source(
 
 def _read_all(
     source: Source,
-    wishes: Mapping[str, Wish],
-    skip_bad: int,
+    options: AddOptions,
     candidates: KeyCandidates,
     progress: ProgressCallback | None,
 ) -> tuple[Source, Schema, int, bool]:
@@ -272,8 +273,8 @@ def _read_all(
         The source, which keeps its rows if they are few; the schema; the number of usable rows; and whether the source
         names every record.
     """
-    bad = BadRows(allowed=skip_bad)
-    inference = Inference(is_text=source.is_text, hints=source.hints, wishes=wishes)
+    bad = BadRows(allowed=options.skip_bad)
+    inference = Inference(is_text=source.is_text, hints=source.hints, wishes=options.wishes(), dates=options.dates)
     advance = count_progress(progress, "reading", source.kind, unit="rows", announce=True)
     num_rows, has_paths, num_bytes = 0, True, 0
     kept: list[deque[Rows]] | None = [] if source.kind in _PARSED_KINDS else None

@@ -6,6 +6,7 @@ requested  a text is parsed as numbers are usually written: 007, +1, 1e5, .5, na
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -27,6 +28,9 @@ _INFINITE: Final = r"^[+-]?(?i:inf|infinity)$"
 _TRUE: Final = {False: ("true", "True"), True: ("true", "True", "TRUE", "1")}
 _FALSE: Final = {False: ("false", "False"), True: ("false", "False", "FALSE", "0")}
 _CLOCK: Final = r"^([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,9})?)?$"
+_ISO_TIME: Final = r"^([0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?|[0-9]{2}:[0-9]{2}(:.*)?)$"
+"""What may be a time in ISO 8601. A whole number, which may be a count of the unit, is not one."""
+
 _COUNT: Final = r"^-?[0-9]{9,}$"
 _MOST_DIGITS: Final = 30
 _FORMS: Final = {
@@ -60,6 +64,38 @@ def parse_texts(texts: Any, kind: Any, *, is_requested: bool) -> tuple[Any, Faul
     if types.is_binary(kind):
         return texts.cast(kind), {}
     return _finish(texts, np.ones(len(texts), np.bool_), import_pyarrow().nulls(len(texts), kind), kind)
+
+
+@dataclass(slots=True)
+class IsoTimes:
+    """The types of times that every text of a column has in ISO 8601. ``kinds`` is None before the first text."""
+
+    kinds: tuple[Any, ...] | None = None
+
+    def update(self, texts: Any) -> None:
+        """Test a block of a column: an Arrow array of strings without nulls, not empty."""
+        if any(_misses(part, _ISO_TIME).any() for part in (texts.slice(0, 1), texts)):
+            self.kinds = ()
+        kinds = _iso_types() if self.kinds is None else self.kinds
+        self.kinds = tuple(kind for kind in kinds if not parse_texts(texts, kind, is_requested=True)[1])
+
+    def merge(self, other: IsoTimes) -> None:
+        """Add what ``other`` has seen of the same column."""
+        if self.kinds is None or other.kinds is None:
+            self.kinds = other.kinds if self.kinds is None else self.kinds
+        else:
+            self.kinds = tuple(kind for kind in self.kinds if kind in other.kinds)
+
+    @property
+    def kind(self) -> Any:
+        """The first Arrow type that holds all values; None if the column has other texts."""
+        return self.kinds[0] if self.kinds else None
+
+
+def _iso_types() -> tuple[Any, ...]:
+    arrow = import_pyarrow()
+    stamps = [arrow.timestamp(unit, tz=zone) for unit in ("us", "ns") for zone in (None, "UTC")]
+    return (arrow.date32(), arrow.time64("us"), arrow.time64("ns"), *stamps)
 
 
 def _parse_integers(texts: Any, kind: Any, is_requested: bool) -> tuple[Any, Faults]:

@@ -28,7 +28,7 @@ FEATURE  TYPE     EXAMPLE       NULLS  REASON
 item     Text     "lamp"            0  the values are text
 price    float64  19.5              0  every value is a decimal number
 zip      Text     "01069"           0  "01069" at prices.csv:2 is not a plain decimal number
-sold     Text?    "2020-01-31"      1  the values are text
+sold     Text?    "2020-01-31"      1  ISO dates or times; to convert them: --feature sold=date32, or --dates
 
 """
 

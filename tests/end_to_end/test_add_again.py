@@ -11,7 +11,7 @@ from PIL import Image
 
 import registry
 from registry.api import Catalog
-from registry.errors import SourceError, UnusableRowsError
+from registry.errors import SourceError, UnusableRowsError, UsageError
 from registry.features import ClassLabel
 
 REQUESTS = {
@@ -48,6 +48,23 @@ def labels_of(catalog: Catalog) -> dict[str, str]:
     dataset = catalog.dataset("rows")
     names = dataset.features["label"].names
     return {str(row["zip"].decode()): names[int(row["label"])] for row in dataset.read("train")}
+
+
+@pytest.mark.parametrize("content", ["day,n\n2026-01-31,1\n", '{"day": "2026-01-31", "n": 1}\n'])
+def test_dates_are_offered_converted_on_request_and_remembered(tmp_path: Path, catalog: Catalog, content: str) -> None:
+    path = tmp_path / ("d.jsonl" if content[0] == "{" else "d.csv")
+    path.write_text(content)
+    offered = catalog.add(path, dry_run=True)
+    assert types_of(offered)["day"][1] == "string"
+    assert offered.plan.schema.columns[0].reason == (
+        "ISO dates or times; to convert them: --feature day=date32, or --dates"
+    )
+    first = catalog.add(path, dates=True)
+    assert types_of(first)["day"][1] == "date32[day]"
+    assert catalog.add(path).outcome == "unchanged"
+    assert types_of(catalog.add(path, retype=True))["day"][1] == "string"
+    with pytest.raises(UsageError, match="by these options: dates"):
+        catalog.add(tmp_path, in_place=True, dates=True)
 
 
 def test_requested_types_are_remembered(tmp_path: Path, catalog: Catalog) -> None:

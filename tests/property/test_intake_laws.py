@@ -12,6 +12,7 @@ import io
 import math
 import re
 from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any
@@ -32,6 +33,8 @@ from registry.intake.schema import Schema
 from registry.intake.schema_file import parse_schema_file, write_schema_file
 from registry.intake.source import Rows
 
+YEARS = [datetime.fromisoformat("1700-01-01"), datetime.fromisoformat("2200-01-01")]
+ZONES = st.integers(-23 * 60, 23 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 NUMBERS = st.one_of(
     st.integers(-(10**20), 10**20).map(str),
     st.integers(-9, 9).map(str),
@@ -347,6 +350,29 @@ def test_floats_that_programs_print_are_read_as_the_same_numbers(
     values = schema.convert("a.csv", rows).table["x"]
     assert values.type in (pa.float64(), pa.int64(), pa.uint64())
     assert list(map(repr, values.cast(pa.float64()).to_pylist())) == list(map(repr, numbers))
+
+
+@given(
+    st.one_of(
+        st.lists(st.dates(), min_size=1, max_size=9),
+        st.lists(st.datetimes(*YEARS), min_size=1, max_size=9),
+        st.lists(st.datetimes(*YEARS, timezones=ZONES), min_size=1, max_size=9),
+        st.lists(st.times(), min_size=1, max_size=9),
+    ),
+    st.sampled_from(["", "x", "2026-02-30", "24:00:00", "20260131", "123456789"]),
+    st.booleans(),
+)
+def test_with_dates_a_column_of_iso_times_is_the_same_times(times: list[Any], other: str, is_text: bool) -> None:
+    texts = [one.isoformat() for one in times]
+    rows = Rows(table=pa.table({"x": pa.array([None, *texts], pa.string())}), lines=range(2, len(texts) + 3))
+    inference = Inference(is_text=is_text, hints={}, dates=True)
+    inference.update("a.csv", rows)
+    values = inference.schema().convert("a.csv", rows).table["x"]
+    assert values.to_pylist() == [None, *times]
+    assert pa.types.is_temporal(values.type)
+    # Another text anywhere, and the column stays text.
+    inference.update("b.csv", Rows(table=pa.table({"x": [other]}), lines=[2]))
+    assert pa.types.is_string(inference.schema().columns[0].arrow_type)
 
 
 def is_beyond_64_bits(texts: list[str]) -> bool:

@@ -113,7 +113,11 @@ def infer_texts(values: Sequence[str | None]) -> ColumnSchema:
         (["0x1F"], "string", "the values are text"),
         ([""], "string", "the values are text"),
         (["1", ""], "string", '"" at a.csv:3 is not a number'),
-        (["2020-01-01"], "string", "the values are text"),
+        (
+            ["2020-01-01"],
+            "string",
+            "ISO dates or times; to convert them: --feature x=date32, or --dates",
+        ),
         ([None, None], "string", "every value is null"),
     ],
 )
