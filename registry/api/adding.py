@@ -337,8 +337,8 @@ class Adding(Publishing):
             features: the types of columns, as a feature or as text such as ``"ClassLabel"``; the others are inferred
                 from all rows.
             schema: path of a schema file, as ``registry add --schema-out`` writes it.
-            retype: infer the types of all columns anew. Else a column keeps the type that was requested before, and
-                classes keep their numbers: new classes follow them.
+            retype: infer the types of all columns anew. Else a column keeps the type that it has in the version before,
+                and classes keep their numbers: new classes follow them.
             dates: convert each column of text in which every value is a date, a time of day or a timestamp of ISO 8601.
             nulls: for CSV, texts that mean null where they are not in quotes, such as ``"NA"``.
             header: for CSV, whether the first row has the names of the columns. None: the rows show it.
@@ -474,7 +474,7 @@ class Adding(Publishing):
     ) -> Plan:
         """Open the source, and read its rows as the version before says."""
         from registry.intake.plan import INTAKE, plan_source
-        from registry.intake.remembered import continue_classes, remembered_wishes
+        from registry.intake.remembered import remembered_wishes
 
         latest, _ = self.backend.neighbours(reference.name, reference.config, Version(*HIGHEST))
         wishes, before = options.wishes(), None if options.retype else _features_added(latest)
@@ -484,8 +484,6 @@ class Adding(Publishing):
         opened = _open(source, options, count_progress(progress, "downloading", unit="bytes"))
         earlier = self.backend.producers(reference.name, reference.config)
         check_continues(name_use, dataclasses.replace(producer, kind=opened.kind), earlier)
-        if before is not None:
-            opened = dataclasses.replace(opened, hints=continue_classes(opened, before))
         intake = None if latest is None else latest.metadata.custom.get(INTAKE)
         return plan_source(opened, options, earlier=intake, progress=progress)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from registry.errors import FeatureError, SourceError
 from registry.features import ClassLabel
-from registry.intake.remembered import AS_BEFORE, append_classes
+from registry.intake.remembered import AS_BEFORE
 from registry.intake.value_types import name_type, plain_type
 from registry.intake.values import Place, quote, show_place
 from registry.shards.arrow_values import import_pyarrow
@@ -122,23 +122,12 @@ class ClassValues:
             return before, AS_BEFORE
         are_few = 0 < len(self.names) <= MAX_CLASSES
         are_names = before.names is not None and are_few and not self.kinds.keys() - {"string"}
-        label, reason = self._decide_names(column) if are_names else self.decide(column, is_text=is_text)
-        if before.names is not None and label.names is not None:
-            names = append_classes(before.names, label.names)
-            more = names[len(before.names) :]
-            told = f"; new: {', '.join(map(quote, more[:5]))}" + (f" and {len(more) - 5:,} more" if more[5:] else "")
-            return ClassLabel(names=names), f"{_count(len(names))}, {AS_BEFORE}{told if more else ''}"
-        num_before = before.num_classes or 0
-        if label.names is None and (label.num_classes or 0) <= num_before:
-            return before, AS_BEFORE
-        if before.names is None and label.names is None:
-            return label, f"{reason}; {num_before:,} in the version before"
-        raise SourceError(
-            f"column {quote(column)}: its classes were {_describe(before)} in the version before, and are "
-            f"{_describe(label)} now",
-            hint="To number the classes anew: --retype",
-            details={"column": column},
-        )
+        try:
+            label, reason = self._decide_names(column) if are_names else self.decide(column, is_text=is_text)
+        except SourceError as error:
+            more = f"{error.hint}. To infer all types anew, not as in the version before: --retype"
+            raise SourceError(error.message, hint=more, details=error.details) from error
+        return continue_classes(column, before, label, reason, is_by_name=True)
 
     def _decide_names(self, column: str) -> tuple[ClassLabel, str]:
         names = sorted(self.names)
@@ -166,8 +155,45 @@ class ClassValues:
         self.high = high if self.high is None else max(self.high, high)
 
 
+def continue_classes(
+    column: str, before: ClassLabel, label: ClassLabel, reason: str, *, is_by_name: bool
+) -> tuple[ClassLabel, str]:
+    """The classes of the version before, followed by the new ones of ``label``, and why they have this order.
+
+    Args:
+        column: the name of the column, for errors.
+        before: the label of the version before.
+        label: that of the values.
+        reason: why ``label`` has its order.
+        is_by_name: whether the values are the names of classes, and not their numbers in ``label``.
+
+    Raises:
+        SourceError: the classes of the version before have other numbers in ``label``.
+    """
+    if before.names is not None and label.names is not None:
+        known = set(before.names)
+        more = [name for name in label.names if name not in known]
+        names = [*before.names, *more]
+        if is_by_name or names[: len(label.names)] == list(label.names):
+            new = f"; new: {', '.join(map(quote, more[:5]))}" + (f" and {len(more) - 5:,} more" if more[5:] else "")
+            return ClassLabel(names=names), f"{_count(len(names))}, {AS_BEFORE}{new if more else ''}"
+    num_before = before.num_classes or 0
+    if label.names is None and (label.num_classes or 0) <= num_before:
+        return before, AS_BEFORE
+    if before.names is None and label.names is None:
+        return label, f"{reason}; {num_before:,} in the version before"
+    raise SourceError(
+        f"column {quote(column)}: its classes were {_describe(before)} in the version before, and are "
+        f"{_describe(label)} now",
+        hint="To number the classes anew: --retype",
+        details={"column": column},
+    )
+
+
 def _describe(label: ClassLabel) -> str:
-    return "numbers" if label.names is None else "names"
+    if label.names is None:
+        return "numbers"
+    return f"the names {', '.join(map(quote, label.names[:5]))}{' ...' if label.names[5:] else ''}"
 
 
 def _count(number: int) -> str:

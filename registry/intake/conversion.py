@@ -41,6 +41,8 @@ class Target:
         kind: the Arrow type.
         is_requested: whether the user or the source decided on the type. Text is then parsed as numbers are usually
             written (``007``, ``1e5``), and floats are rounded; otherwise, the value must write back the same text.
+        is_text: whether the source has text only, so that its numbers are parsed.
+        is_kept: whether the type is that of the version before, and values must have it already.
         is_element: whether the values are elements of lists, which cannot be null.
         is_column: whether the values are those of a column, and not of a field or of elements.
         checks_files: whether the bytes of images and sounds are checked.
@@ -50,6 +52,8 @@ class Target:
     feature: Feature
     kind: Any
     is_requested: bool
+    is_text: bool = False
+    is_kept: bool = False
     is_element: bool = False
     is_column: bool = True
     checks_files: bool = False
@@ -259,6 +263,8 @@ def _convert_leaves(array: Any, target: Target) -> tuple[Any, Faults]:
         return _convert_labels(array, found, target)
     if found == kind:
         return array.cast(kind), {}
+    if target.is_kept and not _is_form(found, kind, is_text=target.is_text):
+        return _refuse_type(array, target)
     if types.is_struct(found) and types.is_binary(kind) and array.type.get_field_index("bytes") >= 0:
         return _take_files(array, target)
     if types.is_string(found) and isinstance(target.feature, (Image, Audio)):
@@ -266,7 +272,8 @@ def _convert_leaves(array: Any, target: Target) -> tuple[Any, Faults]:
     if types.is_string(kind):
         return _write_texts(array, found)
     if types.is_string(found):
-        return parse_texts(array.cast(arrow.string()), kind, is_requested=target.is_requested)
+        texts = array.cast(arrow.string())
+        return parse_texts(texts, kind, is_requested=target.is_requested, is_exact=target.is_kept)
     if types.is_decimal(found):
         return parse_texts(array.cast(arrow.string()), kind, is_requested=True)
     if _is_number(found) and _is_number(kind):
@@ -385,6 +392,8 @@ def _convert_numbers(array: Any, found: Any, target: Target) -> tuple[Any, Fault
     elif types.is_floating(kind):
         with np.errstate(over="ignore"):
             bad = np.isinf(values.astype(dtype)) & np.isfinite(values)
+            if target.is_kept:
+                bad |= (values.astype(dtype) != values) & ~np.isnan(values)
         if values.dtype.kind != "f" and not target.is_requested:
             bad |= inexact_integers(array)
     else:
@@ -469,6 +478,18 @@ def _refuse_type(array: Any, target: Target, expected: str | None = None) -> tup
     if not _allows_null(target):
         faults |= dict.fromkeys(places_of(array.is_null()), _explain_null(target))
     return import_pyarrow().nulls(len(array), target.kind), faults
+
+
+def _is_form(found: Any, kind: Any, *, is_text: bool) -> bool:
+    """Whether values of type ``found`` may have the type ``kind`` without a request to convert them."""
+    types = import_pyarrow().types
+    if types.is_string(found):
+        return is_text or types.is_temporal(kind)
+    if types.is_string(kind):
+        return bool(types.is_decimal(found))
+    if types.is_boolean(found) or types.is_boolean(kind) or types.is_decimal(found):
+        return False
+    return bool(types.is_temporal(found) == types.is_temporal(kind))
 
 
 def _is_number(kind: Any) -> bool:

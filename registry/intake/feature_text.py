@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 from registry.errors import FeatureError, PreparedFormatError, UsageError, suggest
@@ -68,7 +69,9 @@ class Wish:
         arrow_type: the Arrow type of the converted column; None if it depends on the data.
         optional: whether the column may hold nulls; None: if the data has nulls.
         classes: with the action ``classes``, the label of the version before, whose classes keep their numbers.
-        is_remembered: whether an addition before requested it. The column may then be missing.
+        is_remembered: whether it is the type of the version before. The column may then be missing.
+        is_inferred: whether the addition before inferred it, so that values must have it already.
+        words: of a type of the version before, the Arrow types that its features do not tell, by path.
     """
 
     text: str
@@ -78,6 +81,8 @@ class Wish:
     optional: bool | None = None
     classes: ClassLabel | None = None
     is_remembered: bool = False
+    is_inferred: bool = False
+    words: Mapping[str, str] = field(default_factory=dict)
 
 
 def parse_feature(text: str) -> Wish:
@@ -95,6 +100,14 @@ def parse_feature(text: str) -> Wish:
         MissingExtraError: pyarrow is not installed.
     """
     return _Parser(text).parse()
+
+
+def is_type(text: str) -> bool:
+    """Whether ``parse_feature`` reads ``text``."""
+    try:
+        return bool(parse_feature(text))
+    except UsageError:
+        return False
 
 
 def feature_of_type(arrow_type: Any, name: str = "") -> Feature:

@@ -103,7 +103,7 @@ class FilePart:
                 self.metadata.schema, self.metadata.take(arrow.array(places, "int64")).columns, strict=True
             ):
                 table = table.append_column(column, data)
-        return Rows(table=table, lines=[place + 1 for place in places], keys=names, bad=tuple(bad))
+        return Rows(table=table, lines=[place + 1 for place in places], keys=names, bad=tuple(bad), are_files=True)
 
 
 def cut_parts(names: Sequence[str], size_of: Callable[[str], int]) -> Iterator[tuple[int, int, int]]:

@@ -16,12 +16,13 @@ import numpy as np
 
 from registry.errors import FeatureError, PreparedFormatError, SourceError, UsageError, suggest
 from registry.features import ClassLabel, Feature, Text
-from registry.intake.classes import ClassValues
+from registry.intake.classes import ClassValues, continue_classes
 from registry.intake.column_types import arrow_type_of, as_optional, type_word
 from registry.intake.feature_text import Wish, feature_of_type
 from registry.intake.media_bytes import describe_other, files_of, other_files, without_decoding
-from registry.intake.remembered import AS_BEFORE
+from registry.intake.remembered import AS_BEFORE, keep_types
 from registry.intake.schema import ColumnSchema, Schema
+from registry.intake.schema_file import describe_type
 from registry.intake.source import Rows
 from registry.intake.text_types import TextTypes
 from registry.intake.text_values import IsoTimes
@@ -55,7 +56,7 @@ class Inference:
     Args:
         is_text: whether values are text whose types have to be inferred, as in a CSV.
         hints: features that the source itself defines, by column.
-        wishes: types that the user requests, by column.
+        wishes: types that the user requests, and those of the version before, by column.
         dates: whether a column of text becomes one of times, if every value is a time in ISO 8601.
     """
 
@@ -70,7 +71,8 @@ class Inference:
         self._dates = dates
         self._is_text = is_text
         self._hints = dict(hints)
-        self._wishes = dict(wishes or {})
+        self._wishes = {name: wish for name, wish in (wishes or {}).items() if not wish.is_inferred}
+        self._before = {name: wish for name, wish in (wishes or {}).items() if wish.is_inferred}
         self._columns: dict[str, _Column] = {}
         self._num_rows = 0
 
@@ -149,11 +151,30 @@ class Inference:
                 column.update_texts(array, place_of)
 
     def _describe(self, name: str, column: _Column) -> ColumnSchema:
-        wish, hint = self._wishes.get(name), self._hints.get(name)
         num_nulls = column.num_nulls + self._num_rows - column.num_values
         plain = ColumnSchema(
-            name=name, feature=Text(), arrow_type=None, num_nulls=num_nulls, example=column.example or "null"
+            name=name,
+            feature=Text(),
+            arrow_type=import_pyarrow().string(),
+            num_nulls=num_nulls,
+            example=column.example or "null",
+            is_text=self._is_text,
         )
+        before = self._before.get(name)
+        if before is None:
+            return self._describe_anew(plain, column)
+        try:
+            described = self._describe_anew(plain, column)
+        except SourceError:  # its values have no type in common; most of them may have that of the version before
+            described = plain
+        if self._dates and described.is_requested and import_pyarrow().types.is_temporal(described.arrow_type):
+            return described
+        return _keep(described, before, column.kind)
+
+    def _describe_anew(self, plain: ColumnSchema, column: _Column) -> ColumnSchema:
+        """The type of a column, whatever it was in the version before."""
+        name = plain.name
+        wish, hint = self._wishes.get(name), self._hints.get(name)
         if wish is not None and wish.feature is not None:
             return _request(plain, wish, column.kind)
         if wish is not None and not isinstance(hint, ClassLabel):
@@ -235,6 +256,8 @@ def declare_schema(
     if not names:  # no row of the first ones can be used
         return None
     if may_lack_columns:
+        if any(wish.is_remembered and name not in names for name, wish in wishes.items()):
+            return None
         names = [*names, *(name for name in wishes if name not in names)]
     described: list[ColumnSchema] = []
     skipped: list[str] = []
@@ -244,10 +267,11 @@ def declare_schema(
         kind = plain_type(column_array(first.table, name).type)  # text and bytes are one dtype
         if wish is not None and wish.action == "skip":
             skipped.append(name)
-        elif wish is not None and wish.feature is not None and wish.optional is not None:
+        elif wish is not None and wish.feature is not None and wish.optional is not None and not wish.is_inferred:
             described.append(_request(plain, wish, kind))
-        elif wish is None and hint is not None and is_typed:
-            described.append(_decide(plain, hint, _describe_hint(hint), None, None, kind))
+        elif (wish is None or wish.is_inferred) and hint is not None and is_typed:
+            column = _decide(plain, hint, _describe_hint(hint), None, None, kind)
+            described.append(column if wish is None else _keep(column, wish, kind))
         else:
             return None
     check_wishes(wishes, names)
@@ -372,6 +396,24 @@ def _checked(schema: Schema) -> Schema:
             hint=error.hint or "Rename a column in the source, or leave it out: --feature NAME=skip",
         ) from error
     return schema
+
+
+def _keep(column: ColumnSchema, wish: Wish, found: Any) -> ColumnSchema:
+    """``column`` with the type of the version before. Values that do not have it are faults of their rows."""
+    before, feature = wish.feature, column.feature
+    if before is None or (before == feature and column.is_requested):
+        return column
+    if isinstance(before, ClassLabel) and isinstance(feature, ClassLabel):
+        is_by_name = import_pyarrow().types.is_string(found)
+        label, reason = continue_classes(column.name, before, feature, column.reason, is_by_name=is_by_name)
+        return replace(column, feature=label, reason=reason)
+    feature, kind = keep_types(column.name, before, wish.words, feature, column.arrow_type)
+    if (feature, kind) == (column.feature, column.arrow_type):
+        return column
+    anew = describe_type(column)
+    reason = f"{AS_BEFORE}, else {anew}"
+    kept = replace(column, feature=feature, arrow_type=kind, reason=reason, decimals=(), null_as_empty=False)
+    return replace(kept, is_requested=False, anew=anew, checks_files=True)
 
 
 def _request(plain: ColumnSchema, wish: Wish, found: Any) -> ColumnSchema:

@@ -111,7 +111,7 @@ class AddOptions:
 
     def typed(self) -> frozenset[str]:
         """The columns whose types are requested. A reader that would split one of them into several leaves it whole."""
-        return frozenset(name for name, wish in self.wishes().items() if wish.action != "skip")
+        return frozenset(name for name, wish in self.wishes().items() if wish.action != "skip" and not wish.is_inferred)
 
     def refuse_changes(self, *more: str) -> None:
         """Refuse options, and ``more``, that would change records which stay where they are. Raises UsageError."""

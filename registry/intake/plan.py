@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from registry.errors import SourceError, UnusableRowsError, UsageError, suggest
 from registry.features import FeaturesDict
-from registry.intake.feature_text import Wish
+from registry.intake.feature_text import Wish, is_type
 from registry.intake.file_parts import list_names
 from registry.intake.freed_memory import keep_freed_memory
 from registry.intake.inference import Inference, check_wishes, declare_schema
@@ -91,8 +91,12 @@ class BadRows:
     def _explain_retype(self, columns: Sequence[ColumnSchema]) -> str:
         """How to change the type of a column at fault, if it is that of the version before."""
         faulty = {row.column for row in self.first}
-        is_before = any(column.name in faulty and column.reason.startswith(AS_BEFORE) for column in columns)
-        return ". To infer types anew, not as in the version before: --retype" if is_before else ""
+        before = [column for column in columns if column.name in faulty and AS_BEFORE in column.reason]
+        if not before:
+            return ""
+        words = [shlex.quote(f"{column.name}={column.anew}") for column in before if is_type(column.anew)]
+        own = "".join(f". To change one type: --feature {word}" for word in words[:1])
+        return f". To infer all types anew, not as in the version before: --retype{own}"
 
     def _explain_types(self, columns: Sequence[ColumnSchema]) -> str:
         """What to do if no row fits: the columns at fault can be kept as text, or as the bytes of files."""
@@ -217,7 +221,7 @@ def plan_source(
             is_typed=source.is_typed,
             may_lack_columns=source.may_lack_columns,
         )
-    candidates = KeyCandidates(wishes)
+    candidates = KeyCandidates([name for name, wish in wishes.items() if not wish.is_inferred])
     if schema is None or first is None:
         source, schema, num_rows, has_paths = _read_all(source, options, candidates, progress)
     else:  # the types of all columns are known: one pass is enough, and rows that do not fit them are unusable
@@ -226,7 +230,8 @@ def plan_source(
     if options.dates:  # requested as by --feature, so the next version has them, too
         is_time = import_pyarrow().types.is_temporal
         made = [one for one in schema.columns if one.is_requested and is_time(one.arrow_type)]
-        wishes = {**{one.name: Wish(text=REQUESTED, feature=one.feature) for one in made}, **wishes}
+        times = {one.name: Wish(text=REQUESTED, feature=one.feature) for one in made}
+        wishes = times | {name: wish for name, wish in wishes.items() if name not in times or not wish.is_inferred}
     for option, column in (("--key", key), ("--split-by", split_by)):
         if column is not None and column not in names:
             is_rule = option == "--key" and column in ("path", "content")

@@ -1,8 +1,9 @@
-"""What a version remembers of the types that its caller requested, so that the next addition has them too.
+"""The version before is the schema of the next addition: its types, its classes, and the columns that were left out.
 
     --feature when=date32 --feature label=ClassLabel   ->   {"requested": ["label", "when"]} in the version's metadata
 
-The types themselves are those of the version before. Its classes keep their numbers, and new ones follow them.
+The types themselves are those of its features. Values are converted to requested types; they must have the others
+already. Classes keep their numbers, and new ones follow them.
 """
 
 from __future__ import annotations
@@ -12,23 +13,22 @@ from typing import Any, Final
 
 from registry.features import ClassLabel, Feature, FeaturesDict, Tensor
 from registry.features import Sequence as SequenceFeature
+from registry.features.feature import TEXT
+from registry.intake.column_types import arrow_type_of
 from registry.intake.feature_text import Wish, parse_feature
-from registry.intake.source import Source
 from registry.shards.arrow_values import import_pyarrow
 
 AS_BEFORE: Final = "as in the version before"
-_KINDS_OF_FOLDERS: Final = ("images", "audio", "videos", "text")
-"""The kinds whose label is the name of a folder, as text; in other sources, numbers may refer to the declared names."""
 
 
 def describe_requests(wishes: Mapping[str, Wish], skipped: Sequence[str]) -> dict[str, list[str]]:
     """The entries of ``custom["intake"]`` that say which types were requested, and which columns were left out."""
-    requested = sorted(name for name, wish in wishes.items() if wish.action != "skip")
+    requested = sorted(name for name, wish in wishes.items() if wish.action != "skip" and not wish.is_inferred)
     return {key: names for key, names in (("requested", requested), ("skipped", sorted(skipped))) if names}
 
 
 def remembered_wishes(features: FeaturesDict, custom: Mapping[str, Any]) -> dict[str, Wish]:
-    """The requests of the additions before, by column.
+    """The types of the version before, by column.
 
     Args:
         features: the features of the version before.
@@ -37,53 +37,76 @@ def remembered_wishes(features: FeaturesDict, custom: Mapping[str, Any]) -> dict
     entry = custom.get("intake")
     if not isinstance(entry, Mapping):
         return {}
-    kinds = custom.get("arrow_types")
-    words = kinds if isinstance(kinds, Mapping) else {}
+    kinds, requested = custom.get("arrow_types"), _names(entry.get("requested"))
+    words = {path: word for path, word in (kinds.items() if isinstance(kinds, Mapping) else ()) if _is_word(word)}
     wishes = {name: Wish(text="skip", action="skip", is_remembered=True) for name in _names(entry.get("skipped"))}
-    for name in _names(entry.get("requested")):
-        feature = features.get(name)
-        if isinstance(feature, ClassLabel):
+    for name, feature in features.items():
+        is_inferred = name not in requested
+        if isinstance(feature, ClassLabel) and not is_inferred:
             wishes[name] = Wish(text=AS_BEFORE, action="classes", classes=feature, is_remembered=True)
-        elif feature is not None:
-            wishes[name] = Wish(
-                text=AS_BEFORE,
-                feature=feature,
-                arrow_type=_with_lists(feature, words[name]) if isinstance(words.get(name), str) else None,
-                optional=True if isinstance(feature, Tensor) and getattr(feature, "optional", False) else None,
-                is_remembered=True,
-            )
+            continue
+        has_words = any(path.split("/")[0] == name for path in words)
+        wishes[name] = Wish(
+            text=AS_BEFORE,
+            feature=feature,
+            arrow_type=_arrow_type(name, feature, words) if has_words and not is_inferred else None,
+            optional=bool(getattr(feature, "optional", False)),
+            is_remembered=True,
+            is_inferred=is_inferred,
+            words=words,
+        )
     return wishes
 
 
-def _with_lists(feature: Feature, word: str) -> Any:
-    """The Arrow type of a column whose innermost values have the type that ``word`` names."""
+def keep_types(
+    path: str, before: Feature, words: Mapping[str, str], feature: Feature, kind: Any
+) -> tuple[Feature, Any]:
+    """The feature and the Arrow type of a column with the types of the version before.
+
+    Args:
+        path: the name of the column, or the path of a field.
+        before: its feature in the version before.
+        words: the Arrow types that features do not tell, by path.
+        feature: the feature that its values have now. Its fields that are new are kept.
+        kind: their Arrow type.
+    """
+    if type(before) is FeaturesDict and type(feature) is FeaturesDict:
+        pairs = {
+            name: keep_types(f"{path}/{name}", before[name], words, inner, kind.field(name).type)
+            if name in before
+            else (inner, kind.field(name).type)
+            for name, inner in feature.items()
+        }
+        struct = import_pyarrow().struct([(one.name, pairs[one.name][1]) for one in kind])
+        return FeaturesDict({name: inner for name, (inner, _) in pairs.items()}), struct
+    if isinstance(before, SequenceFeature) and isinstance(feature, SequenceFeature) and before.length == feature.length:
+        inner, value = keep_types(path, before.feature, words, feature.feature, kind.value_type)
+        return SequenceFeature(inner, length=before.length), _list_type(value, [before.length])
+    return before, _arrow_type(path, before, words)
+
+
+def _arrow_type(path: str, feature: Feature, words: Mapping[str, str]) -> Any:
+    """The Arrow type of the values of ``feature`` in the version before."""
+    if isinstance(feature, FeaturesDict):
+        fields = [(name, _arrow_type(f"{path}/{name}", inner, words)) for name, inner in feature.items()]
+        return import_pyarrow().struct(fields)
     if isinstance(feature, SequenceFeature):
-        sizes, inner = [feature.length], _with_lists(feature.feature, word)
-    else:
-        sizes, inner = list(feature.shape) if isinstance(feature, Tensor) else [], parse_feature(word).arrow_type
+        return _list_type(_arrow_type(path, feature.feature, words), [feature.length])
+    if isinstance(feature, Tensor) and path in words:
+        return _list_type(parse_feature(words[path]).arrow_type, feature.shape)
+    is_bytes = type(feature) is Tensor and feature.dtype == TEXT and not feature.shape
+    return import_pyarrow().binary() if is_bytes else arrow_type_of(feature)
+
+
+def _list_type(inner: Any, sizes: Sequence[int | None]) -> Any:
     for size in reversed(sizes):
         inner = import_pyarrow().list_(inner, -1 if size is None else size)
     return inner
 
 
-def continue_classes(source: Source, features: FeaturesDict) -> dict[str, Feature]:
-    """``source.hints`` in which the classes of folders keep the numbers of the version before; new ones follow."""
-    hints = dict(source.hints)
-    if source.kind in _KINDS_OF_FOLDERS:
-        for name, hint in hints.items():
-            before = features.get(name)
-            if isinstance(hint, ClassLabel) and isinstance(before, ClassLabel) and before.names and hint.names:
-                hints[name] = ClassLabel(names=append_classes(before.names, hint.names))
-    return hints
-
-
-def append_classes(before: Sequence[str], names: Sequence[str]) -> list[str]:
-    """``before``, then the other ``names``, sorted.
-
-    >>> append_classes(["dog", "cat"], ["ant", "cat", "eel"])
-    ['dog', 'cat', 'ant', 'eel']
-    """
-    return [*before, *sorted(set(names) - set(before))]
+def _is_word(word: Any) -> bool:
+    """Whether an entry of the Arrow types is not that of decimals, which are text."""
+    return isinstance(word, str) and not word.startswith("decimal")
 
 
 def _names(value: Any) -> list[str]:

@@ -15,7 +15,7 @@ from registry.errors import SourceError
 from registry.features import Feature, FeaturesDict
 from registry.intake.column_types import leaf_types, type_word
 from registry.intake.conversion import Target, convert_values
-from registry.intake.source import BadRow, Rows
+from registry.intake.source import Rows
 from registry.intake.values import column_array, column_errors, quote
 from registry.shards.arrow_values import import_pyarrow
 
@@ -36,6 +36,8 @@ class ColumnSchema:
         reason: why it has this feature, for people; may be empty.
         is_requested: whether the user or the source decided on the feature. Text is then parsed as numbers are usually
             written, such as ``007`` and ``1e5``; see ``text_values``.
+        is_text: whether the source has text only, so that its numbers are parsed.
+        anew: if values must have the type of the version before, the type that they would have without it.
         checks_files: whether the bytes of images and sounds are checked. Readers of folders have checked them already.
         null_as_empty: whether a null is read as an empty list.
         decimals: the paths of texts that were decimals in the source, and their Arrow types.
@@ -48,6 +50,8 @@ class ColumnSchema:
     example: str = ""
     reason: str = ""
     is_requested: bool = False
+    is_text: bool = False
+    anew: str = ""
     checks_files: bool = False
     null_as_empty: bool = False
     decimals: tuple[tuple[str, str], ...] = ()
@@ -105,6 +109,8 @@ class Schema:
                 feature=column.feature,
                 kind=column.arrow_type,
                 is_requested=column.is_requested,
+                is_text=column.is_text,
+                is_kept=bool(column.anew),
                 checks_files=column.checks_files,
                 null_as_empty=column.null_as_empty,
             )
@@ -124,10 +130,7 @@ class Schema:
             keys=None if rows.keys is None else _pick(rows.keys, keep),
             bad=(
                 *rows.bad,
-                *(
-                    BadRow(file=part_name, line=int(rows.lines[row]), column=column, reason=problem)
-                    for row, (column, problem) in sorted(faults.items())
-                ),
+                *(rows.bad_row(part_name, row, column, problem) for row, (column, problem) in sorted(faults.items())),
             ),
         )
 

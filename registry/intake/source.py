@@ -59,12 +59,20 @@ class Rows:
         keys: for each row a key that is stable and unique in the split, such as the path of its file; None if rows have
             none: then the key is a column, or comes from the content.
         bad: rows that are left out of ``table``.
+        are_files: whether each row is a file, which its key names.
     """
 
     table: pa.Table
     lines: Sequence[int]
     keys: Sequence[str] | None = None
     bad: tuple[BadRow, ...] = ()
+    are_files: bool = False
+
+    def bad_row(self, part_name: str, row: int, column: str, reason: str) -> BadRow:
+        """The fault of a row of ``table``."""
+        if self.are_files and self.keys is not None:
+            return BadRow(file=self.keys[row], line=None, column=column, reason=reason)
+        return BadRow(file=part_name, line=int(self.lines[row]), column=column, reason=reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ that contradicts it. The result does not depend on the order in which parts are 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from decimal import Decimal
 from typing import Any, Final, TypeAlias
@@ -209,7 +209,7 @@ class TextTypes:
             self._keep("finite", block, 0)
         is_exact = largest is not None and largest <= 2**53
         if not is_exact and self._may_come_first("not_exact", block):
-            index = _first_inexact(block.values)
+            index = next(inexact_decimals(block.values, import_pyarrow().float64()), None)
             if index is not None:
                 self._keep("not_exact", block, index)
 
@@ -227,35 +227,37 @@ class _Block:
         return arrow.compute.is_in(self.values, value_set=arrow.array(words))
 
 
-def _first_inexact(values: Any) -> int | None:
-    """The index of the first decimal number that is not the number that its float64 writes back."""
+def inexact_decimals(values: Any, kind: Any) -> Iterator[int]:
+    """The indices of the decimal numbers that are not the number that their float of type ``kind`` writes back."""
     arrow = import_pyarrow()
     compute = arrow.compute
-    is_long = compute.or_(
-        compute.greater(compute.binary_length(values), _EXACT_LENGTH), compute.match_substring_regex(values, "[eE]")
-    )
-    is_long = compute.and_not(is_long, compute.match_substring_regex(values, _EXACT_EXPONENT))
+    if kind.bit_width == 64:
+        is_long = compute.or_(
+            compute.greater(compute.binary_length(values), _EXACT_LENGTH), compute.match_substring_regex(values, "[eE]")
+        )
+        is_long = compute.and_not(is_long, compute.match_substring_regex(values, _EXACT_EXPONENT))
+    else:
+        is_long = arrow.repeat(True, len(values))
     if not compute.any(is_long).as_py():
-        return None
+        return
     places = np.flatnonzero(is_long.to_numpy(zero_copy_only=False))
     texts = values if len(places) == len(values) else values.take(arrow.array(places))
-    written = texts.cast(arrow.float64()).cast(arrow.string())
+    written = texts.cast(kind).cast(arrow.string())
     if written.equals(texts):
-        return None
+        return
     differ = np.flatnonzero(compute.not_equal(written, texts).to_numpy(zero_copy_only=False))
     for index in differ.tolist():
-        if not is_exact_decimal(texts[index].as_py()):
-            return int(places[index])
-    return None
+        if not is_exact_decimal(texts[index].as_py(), kind.to_pandas_dtype()):
+            yield int(places[index])
 
 
-def is_exact_decimal(text: str) -> bool:
-    """Whether the decimal number ``text`` is the number that its float64 writes back.
+def is_exact_decimal(text: str, dtype: type[np.floating[Any]] = np.float64) -> bool:
+    """Whether the decimal number ``text`` is the number that its float writes back.
 
     >>> is_exact_decimal("0.1"), is_exact_decimal("1.500"), is_exact_decimal("9007199254740993")
     (True, True, False)
     """
-    written = repr(float(text))
+    written = str(dtype(text))
     return text == written or Decimal(text) == Decimal(written)
 
 

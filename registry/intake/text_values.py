@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from registry.intake.text_types import PLAIN_NUMBER
+from registry.intake.text_types import PLAIN_NUMBER, inexact_decimals
 from registry.intake.value_types import name_type
 from registry.intake.values import quote
 from registry.shards.arrow_values import import_pyarrow
@@ -41,8 +41,14 @@ _FORMS: Final = {
 }
 
 
-def parse_texts(texts: Any, kind: Any, *, is_requested: bool) -> tuple[Any, Faults]:
+def parse_texts(texts: Any, kind: Any, *, is_requested: bool, is_exact: bool = False) -> tuple[Any, Faults]:
     """Parse an Arrow array of strings as values of the type ``kind``.
+
+    Args:
+        texts: the strings.
+        kind: the type.
+        is_requested: whether numbers may be written as people write them.
+        is_exact: whether decimal numbers with more digits than ``kind`` keeps are faults.
 
     Returns:
         an array of the same length, and the fault of each text that is not such a value.
@@ -51,7 +57,7 @@ def parse_texts(texts: Any, kind: Any, *, is_requested: bool) -> tuple[Any, Faul
     if types.is_integer(kind):
         return _parse_integers(texts, kind, is_requested)
     if types.is_floating(kind):
-        return _parse_floats(texts, kind, is_requested)
+        return _parse_floats(texts, kind, is_requested, is_exact)
     if types.is_boolean(kind):
         return _parse_booleans(texts, is_requested)
     if types.is_duration(kind):
@@ -126,10 +132,14 @@ def _parse_integer(text: str) -> int:
     return sign * int(text.lstrip("+-0")[:_MOST_DIGITS] or "0")
 
 
-def _parse_floats(texts: Any, kind: Any, is_requested: bool) -> tuple[Any, Faults]:
+def _parse_floats(texts: Any, kind: Any, is_requested: bool, is_exact: bool) -> tuple[Any, Faults]:
     arrow = import_pyarrow()
     bad = _misses(texts, _FLOATS[is_requested])
     good = _blank(texts, bad)
+    if is_exact and good.null_count < len(good):
+        valid = np.flatnonzero(_as_mask(good.is_valid()))
+        bad[valid[list(inexact_decimals(good.drop_null(), kind))]] = True
+        good = _blank(texts, bad)
     numbers = good.cast(arrow.float64()).to_numpy(zero_copy_only=False)
     with np.errstate(over="ignore"):
         narrow = numbers.astype(kind.to_pandas_dtype())

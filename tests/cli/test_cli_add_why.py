@@ -55,6 +55,7 @@ def test_the_real_run_prints_the_lines_of_the_dry_run(run: Run) -> None:
     options = ("sales.csv", "--feature", "label=ClassLabel")
     run(*options)
     Path("sales.csv").write_text("p,label,n\n1.5,a,1\nmany,b,2\n3,c,3\n4,b,4\n")
+    options = (*options, "--retype")
     dry = run(*options, "--dry-run")
     assert dry[:-1] == [
         "sales:1.0.0 -> sales:2.0.0: MAJOR",
@@ -129,7 +130,7 @@ def test_values_of_rows_are_short_and_printable(catalog: registry.Catalog) -> No
         {"text": "", "data": b"", "pixels": np.ones((8, 9), np.uint8), "few": np.arange(3), "none": "x"},
     ]
     catalog.add(rows[1:], "x")
-    report = catalog.add(rows, "x")
+    report = catalog.add(rows, "x", features={"none": "Text?"})
     assert report.diff is not None
     (change,) = report.diff.records[0].first
     assert re.sub(r"record \d", "record N", str(change)) == (

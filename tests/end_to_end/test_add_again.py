@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +98,7 @@ def test_a_value_that_does_not_fit_is_refused_with_its_line(tmp_path: Path, cata
         add_csv(catalog, tmp_path, HEADER + ROWS + "soon,dog,3000,300,z,2.5,3" + LISTS)
     assert "rows.csv:4, column 'when': expected date32[day] such as 2026-01-31, found \"soon\"" in str(caught.value)
     assert caught.value.hint is not None
-    assert caught.value.hint.endswith("To infer types anew, not as in the version before: retype=True")
+    assert caught.value.hint.endswith("To infer all types anew, not as in the version before: retype=True")
     assert str(catalog.dataset("rows").version) == "1.0.0"
 
 
@@ -137,7 +139,9 @@ def test_classes_that_are_numbers_never_become_fewer(catalog: Catalog, rows: lis
 def test_classes_do_not_change_from_names_to_numbers(catalog: Catalog) -> None:
     catalog.add([{"label": name} for name in ("cat", "dog")], "rows", features={"label": "ClassLabel"})
     catalog.add([{"label": 1}], "rows")  # a number of a class
-    with pytest.raises(SourceError, match='column "label": its classes were names in the version before'):
+    with pytest.raises(
+        SourceError, match='column "label": its classes were the names "cat", "dog" in the version before'
+    ):
         catalog.add([{"label": 7}], "rows")
 
 
@@ -154,3 +158,161 @@ def test_the_classes_of_folders_keep_their_numbers(tmp_path: Path, catalog: Cata
     assert labels == {ord("c"): 0, ord("d"): 1, ord("a"): 2}
     report = catalog.add(tmp_path / "pictures", "pictures", retype=True)
     assert report.plan.schema.features()["label"].names == ("ant", "cat", "dog")  # type: ignore[attr-defined]
+
+
+def refusal(catalog: Catalog, rows: Any, **options: Any) -> UnusableRowsError:
+    with pytest.raises(UnusableRowsError) as caught:
+        catalog.add(rows, "rows", **options)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "fault"),
+    [
+        ("7", "abc", 'expected int64, found "abc"'),
+        ("7", "1.5", 'expected int64, found "1.5"'),
+        ("7", "007", 'expected int64, found "007"'),
+        ("7", "9223372036854775808", 'expected int64, found "9223372036854775808"'),
+        ("7", "", "is null, and the type int64 does not allow it; int64? does"),
+        ("1.5", "0.1234567890123456789", 'expected float64, found "0.1234567890123456789"'),
+        ("1.5", "1e5", 'expected float64, found "1e5"'),
+        ("true", "1", 'expected bool, found "1"'),
+        ("a", "", "is null, and the type Text does not allow it; Text? does"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_with_its_line(
+    tmp_path: Path, catalog: Catalog, first: str, second: str, fault: str
+) -> None:
+    add_csv(catalog, tmp_path, f"id,x\n1,{first}\n")
+    (tmp_path / "rows.csv").write_text(f"id,x\n1,{first}\n2,{second}\n")
+    error = refusal(catalog, tmp_path / "rows.csv")
+    assert error.message == f"1 row or file cannot be used\n  rows.csv:3, column 'x': {fault}"
+    assert error.hint is not None
+    assert "To infer all types anew, not as in the version before: retype=True. To change one type: fea" in error.hint
+    assert str(catalog.add(tmp_path / "rows.csv", retype=True).reference) == "rows:2.0.0"
+
+
+def test_an_error_of_a_type_says_how_to_change_it(tmp_path: Path, catalog: Catalog) -> None:
+    add_csv(catalog, tmp_path, "id,unit price\n1,7\n")
+    error = refusal(catalog, (tmp_path / "rows.csv").write_text("id,unit price\n1,7\n2,\n") and tmp_path / "rows.csv")
+    assert error.hint == (
+        "Correct them, or leave them out: skip_bad=1. To infer all types anew, not as in the version before: "
+        "retype=True. To change one type: features={'unit price': 'int64?'}"
+    )
+    report = catalog.add(tmp_path / "rows.csv", features={"unit price": "int64?"})
+    assert str(report.reference) == "rows:2.0.0"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "kind"),
+    [
+        ("1.5", "2", "double"),
+        ("a", "2", "string"),
+        ("a", "true", "string"),
+        ("18446744073709551615", "1", "uint64"),
+        ("1\n2,", "3", "int64"),
+    ],
+)
+def test_a_type_stays_if_the_values_look_like_another(
+    tmp_path: Path, catalog: Catalog, first: str, second: str, kind: str
+) -> None:
+    before = add_csv(catalog, tmp_path, f"id,x\n1,{first}\n")
+    assert types_of(before)["x"][1] == kind
+    assert types_of(add_csv(catalog, tmp_path, f"id,x\n1,{second}\n")) == types_of(before)
+    report = add_csv(catalog, tmp_path, f"id,x,y\n1,{second},new\n")  # by the metadata of the second one
+    assert types_of(report) == {**types_of(before), "y": types_of(report)["y"]}
+    assert str(report.reference) == "rows:2.1.0"
+    (column,) = (column for column in report.plan.schema.columns if column.name == "x")
+    assert column.reason.startswith("as in the version before, else ")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "fault"),
+    [
+        (1, "1", 'expected int64, found "1"'),
+        ("1", 1, "expected text, found 1"),
+        (1, True, "expected int64, found true"),
+        (True, 1, "expected bool, found 1"),
+        (1, 1.5, "expected int64, found 1.5"),
+        (1.5, 2**53 + 1, "expected float64, found 9007199254740993"),
+        ("a", b"a", "expected text, found 1 byte"),
+        (b"a", "a", 'expected bytes, found "a"'),
+        ([1], ["a"], 'element 1: expected int64, found "a"'),
+        ({"a": 1}, {"a": "b"}, "field \"a\": expected int64, found \"b\""),
+        ({"a": 1}, {"a": None}, 'field "a": is null, and the type int64 does not allow it; int64? does'),
+        (np.float32(0.5), np.float64(0.1), "expected float32, found 0.1"),
+    ],
+)  # fmt: skip
+def test_objects_have_the_types_of_the_version_before(catalog: Catalog, before: Any, after: Any, fault: str) -> None:
+    catalog.add([{"x": before}], "rows")
+    error = refusal(catalog, [{"x": after}])
+    assert error.message == f"1 row or file cannot be used\n  data:1, column 'x': {fault}"
+    assert str(catalog.add([{"x": after}], "rows", retype=True).reference) == "rows:2.0.0"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"a": 1.5}, {"a": 2}),
+        ({"a": None, "b": 1}, {"a": None, "b": 1}),
+        ([{"a": 1.5}], [{"a": 2}]),
+        ([b"a"], [b"b"]),
+        (np.float32(0.1), np.float64(0.5)),
+        (np.int32(1), np.int64(2)),
+        (date(2026, 1, 31), date(2026, 2, 1)),
+        ({"when": datetime(2026, 1, 31, tzinfo=UTC)}, {"when": datetime(2026, 2, 1, 12, tzinfo=UTC)}),
+        (Decimal("1.50"), Decimal("2.125")),
+    ],
+)
+def test_values_that_fit_keep_the_types(catalog: Catalog, before: Any, after: Any) -> None:
+    first = catalog.add([{"x": before}], "rows")
+    assert types_of(catalog.add([{"x": after}], "rows")) == types_of(first)
+
+
+def test_a_new_field_is_new_and_the_others_keep_their_types(catalog: Catalog) -> None:
+    catalog.add([{"x": {"a": 1.5, "t": datetime(2026, 1, 31, tzinfo=UTC)}}], "rows")
+    report = catalog.add([{"x": {"b": "b", "a": 1, "t": datetime(2026, 1, 31, tzinfo=UTC)}}], "rows")
+    (column,) = report.plan.schema.columns
+    assert str(column.arrow_type) == "struct<b: string, a: double, t: timestamp[us, tz=UTC]>"
+    assert str(report.reference) == "rows:2.0.0"  # a is 1.0
+
+
+def test_pictures_keep_their_type(tmp_path: Path, catalog: Catalog) -> None:
+    (tmp_path / "pictures").mkdir()
+    for name, size in (("a", (4, 4)), ("b", (8, 8))):
+        Image.fromarray(np.zeros(size, np.uint8)).save(tmp_path / f"pictures/{name}.png")
+        report = catalog.add(tmp_path / "pictures", "pictures")
+    assert str(report.reference) == "pictures:2.0.0"
+    before = types_of(report)
+    Image.fromarray(np.zeros((4, 4), np.uint8)).save(tmp_path / "pictures/c.gif")
+    with pytest.raises(UnusableRowsError, match=r"\n  c\.gif, column 'image': expected a PNG or JPEG file"):
+        catalog.add(tmp_path / "pictures", "pictures")
+    assert types_of(catalog.add(tmp_path / "pictures", "pictures", skip_bad=1)) == before
+    assert types_of(catalog.add(tmp_path / "pictures", "pictures", retype=True)) != before
+
+
+def test_a_number_of_a_class_is_that_of_the_version_before(catalog: Catalog) -> None:
+    datasets = pytest.importorskip("datasets")
+
+    def table(names: list[str], numbers: list[int]) -> Any:
+        features = datasets.Features({"label": datasets.ClassLabel(names=names)})
+        return datasets.Dataset.from_dict({"label": numbers}, features=features)
+
+    catalog.add(table(["cat", "dog"], [0, 1]), "rows")
+    report = catalog.add(table(["cat", "dog", "ant"], [0, 1, 2]), "rows")
+    (column,) = report.plan.schema.columns
+    assert column.reason == '3 classes, as in the version before; new: "ant"'
+    with pytest.raises(SourceError) as caught:
+        catalog.add(table(["ant", "cat", "dog"], [0, 1, 2]), "rows")
+    assert caught.value.message == (
+        'column "label": its classes were the names "cat", "dog", "ant" in the version before, and are the names '
+        '"ant", "cat", "dog" now'
+    )
+    assert caught.value.hint == "To number the classes anew: retype=True"
+
+
+def test_dates_convert_columns_of_text_and_are_remembered(tmp_path: Path, catalog: Catalog) -> None:
+    add_csv(catalog, tmp_path, "id,when\n1,2026-01-31\n")
+    add_csv(catalog, tmp_path, "id,when\n1,2026-01-31\n", dates=True)
+    report = add_csv(catalog, tmp_path, "id,when\n1,2026-01-31\n2,2026-02-01\n")
+    assert types_of(report)["when"][1] == "date32[day]"

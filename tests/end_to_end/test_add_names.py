@@ -125,14 +125,14 @@ def test_a_file_that_was_replaced_by_other_data_is_not_the_next_version(
         f"prices:1.0.0 and {folder}/shop/prices.csv (csv) have neither a column nor the key in common"
     )
     (folder / "shop/prices.csv").write_text("item,price\nlamp,many\n")  # item has the same type
-    assert str(catalog.add(folder / "shop/prices.csv").reference) == "prices:2.0.0"
+    assert str(catalog.add(folder / "shop/prices.csv", retype=True).reference) == "prices:2.0.0"
 
 
 def test_the_key_is_enough_to_continue_a_dataset(catalog: registry.Catalog, folder: Path) -> None:
     (folder / "sales.csv").write_text("id,a\n1,x\n")
     catalog.add(folder / "sales.csv", key="id")
     (folder / "sales.csv").write_text("id,b\none,2\n")
-    assert str(catalog.add(folder / "sales.csv").reference) == "sales:2.0.0"
+    assert str(catalog.add(folder / "sales.csv", retype=True).reference) == "sales:2.0.0"
 
 
 def test_a_given_name_continues_what_was_added_and_nothing_else(

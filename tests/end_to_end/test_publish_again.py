@@ -360,7 +360,7 @@ def test_the_next_addition_publishes_what_the_first_has_encoded(
     bucket = None if place == "disk" else request.getfixturevalue("bucket")
     path = tmp_path / "prices.csv"
     with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
-        for number, text in enumerate(("a,b\n1,2\n3,x\n", "a,b\n1,2\n5,6\n7,8\n,\n"), start=1):
+        for number, text in enumerate(("a,b\n1,2\n3,x\n,\n", "a,b\n1,2\n5,6\n7,8\n,\n"), start=1):
             path.write_text(text)
             add_in_vain(catalog, path, moment)
             report, is_encoded = add(catalog, path, reason="again")

@@ -27,9 +27,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from registry.errors import SourceError
-from registry.features import Feature
+from registry.features import Feature, features_from_json, features_to_json
 from registry.intake.inference import Inference
-from registry.intake.schema import Schema
+from registry.intake.remembered import remembered_wishes
+from registry.intake.schema import ColumnSchema, Schema
 from registry.intake.schema_file import parse_schema_file, write_schema_file
 from registry.intake.source import Rows
 
@@ -161,7 +162,11 @@ def test_converted_text_is_the_same_value(values: list[str | None]) -> None:
     schema, rows = infer_texts(values)
     converted = schema.convert("a.csv", rows)
     assert converted.bad == ()
-    column = converted.table.column("x")
+    require_same(values, converted.table.column("x"))
+
+
+def require_same(values: list[str | None], column: Any) -> None:
+    """Check that ``column`` has the values that the texts write."""
     word = str(column.type)
     for text, value in zip(values, column.to_pylist(), strict=True):
         if text is None or word == "string":
@@ -246,6 +251,61 @@ def test_a_schema_file_gives_the_same_schema(data: st.DataObject, is_text: bool)
     assert essence(again) == essence(schema)
     tables = [one.convert("a", blocks[0][1]).table for one in (again, schema)]
     assert repr(tables[0].to_pylist()) == repr(tables[1].to_pylist())  # NaN differs from itself
+
+
+def remember(schema: Schema) -> Any:
+    """The types that the addition after one with ``schema`` gets from its version."""
+    features = features_from_json(features_to_json(schema.features()))
+    return remembered_wishes(features, {"intake": {}, "arrow_types": schema.arrow_types()})
+
+
+@given(COLUMNS, COLUMNS)
+def test_text_keeps_the_type_of_the_version_before(before: list[str | None], after: list[str | None]) -> None:
+    (column,) = infer_texts(before)[0].columns
+    rows = rows_of(pa.table({"x": pa.array(after, pa.string())}), 0)
+    schema = infer([("a.csv", rows)], is_text=True, wishes=remember(Schema((column,))))
+    assert (schema.columns[0].feature, schema.columns[0].arrow_type) == (column.feature, column.arrow_type)
+    converted = schema.convert("a.csv", rows)
+    assert {*converted.lines}.isdisjoint(one.line for one in converted.bad)
+    assert len(converted.lines) + len(converted.bad) == len(after)
+    require_same([after[line] for line in converted.lines], converted.table.column("x"))
+    is_nullable = getattr(column.feature, "optional", False)
+    allowed = [None] * is_nullable
+    fits = [value for value in after if value is not None or is_nullable]
+    if all(value in [*before, *allowed] for value in fits):  # values that were there are no faults
+        assert len(converted.lines) == len(fits)
+
+
+def essence(column: ColumnSchema) -> tuple[Feature, Any]:
+    """The types of a column. The fields of structs have no order."""
+    kind = column.arrow_type
+    is_struct = pa.types.is_struct(kind)
+    return column.feature, {field.name: field.type for field in kind} if is_struct else kind
+
+
+@given(typed_tables(), typed_tables())
+def test_values_keep_the_type_of_the_version_before(before: pa.Table, after: pa.Table) -> None:
+    first, rows = infer([("a", rows_of(before, 0))]), rows_of(after, 0)
+    own = infer([("a", rows)])
+    schema = infer([("a", rows)], wishes=remember(first))
+    types = {column.name: essence(column) for column in (*own.columns, *first.columns)}
+    for column in schema.columns:
+        assert essence(column) == types[column.name]
+    kept = schema.convert("a", rows)
+    assert {*kept.lines}.isdisjoint(one.line for one in kept.bad)
+    for line, row in zip(kept.lines, kept.table.to_pylist(), strict=True):
+        for name, value in row.items():
+            source = after.column(name)[line].as_py()
+            if source is None and isinstance(value, dict):  # a null struct
+                source = dict.fromkeys(value)
+            assert repr(value) == repr(source) or (value == source and type(value) is not type(source))  # 1.0 and 1
+
+
+@given(typed_tables())
+def test_the_same_source_has_the_same_schema_again(table: pa.Table) -> None:
+    blocks = [("a", rows_of(table, 1))]
+    schema = infer(blocks)
+    assert infer(blocks, wishes=remember(schema)) == schema
 
 
 @given(typed_tables())
