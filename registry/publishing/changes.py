@@ -229,7 +229,10 @@ def _compare_features(before: Mapping[str, Column], after: Mapping[str, Column])
             yield _major("features", path, f"feature {path} is gone ({_describe(column)})", f"{path} is gone")
         elif _type(column) != _type(after[path]):
             text = f"feature {path} is {_describe(after[path], column)}, was {_describe(column, after[path])}"
-            yield _major("features", path, text, _brief(path, column, after[path]))
+            brief = _brief(path, column, after[path])
+            if classes := _describe_classes(column.leaf, after[path].leaf):
+                text, brief = f"{text}; {classes}", f"{brief} ({classes})"
+            yield _major("features", path, text, brief)
     for path, column in sorted(after.items()):
         if path not in before:
             text = f"feature {path} is new ({_describe(column)})"
@@ -239,8 +242,11 @@ def _compare_features(before: Mapping[str, Column], after: Mapping[str, Column])
 def _brief(path: str, before: Column, after: Column) -> str:
     """A change of type in few words: ``p is Text, was float64``, ``label has 3 classes, had 2``."""
     classes = [column.leaf.num_classes for column in (before, after) if isinstance(column.leaf, ClassLabel)]
-    if len(classes) == 2 and classes[0] != classes[1] and not (before.lengths or after.lengths):
-        return f"{path} has {classes[1]:,} {'class' if classes[1] == 1 else 'classes'}, had {classes[0]:,}"
+    if len(classes) == 2 and not (before.lengths or after.lengths):
+        had, has = classes
+        if had == has:
+            return f"{path} has other classes"
+        return f"{path} has {has:,} {'class' if has == 1 else 'classes'}, had {had:,}"
     is_now, was = (_describe(*pair).replace("Tensor ", "") for pair in ((after, before), (before, after)))
     return f"{path} is {is_now}, was {was}"
 
@@ -385,6 +391,24 @@ def _class_name(leaf: Leaf) -> str:
     return "Tensor" if name == "Scalar" else name
 
 
+def _describe_classes(before: Leaf, after: Leaf) -> str:
+    """The names of classes that are new, gone or have another number."""
+    names = [leaf.names for leaf in (before, after) if isinstance(leaf, (ClassLabel, LabeledImage)) and leaf.names]
+    if len(names) != 2:
+        return ""
+    old, new = ({name: number for number, name in enumerate(one)} for one in names)
+    groups = {
+        "new": [repr(name) for name in new if name not in old],
+        "gone": [repr(name) for name in old if name not in new],
+        "renumbered": [f"{name!r} {old[name]} -> {new[name]}" for name in old if new.get(name, old[name]) != old[name]],
+    }
+    return "; ".join(
+        f"{word}: {', '.join(texts[:5])}{f' and {len(texts) - 5:,} more' if texts[5:] else ''}"
+        for word, texts in groups.items()
+        if texts
+    )
+
+
 def _describe(column: Column, other: Column | None = None) -> str:
     """The type in words; for labels, the difference from ``other``."""
     text = _describe_leaf(column.leaf, None if other is None else other.leaf)
@@ -403,10 +427,8 @@ def _describe_leaf(leaf: Leaf, rival: Leaf | None) -> str:
             text += f" {leaf.dtype} {leaf.shape}"
         if not isinstance(rival, type(leaf)) or rival.num_classes != leaf.num_classes or rival.names == leaf.names:
             return text
-        if leaf.names is None or rival.names is None:
-            return f"{text} {'without' if leaf.names is None else 'with'} names"
-        place = next(i for i, pair in enumerate(zip(leaf.names, rival.names, strict=True)) if pair[0] != pair[1])
-        return f"{text} whose class {place} is {leaf.names[place]!r}"
+        is_named = leaf.names is not None and rival.names is not None
+        return text if is_named else f"{text} {'without' if leaf.names is None else 'with'} names"
     if name == "Text":
         return name
     if isinstance(leaf, BBox):

@@ -59,7 +59,7 @@ def test_the_real_run_prints_the_lines_of_the_dry_run(run: Run) -> None:
     dry = run(*options, "--dry-run")
     assert dry[:-1] == [
         "sales:1.0.0 -> sales:2.0.0: MAJOR",
-        "  MAJOR  feature label is ClassLabel of 3 classes, was ClassLabel of 2 classes",
+        "  MAJOR  feature label is ClassLabel of 3 classes, was ClassLabel of 2 classes; new: 'c'",
         "  MAJOR  feature p is Text, was Tensor float64",
         "  MAJOR  split train has 4 records, had 2",
         "  train: 2 added, 2 unchanged",
@@ -70,7 +70,7 @@ def test_the_real_run_prints_the_lines_of_the_dry_run(run: Run) -> None:
     assert real[:-3] == dry[:-1]
     assert real[-3].startswith("published sales:2.0.0: 4 examples in 1 shard")
     assert real[-2:] == [
-        "MAJOR because: label has 3 classes, had 2; p is Text, was float64; 2 records added",
+        "MAJOR because: label has 3 classes, had 2 (new: 'c'); p is Text, was float64; 2 records added",
         "canonical: sales:2.0.0, replacing 1.0.0",
     ]
 

@@ -243,8 +243,8 @@ def test_diff_as_json_holds_changes_and_records(published: Cli, workspace: Path)
                     "level": "major",
                     "kind": "features",
                     "where": "kind",
-                    "text": "feature kind is ClassLabel of 2 classes whose class 1 is 'fox', "
-                    "was ClassLabel of 2 classes whose class 1 is 'dog'",
+                    "text": "feature kind is ClassLabel of 2 classes, was ClassLabel of 2 classes; "
+                    "new: 'fox'; gone: 'dog'",
                 },
                 {
                     "level": "major",

@@ -316,3 +316,17 @@ def test_dates_convert_columns_of_text_and_are_remembered(tmp_path: Path, catalo
     add_csv(catalog, tmp_path, "id,when\n1,2026-01-31\n", dates=True)
     report = add_csv(catalog, tmp_path, "id,when\n1,2026-01-31\n2,2026-02-01\n")
     assert types_of(report)["when"][1] == "date32[day]"
+
+
+def test_classes_that_are_renumbered_on_purpose_are_named(catalog: Catalog) -> None:
+    rows = [{"id": number, "label": name} for number, name in enumerate(("cat", "dog", "fox"))]
+    catalog.add(rows, "rows", features={"label": "ClassLabel"})
+    rows[2]["label"] = "ant"
+    report = catalog.add(rows, "rows", retype=True, features={"label": "ClassLabel"})
+    assert report.changes is not None
+    change = next(one for one in report.changes.reasons if one.kind == "features")
+    assert change.text == (
+        "feature label is ClassLabel of 3 classes, was ClassLabel of 3 classes; new: 'ant'; gone: 'fox'; "
+        "renumbered: 'cat' 0 -> 1, 'dog' 1 -> 2"
+    )
+    assert change.brief == ("label has other classes (new: 'ant'; gone: 'fox'; renumbered: 'cat' 0 -> 1, 'dog' 1 -> 2)")

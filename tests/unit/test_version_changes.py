@@ -168,8 +168,8 @@ def test_an_added_feature_is_a_minor_and_a_removed_one_a_major() -> None:
         (
             LabeledImage(names=["a", "b"], shape=(2, 2, 1)),
             LabeledImage(names=["a", "c"], shape=(2, 2, 1)),
-            "LabeledImage of 2 classes uint8 (2, 2, 1) whose class 1 is 'c', "
-            "was LabeledImage of 2 classes uint8 (2, 2, 1) whose class 1 is 'b'",
+            "LabeledImage of 2 classes uint8 (2, 2, 1), was LabeledImage of 2 classes uint8 (2, 2, 1); "
+            "new: 'c'; gone: 'b'",
         ),
         (
             Image(shape=(None, None, 3)),
@@ -180,7 +180,13 @@ def test_an_added_feature_is_a_minor_and_a_removed_one_a_major() -> None:
         (
             ClassLabel(names=["a", "b", "c"]),
             ClassLabel(names=["a", "c", "b"]),
-            "ClassLabel of 3 classes whose class 1 is 'c', was ClassLabel of 3 classes whose class 1 is 'b'",
+            "ClassLabel of 3 classes, was ClassLabel of 3 classes; renumbered: 'b' 1 -> 2, 'c' 2 -> 1",
+        ),
+        (
+            ClassLabel(names=["cat", "dog"]),
+            ClassLabel(names=["ant", "cat", *(f"x{number}" for number in range(6))]),
+            "ClassLabel of 8 classes, was ClassLabel of 2 classes; new: 'ant', 'x0', 'x1', 'x2', 'x3' and 2 more; "
+            "gone: 'dog'; renumbered: 'cat' 0 -> 1",
         ),
         (
             ClassLabel(num_classes=1),
