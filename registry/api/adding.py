@@ -499,7 +499,9 @@ class Adding(Publishing):
             config = config or described.config
         reference = self._new_reference(source, name, config)
         producer = self._producer_of(source, reference, name_use, folders_only=True)
-        stored = plan_in_place(source, reference, options, described=described)
+        latest, _ = self.backend.neighbours(reference.name, reference.config, Version(*HIGHEST))
+        before = () if latest is None else [split.name for split in latest.splits]
+        stored = plan_in_place(source, reference, options, described=described, before=before)
         return Addition(
             self,
             stored.plan,

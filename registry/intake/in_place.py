@@ -11,22 +11,29 @@ with ``publish_next_in_place``.
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from registry.errors import NotStoredError, SourceError, UsageError
-from registry.intake.accounting import count
+from registry.errors import NotStoredError, PreparedFormatError, SourceError, UsageError
+from registry.intake.accounting import account_for, count
 from registry.intake.column_types import arrow_type_of, as_optional
 from registry.intake.folder_columns import refuse_folder_columns
 from registry.intake.keys import KeyRule
 from registry.intake.options import AddOptions
 from registry.intake.plan import BadRows, Plan
-from registry.intake.record_files import describe_records, explain_records, format_of_records, refuse_folders_of_others
+from registry.intake.record_files import (
+    describe_records,
+    explain_records,
+    format_of_records,
+    order_shards,
+    refuse_folders_of_others,
+)
 from registry.intake.schema import ColumnSchema, Schema
 from registry.intake.source import FileUse, Part, Source
-from registry.interop.parquet import FIRST_VERSION, describe_parquet
+from registry.intake.split_names import NamedSplits, find_splits
+from registry.interop.parquet import FILE_FORMAT, FIRST_VERSION, SplitFiles, describe_parquet
+from registry.interop.parquet import find_splits as find_splits_by_file
 from registry.interop.tfds import VersionFolder
 from registry.masking import mask
 from registry.model import Reference, SlicingRule
@@ -39,7 +46,6 @@ from registry.storage import Store, open_store
 if TYPE_CHECKING:
     from registry.intake.feature_text import Wish
 
-_NUMBERED_PART: Final = re.compile(r"(part|shard|chunk|batch|file|data|rows)?[-_.]?[0-9]+", re.IGNORECASE)
 _NOUNS: Final = {
     "parquet": ("Parquet file", "Parquet files"),
     "parquet_columns": ("Parquet file", "Parquet files"),
@@ -76,14 +82,16 @@ def plan_in_place(
     options: AddOptions,
     *,
     described: PreparedDataset | None = None,
+    before: Collection[str] = (),
 ) -> PlannedInPlace:
     """Describe the files of a folder.
 
     Args:
         source: path or URL of the folder.
         reference: the name and config of the dataset.
-        options: the types of the columns of TFRecord and ArrayRecord files, and the globs of their splits.
+        options: the types of the columns of TFRecord and ArrayRecord files, and the globs of splits.
         described: what ``read_description`` found.
+        before: the splits of the version before.
 
     Raises:
         UsageError: ``source`` is not a path, or an option would change records.
@@ -110,14 +118,19 @@ def plan_in_place(
             hint="Check the URL, and that you may list it.",
             details={"path": mask(location)},
         )
-    refuse_folder_columns(names, hint="Leave out --in-place: then the records are copied, with these columns.")
+    if not options.splits:
+        refuse_folder_columns(
+            names,
+            hint="Leave out --in-place: then the records are copied, with these columns. "
+            "If the folders are splits: --split NAME=GLOB",
+        )
     records = [name for name in names if format_of_records(name) is not None]
     if records and not any(name.endswith(".parquet") for name in names):
         refuse_folders_of_others(store, names)
         if not wishes:
             raise explain_records(store, records[0], location)
         return _plan_records(store, reference, wishes, options.splits)
-    options.refuse_changes("features", "schema", "splits")
+    options.refuse_changes("features", "schema", *(["splits"] if described is not None else []))
     if described is not None:
         prepared = replace(described.renamed(reference.name), config=reference.config, version=FIRST_VERSION)
         return _planned(store, prepared, slicing=SlicingRule.TFDS_4, reason="from the files of TFDS")
@@ -127,23 +140,46 @@ def plan_in_place(
             hint="Leave out --in-place: then the records are copied.",
             details={"path": location},
         )
-    prepared = describe_parquet(store, name=reference.name, config=reference.config, version=FIRST_VERSION)
-    _refuse_numbered_splits([split.name for split in prepared.splits])
-    return _planned(store, prepared)
+    splits, named = _find_parquet(store, options.splits, before)
+    prepared = describe_parquet(
+        store, name=reference.name, config=reference.config, version=FIRST_VERSION, splits=splits
+    )
+    return _planned(store, prepared, split_reason=named.reason, unmatched=named.unmatched)
 
 
-def _refuse_numbered_splits(splits: Sequence[str]) -> None:
-    """Refuse ``part-0.parquet``, ``part-1.parquet``: in place each would be a split, and copied they are one.
+def _find_parquet(
+    store: Store, globs: Mapping[str, str] | None, before: Collection[str]
+) -> tuple[Sequence[SplitFiles], NamedSplits]:
+    """The splits of Parquet files, as copies of them would have.
 
-    Raises SourceError.
+    ``registry import parquet`` names splits after files, and so did earlier versions of ``add``: ``part-0`` and
+    ``part-1``. If the version before has such a split, its rule continues.
+
+    Raises:
+        SourceError: the names of splits are ambiguous, or no template matches the files of a split.
+        PreparedFormatError: shards are missing, or the folder holds several configs.
     """
-    if len(splits) > 1 and all(map(_NUMBERED_PART.fullmatch, splits)):
-        raise SourceError(
-            f"the files are numbered and name no split: {', '.join(splits[:5])}",
-            hint="Name the files of a split such as train-00000-of-00002.parquet, train-00001-of-00002.parquet. "
-            "Or leave out --in-place: then the records are copied, as one split.",
-            details={"splits": list(splits[:100])},
-        )
+    by_file: Sequence[SplitFiles] = ()
+    fault: PreparedFormatError | None = None
+    try:
+        by_file = find_splits_by_file(store)
+    except PreparedFormatError as error:
+        fault = error
+    earlier = set() if globs else {split.name for split in by_file} & {*before}
+    named = NamedSplits(files={}, reason="")
+    try:
+        named = find_splits([name for name in store.list() if name.endswith(".parquet")], globs)
+        ordered = {split: order_shards(split, names, FILE_FORMAT) for split, names in named.files.items()}
+    except SourceError as error:
+        if not earlier:
+            raise (error if fault is None or len(named.files) > 1 else fault) from error
+        ordered = {}
+    if earlier - ordered.keys():
+        return by_file, replace(named, reason="as in the version before")
+    shards = [SplitFiles(name=name, filenames=tuple(names), template=one) for name, (one, names) in ordered.items()]
+    # The same files under the same names keep the template that versions before have.
+    same = {(split.name, split.filenames) for split in by_file} == {(split.name, split.filenames) for split in shards}
+    return by_file if same else shards, named
 
 
 def _is_file(location: str) -> bool:
@@ -192,6 +228,7 @@ def _planned(
     slicing: SlicingRule = SlicingRule.DOCUMENTED,
     files: Sequence[FileUse] | None = None,
     split_reason: str = "from the names of files",
+    unmatched: Sequence[str] = (),
     reason: str = "from the files",
 ) -> PlannedInPlace:
     names = [name for split in prepared.splits for name in split.filenames]
@@ -209,7 +246,11 @@ def _planned(
                 for name in split.filenames
             ],
             files=[
-                FileUse(name=name, role="records", num_bytes=size) for name, size in find_sizes(store, names).items()
+                *(
+                    FileUse(name=name, role="records", num_bytes=size)
+                    for name, size in find_sizes(store, names).items()
+                ),
+                *account_for(find_sizes(store, unmatched).items(), "skipped", reason="no --split matches it"),
             ]
             if files is None
             else files,

@@ -43,11 +43,13 @@ _RECORDS: Final = re.compile(
 )
 _SHARD: Final = re.compile(r"(?P<before>.*?)(?P<index>[0-9]{5,})-of-(?P<count>[0-9]{5,})(?P<after>\D.*|)")
 _NUMBERED: Final = re.compile(r"(?P<before>(?:.*\D)?)(?P<index>[0-9]{5,})(?P<after>\D*)")
+_PART: Final = re.compile(r"(?P<before>(?:.*/)?part-)(?P<index>[0-9]{5,})(?P<after>-.*)")  # part-00000-UUID, of Spark
 _DECODED_AT_ONCE: Final = 1024
 _MOST_NAMED: Final = 20
 _MOST_OF_A_FILE: Final = 1000
 _NAMES_HINT: Final = (
-    "Name the files of a split train-00000-of-00002.tfrecord, train-00001-of-00002.tfrecord, or train.tfrecord"
+    "Name the files of a split train-00000-of-00002{0}, train-00001-of-00002{0}, or train{0}. "
+    "If each file is a split: --split NAME=GLOB"
 )
 
 
@@ -105,7 +107,7 @@ def describe_records(
         )
     file_format = next(iter(formats.values()))
     named = find_splits(list(formats), globs)
-    ordered = {split: _order(split, names, file_format) for split, names in named.files.items()}
+    ordered = {split: order_shards(split, names, file_format) for split, names in named.files.items()}
     names = [name for _, those in ordered.values() for name in those]
     counted = _count(store, names, _Counter(store, file_format, features, tuple(skipped)), sizes)
     splits = tuple(
@@ -200,11 +202,14 @@ def _guess_type(value: FlatValue) -> str:
     return word if len(value) == 1 else f"{word}[]"
 
 
-def _order(split: str, names: Sequence[str], file_format: str) -> tuple[str, list[str]]:
-    """The template of the names of a split, and the names in the order of their shards."""
+def order_shards(split: str, names: Sequence[str], file_format: str) -> tuple[str, list[str]]:
+    """The template of the names of a split, and the names in the order of their shards.
+
+    Raises SourceError if no template matches the names.
+    """
     if len(names) == 1 and not _SHARD.fullmatch(names[0]):
         return _checked(split, names[0], list(names), file_format, count=1)
-    for pattern, variable in ((_SHARD, "SHARD_X_OF_Y"), (_NUMBERED, "SHARD_INDEX")):
+    for pattern, variable in ((_SHARD, "SHARD_X_OF_Y"), (_NUMBERED, "SHARD_INDEX"), (_PART, "SHARD_INDEX")):
         parsed = [found for name in names if (found := pattern.fullmatch(name)) is not None]
         if len(parsed) == len(names) and len({(one["before"], one["after"]) for one in parsed}) == 1:
             template = f"{parsed[0]['before']}{{{variable}}}{parsed[0]['after']}"
@@ -231,7 +236,9 @@ def _no_template(split: str, names: Sequence[str], why: str = "") -> SourceError
     shown = ", ".join(map(repr, names[:5])) + (f" and {len(names) - 5:,} more" if names[5:] else "")
     return SourceError(
         f"the files of the split {split!r} are not named like the shards of one split{why}: {shown}",
-        hint=_NAMES_HINT,
+        hint=_NAMES_HINT.format(".parquet") + ". Or leave out --in-place: then the records are copied"
+        if names[0].endswith(".parquet")
+        else _NAMES_HINT.format(".tfrecord"),
         details={"split": split, "files": list(names[:100])},
     )
 

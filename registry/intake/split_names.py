@@ -37,6 +37,7 @@ _WORD: Final = re.compile(rf"({'|'.join(_WORDS)})[0-9]*", re.IGNORECASE)  # digi
 _SEPARATOR: Final = re.compile(r"[._-]")
 _SENTENCE_SEPARATOR: Final = re.compile(r"[._]")  # in "a bullet-train.csv" the hyphen is part of a word
 _COUNT: Final = re.compile(r"[0-9]*|of|[0-9a-f]{8,}", re.IGNORECASE)  # the rest of "train-00000-of-00002-5f0a9c31"
+_NAMED_SHARD: Final = re.compile(r"(?:.*/)?([A-Za-z][A-Za-z0-9_]*)-[0-9]{5,}-of-[0-9]{5,}[-.][^/]*")
 _COMPRESSED: Final = frozenset({"bz2", "gz", "xz", "zip", "zst"})
 _MOST_SHOWN: Final = 5
 
@@ -78,7 +79,8 @@ def find_splits(names: Sequence[str], globs: Mapping[str, str] | None, *, folder
     decides. Otherwise the name of the file counts, if one of its parts between ``.``, ``_`` and ``-`` is such a word,
     and only numbers and the extension follow. If other parts follow (``test_en.jsonl``), the word counts only if other
     names contain a split, too: ``test_scores.csv`` alone may be the scores of a test. A name with the words of two
-    splits is not in any.
+    splits is not in any. Next to files of such splits, ``extra-00000-of-00002.parquet`` is a shard of the split
+    ``extra``.
 
     Args:
         names: names of the files that contain records, joined by ``/``.
@@ -115,6 +117,7 @@ def find_splits(names: Sequence[str], globs: Mapping[str, str] | None, *, folder
     if not found:
         place = "folder" if folders_only else "folder or file"
         return NamedSplits(files={"train": sorted(names)}, reason=f"one split: no {place} is named after a split")
+    found |= {name: match[1] for name in names if name not in found and (match := _NAMED_SHARD.fullmatch(name))}
     if len(found) < len(names):
         raise _partly_named(found, sorted(set(names) - found.keys()))
     files: dict[str, list[str]] = {split: [] for split in (*_ORDER, *sorted(set(found.values()) - {*_ORDER}))}

@@ -44,7 +44,12 @@ FIRST_VERSION: Final = Version(1, 0, 0)
 
 
 def describe_parquet(
-    store: Store, *, name: str | None = None, config: str | None = None, version: Version = FIRST_VERSION
+    store: Store,
+    *,
+    name: str | None = None,
+    config: str | None = None,
+    version: Version = FIRST_VERSION,
+    splits: Sequence[SplitFiles] | None = None,
 ) -> PreparedDataset:
     """The dataset version in the Parquet files of the folder ``store``. It reads only footers and first rows.
 
@@ -55,6 +60,7 @@ def describe_parquet(
         name: the name of the dataset; None derives it from the folder, or from its parent if the folder is ``data``.
         config: the config of the dataset, or None.
         version: the version number.
+        splits: the files of each split. None derives them from the names; see ``find_splits``.
 
     Raises:
         PreparedFormatError: the folder holds no Parquet files, or several configs; shards are missing or duplicated;
@@ -72,14 +78,14 @@ def describe_parquet(
     hinted = name
     with suppress(PreparedFormatError):  # faults of the files are reported first
         hinted = name or name_of_folder(store)
-    found = find_splits(store, dataset=hinted or "N")
+    found = find_splits(store, dataset=hinted or "N") if splits is None else splits
     raise_for_names(store, found)
     named = name_of_folder(store) if name is None else name
     described = _Describer(store)
-    splits = []
+    described_splits = []
     for one in found:
         shards = [described.open(filename) for filename in one.filenames]
-        splits.append(
+        described_splits.append(
             Split(
                 name=one.name,
                 shard_lengths=ShardLengths([shard.num_records for shard in shards]),
@@ -95,7 +101,7 @@ def describe_parquet(
         name=named,
         config=config,
         version=version,
-        splits=tuple(splits),
+        splits=tuple(described_splits),
         features=described.features(),
         metadata=fill_from_card(described.metadata, read_card(store)),
         file_format=FILE_FORMAT,

@@ -325,9 +325,9 @@ class ShardedFileTemplate:
 
     ``template`` may use DATASET, SPLIT, FILEFORMAT, and SHARD_X_OF_Y or SHARD_INDEX with NUM_SHARDS. Numbers are padded
     with zeros to 5 digits, or to as many digits as the number of shards has. In the format ``parquet_columns``, which
-    TFDS does not write, a split may be one file: ``{SPLIT}.parquet``. A ``tfrecord`` or ``array_record`` template
-    without a variable is the name of the only file of a split, as Earth Engine exports tables:
-    ``Training_demo.tfrecord.gz``.
+    TFDS does not write, a split may be one file: ``{SPLIT}.parquet``. In this format, ``tfrecord`` and
+    ``array_record``, a template without a variable is the name of the only file of a split, as Earth Engine exports
+    tables: ``Training_demo.tfrecord.gz``.
 
     >>> files = ShardedFileTemplate(dataset="mnist")
     >>> files.filename("train", 3, 10)
@@ -354,7 +354,7 @@ class ShardedFileTemplate:
         rest = _VARIABLE.sub("", self.template)
         if unknown := [name for name in names if name not in _VARIABLES]:
             raise self._refuse(f"it uses the unknown variable {unknown[0]}")
-        names_one_file = "SPLIT" in names if self.file_format == "parquet_columns" else not names
+        names_one_file = not names or ("SPLIT" in names and self.file_format == "parquet_columns")
         if not self.has_index and not (
             names_one_file and self.file_format in ("parquet_columns", "tfrecord", "array_record")
         ):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -160,12 +160,113 @@ def test_in_place_refuses_columns_of_folders(tmp_path: Path, catalog: Catalog) -
         catalog.add(source, "rows", in_place=True)
 
 
-def test_numbered_files_are_one_split_or_refused_in_place(tmp_path: Path, catalog: Catalog) -> None:
-    source = tmp_path / "in"
-    source.mkdir()
-    for number in range(3):
-        write_parquet(source / f"part-{number}.parquet", [{"x": number}])
+def fill_numbers(folder: Path, names: Sequence[str]) -> Path:
+    """A folder of Parquet files, of which each has the number of its place as its row."""
+    for number, name in enumerate(names):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        write_parquet(folder / name, [{"x": number}])
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("names", "splits"),
+    [
+        (["prices.parquet"], {"train": 1}),
+        (["part-00000.parquet", "part-00001.parquet", "part-00002.parquet"], {"train": 3}),
+        ([f"part-0000{number}-4f1e0c2a-00d5-4b7d-9d4a-c000.snappy.parquet" for number in range(2)], {"train": 2}),
+        (["train.parquet", "val.parquet"], {"train": 1, "validation": 1}),
+        (["split=train/a.parquet", "split=test/a.parquet"], {"train": 1, "test": 1}),
+        (
+            ["split=test/b.parquet", "split=train/part-00000.parquet", "split=train/part-00001.parquet"],
+            {"train": 2, "test": 1},
+        ),
+        (["train/a.parquet", "test/a.parquet"], {"train": 1, "test": 1}),
+        (
+            [f"{name}-00000-of-00001.parquet" for name in ("test", "train", "extra")],
+            {"train": 1, "test": 1, "extra": 1},
+        ),
+    ],
+)
+def test_files_in_place_have_the_splits_of_copies(
+    tmp_path: Path, catalog: Catalog, names: list[str], splits: dict[str, int]
+) -> None:
+    source = fill_numbers(tmp_path / "in", names)
+    report = catalog.add(source, "stored", in_place=True)
+    copied = catalog.add(source, "copied")
+    assert list(report.splits.items()) == list(copied.splits.items()) == list(splits.items())
+    for split in splits:
+        stored = [row["x"] for row in catalog.dataset("stored").read(split)]
+        assert sorted(stored) == sorted(row["x"] for row in catalog.dataset("copied").read(split))
+    assert catalog.dataset("stored").verify(deep=True).faults == ()
+    assert catalog.add(source, "stored", in_place=True).outcome == "unchanged"
+
+
+@pytest.mark.parametrize(
+    ("names", "problem"),
+    [
+        (
+            ["part-0.parquet", "part-1.parquet"],
+            "split 'train' are not named like the shards of one split: 'part-0.parquet', ",
+        ),
+        (
+            ["abc-0.parquet", "abc-1.parquet"],
+            "split 'train' are not named like the shards of one split: 'abc-0.parquet', ",
+        ),
+        (
+            ["split=test/b.parquet", "split=train/a.parquet", "split=train/c.parquet"],
+            "are not named like the shards of one split: 'split=train/a.parquet', 'split=train/c.parquet'",
+        ),
+        (["part-00000.parquet", "part-00002.parquet"], "; 'part-00001.parquet' is missing: "),
+    ],
+)
+def test_files_that_no_template_names_are_refused_in_place(
+    tmp_path: Path, catalog: Catalog, names: list[str], problem: str
+) -> None:
+    source = fill_numbers(tmp_path / "in", names)
     with pytest.raises(SourceError) as caught:
         catalog.add(source, "rows", in_place=True)
-    assert str(caught.value) == "the files are numbered and name no split: part-0, part-1, part-2"
-    assert catalog.add(source, "rows").splits == {"train": 3}
+    assert problem in str(caught.value)
+    assert caught.value.hint == (
+        "Name the files of a split train-00000-of-00002.parquet, train-00001-of-00002.parquet, or train.parquet. "
+        "If each file is a split: splits={'NAME': 'GLOB'}. Or leave out in_place=True: then the records are copied"
+    )
+    report = catalog.add(source, "rows", in_place=True, splits={"a": names[0], "b": names[1]})
+    assert report.splits == {"a": 1, "b": 1}
+    assert [one.name for one in report.files if one.role == "skipped"] == names[2:]
+
+
+@pytest.mark.parametrize(
+    ("names", "more"),
+    [
+        (["part-0.parquet", "part-1.parquet"], "part-2.parquet"),
+        (["train.parquet", "val.parquet"], "extra.parquet"),
+        (["prices.parquet"], "costs.parquet"),
+    ],
+)
+def test_splits_named_after_files_before_keep_their_names(
+    tmp_path: Path, catalog: Catalog, names: list[str], more: str
+) -> None:
+    source = fill_numbers(tmp_path / "in", names)
+    catalog.import_parquet(source, name="rows")  # as ``add`` named them, too
+    splits = {name.removesuffix(".parquet"): 1 for name in names}
+    report = catalog.add(source, "rows", in_place=True, replace=True)
+    assert (report.outcome, report.splits) == ("unchanged", splits)
+    write_parquet(source / more, [{"x": 9}])
+    report = catalog.add(source, "rows", in_place=True)
+    assert report.splits == {**splits, more.removesuffix(".parquet"): 1}
+
+
+def test_other_shards_of_files_in_place_are_a_patch(tmp_path: Path, catalog: Catalog) -> None:
+    catalog.add(fill_numbers(tmp_path / "in", ["part-00000.parquet", "part-00001.parquet"]), "rows", in_place=True)
+    (tmp_path / "out").mkdir()
+    write_parquet(tmp_path / "out" / "part-00000.parquet", [{"x": 0}, {"x": 1}])
+    assert str(catalog.add(tmp_path / "out", "rows", in_place=True).reference) == "rows:1.0.1"
+
+
+def test_a_glob_makes_folders_of_columns_splits_in_place(tmp_path: Path, catalog: Catalog) -> None:
+    source = fill_numbers(tmp_path / "in", ["fold=1/a.parquet", "fold=2/a.parquet"])
+    with pytest.raises(SourceError, match=r"the folder fold=... names a column") as caught:
+        catalog.add(source, "rows", in_place=True)
+    assert "splits={'NAME': 'GLOB'}" in (caught.value.hint or "")
+    report = catalog.add(source, "rows", in_place=True, splits={"train": "fold=1/*", "test": "fold=2"})
+    assert report.splits == {"train": 1, "test": 1}

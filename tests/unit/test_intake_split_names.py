@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from registry.errors import SourceError, UsageError
+from registry.intake.record_files import order_shards
 from registry.intake.split_names import assign_splits, find_splits
+from registry.model import ShardedFileTemplate
 
 WORDS = ["train", "training", "test", "testing", "eval", "evaluation", "validation", "valid", "val", "dev"]
 NAMES = st.lists(
@@ -138,3 +140,29 @@ def test_every_file_is_in_exactly_one_split_in_any_order(names: list[str], chanc
     assert outcome(names) == found
     if not isinstance(found, str):
         assert sorted(name for those in found.files.values() for name in those) == sorted(names)  # type: ignore[attr-defined]
+
+
+@given(
+    before=st.sampled_from(["", "part-", "split=train/part-", "10%/x", "a-00000-of-00002/", "data-0"]),
+    after=st.sampled_from([".parquet", "-4f1e0c2a-00005-c000.snappy.parquet", "-of-00003.parquet", "-x.parquet"]),
+    shuffled=st.permutations(range(3)),
+)
+def test_a_template_names_the_shards_of_a_split_in_order_or_they_are_refused(
+    before: str, after: str, shuffled: list[int]
+) -> None:
+    names = [f"{before}{number:05d}{after}" for number in range(3)]
+    try:
+        template, ordered = order_shards("train", [names[number] for number in shuffled], "parquet_columns")
+    except SourceError:
+        assert before != "part-"
+        return
+    files = ShardedFileTemplate(dataset="d", template=template, file_format="parquet_columns")
+    assert [files.filename("train", index, 3) for index in range(3)] == ordered == names
+
+
+def test_a_shard_next_to_those_of_usual_splits_names_its_split() -> None:
+    names = ["data/train-00000-of-00001.parquet", "data/extra-00000-of-00001-5f0a9c31d2.parquet"]
+    assert assign_splits(names, {}) == {"train": names[:1], "extra": names[1:]}
+    assert assign_splits(names[1:], {}) == {"train": names[1:]}
+    with pytest.raises(SourceError, match="only some names contain a split"):
+        assign_splits([names[0], "extra.parquet"], {})
