@@ -261,7 +261,7 @@ def plan_source(
         is_first=earlier is None,
         # The second pass reports the same rows again.
         bad=BadRows(allowed=options.skip_bad),
-        requests=describe_requests({name: wishes[name] for name in names if name in wishes}, schema.skipped),
+        requests=describe_requests(wishes, stored_features(schema, split_by)),
     )
     return replace(plan, suggested_key=candidates.find(stored)) if plan.may_suggest_key else plan
 

@@ -9,22 +9,45 @@ already. Classes keep their numbers, and new ones follow them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
-from registry.features import ClassLabel, Feature, FeaturesDict, Tensor
+from registry.features import ClassLabel, Feature, FeaturesDict, Scalar, Tensor
 from registry.features import Sequence as SequenceFeature
 from registry.features.feature import TEXT
-from registry.intake.column_types import arrow_type_of
+from registry.intake.column_types import arrow_type_of, as_optional
 from registry.intake.feature_text import Wish, parse_feature
+from registry.intake.schema_file import read_type, write_type
+from registry.intake.value_types import is_list
 from registry.shards.arrow_values import import_pyarrow
 
 AS_BEFORE: Final = "as in the version before"
 
 
-def describe_requests(wishes: Mapping[str, Wish], skipped: Sequence[str]) -> dict[str, list[str]]:
-    """The entries of ``custom["intake"]`` that say which types were requested, and which columns were left out."""
-    requested = sorted(name for name, wish in wishes.items() if wish.action != "skip" and not wish.is_inferred)
-    return {key: names for key, names in (("requested", requested), ("skipped", sorted(skipped))) if names}
+def describe_requests(wishes: Mapping[str, Wish], stored: FeaturesDict) -> dict[str, Any]:
+    """The entries of ``custom["intake"]`` that say what was requested.
+
+    ``requested`` types are those of ``stored``, except that a list may be ``null_as_empty``. The types of columns that
+    are ``absent`` are written as in a schema file.
+    """
+    requested = {name: wish for name, wish in sorted(wishes.items()) if wish.action != "skip" and not wish.is_inferred}
+    lists = [name for name in requested if requested[name].optional and not isinstance(stored.get(name), Scalar)]
+    entries = {
+        "requested": [name for name in requested if name in stored],
+        "null_as_empty": [name for name in lists if name in stored],
+        "skipped": sorted(name for name, wish in wishes.items() if wish.action == "skip"),
+        "absent": {name: _write_wish(wish) for name, wish in requested.items() if name not in stored},
+    }
+    return {key: value for key, value in entries.items() if value}
+
+
+def _write_wish(wish: Wish) -> Any:
+    feature = wish.classes or wish.feature
+    if feature is None:  # classes, of which no value is known
+        return wish.text
+    kind = arrow_type_of(feature) if wish.arrow_type is None else wish.arrow_type
+    optional = bool(wish.optional)
+    return write_type(as_optional(feature) if optional else feature, kind, null_as_empty=optional and is_list(kind))
 
 
 def remembered_wishes(features: FeaturesDict, custom: Mapping[str, Any]) -> dict[str, Wish]:
@@ -39,7 +62,13 @@ def remembered_wishes(features: FeaturesDict, custom: Mapping[str, Any]) -> dict
         return {}
     kinds, requested = custom.get("arrow_types"), _names(entry.get("requested"))
     words = {path: word for path, word in (kinds.items() if isinstance(kinds, Mapping) else ()) if _is_word(word)}
+    lists, absent = _names(entry.get("null_as_empty")), entry.get("absent")
     wishes = {name: Wish(text="skip", action="skip", is_remembered=True) for name in _names(entry.get("skipped"))}
+    for name, written in absent.items() if isinstance(absent, Mapping) else ():
+        wish = read_type(written, name, "the metadata of the version before")
+        if isinstance(wish.feature, ClassLabel):
+            wish = Wish(text=AS_BEFORE, action="classes", classes=wish.feature)
+        wishes[name] = replace(wish, is_remembered=True)
     for name, feature in features.items():
         is_inferred = name not in requested
         if isinstance(feature, ClassLabel) and not is_inferred:
@@ -50,7 +79,7 @@ def remembered_wishes(features: FeaturesDict, custom: Mapping[str, Any]) -> dict
             text=AS_BEFORE,
             feature=feature,
             arrow_type=_arrow_type(name, feature, words) if has_words and not is_inferred else None,
-            optional=bool(getattr(feature, "optional", False)),
+            optional=name in lists or bool(getattr(feature, "optional", False)),
             is_remembered=True,
             is_inferred=is_inferred,
             words=words,

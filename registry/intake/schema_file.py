@@ -84,10 +84,19 @@ def parse_schema_file(data: bytes, source: str) -> Mapping[str, Wish]:
     return _Reader(source, document.lines).read(document.value)
 
 
+def read_type(value: Any, column: str, source: str) -> Wish:
+    """The type of ``column`` that ``write_type`` wrote.
+
+    Raises:
+        SourceError: it is not a type; the message names ``source``.
+    """
+    return _Reader(source, {})._column(value, column)
+
+
 def write_schema_file(schema: Schema, stream: TextIO) -> None:
     """Write ``schema`` as YAML that ``read_schema_file`` reads."""
     columns = {
-        column.name: _write(column.feature, column.arrow_type, null_as_empty=column.null_as_empty)
+        column.name: write_type(column.feature, column.arrow_type, null_as_empty=column.null_as_empty)
         for column in schema.columns
     }
     skipped = dict.fromkeys(schema.skipped, "skip")
@@ -102,7 +111,7 @@ def describe_type(column: ColumnSchema) -> str:
     >>> describe_type(ColumnSchema(name="t", feature=Text(), arrow_type=import_pyarrow().string()))
     'Text'
     """
-    return _describe(_write(column.feature, column.arrow_type))
+    return _describe(write_type(column.feature, column.arrow_type))
 
 
 def _describe(written: Any) -> str:
@@ -118,18 +127,18 @@ def _describe(written: Any) -> str:
     return str(written["json"].get("pythonClassName", "feature")).rpartition(".")[2]
 
 
-def _write(feature: Feature, kind: Any, *, null_as_empty: bool = False) -> Any:
-    """A feature as a word if one describes it, otherwise as a mapping."""
+def write_type(feature: Feature, kind: Any, *, null_as_empty: bool = False) -> Any:
+    """A feature as a word if one describes it, otherwise as a mapping. ``read_type`` reads both."""
     if import_pyarrow().types.is_null(kind):  # of TFDS, for records that are not converted
         return {"json": json.loads(features_to_json(FeaturesDict({"x": feature})))["featuresDict"]["features"]["x"]}
     if type(feature) is FeaturesDict:
-        return {"fields": {name: _write(inner, kind.field(name).type) for name, inner in feature.items()}}
+        return {"fields": {name: write_type(inner, kind.field(name).type) for name, inner in feature.items()}}
     word = _word(feature, kind)
     if word is not None:
         return f"{word}?" if null_as_empty else word
     if type(feature) is Sequence:
         length = {} if feature.length is None else {"length": feature.length}
-        return {"list": _write(feature.feature, kind.value_type)} | length
+        return {"list": write_type(feature.feature, kind.value_type)} | length
     if type(feature) is ClassLabel and feature == ClassLabel(num_classes=feature.num_classes, names=feature.names):
         return {"num_classes": feature.num_classes} if feature.names is None else {"names": list(feature.names)}
     document = json.loads(features_to_json(FeaturesDict({"x": feature})))

@@ -330,3 +330,32 @@ def test_classes_that_are_renumbered_on_purpose_are_named(catalog: Catalog) -> N
         "renumbered: 'cat' 0 -> 1, 'dog' 1 -> 2"
     )
     assert change.brief == ("label has other classes (new: 'ant'; gone: 'fox'; renumbered: 'cat' 0 -> 1, 'dog' 1 -> 2)")
+
+
+def test_a_requested_type_outlives_a_version_without_its_column(tmp_path: Path, catalog: Catalog) -> None:
+    first = add_csv(catalog, tmp_path, HEADER + ROWS, features=REQUESTS)
+    for free in (1, 2):  # the second one remembers it by the metadata of a version that lacks the columns
+        add_csv(catalog, tmp_path, f"zip,free\n1069,{free}\n")
+    report = add_csv(catalog, tmp_path, HEADER + ROWS)
+    assert types_of(report) == types_of(first)
+    assert report.plan.schema.skipped == ("left",)
+    report = add_csv(catalog, tmp_path, HEADER + ROWS.replace("dog", "ant"))
+    assert report.plan.schema.features()["label"] == ClassLabel(names=["cat", "dog", "ant"])
+
+
+def test_lists_whose_nulls_are_empty_stay_so(catalog: Catalog) -> None:
+    catalog.add([{"id": 1, "x": [1]}, {"id": 2, "x": None}], "rows", features={"x": "int32[]?"})
+    for rows in ([{"id": 3, "x": None}], [{"id": 4}], [{"id": 5, "x": None}, {"id": 6, "x": [2]}]):
+        catalog.add(rows, "rows")
+    assert [row["x"].tolist() for row in catalog.dataset("rows").read("train")] in ([[], [2]], [[2], []])
+
+
+def test_the_type_of_the_column_of_splits_is_remembered(catalog: Catalog) -> None:
+    for rows in (2, 3):
+        report = catalog.add(
+            [{"id": number, "part": b"train"} for number in range(rows)],
+            "rows",
+            split_by="part",
+            features={"part": "Text"} if rows == 2 else None,
+        )
+    assert types_of(report)["part"][1] == "string"
