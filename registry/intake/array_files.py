@@ -90,7 +90,7 @@ def open_arrays(files: Files, options: AddOptions) -> Source:
         StorageError: a file cannot be read.
     """
     import_pyarrow()
-    refuse_folder_columns(files.names, hint="Rename the folders.")
+    refuse_folder_columns(files.names, options.splits, hint="Rename the folders.")
     splits = find_splits(files.names, options.splits)
     root = root_of(files.store)
     arrays = {name: _read_headers(root, name) for names in splits.files.values() for name in names}

@@ -85,7 +85,7 @@ def open_csv(files: Files, options: AddOptions, *, block_bytes: int = BLOCK_BYTE
             block_bytes=max(block_bytes, _WIDE_BLOCK_BYTES) if len(layout.names) > _MANY_COLUMNS else block_bytes,
         )
 
-    found = make_parts(files, options, open_file, noun=_NOUN, is_text=True)
+    found = make_parts(files, options, open_file, noun=_NOUN)
     return Source(
         kind="csv",
         summary=_summarize(layouts, given),

@@ -35,7 +35,6 @@ def make_parts(
     open_file: Callable[[str], Callable[[], Iterator[Rows]] | None],
     *,
     noun: tuple[str, str],
-    is_text: bool = False,
 ) -> FileParts:
     """Open each file that belongs to a split. Folders such as ``year=2022`` are columns; see ``folder_columns``.
 
@@ -44,7 +43,6 @@ def make_parts(
         options: how they are opened.
         open_file: returns ``Part.read`` of a file, or None if the file has no rows.
         noun: one file and several files, for messages.
-        is_text: whether the values of the files are text whose types are inferred later.
 
     Raises:
         SourceError: no file has rows, or the names of the files are ambiguous; see ``find_splits``.
@@ -74,7 +72,7 @@ def make_parts(
     uses += account_for(empty, "skipped", reason="it has no rows")
     unmatched = [(name, sizes(name)) for name in splits.unmatched]
     uses += account_for(unmatched, "skipped", reason="no --split matches it")
-    parts = add_folder_columns(parts, is_text=is_text)
+    parts = add_folder_columns(parts, options.wishes())
     return FileParts(parts=parts, files=[*uses, *files.skipped], split_reason=splits.reason)
 
 

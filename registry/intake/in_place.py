@@ -118,12 +118,9 @@ def plan_in_place(
             hint="Check the URL, and that you may list it.",
             details={"path": mask(location)},
         )
-    if not options.splits:
-        refuse_folder_columns(
-            names,
-            hint="Leave out --in-place: then the records are copied, with these columns. "
-            "If the folders are splits: --split NAME=GLOB",
-        )
+    refuse_folder_columns(
+        names, options.splits, hint="Leave out --in-place: then the records are copied, with these columns."
+    )
     records = [name for name in names if format_of_records(name) is not None]
     if records and not any(name.endswith(".parquet") for name in names):
         refuse_folders_of_others(store, names)

@@ -93,7 +93,9 @@ def _open(kind: str, column: str, files: Files, options: AddOptions) -> Source:
             details={"location": files.location},
         )
     refuse_folder_columns(
-        names, hint="Rename the folders, and write the values into a metadata.csv with a column file_name."
+        names,
+        options.splits,
+        hint="Rename the folders, and write the values into a metadata.csv with a column file_name.",
     )
     splits = find_splits(names, options.splits, folders_only=True)
     metadata = read_metadata(files, metadata_names, names, KINDS[kind].noun) if metadata_names else None

@@ -36,7 +36,7 @@ def open_text_files(files: Files, options: AddOptions) -> Source:
             hint=f"Names of text files end with one of {' '.join(kind.extensions)}",
             details={"location": files.location},
         )
-    refuse_folder_columns(names, hint="Rename the folders, such as cat instead of label=cat.")
+    refuse_folder_columns(names, options.splits, hint="Rename the folders, such as cat instead of label=cat.")
     splits = find_splits(names, options.splits, folders_only=True)
     label, reason = find_labels(splits.files)
     hints: dict[str, Feature] = {"text": Text()} if label is None else {"text": Text(), "label": label}

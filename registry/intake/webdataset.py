@@ -81,7 +81,7 @@ def open_webdataset(files: Files, options: AddOptions) -> Source:
         StorageError: a tar cannot be read.
     """
     import_pyarrow()
-    refuse_folder_columns(files.names, hint="Rename the folders.")
+    refuse_folder_columns(files.names, options.splits, hint="Rename the folders.")
     splits = find_splits(files.names, options.splits)
     found = _Found()
     root = root_of(files.store)

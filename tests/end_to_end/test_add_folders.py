@@ -96,12 +96,50 @@ def test_folders_are_columns_and_splits(tmp_path: Path, catalog: Catalog, filena
 
 
 @pytest.mark.parametrize("filename", WRITERS)
-def test_a_default_partition_is_null_and_leading_zeros_are_text(
+@pytest.mark.parametrize(
+    ("folders", "column", "values"),
+    [
+        (["month=01", "month=12", "month=-3"], "month", [1, 12, -3]),
+        (["n=007", "n=9223372036854775808"], "n", [7, 2**63]),
+        (["lr=0.1", "lr=1e-05", "lr=3"], "lr", [0.1, 1e-05, 3.0]),
+        (["on=true", "on=false"], "on", [True, False]),
+        (["on=True", "on=False"], "on", [True, False]),
+        (["day=2020-01-01", "day=2020-01-02"], "day", ["2020-01-01", "2020-01-02"]),
+        (["n=1", "n=__HIVE_DEFAULT_PARTITION__"], "n", [1, None]),
+        (["my%20key=a%20b", "my%20key=__HIVE_DEFAULT_PARTITION__"], "my key", ["a b", None]),
+    ],
+)
+def test_a_column_of_folders_has_the_same_type_in_every_format(
+    tmp_path: Path, catalog: Catalog, filename: str, folders: list[str], column: str, values: list[Any]
+) -> None:
+    files = {folder: [{"x": number}] for number, folder in enumerate(folders)}
+    catalog.add(fill(tmp_path / "in", filename, files), "rows")
+    found = [row[column] for row in columns_of(catalog, "train")]
+    assert [(type(value), value) for value in found] == [(type(value), value) for value in values]
+
+
+@pytest.mark.parametrize("filename", WRITERS)
+def test_a_requested_type_keeps_leading_zeros_of_folders(tmp_path: Path, catalog: Catalog, filename: str) -> None:
+    source = fill(tmp_path / "in", filename, {"zip=01069": [{"x": 1}], "zip=10115": [{"x": 2}]})
+    catalog.add(source, "rows", features={"zip": "Text"})
+    assert [row["zip"] for row in columns_of(catalog, "train")] == ["01069", "10115"]
+    assert catalog.add(source, "rows").outcome == "unchanged"
+    catalog.add(source, "numbers", features={"zip": "int32"})
+    assert {row["zip"].dtype for row in catalog.dataset("numbers").read("train")} == {np.dtype(np.int32)}
+
+
+@pytest.mark.parametrize("filename", WRITERS)
+def test_a_file_may_repeat_the_value_of_its_folder_and_no_other(
     tmp_path: Path, catalog: Catalog, filename: str
 ) -> None:
-    files = {"zip=01069": [{"x": 1}], "zip=__HIVE_DEFAULT_PARTITION__": [{"x": 2}]}
-    catalog.add(fill(tmp_path / "in", filename, files), "rows")
-    assert [(row["x"], row["zip"]) for row in columns_of(catalog, "train")] == [(1, "01069"), (2, None)]
+    files = {f"n={number}/s=a": [{"x": number, "n": number, "s": "a"}] * 2 for number in (1, 2)}
+    assert catalog.add(fill(tmp_path / "in", filename, files), "rows").splits == {"train": 4}
+    assert [row["n"] for row in columns_of(catalog, "train")] == [1, 1, 2, 2]
+    files["n=2/s=a"][1] = {"x": 2, "n": 3, "s": "a"}
+    with pytest.raises(
+        SourceError, match=r"^n=2/s=a/a[.a-z]*: the folder says n=2, and the column 'n' of the file has '?3"
+    ):
+        catalog.add(fill(tmp_path / "other", filename, files), "rows")
 
 
 def test_a_folder_may_have_any_key_and_an_empty_value(tmp_path: Path, catalog: Catalog) -> None:
@@ -120,7 +158,11 @@ def test_the_file_of_another_folder_is_another_record(tmp_path: Path, catalog: C
     [
         ({"year=1": [{"x": 1}], "month=2": [{"x": 1}]}, "month=2/a.parquet: expected a folder year=..., as year=1/"),
         ({"year=1": [{"x": 1}], "other": [{"x": 1}]}, "other/a.parquet: expected a folder year=..., as year=1/"),
-        ({"x=1": [{"x": 1}]}, "x=1/a.parquet: 'x' is a column of the file and the name of a folder"),
+        ({"x=1": [{"x": 2}]}, "x=1/a.parquet: the folder says x=1, and the column 'x' of the file has 2, in line 1 or"),
+        (
+            {"x=a": [{"x": [2]}]},
+            "x=a/a.parquet: the folder says x=a, and the column 'x' of the file has [2], in line 1",
+        ),
         ({"y=1/y=2": [{"x": 1}]}, "y=1/y=2/a.parquet: two folders name the column 'y'"),
     ],
 )
@@ -146,6 +188,8 @@ def test_pictures_and_texts_have_splits_of_folders_and_refuse_columns(tmp_path: 
     (tmp_path / "in" / "split=test" / "dog").rename(tmp_path / "in" / "split=test" / "label=dog")
     with pytest.raises(SourceError, match=r"split=test/label=dog/1.png: the folder label=... names a column"):
         catalog.add(tmp_path / "in", "pictures")
+    splits = {"a": "split=train", "b": "split=test"}
+    assert catalog.add(tmp_path / "in", "pictures", splits=splits).splits == {"a": 2, "b": 2}
     (tmp_path / "texts" / "label=cat").mkdir(parents=True)
     (tmp_path / "texts" / "label=cat" / "1.txt").write_text("a")
     with pytest.raises(SourceError, match=r"label=cat/1.txt: the folder label=... names a column"):
