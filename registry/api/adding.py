@@ -480,11 +480,13 @@ class Adding(Publishing):
         wishes, before = options.wishes(), None if options.retype else _features_added(latest)
         if latest is not None and before is not None:
             wishes = {**remembered_wishes(before, latest.metadata.custom), **wishes}
+        intake = None if latest is None else latest.metadata.custom.get(INTAKE)
+        if isinstance(intake, Mapping):
+            options = options.with_remembered(intake)
         options = dataclasses.replace(options, features=wishes, schema=None)
         opened = _open(source, options, count_progress(progress, "downloading", unit="bytes"))
         earlier = self.backend.producers(reference.name, reference.config)
         check_continues(name_use, dataclasses.replace(producer, kind=opened.kind), earlier)
-        intake = None if latest is None else latest.metadata.custom.get(INTAKE)
         return plan_source(opened, options, earlier=intake, progress=progress)
 
     def _plan_in_place(

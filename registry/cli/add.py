@@ -261,6 +261,9 @@ def _describe_plan(addition: Addition) -> Iterator[Block]:
         yield f"holdout: {plan.holdout.fraction:.6%} for {plan.holdout.split}, seed {plan.holdout.seed}".replace(
             ".000000%", "%"
         )
+    if plan.remembered:
+        words = [f"{name} {value!r}" for name, value in sorted(plan.remembered.items())]
+        yield f"options, as in the version before: {', '.join(words)}"
     if plan.suggested_key is None:
         yield f"keys: {plan.rule} ({plan.rule_reason})"
     else:

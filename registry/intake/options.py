@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 
 from registry.errors import UsageError
@@ -18,6 +18,14 @@ Call = TypeVar("Call", bound=Callable[..., Any])
 
 _CSV: Final = {"nulls": "--null", "header": "--header", "delimiter": "--delimiter", "encoding": "--encoding"}
 _OF_PATHS: Final = ("kind", "splits", "records", *_CSV)
+_SPLIT_RULES: Final = ("splits", "split_by", "holdout")
+_REMEMBERED: Final = {
+    **dict.fromkeys(("kind", "records", "delimiter", "encoding", "split_by", "holdout"), str),
+    "nulls": list,
+    "header": bool,
+    "splits": dict,
+    "seed": int,
+}
 _CHANGING: Final = (*_CSV, "split_by", "holdout", "key", "key_by", "retype", "dates", "skip_bad", "num_shards")
 
 
@@ -52,6 +60,7 @@ class AddOptions:
     """The options of an addition; ``Catalog.add`` describes each of them.
 
     Attributes:
+        remembered: the names of those that come from the version before.
         has_csv_options: False for the ``metadata.csv`` of images: errors then advise none of the options for CSV.
 
     Raises:
@@ -79,6 +88,7 @@ class AddOptions:
     in_place: bool = False
     replace: bool = False
     num_shards: int | None = None
+    remembered: frozenset[str] = frozenset()
     has_csv_options: bool = True
 
     def __post_init__(self) -> None:
@@ -149,10 +159,36 @@ class AddOptions:
                 details={"kind": kind, "options": given},
             )
 
-    def _given(self, names: Sequence[str]) -> list[str]:
-        """Those of ``names`` that differ from their default."""
+    def with_remembered(self, intake: Mapping[str, Any]) -> AddOptions:
+        """These options, and those of the version before that say how to read a source and split its records.
+
+        Those that are given decide. A rule of splits that is given replaces all rules, and an empty text forgets them.
+
+        Args:
+            intake: the entry in the metadata of the version before.
+        """
+        before: Any = intake.get("options")
+        given = {*self._given(tuple(_REMEMBERED))}
+        if not given.isdisjoint(_SPLIT_RULES):
+            given |= {*_SPLIT_RULES, "seed"}
+        kept: dict[str, Any] = {
+            name: value
+            for name, value in (before.items() if isinstance(before, Mapping) else ())
+            if name not in given and name in _REMEMBERED and isinstance(value, _REMEMBERED[name])
+        }
+        return replace(self, **kept, remembered=frozenset(kept))
+
+    def describe(self) -> dict[str, Any]:
+        """What ``with_remembered`` reads: the options that are not empty."""
+        names = self._given(tuple(_REMEMBERED), but=())
+        values = {name: getattr(self, name) for name in names if getattr(self, name) != ""}
+        return {name: list(value) if name == "nulls" else value for name, value in values.items()}
+
+    def _given(self, names: Sequence[str], but: Collection[str] | None = None) -> list[str]:
+        """Those of ``names`` that differ from their default, but not those ``but``, or that are remembered."""
         defaults = {one.name: one.default for one in fields(self)}
-        return [name for name in names if getattr(self, name) not in (defaults[name], [], (), {})]
+        used = [name for name in names if name not in (self.remembered if but is None else but)]
+        return [name for name in used if getattr(self, name) not in (defaults[name], [], (), {})]
 
 
 def takes_options(function: Call) -> Call:

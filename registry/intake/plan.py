@@ -129,6 +129,7 @@ class Plan:
         holdout: the split that is cut from another, or None.
         suggested_key: a column that is named like a key and unique, if no key was chosen and all rows were compared.
         requests: the types that the caller requested, as ``remembered.describe_requests`` writes them.
+        remembered: the options of the version before that were used again.
         is_first: whether there is no version before.
         bad: the rows that cannot be used, and how many may be left out.
     """
@@ -142,6 +143,7 @@ class Plan:
     holdout: Holdout | None = None
     suggested_key: str | None = None
     requests: Mapping[str, Any] = field(default_factory=dict)
+    remembered: Mapping[str, Any] = field(default_factory=dict)
     is_first: bool = True
     bad: BadRows
 
@@ -203,8 +205,8 @@ def plan_source(
         UsageError: the key or the column of splits does not exist, a type is requested for a column that does not
             exist, or an option is malformed.
     """
-    wishes, key, split_by = options.wishes(), options.key, options.split_by
-    holdout = None if options.holdout is None else Holdout.parse(options.holdout, seed=options.seed)
+    wishes, key, split_by = options.wishes(), options.key, options.split_by or None
+    holdout = None if not options.holdout else Holdout.parse(options.holdout, seed=options.seed)
     _check_key_by(key, options.key_by)
     if split_by is None:  # a column names its splits only as its rows are read
         check_cases([*source.splits, *([] if holdout is None else [holdout.split])])
@@ -239,6 +241,8 @@ def plan_source(
                 f"{option} {column}: there is no such column",
                 hint=f"For keys that are not in a column: --key-by {column}"
                 if is_rule
+                else "For another rule of splits: --split-by COLUMN, or --split-by '' for none"
+                if option == "--split-by" and "split_by" in options.remembered
                 else suggest(column, names, have="The columns are:"),
                 details={"column": column},
             )
@@ -261,7 +265,9 @@ def plan_source(
         is_first=earlier is None,
         # The second pass reports the same rows again.
         bad=BadRows(allowed=options.skip_bad),
-        requests=describe_requests(wishes, stored_features(schema, split_by)),
+        requests=describe_requests(wishes, stored_features(schema, split_by))
+        | ({"options": given} if (given := options.describe()) else {}),
+        remembered={name: value for name, value in options.describe().items() if name in options.remembered},
     )
     return replace(plan, suggested_key=candidates.find(stored)) if plan.may_suggest_key else plan
 

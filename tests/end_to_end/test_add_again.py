@@ -359,3 +359,42 @@ def test_the_type_of_the_column_of_splits_is_remembered(catalog: Catalog) -> Non
             features={"part": "Text"} if rows == 2 else None,
         )
     assert types_of(report)["part"][1] == "string"
+
+
+def splits_of(report: Any) -> dict[str, int]:
+    return dict(report.splits)
+
+
+def test_options_of_the_version_before_are_used_again(tmp_path: Path, catalog: Catalog) -> None:
+    text = "id;x\n" + "".join(f"{number};{number % 3 or 'NA'}\n" for number in range(40))
+    first = add_csv(catalog, tmp_path, text, delimiter=";", nulls=["NA"], holdout="test=50%", seed=7)
+    assert add_csv(catalog, tmp_path, text).outcome == "unchanged"
+    second = add_csv(catalog, tmp_path, text + "40;2\n")
+    assert types_of(second) == types_of(first)
+    assert set(splits_of(second)) == {"train", "test"}
+    assert second.plan.remembered == {"delimiter": ";", "nulls": ["NA"], "holdout": "test=50%", "seed": 7}
+    # One that is given decides; the others stay.
+    third = add_csv(catalog, tmp_path, text.replace(";", ","), delimiter=",", holdout="")
+    assert splits_of(third) == {"train": 40}
+    assert third.plan.remembered == {"nulls": ["NA"]}
+    assert add_csv(catalog, tmp_path, text.replace(";", ",")).outcome == "unchanged"
+
+
+def test_options_for_csv_files_do_not_matter_to_other_sources(tmp_path: Path, catalog: Catalog) -> None:
+    add_csv(catalog, tmp_path, "id;x\n1;2\n", delimiter=";")
+    (tmp_path / "rows.jsonl").write_text('{"id": 1, "x": 3}\n')
+    assert str(catalog.add(tmp_path / "rows.jsonl", "rows").reference) == "rows:2.0.0"
+    assert str(catalog.add([{"id": 1, "x": 4}], "rows").reference) == "rows:3.0.0"
+    assert add_csv(catalog, tmp_path, "id;x\n1;2\n", name="rows").num_examples == 1
+
+
+def test_a_rule_of_splits_replaces_the_one_before(tmp_path: Path, catalog: Catalog) -> None:
+    rows = [{"id": number, "part": "ab"[number % 2]} for number in range(40)]
+    catalog.add(rows, "rows", split_by="part")
+    assert splits_of(catalog.add([*rows, {"id": 40, "part": "a"}], "rows")) == {"a": 21, "b": 20}
+    with pytest.raises(UsageError) as caught:
+        catalog.add([{"id": 1}], "rows")
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith("For another rule of splits: split_by=COLUMN, or split_by=''")
+    assert set(splits_of(catalog.add(rows, "rows", holdout="test=50%"))) == {"train", "test"}
+    assert splits_of(catalog.add(rows, "rows", split_by="")) == {"train": 40}
