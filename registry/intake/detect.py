@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -34,6 +35,7 @@ from registry.intake.source import Files, FileUse, Source, root_of
 from registry.intake.split_names import names_split
 from registry.intake.webdataset import is_webdataset
 from registry.interop.dataset_card import describe_card, fill_from_card, read_card
+from registry.storage.faults import storage_errors
 
 _MEDIA: Final = ("images", "audio", "videos")
 _CARD: Final = "README.md"
@@ -121,12 +123,17 @@ def _open(files: Files, options: AddOptions, *, is_extracted: bool) -> Source:
     if len(found) == 1 and not archives:
         ((kind, names),) = found.items()
         return _open_kind(kind, files, names, options)
+    records_beside = [name for names in found.values() for name in names]
+    if archives and all(map(is_metadata, records_beside)):  # columns of the files in the archives
+        return _open_archives(files, archives, options, is_extracted=is_extracted, metadata=records_beside)
     raise _ambiguous(files, found, archives) if found else _unknown(files)
 
 
-def _open_archives(files: Files, archives: Sequence[str], options: AddOptions, *, is_extracted: bool) -> Source:
+def _open_archives(
+    files: Files, archives: Sequence[str], options: AddOptions, *, is_extracted: bool, metadata: Sequence[str] = ()
+) -> Source:
     tars = [name for name in archives if is_webdataset(root_of(files.store) / name)]
-    if tars == archives:
+    if tars == archives and not metadata:
         return _open_kind("webdataset", files, archives, options)
     if is_extracted:
         raise SourceError(
@@ -134,9 +141,30 @@ def _open_archives(files: Files, archives: Sequence[str], options: AddOptions, *
             hint="Extract them, then add the folder.",
             details={"location": files.location, "archives": list(archives[:100])},
         )
-    inside = extract(replace(files, skipped=_skip_others(files, archives)), archives)
+    inside = extract(replace(files, skipped=_skip_others(files, [*archives, *metadata])), archives)
+    if metadata:
+        inside = _copy_beside(files, metadata, inside)
     source = _open(_without_common_folder(inside), options, is_extracted=True)
     return replace(source, summary=f"{count(len(archives), ('archive', 'archives'))}: {source.summary}")
+
+
+def _copy_beside(files: Files, names: Sequence[str], inside: Files) -> Files:
+    """Copy the metadata files ``names`` to the extracted files ``inside``, which they describe."""
+    sizes = dict(zip(inside.names, inside.sizes, strict=True))
+    for name in names:
+        if name in sizes:
+            raise SourceError(
+                f"{name} is beside the archive and inside it",
+                hint="Remove one of them, or extract the archive, then add the folder.",
+                details={"file": name},
+            )
+        path = root_of(inside.store) / name
+        with storage_errors("write", str(path)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(root_of(files.store) / name, path)
+        sizes[name] = path.stat().st_size
+    ordered = sorted(sizes)
+    return replace(inside, names=ordered, sizes=[sizes[name] for name in ordered])
 
 
 def _open_kind(kind: str, files: Files, names: Sequence[str], options: AddOptions) -> Source:
@@ -322,14 +350,18 @@ def _ambiguous(files: Files, found: Mapping[str, Sequence[str]], archives: Seque
         counts.append(count(len(archives), ("archive", "archives")))
     flags = [f"--from {kind}" for kind in by_number]
     choice = f"{', '.join(flags[:-1])} or {flags[-1]}" if len(flags) > 1 else flags[0]
-    tables = [kind for kind in by_number if kind in ("csv", "json", "parquet") and len(found[kind]) == 1]
+    tables = [kind for kind in by_number if kind in ("csv", "json", "parquet")]
     media = [kind for kind in by_number if kind in _MEDIA]
+    described = KINDS[media[0]].noun[1] if media else "files in the archives" if archives else ""
     hint = f"Choose the records; the other files are skipped: {choice}"
-    if tables and media:
-        name = found[tables[0]][0].rpartition("/")[2]
+    if tables and described:
+        names = [name.rpartition("/")[2] for name in found[tables[0]]]
         extension = {"csv": ".csv", "json": ".jsonl", "parquet": ".parquet"}[tables[0]]
         hint += (
-            f". If {name} describes the {KINDS[media[0]].noun[1]}, call it metadata{extension}, with a column file_name"
+            f". If {names[0]} describes the {described}, call it metadata{extension}, with a column file_name"
+            if len(names) == 1
+            else f". If {names[0]}, {names[1]} describe the {described}, give each a folder with its files, "
+            f"call it metadata{extension} there, with a column file_name"
         )
     return SourceError(
         f"{files.location} contains files of several kinds: {', '.join(counts)}",

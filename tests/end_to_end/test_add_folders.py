@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -314,3 +315,48 @@ def test_a_glob_makes_folders_of_columns_splits_in_place(tmp_path: Path, catalog
     assert "splits={'NAME': 'GLOB'}" in (caught.value.hint or "")
     report = catalog.add(source, "rows", in_place=True, splits={"train": "fold=1/*", "test": "fold=2"})
     assert report.splits == {"train": 1, "test": 1}
+
+
+@pytest.mark.parametrize("ending", ["zip", "tar"])
+def test_metadata_beside_an_archive_describes_its_files(tmp_path: Path, catalog: Catalog, ending: str) -> None:
+    for split, number in (("train", 1), ("train", 2), ("test", 3)):
+        (tmp_path / "all/images" / split).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((4, 4), number, np.uint8)).save(tmp_path / "all/images" / split / f"{number}.png")
+    source = tmp_path / "in"
+    source.mkdir()
+    shutil.make_archive(str(source / "images"), ending, tmp_path / "all")
+    lines = [{"file_name": f"images/{name}", "x": name} for name in ("train/1.png", "train/2.png", "test/3.png")]
+    write_jsonl(source / "metadata.jsonl", lines)
+    report = catalog.add(source, "pictures")
+    assert report.splits == {"train": 2, "test": 1}
+    for row in catalog.dataset("pictures").read("all"):
+        assert row["x"].decode().endswith(f"/{row['image'][0, 0, 0]}.png")
+    assert [one.reason for one in report.files if one.role == "metadata"] == ["columns of the records"]
+    assert catalog.add(source, "pictures").outcome == "unchanged"
+    (source / "metadata.jsonl").rename(source / "data.jsonl")
+    with pytest.raises(SourceError, match="several kinds: 1 JSON file, 1 archive") as caught:
+        catalog.add(source, "pictures")
+    assert (caught.value.hint or "").endswith(
+        ". If data.jsonl describes the files in the archives, call it metadata.jsonl, with a column file_name"
+    )
+    (source / "data.jsonl").rename(tmp_path / "all" / "metadata.jsonl")
+    shutil.make_archive(str(source / "images"), ending, tmp_path / "all")
+    write_jsonl(source / "metadata.jsonl", lines)
+    with pytest.raises(SourceError, match=r"^metadata.jsonl is beside the archive and inside it"):
+        catalog.add(source, "pictures")
+
+
+def test_tables_of_splits_beside_pictures_are_refused_with_the_way_out(tmp_path: Path, catalog: Catalog) -> None:
+    for split in ("train", "test"):
+        (tmp_path / "in" / split).mkdir(parents=True)
+        Image.fromarray(np.zeros((4, 4), np.uint8)).save(tmp_path / "in" / split / "1.png")
+        write_csv(tmp_path / "in" / f"{split}.csv", [{"file_name": "1.png", "x": split}])
+    with pytest.raises(SourceError, match="several kinds: 2 CSV files, 2 images") as caught:
+        catalog.add(tmp_path / "in", "pictures")
+    assert (caught.value.hint or "").endswith(
+        ". If test.csv, train.csv describe the images, give each a folder with its files, call it metadata.csv there, "
+        "with a column file_name"
+    )
+    for split in ("train", "test"):
+        (tmp_path / "in" / f"{split}.csv").rename(tmp_path / "in" / split / "metadata.csv")
+    assert catalog.add(tmp_path / "in", "pictures").splits == {"train": 1, "test": 1}
