@@ -24,7 +24,7 @@ from registry.features.limits import show_outside
 from registry.intake.column_types import as_optional, type_word
 from registry.intake.media_bytes import is_file_feature
 from registry.intake.text_values import parse_texts
-from registry.intake.value_types import inexact_integers, is_list, plain_type, show_type, struct_of_map
+from registry.intake.value_types import inexact_integers, is_list, is_nullable, plain_type, show_type, struct_of_map
 from registry.intake.values import python_value, quote, show_value
 from registry.shards.arrow_values import import_pyarrow, plain_array
 
@@ -69,6 +69,8 @@ def convert_values(array: Any, target: Target) -> tuple[Any, Faults]:
     types = import_pyarrow().types
     if types.is_map(array.type):
         array = array.cast(import_pyarrow().list_(struct_of_map(array.type)))
+    if is_nullable(target.kind):
+        return _convert_nullable(array, target)
     if isinstance(target.feature, FeaturesDict):
         return _convert_structs(array, target)
     if is_list(target.kind):
@@ -128,6 +130,21 @@ def _explain_null(target: Target) -> str:
         return "is null, which is not allowed here"
     word = type_word(target.kind)
     return f"is null, and the type {word} does not allow it; {word}? does"
+
+
+def _convert_nullable(array: Any, target: Target) -> tuple[Any, Faults]:
+    """Lists of none or one: a null is an empty list."""
+    arrow = import_pyarrow()
+    valid = _as_mask(array.is_valid())
+    feature = target.feature.feature  # type: ignore[attr-defined]  # a Sequence, or a tensor of one unknown dimension
+    inner = replace(
+        target, feature=feature, kind=target.kind.value_type, is_element=True, is_column=False, null_as_empty=False
+    )
+    values, problems = convert_values(array.drop_null(), inner)
+    places = np.flatnonzero(valid)
+    starts = np.concatenate([np.zeros(1, np.int32), np.cumsum(valid, dtype=np.int32)])
+    lists = arrow.ListArray.from_arrays(arrow.array(starts), values)
+    return lists.cast(target.kind), {int(places[index]): problem for index, problem in problems.items()}
 
 
 def _convert_structs(array: Any, target: Target) -> tuple[Any, Faults]:

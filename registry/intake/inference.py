@@ -8,7 +8,7 @@ Memory does not grow with the number of rows: for each column it keeps counts, t
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -33,6 +33,7 @@ from registry.intake.value_types import (
     United,
     ValueTypes,
     is_list,
+    is_nullable,
     plain_type,
 )
 from registry.intake.values import (
@@ -58,6 +59,7 @@ class Inference:
         hints: features that the source itself defines, by column.
         wishes: types that the user requests, and those of the version before, by column.
         dates: whether a column of text becomes one of times, if every value is a time in ISO 8601.
+        nullable: the paths in lists that were nullable in the version before; see ``value_types.nullable_paths``.
     """
 
     def __init__(
@@ -67,8 +69,10 @@ class Inference:
         hints: Mapping[str, Feature],
         wishes: Mapping[str, Wish] | None = None,
         dates: bool = False,
+        nullable: Collection[str] = (),
     ) -> None:
         self._dates = dates
+        self._nullable = frozenset(nullable)
         self._is_text = is_text
         self._hints = dict(hints)
         self._wishes = {name: wish for name, wish in (wishes or {}).items() if not wish.is_inferred}
@@ -189,7 +193,7 @@ class Inference:
             decided = _decide(plain, defined, reason, None if wish is None else wish.optional, None, column.kind)
             return replace(decided, checks_files=True)
         try:
-            return self._infer(plain, column, column.types.unite(name, self._num_rows))
+            return self._infer(plain, column, column.types.unite(name, self._num_rows, nullable=self._nullable))
         except TypeConflictError as conflict:
             raise SourceError(
                 f"column {quote(conflict.path)}: {conflict.problem}",
@@ -207,7 +211,7 @@ class Inference:
                 reasons.append(f"to read numbers: {_option(name, 'float64')}")
             if word != "string":
                 plain = replace(plain, example=plain.example.strip('"'))
-        elif arrow.types.is_nested(kind) and plain.num_nulls:
+        elif arrow.types.is_nested(kind) and plain.num_nulls and not is_nullable(kind):
             reasons.append(_explain_nulls(name, kind))
         if arrow.types.is_string(kind) and column.times.kind is not None:
             time = column.times.kind

@@ -33,6 +33,7 @@ from registry.intake.json_values import (
     merge_fields,
     parse_object,
     split_runs,
+    texts_of,
 )
 from registry.intake.kinds import KINDS
 from registry.intake.options import AddOptions
@@ -90,10 +91,16 @@ def open_json(files: Files, options: AddOptions, *, block_bytes: int = BLOCK_BYT
         layouts.append(layout.describe())
         encodings.append(layout.encoding)
         return JsonPart(
-            store=files.store, name=name, is_list=layout.is_list, list_key=layout.list_key, block_bytes=block_bytes
+            store=files.store,
+            name=name,
+            is_list=layout.is_list,
+            list_key=layout.list_key,
+            texts=texts,
+            block_bytes=block_bytes,
         )
 
     encodings: list[str] = []
+    texts = options.texts()
     found = make_parts(files, options, open_file, noun=_NOUN)
     told = ", ".join(" or ".join(dict.fromkeys(words)) for words in (encodings, layouts))
     return Source(
@@ -206,6 +213,7 @@ class JsonPart:
         name: the name of the file.
         is_list: whether it is a list of objects, rather than an object per line.
         list_key: the key of the list to read of a file that is an object; None for other files.
+        texts: the keys whose values the caller requests as text. A value that is not a text stays as it is written.
         block_bytes: how much of the file is parsed at once.
     """
 
@@ -213,6 +221,7 @@ class JsonPart:
     name: str
     is_list: bool
     list_key: str | None = None
+    texts: frozenset[str] = frozenset()
     block_bytes: int = BLOCK_BYTES
 
     def __call__(self) -> Iterator[Rows]:
@@ -221,7 +230,7 @@ class JsonPart:
 
     def _read(self) -> Generator[Rows, None, None]:
         elements = ListElements(self.list_key) if self.is_list or self.list_key is not None else None
-        parser = _Parser(self.name, are_lines=elements is None)
+        parser = _Parser(self.name, are_lines=elements is None, texts=self.texts)
         find_end = find_line_end if elements is None else elements.find_end
         with open_text(self.store, self.name) as stream:
             for block in read_blocks(stream, find_end, block_bytes=self.block_bytes):
@@ -246,11 +255,12 @@ class JsonPart:
 class _Parser:
     """Parses the rows of one file, and remembers the types that it has met."""
 
-    def __init__(self, name: str, *, are_lines: bool) -> None:
+    def __init__(self, name: str, *, are_lines: bool, texts: frozenset[str]) -> None:
         from pyarrow import json as arrow_json
 
         self._name = name
         self._are_lines = are_lines
+        self._texts = texts
         self._json = arrow_json
         self._fields: dict[str, Kind] = {}
         self._schema: Any = None
@@ -320,6 +330,10 @@ class _Parser:
                 text = rows.data[int(rows.starts[place]) : int(rows.stops[place])].decode()
                 try:
                     row = parse_object(text)
+                    if self._texts and any(not isinstance(row.get(name), str | None) for name in self._texts):
+                        is_text = {name for name, value in row.items() if isinstance(value, str | None)}
+                        others = self._texts - is_text
+                        row |= {name: written for name, written in texts_of(text) if name in others}
                     yield place, row, {name: kind_of(value, name) for name, value in _checked(row)}
                 except BadValueError as error:
                     bad.append(self._bad_row(rows, place, text, error, line))

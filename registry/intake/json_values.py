@@ -7,6 +7,7 @@ exclude each other, such as text and a number under one key, become separate tab
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -14,6 +15,7 @@ from typing import Any, Final, NoReturn, TypeAlias
 
 from registry.shards.arrow_values import import_pyarrow
 
+MIXED_LIST: Final = "a list mixes values of incompatible types"
 MAX_DEPTH: Final = 64
 """Most objects and lists inside each other, the row included."""
 
@@ -66,6 +68,17 @@ def parse_value(text: str) -> Any:
     return value
 
 
+def texts_of(text: str) -> Iterator[tuple[str, str]]:
+    """The keys of a JSON object that ``parse_object`` accepts, each with its value as it is written."""
+    at = _SPACE.match(text, text.index("{") + 1).end()  # type: ignore[union-attr]  # it matches everywhere
+    while text[at] != "}":
+        key, at = _DECODER.raw_decode(text, at)
+        at = _COLON.match(text, at).end()  # type: ignore[union-attr]
+        _, end = _DECODER.raw_decode(text, at)
+        yield key, text[at:end]
+        at = _COMMA.match(text, end).end()  # type: ignore[union-attr]
+
+
 def _pair(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
@@ -82,6 +95,11 @@ def _refuse_constant(text: str) -> NoReturn:
 
 
 _DECODER: Final = json.JSONDecoder(object_pairs_hook=_pair, parse_constant=_refuse_constant)
+
+
+_SPACE: Final = re.compile(r"\s*")
+_COLON: Final = re.compile(r"\s*:\s*")
+_COMMA: Final = re.compile(r"\s*,?\s*")
 
 
 def _word(value: object) -> str:
@@ -118,7 +136,7 @@ def kind_of(value: Any, column: str, depth: int = 1) -> Kind:
     for inner in value:
         both = merge(merged, kind_of(inner, column, depth + 1))
         if both is None:
-            raise BadValueError("a list mixes values of incompatible types", column=column)
+            raise BadValueError(MIXED_LIST, column=column)
         merged = both
     return "list", merged
 

@@ -123,6 +123,17 @@ class AddOptions:
         """The columns whose types are requested. A reader that would split one of them into several leaves it whole."""
         return frozenset(name for name, wish in self.wishes().items() if wish.action != "skip" and not wish.is_inferred)
 
+    def texts(self) -> frozenset[str]:
+        """The columns that are requested as text."""
+        from registry.features import Tensor
+        from registry.features.feature import TEXT
+
+        def is_text(wish: Wish) -> bool:
+            has_text = isinstance(wish.feature, Tensor) and wish.feature.dtype == TEXT and not wish.feature.shape
+            return has_text and (wish.arrow_type is None or str(wish.arrow_type) == "string")
+
+        return frozenset(name for name, wish in self.wishes().items() if is_text(wish))
+
     def refuse_changes(self, *more: str) -> None:
         """Refuse options, and ``more``, that would change records which stay where they are. Raises UsageError."""
         if given := self._given((*_CHANGING, *more)):

@@ -17,6 +17,7 @@ from registry.intake.feature_text import Wish, is_type
 from registry.intake.file_parts import list_names
 from registry.intake.freed_memory import keep_freed_memory
 from registry.intake.inference import Inference, check_wishes, declare_schema
+from registry.intake.json_values import MIXED_LIST
 from registry.intake.key_candidates import KeyCandidates
 from registry.intake.keys import Holdout, KeyRule
 from registry.intake.options import AddOptions
@@ -78,7 +79,8 @@ class BadRows:
                 if num_usable
                 else self._explain_types(columns)
             )
-            + self._explain_retype(columns),
+            + self._explain_retype(columns)
+            + self._explain_mixed(),
             details={
                 "num_bad": self.count,
                 "bad": [
@@ -97,6 +99,11 @@ class BadRows:
         words = [shlex.quote(f"{column.name}={column.anew}") for column in before if is_type(column.anew)]
         own = "".join(f". To change one type: --feature {word}" for word in words[:1])
         return f". To infer all types anew, not as in the version before: --retype{own}"
+
+    def _explain_mixed(self) -> str:
+        """How to keep a column of JSON whose lists have values of several types."""
+        column = next((row.column for row in self.first if row.reason == MIXED_LIST), None)
+        return "" if column is None else f". To keep the JSON text: --feature {shlex.quote(f'{column}=Text')}"
 
     def _explain_types(self, columns: Sequence[ColumnSchema]) -> str:
         """What to do if no row fits: the columns at fault can be kept as text, or as the bytes of files."""
@@ -173,6 +180,8 @@ class Plan:
                 **self.requests,
             },
         }
+        if nullable := self.schema.nullable_paths():
+            custom[INTAKE]["nullable"] = nullable
         if types := self.schema.arrow_types():
             custom["arrow_types"] = types
         extra = dict(self.source.metadata.extra)
@@ -225,7 +234,7 @@ def plan_source(
         )
     candidates = KeyCandidates([name for name, wish in wishes.items() if not wish.is_inferred])
     if schema is None or first is None:
-        source, schema, num_rows, has_paths = _read_all(source, options, candidates, progress)
+        source, schema, num_rows, has_paths = _read_all(source, options, earlier or {}, candidates, progress)
     else:  # the types of all columns are known: one pass is enough, and rows that do not fit them are unusable
         num_rows, has_paths = None, first.keys is not None
     names = [column.name for column in schema.columns]
@@ -275,6 +284,7 @@ def plan_source(
 def _read_all(
     source: Source,
     options: AddOptions,
+    earlier: Mapping[str, Any],
     candidates: KeyCandidates,
     progress: ProgressCallback | None,
 ) -> tuple[Source, Schema, int, bool]:
@@ -285,7 +295,13 @@ def _read_all(
         names every record.
     """
     bad = BadRows(allowed=options.skip_bad)
-    inference = Inference(is_text=source.is_text, hints=source.hints, wishes=options.wishes(), dates=options.dates)
+    inference = Inference(
+        is_text=source.is_text,
+        hints=source.hints,
+        wishes=options.wishes(),
+        dates=options.dates,
+        nullable=earlier.get("nullable") or (),
+    )
     advance = count_progress(progress, "reading", source.kind, unit="rows", announce=True)
     num_rows, has_paths, num_bytes = 0, True, 0
     kept: list[deque[Rows]] | None = [] if source.kind in _PARSED_KINDS else None

@@ -16,6 +16,7 @@ from registry.features import Feature, FeaturesDict
 from registry.intake.column_types import leaf_types, type_word
 from registry.intake.conversion import Target, convert_values
 from registry.intake.source import Rows
+from registry.intake.value_types import nullable_paths
 from registry.intake.values import column_array, column_errors, quote
 from registry.shards.arrow_values import import_pyarrow
 
@@ -80,6 +81,10 @@ class Schema:
             for column in self.columns
             for path, kind in leaf_types(column.name, column.feature, column.arrow_type)
         }
+
+    def nullable_paths(self) -> list[str]:
+        """The paths inside of lists at which a list of none or one stores a value that may be null."""
+        return [path for column in self.columns for path in nullable_paths(column.name, column.arrow_type)]
 
     def convert(self, part_name: str, rows: Rows) -> Rows:
         """``rows`` with the columns of this schema, in its order and of its types.

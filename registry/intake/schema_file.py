@@ -7,6 +7,11 @@
       user:
         fields:
           name: Text
+      messages:
+        list:
+          fields:
+            content:
+              nullable: Text      # a value in a list of objects that may be null
       speech:
         json: {...}               # any other feature, as in features.json
 
@@ -36,12 +41,14 @@ from registry.features import (
 from registry.intake.column_types import arrow_type_of, as_optional, type_word
 from registry.intake.feature_text import Wish, parse_feature
 from registry.intake.schema import ColumnSchema, Schema
-from registry.intake.value_types import is_list
+from registry.intake.value_types import is_list, is_nullable, nullable_type
 from registry.pins.yaml_text import join_key, read_yaml, write_yaml
 from registry.shards.arrow_values import import_pyarrow
 from registry.storage import read_file
 
-_EXPECTED: Final = "expected a type such as int64, or a mapping with the key fields, list, names, num_classes or json"
+_EXPECTED: Final = (
+    "expected a type such as int64, or a mapping with the key fields, list, nullable, names, num_classes or json"
+)
 _MOST_NAMES: Final = 12
 """Most names of classes that are written on one line."""
 
@@ -119,6 +126,8 @@ def _describe(written: Any) -> str:
         return written
     if "fields" in written:
         return "{" + ", ".join(f"{name}: {_describe(one)}" for name, one in written["fields"].items()) + "}"
+    if "nullable" in written:
+        return f"{_describe(written['nullable'])}?"
     if "list" in written:
         length = f" of {written['length']}" if "length" in written else ""
         return f"list{length} of {_describe(written['list'])}"
@@ -131,6 +140,8 @@ def write_type(feature: Feature, kind: Any, *, null_as_empty: bool = False) -> A
     """A feature as a word if one describes it, otherwise as a mapping. ``read_type`` reads both."""
     if import_pyarrow().types.is_null(kind):  # of TFDS, for records that are not converted
         return {"json": json.loads(features_to_json(FeaturesDict({"x": feature})))["featuresDict"]["features"]["x"]}
+    if is_nullable(kind):
+        return {"nullable": _write(feature.feature, kind.value_type)}  # type: ignore[attr-defined]  # a Sequence
     if type(feature) is FeaturesDict:
         return {"fields": {name: write_type(inner, kind.field(name).type) for name, inner in feature.items()}}
     word = _word(feature, kind)
@@ -232,6 +243,9 @@ class _Reader:
             feature, kind = self._nested(value["list"], join_key(path, "list"))
             length = value.get("length")
             return Sequence(feature, length=length), arrow.list_(kind, -1 if length is None else length)
+        if keys == {"nullable"}:
+            feature, kind = self._nested(value["nullable"], join_key(path, "nullable"))
+            return Sequence(feature), nullable_type(arrow_type_of(feature) if kind is None else kind)
         if keys == {"names"} and isinstance(value["names"], list):
             return ClassLabel(names=value["names"]), arrow.int64()
         if keys == {"num_classes"} and type(value["num_classes"]) is int:

@@ -3,14 +3,16 @@
     null < any type;  int8 < ... < int64;  uint8 < ... < uint64;  integers that float64 holds exactly < float64
     timestamps, times and durations: the finest unit, if it can represent all values;  date32 < date64
     structs: the union of their fields;  lists: the union of their elements
+    a value in a list of structs that may be null: a list of none or one, ``nullable_type``
 
 Other combinations, such as text and numbers, are a conflict that names the place of one value of each type.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +23,7 @@ from registry.shards.arrow_values import import_pyarrow, plain_array
 MAX_FIELDS: Final = 20_000
 """Most fields of the structs of one column. More of them are names that are values, such as ids."""
 
+_NULLABLE: Final = "nullable"
 _NO_PLACE: Final[Place] = ("\U0010ffff", 0)
 _PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
@@ -74,7 +77,7 @@ class ValueTypes:
 
     Attributes:
         num_values: the number of values, nulls included.
-        num_nulls: the number of nulls, including those whose struct is null.
+        num_nulls: the number of nulls. The fields of a null struct are not counted.
         leaves: the types that are not nested, by name.
         fields: the fields of structs, by name, each with the key by which fields are ordered.
         element: the elements of lists; None if there are no lists.
@@ -157,6 +160,9 @@ class ValueTypes:
     def _update_struct(self, array: Any, place_of: Callable[[int], Place]) -> None:
         self.fields = {} if self.fields is None else self.fields
         self.first_struct = _earlier(self.first_struct, array, place_of)
+        if array.null_count:
+            valid = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False))
+            array, place_of = array.drop_null(), partial(_place_of_valid, valid, place_of)
         start = place_of(0) if len(array) else _NO_PLACE
         for index, (one, values) in enumerate(zip(array.type, array.flatten(), strict=True)):
             order, inner = self.fields.get(one.name, ((start, index), None))
@@ -189,7 +195,15 @@ class ValueTypes:
         found = sorted((self.fields or {}).items(), key=lambda one: (one[1][0], one[0]))
         return [(name, inner) for name, (_, inner) in found]
 
-    def unite(self, path: str, num_values: int | None = None, *, is_nested: bool = False) -> United:
+    def unite(
+        self,
+        path: str,
+        num_values: int | None = None,
+        *,
+        is_nested: bool = False,
+        is_in_objects: bool = False,
+        nullable: Collection[str] = (),
+    ) -> United:
         """The one type of all values.
 
         Args:
@@ -197,10 +211,26 @@ class ValueTypes:
             num_values: the number of rows, or of structs around the values. Some of them may lack this column or field.
                 None for elements of lists.
             is_nested: whether the path is a field or an element, and not a column.
+            is_in_objects: whether it is below a list of structs.
+            nullable: the paths that are known to be nullable.
 
         Raises:
             TypeConflictError: no type holds all values.
         """
+        has_nulls = self.num_nulls > 0 or self.num_values < (num_values or 0)
+        has_structs = self.element is not None and self.element.fields is not None
+        # What can be null at these places is stored as a list of none or one.
+        is_wrapped = is_in_objects or (self.element is not None and (has_structs or (is_nested and path[-1:] != "]")))
+        has_nulls = has_nulls or (is_wrapped and path in nullable)
+        united = self._unite(path, has_nulls and not is_wrapped, is_nested, is_in_objects, nullable)
+        if not (has_nulls and is_wrapped):
+            return united
+        note = f"{path} may be null"
+        return United(nullable_type(united.kind), (*united.notes, note), (), united.decimals)
+
+    def _unite(
+        self, path: str, has_nulls: bool, is_nested: bool, is_in_objects: bool, nullable: Collection[str]
+    ) -> United:
         arrow = import_pyarrow()
         kinds = list(self._kinds())
         with_values = [one for one in kinds if one[0] != _NO_PLACE]
@@ -208,12 +238,17 @@ class ValueTypes:
             raise _conflict(path, with_values or kinds)
         word = (with_values or kinds or [(_NO_PLACE, "leaf", "null")])[0][1]
         if word == "struct":
-            return self._unite_struct(path)
+            return self._unite_struct(path, has_nulls, is_in_objects, nullable)
         if word == "list":
-            united = (self.element or ValueTypes()).unite(f"{path}[]", is_nested=True)
+            element = self.element or ValueTypes()
+            united = element.unite(
+                f"{path}[]",
+                is_nested=True,
+                is_in_objects=is_in_objects or element.fields is not None,
+                nullable=nullable,
+            )
             size = next(iter(self.list_sizes)) if len(self.list_sizes) == 1 else -1
             return United(arrow.list_(united.kind, size), united.notes, (), united.decimals)
-        has_nulls = self.num_nulls > 0 or self.num_values < (num_values or 0)
         kind, note = unite_leaves(path, list(self.leaves.values()))
         if arrow.types.is_null(kind):
             kind, note = arrow.string(), f"{path} has no values" if is_nested else "every value is null"
@@ -223,9 +258,16 @@ class ValueTypes:
             kind, note = arrow.string(), f"{kind} as its exact text"
         return United(kind, (note,) if note else (), (path,) if has_nulls else (), decimals)
 
-    def _unite_struct(self, path: str) -> United:
+    def _unite_struct(self, path: str, has_nulls: bool, is_in_objects: bool, nullable: Collection[str]) -> United:
+        # In a null struct outside of lists, every field is null.
+        num_values = self.num_values + 1 if has_nulls else self.num_values - self.num_nulls
         united = [
-            (name, inner.unite(f"{path}/{name}", self.num_values, is_nested=True))
+            (
+                name,
+                inner.unite(
+                    f"{path}/{name}", num_values, is_nested=True, is_in_objects=is_in_objects, nullable=nullable
+                ),
+            )
             for name, inner in self.ordered_fields()
         ]
         return United(
@@ -393,6 +435,34 @@ def show_type(kind: Any) -> str:
         size = kind.list_size if types.is_fixed_size_list(kind) else ""
         return f"{show_type(kind.value_type)}[{size}]"
     return "struct" if types.is_struct(kind) else name_type(str(kind))
+
+
+def nullable_type(kind: Any) -> Any:
+    """The list of none or one that stores a value of the type ``kind``, or null, inside a list of structs."""
+    arrow = import_pyarrow()
+    return arrow.list_(arrow.field(_NULLABLE, kind))
+
+
+def is_nullable(kind: Any) -> bool:
+    """Whether ``kind`` is a ``nullable_type``."""
+    return bool(import_pyarrow().types.is_list(kind)) and kind.value_field.name == _NULLABLE
+
+
+def nullable_paths(path: str, kind: Any) -> Iterator[str]:
+    """The paths of the nullable types in the type of a column, in the notation ``messages[]/content``."""
+    types = import_pyarrow().types
+    if is_nullable(kind):
+        yield path
+        yield from nullable_paths(path, kind.value_type)
+    elif types.is_struct(kind):
+        for one in kind:
+            yield from nullable_paths(f"{path}/{one.name}", one.type)
+    elif is_list(kind):
+        yield from nullable_paths(f"{path}[]", kind.value_type)
+
+
+def _place_of_valid(valid: Any, place_of: Callable[[int], Place], index: int) -> Place:
+    return place_of(int(valid[index]))
 
 
 def _earlier(first: Place, array: Any, place_of: Callable[[int], Place]) -> Place:

@@ -110,6 +110,7 @@ class ExportColumns:
         self._types = temporal_types(features, metadata)
         self._texts = text_paths(features, metadata)
         self._decimals = decimal_types(metadata)
+        self._nullable = _nullable_paths(metadata)
         self._maker = BatchMaker(self.features, as_str=False)
         schema = self._assemble(no_examples(self.features)).schema
         self.schema: pa.Schema = schema if as_text else schema.with_metadata(self._describe(schema, metadata))
@@ -127,7 +128,10 @@ class ExportColumns:
         converted = (
             _map_values(array, partial(self._convert, leaf)) for leaf, array in zip(self._leaves, arrays, strict=True)
         )
-        return pa.RecordBatch.from_pydict({name: _nest(one, converted) for name, one in self._original.items()})
+        nested = {name: _nest(one, converted) for name, one in self._original.items()}
+        if self._nullable:
+            nested = {name: _restore_nulls(array, name, self._nullable) for name, array in nested.items()}
+        return pa.RecordBatch.from_pydict(nested)
 
     def _convert(self, column: Column, values: pa.Array) -> pa.Array:
         """The innermost values of a leaf as they are exported."""
@@ -145,16 +149,19 @@ class ExportColumns:
 
     def _describe(self, schema: pa.Schema, metadata: DatasetMetadata) -> dict[bytes, bytes]:
         """Hugging Face's schema metadata: features, and the texts about the dataset."""
-        features = {field.name: self._describe_type(field.type, self._original[field.name]) for field in schema}
+        features = {one.name: self._describe_type(one.type, self._original[one.name], one.name) for one in schema}
         about = {name: getattr(metadata, name) for name in ("description", "citation", "homepage", "license")}
         info = {"features": features} | {name: text for name, text in about.items() if text}
         return {b"huggingface": json.dumps({"info": info}).encode()}
 
-    def _describe_type(self, kind: pa.DataType, feature: Feature) -> Any:
+    def _describe_type(self, kind: pa.DataType, feature: Feature, path: str) -> Any:
+        if path in self._nullable and isinstance(feature, Sequence):
+            feature = feature.feature
         if isinstance(feature, FeaturesDict):
-            return {field.name: self._describe_type(field.type, feature[field.name]) for field in kind}
+            return {one.name: self._describe_type(one.type, feature[one.name], f"{path}/{one.name}") for one in kind}
         if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
-            inner = self._describe_type(kind.value_type, feature.feature if isinstance(feature, Sequence) else feature)
+            element = feature.feature if isinstance(feature, Sequence) else feature
+            inner = self._describe_type(kind.value_type, element, f"{path}[]")
             return _describe_list(inner, kind.list_size if pa.types.is_fixed_size_list(kind) else -1)
         media = media_kind(feature)
         if media is not None:
@@ -322,6 +329,35 @@ def _nest(feature: Feature, arrays: Iterator[pa.Array]) -> pa.Array:
         below = [next(arrays) for _ in columns_of(feature)]
         return _with_values(below[0], _nest(feature.feature, iter([array.values for array in below])))
     return next(arrays)
+
+
+def _nullable_paths(metadata: DatasetMetadata) -> frozenset[str]:
+    """The paths inside of lists at which a list of none or one stores a value that may be null."""
+    added = metadata.custom.get(_ADDED)
+    paths = added.get("nullable") if isinstance(added, Mapping) else None
+    return frozenset(path for path in paths if isinstance(path, str)) if isinstance(paths, list) else frozenset()
+
+
+def _restore_nulls(array: pa.Array, path: str, nullable: frozenset[str]) -> pa.Array:
+    """``array`` in which each list of none or one at a nullable path is a null or the value."""
+    if path in nullable and pa.types.is_list(array.type):
+        lengths = array.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+        if lengths.size and lengths.max() > 1:
+            raise FeatureError(
+                f"feature {path!r}: {lengths.max()} values, and the metadata says that it has one or none",
+                details={"feature": path},
+            )
+        places = pa.array(np.cumsum(lengths) - 1, mask=lengths == 0)
+        return _restore_nulls(array.flatten(), path, nullable - {path}).take(places)
+    if pa.types.is_struct(array.type):
+        fields = {
+            one.name: _restore_nulls(array.field(index), f"{path}/{one.name}", nullable)
+            for index, one in enumerate(array.type)
+        }
+        return pa.StructArray.from_arrays([*fields.values()], [*fields], mask=array.is_null())
+    if pa.types.is_list(array.type) or pa.types.is_fixed_size_list(array.type):
+        return _with_values(array, _restore_nulls(array.values, f"{path}[]", nullable))
+    return array
 
 
 def _map_values(array: pa.Array, change: Callable[[pa.Array], pa.Array]) -> pa.Array:

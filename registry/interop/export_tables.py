@@ -123,21 +123,23 @@ def plain_rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
     """The rows of a batch of ``ExportColumns(as_text=True)`` as values that JSON can hold.
 
     Bytes become text if they are UTF-8, and otherwise {"base64": ...}. NaN and infinities become "nan", "inf" and
-    "-inf". ``registry read`` prints the same values.
+    "-inf". A null field of an object in a list is left out. ``registry read`` prints the same values.
     """
     names = batch.schema.names
     columns = [plain_values(column) for column in batch.columns]
     return (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
 
 
-def plain_values(array: pa.Array) -> list[Any]:
+def plain_values(array: pa.Array, *, is_in_list: bool = False) -> list[Any]:
     """The values of an array as JSON; see ``plain_rows``."""
     kind = array.type
     values: list[Any]
     if pa.types.is_struct(kind):
         names = [field.name for field in kind]
-        fields = [plain_values(field) for field in array.flatten()]
+        fields = [plain_values(field, is_in_list=is_in_list) for field in array.flatten()]
         values = [dict(zip(names, row, strict=True)) for row in zip(*fields, strict=True)]
+        if is_in_list and any(field.null_count for field in array.flatten()):
+            values = [{name: value for name, value in row.items() if value is not None} for row in values]
     elif pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
         values = _plain_lists(array)
     elif pa.types.is_binary(kind):
@@ -157,10 +159,10 @@ def _plain_lists(array: pa.Array) -> list[Any]:
     """The lists of an array; empty for null."""
     if pa.types.is_list(array.type):
         offsets = array.offsets.to_numpy()
-        values = plain_values(array.values.slice(offsets[0], offsets[-1] - offsets[0]))
+        values = plain_values(array.values.slice(offsets[0], offsets[-1] - offsets[0]), is_in_list=True)
         return [values[start:stop] for start, stop in pairwise((offsets - offsets[0]).tolist())]
     size = array.type.list_size
-    values = plain_values(array.values.slice(array.offset * size, len(array) * size))
+    values = plain_values(array.values.slice(array.offset * size, len(array) * size), is_in_list=True)
     return [values[start : start + size] for start in range(0, len(values), size)]
 
 
