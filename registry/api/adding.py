@@ -611,7 +611,7 @@ def _open(source: Any, options: AddOptions, advance: Advance | None) -> Source:
         return open_source(source, options, progress=advance)
     from registry.intake.objects import open_object
 
-    opened = open_object(source)
+    opened = open_object(source, options.texts())
     if opened is None:
         raise AssertionError("paths are opened above")
     return opened

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy, deepcopy
 from typing import Any, Final
 
@@ -41,12 +41,21 @@ _SAMPLED: Final = 64
 _ROW_HINT: Final = "Yield one dict for each row, e.g. {'text': 'abc', 'label': 1}"
 
 
-def open_rows(given: Any) -> Opened | None:
+def open_rows(given: Any, texts: Collection[str] = ()) -> Opened | None:
     """Open an object that yields rows; None if ``given`` does not.
+
+    Args:
+        given: the object.
+        texts: the columns that are requested as text, in which a dict or list becomes JSON text.
 
     Raises:
         SourceError: the object yields no rows, or rows that are not dicts or tuples, or it fails.
     """
+    reader = _reader_of(given)
+    return None if reader is None else reader.open(texts)
+
+
+def _reader_of(given: Any) -> _Reader | None:
     if is_a(given, "torch.utils.data", "DataLoader"):
         raise SourceError("a DataLoader yields batches, not rows", hint="Pass its dataset: loader.dataset")
     if hasattr(given, "element_spec") and hasattr(given, "as_numpy_iterator"):
@@ -54,21 +63,21 @@ def open_rows(given: Any) -> Opened | None:
     if isinstance(given, (str, bytes, bytearray, Mapping)) or hasattr(given, "dtype"):
         return None
     if isinstance(given, (list, tuple)):
-        return _Reader("iterable", type(given).__name__, lambda: iter(given), num_rows=len(given)).open()
+        return _Reader("iterable", type(given).__name__, lambda: iter(given), num_rows=len(given))
     is_map_style = hasattr(given, "__getitem__") and hasattr(given, "__len__")
     if is_map_style and (_is_torch(given) or not hasattr(given, "__iter__")):
         return _open_map_style(given)
     if hasattr(given, "__iter__"):
         name = type(given).__name__
         if hasattr(given, "__next__"):  # a generator or another iterator
-            return _Reader("iterable", name, lambda: iter(given), is_once=True).open()
-        return _Reader("iterable", name, lambda: iter(given)).open()
+            return _Reader("iterable", name, lambda: iter(given), is_once=True)
+        return _Reader("iterable", name, lambda: iter(given))
     if callable(given) and not isinstance(given, type):
         return _open_function(given)
     return None
 
 
-def _open_function(function: Callable[[], Any]) -> Opened:
+def _open_function(function: Callable[[], Any]) -> _Reader:
     name = f"function {getattr(function, '__name__', type(function).__name__)}"
 
     def rows() -> Iterator[Any]:
@@ -80,29 +89,29 @@ def _open_function(function: Callable[[], Any]) -> Opened:
             )
         return iter(found)
 
-    return _Reader("iterable", name, rows).open()
+    return _Reader("iterable", name, rows)
 
 
-def _open_map_style(dataset: Any) -> Opened:
+def _open_map_style(dataset: Any) -> _Reader:
     def rows() -> Iterator[Any]:
         return (dataset[place] for place in range(len(dataset)))
 
     kind = "torch" if _is_torch(dataset) else "iterable"
-    opened = _Reader(kind, type(dataset).__name__, rows, num_rows=len(dataset))
+    reader = _Reader(kind, type(dataset).__name__, rows, num_rows=len(dataset))
     classes = getattr(dataset, "classes", None)
     names = list(classes) if isinstance(classes, (list, tuple)) else []
     if names and all(isinstance(one, str) for one in names):
-        opened.class_names = names
-    return opened.open()
+        reader.class_names = names
+    return reader
 
 
-def _open_tf_data(dataset: Any) -> Opened:
+def _open_tf_data(dataset: Any) -> _Reader:
     cardinality = getattr(dataset, "cardinality", None)
     if callable(cardinality) and int(cardinality()) == -1:  # tf.data.INFINITE_CARDINALITY
         raise SourceError(
             "the tf.data dataset is infinite", hint="Leave out .repeat(), or limit it: dataset.take(1000)"
         )
-    return _Reader("tf_data", "tf.data dataset", dataset.as_numpy_iterator).open()
+    return _Reader("tf_data", "tf.data dataset", dataset.as_numpy_iterator)
 
 
 def _is_torch(value: Any) -> bool:
@@ -139,16 +148,18 @@ class _Reader:
         self._form = "a dict"
         self._count: int | None = None
         self._pending: list[Rows] = []
+        self._texts: Collection[str] = ()
 
-    def open(self) -> Opened:
+    def open(self, texts: Collection[str]) -> Opened:
         """Read the first rows, from which the columns follow."""
+        self._texts = texts
         stream = self._numbered(self._rows)
         first = self._first_rows(stream)
         if not first:
             raise SourceError(f"the {self._name} has no rows", hint="Pass data with at least one row.")
         self._form, self._as_dict = _form_of(first[0], self._name)
         columns = check_columns(list(self._as_dict(first[0])))
-        converter = ValueConverter()
+        converter = ValueConverter(self._texts)
         self._convert(first, 1, converter)
         about = self._name if self._num_rows is None else f"{self._name} of {count_of(self._num_rows, 'row')}"
         if self._form.startswith("a tuple"):
@@ -222,11 +233,11 @@ class _Reader:
             block = _take(stream, step)
 
     def _read(self) -> Iterator[Rows]:
-        return self._blocks(self._numbered(self._rows), ValueConverter())
+        return self._blocks(self._numbered(self._rows), ValueConverter(self._texts))
 
     def _tables(self, stream: Iterator[Any]) -> Iterator[Any]:
         """Arrow tables for the spool. Ranges of lines and bad rows are kept in memory."""
-        for rows in self._blocks(stream, ValueConverter()):
+        for rows in self._blocks(stream, ValueConverter(self._texts)):
             self._pending.append(Rows(table=None, lines=rows.lines, bad=rows.bad))
             yield rows.table
 

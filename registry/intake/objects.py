@@ -8,7 +8,7 @@ A library is never imported to find out whether an object is one of its own. Pat
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -33,12 +33,16 @@ _KNOWN: Final = (
 )
 
 
-def open_object(given: Any) -> Source | None:
+def open_object(given: Any, texts: Collection[str] = ()) -> Source | None:
     """Open an object of Python as a source; None if ``given`` is a path or URL.
 
     A dict is a dict of splits if all its values are tables or rows: frames, datasets, dicts, functions, iterators,
     lists of dicts, paths. It is a dict of columns if all its values are columns: arrays, series, lists of values. A
     list of dicts next to an array is a column.
+
+    Args:
+        given: the object.
+        texts: the columns that are requested as text.
 
     Raises:
         SourceError: the object is of no known kind, is empty, mixes splits and columns, or fails.
@@ -54,8 +58,8 @@ def open_object(given: Any) -> Source | None:
     with _foreign_errors(f"data cannot be read from {_describe(given)}"):
         names = _splits_of(given) if isinstance(given, Mapping) else None
         if names is not None:
-            return _open_splits({name: given[key] for key, name in names.items()})
-        opened = _open(given)
+            return _open_splits({name: given[key] for key, name in names.items()}, texts)
+        opened = _open(given, texts)
     reason = "the split that the dataset names" if opened.split else "one object without splits"
     return _source(opened, "data", opened.split or DEFAULT_SPLIT, reason)
 
@@ -77,8 +81,8 @@ def _foreign_errors(problem: str) -> Iterator[None]:
         raise SourceError(f"{problem}: {text}", hint="The traceback shows the line that failed.") from error
 
 
-def _open(given: Any) -> Opened:
-    opened = open_dataset(given) or open_table(given) or open_rows(given)
+def _open(given: Any, texts: Collection[str]) -> Opened:
+    opened = open_dataset(given) or open_table(given) or open_rows(given, texts)
     if opened is None and isinstance(given, Mapping):
         opened = open_columns(given)
     if opened is None:
@@ -105,7 +109,7 @@ def _named(opened: Opened, name: str) -> Iterator[Rows]:
             yield replace(rows, bad=tuple(replace(one, file=name) for one in rows.bad)) if rows.bad else rows
 
 
-def _open_splits(given: Mapping[str, Any]) -> Source:
+def _open_splits(given: Mapping[str, Any], texts: Collection[str]) -> Source:
     """The source of several splits. Tables must have the same columns, in any order."""
     sources: dict[str, Source] = {}
     tables: dict[str, Opened] = {}
@@ -114,7 +118,7 @@ def _open_splits(given: Mapping[str, Any]) -> Source:
             if isinstance(value, (str, os.PathLike)):
                 sources[name] = open_source(value, AddOptions())
                 continue
-            opened = _open(value)
+            opened = _open(value, texts)
         except SourceError as error:
             told = SourceError(f"split {name!r}: {error.message}", hint=error.hint, details=error.details)
             raise told from (error.__cause__ or error)

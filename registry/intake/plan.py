@@ -5,6 +5,7 @@ Source -> (all rows are read) -> Plan -> staging
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -101,9 +102,10 @@ class BadRows:
         return f". To infer all types anew, not as in the version before: --retype{own}"
 
     def _explain_mixed(self) -> str:
-        """How to keep a column of JSON whose lists have values of several types."""
-        column = next((row.column for row in self.first if row.reason == MIXED_LIST), None)
-        return "" if column is None else f". To keep the JSON text: --feature {shlex.quote(f'{column}=Text')}"
+        """How to keep a column whose values are of several types."""
+        mixed = (row.column for row in self.first if row.reason == MIXED_LIST or ", as in row " in row.reason)
+        column = next((re.split(r"\[\]|/", one)[0] for one in mixed if one), None)
+        return "" if column is None else f". To keep the column as text: --feature {shlex.quote(f'{column}=Text')}"
 
     def _explain_types(self, columns: Sequence[ColumnSchema]) -> str:
         """What to do if no row fits: the columns at fault can be kept as text, or as the bytes of files."""

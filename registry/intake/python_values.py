@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
@@ -75,9 +76,11 @@ class ValueConverter:
     [{'x': 1}, {'x': 2}]
     """
 
-    def __init__(self) -> None:
+    def __init__(self, texts: Collection[str] = ()) -> None:
+        """``texts`` are the columns in which a dict or list becomes JSON text."""
         with require_extra("arrow", package="pyarrow", needed_for="adding objects of Python"):
             import pyarrow as pa
+        self._texts = frozenset(texts)
         self._arrow = pa
         self._faults = (pa.ArrowException, OverflowError, TypeError, UnicodeError, ValueError)
         self._seen: dict[str, _Seen] = {}
@@ -106,6 +109,10 @@ class ValueConverter:
             BadValuesError: values differ in kind from the first value of the column, or cannot be stored.
         """
         values = plain_values(values)
+        if path in self._texts:
+            values = [
+                _json_text(one) if isinstance(one, (dict, list, tuple, bool, int, float)) else one for one in values
+            ]
         kinds = {kind_of(one) for one in set(map(type, values))} - {None}
         if not kinds:
             return self._arrow.nulls(len(values))
@@ -322,6 +329,16 @@ class ValueConverter:
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
         mask = self._arrow.array(np.array(is_null)) if any(is_null) else None
         return self._arrow.ListArray.from_arrays(self._arrow.array(offsets), values, mask=mask)
+
+
+def _json_text(value: Any) -> Any:
+    """A value that is not text as JSON text; unchanged if JSON cannot hold it."""
+    if not isinstance(value, (dict, list, tuple, bool, int, float)):
+        return value
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        return value
 
 
 def array_column(array: npt.NDArray[Any], *, mask: npt.NDArray[Any] | None = None) -> Any:

@@ -3,7 +3,7 @@
     null < any type;  int8 < ... < int64;  uint8 < ... < uint64;  integers that float64 holds exactly < float64
     timestamps, times and durations: the finest unit, if it can represent all values;  date32 < date64
     structs: the union of their fields;  lists: the union of their elements
-    a value in a list of structs that may be null: a list of none or one, ``nullable_type``
+    a value inside of a list that may be null: a list of none or one, ``nullable_type``
 
 Other combinations, such as text and numbers, are a conflict that names the place of one value of each type.
 """
@@ -201,7 +201,7 @@ class ValueTypes:
         num_values: int | None = None,
         *,
         is_nested: bool = False,
-        is_in_objects: bool = False,
+        is_in_list: bool = False,
         nullable: Collection[str] = (),
     ) -> United:
         """The one type of all values.
@@ -211,7 +211,7 @@ class ValueTypes:
             num_values: the number of rows, or of structs around the values. Some of them may lack this column or field.
                 None for elements of lists.
             is_nested: whether the path is a field or an element, and not a column.
-            is_in_objects: whether it is below a list of structs.
+            is_in_list: whether it is inside of a list.
             nullable: the paths that are known to be nullable.
 
         Raises:
@@ -220,16 +220,16 @@ class ValueTypes:
         has_nulls = self.num_nulls > 0 or self.num_values < (num_values or 0)
         has_structs = self.element is not None and self.element.fields is not None
         # What can be null at these places is stored as a list of none or one.
-        is_wrapped = is_in_objects or (self.element is not None and (has_structs or (is_nested and path[-1:] != "]")))
+        is_wrapped = is_in_list or (self.element is not None and (has_structs or is_nested))
         has_nulls = has_nulls or (is_wrapped and path in nullable)
-        united = self._unite(path, has_nulls and not is_wrapped, is_nested, is_in_objects, nullable)
+        united = self._unite(path, has_nulls and not is_wrapped, is_nested, is_in_list, nullable)
         if not (has_nulls and is_wrapped):
             return united
         note = f"{path} may be null"
         return United(nullable_type(united.kind), (*united.notes, note), (), united.decimals)
 
     def _unite(
-        self, path: str, has_nulls: bool, is_nested: bool, is_in_objects: bool, nullable: Collection[str]
+        self, path: str, has_nulls: bool, is_nested: bool, is_in_list: bool, nullable: Collection[str]
     ) -> United:
         arrow = import_pyarrow()
         kinds = list(self._kinds())
@@ -238,13 +238,13 @@ class ValueTypes:
             raise _conflict(path, with_values or kinds)
         word = (with_values or kinds or [(_NO_PLACE, "leaf", "null")])[0][1]
         if word == "struct":
-            return self._unite_struct(path, has_nulls, is_in_objects, nullable)
+            return self._unite_struct(path, has_nulls, is_in_list, nullable)
         if word == "list":
             element = self.element or ValueTypes()
             united = element.unite(
                 f"{path}[]",
                 is_nested=True,
-                is_in_objects=is_in_objects or element.fields is not None,
+                is_in_list=True,
                 nullable=nullable,
             )
             size = next(iter(self.list_sizes)) if len(self.list_sizes) == 1 else -1
@@ -258,15 +258,13 @@ class ValueTypes:
             kind, note = arrow.string(), f"{kind} as its exact text"
         return United(kind, (note,) if note else (), (path,) if has_nulls else (), decimals)
 
-    def _unite_struct(self, path: str, has_nulls: bool, is_in_objects: bool, nullable: Collection[str]) -> United:
+    def _unite_struct(self, path: str, has_nulls: bool, is_in_list: bool, nullable: Collection[str]) -> United:
         # In a null struct outside of lists, every field is null.
         num_values = self.num_values + 1 if has_nulls else self.num_values - self.num_nulls
         united = [
             (
                 name,
-                inner.unite(
-                    f"{path}/{name}", num_values, is_nested=True, is_in_objects=is_in_objects, nullable=nullable
-                ),
+                inner.unite(f"{path}/{name}", num_values, is_nested=True, is_in_list=is_in_list, nullable=nullable),
             )
             for name, inner in self.ordered_fields()
         ]
@@ -438,7 +436,7 @@ def show_type(kind: Any) -> str:
 
 
 def nullable_type(kind: Any) -> Any:
-    """The list of none or one that stores a value of the type ``kind``, or null, inside a list of structs."""
+    """The list of none or one that stores a value of the type ``kind``, or null, inside of a list."""
     arrow = import_pyarrow()
     return arrow.list_(arrow.field(_NULLABLE, kind))
 
