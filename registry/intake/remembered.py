@@ -18,7 +18,7 @@ from registry.features.feature import TEXT
 from registry.intake.column_types import arrow_type_of, as_optional
 from registry.intake.feature_text import Wish, parse_feature
 from registry.intake.schema_file import read_type, write_type
-from registry.intake.value_types import is_list
+from registry.intake.value_types import is_list, is_nullable, nullable_type
 from registry.shards.arrow_values import import_pyarrow
 
 AS_BEFORE: Final = "as in the version before"
@@ -110,7 +110,8 @@ def keep_types(
         return FeaturesDict({name: inner for name, (inner, _) in pairs.items()}), struct
     if isinstance(before, SequenceFeature) and isinstance(feature, SequenceFeature) and before.length == feature.length:
         inner, value = keep_types(path, before.feature, words, feature.feature, kind.value_type)
-        return SequenceFeature(inner, length=before.length), _list_type(value, [before.length])
+        made = nullable_type(value) if is_nullable(kind) else _list_type(value, [before.length])
+        return SequenceFeature(inner, length=before.length), made
     return before, _arrow_type(path, before, words)
 
 

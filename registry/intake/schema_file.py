@@ -141,7 +141,7 @@ def write_type(feature: Feature, kind: Any, *, null_as_empty: bool = False) -> A
     if import_pyarrow().types.is_null(kind):  # of TFDS, for records that are not converted
         return {"json": json.loads(features_to_json(FeaturesDict({"x": feature})))["featuresDict"]["features"]["x"]}
     if is_nullable(kind):
-        return {"nullable": _write(feature.feature, kind.value_type)}  # type: ignore[attr-defined]  # a Sequence
+        return {"nullable": write_type(feature.feature, kind.value_type)}  # type: ignore[attr-defined]  # a Sequence
     if type(feature) is FeaturesDict:
         return {"fields": {name: write_type(inner, kind.field(name).type) for name, inner in feature.items()}}
     word = _word(feature, kind)
@@ -166,6 +166,8 @@ def _word(feature: Feature, kind: Any) -> str | None:
     sizes: list[str] = []
     inner = feature
     while is_list(kind):
+        if is_nullable(kind):
+            return None
         size = getattr(kind, "list_size", None)
         sizes.append("" if size is None else str(size))
         kind = kind.value_type

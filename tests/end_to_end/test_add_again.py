@@ -398,3 +398,36 @@ def test_a_rule_of_splits_replaces_the_one_before(tmp_path: Path, catalog: Catal
     assert caught.value.hint.startswith("For another rule of splits: split_by=COLUMN, or split_by=''")
     assert set(splits_of(catalog.add(rows, "rows", holdout="test=50%"))) == {"train", "test"}
     assert splits_of(catalog.add(rows, "rows", split_by="")) == {"train": 40}
+
+
+MIXED = (
+    '{"id": 1, "messages": [{"role": "user", "content": "hi"}, {"role": "user", "content": [{"n":1.50}]}]}\n'
+    '{"id": 2, "messages":  "x"}\n{"id": 3, "messages": null}\n{"id": 4, "messages": {"b": [ ], "a": 1e5}}\n'
+)
+
+
+def test_json_text_is_kept_as_it_is_written(tmp_path: Path, catalog: Catalog) -> None:
+    path = tmp_path / "chat.jsonl"
+    path.write_text(MIXED)
+    with pytest.raises(UnusableRowsError) as caught:
+        catalog.add(path)
+    assert "To keep the column as text: features={'messages': 'Text'}" in str(caught.value.hint)
+    catalog.add(path, features={"messages": "Text"}, key="id")
+    assert catalog.add(path).outcome == "unchanged"
+    rows = {int(row["id"]): row["messages"] for row in catalog.dataset("chat").read("train")}
+    assert rows == {
+        1: b'[{"role": "user", "content": "hi"}, {"role": "user", "content": [{"n":1.50}]}]',
+        2: b"x",
+        3: None,
+        4: b'{"b": [ ], "a": 1e5}',
+    }
+
+
+def test_nested_objects_of_python_become_json_text(catalog: Catalog) -> None:
+    rows = [{"m": [{"a": 1}, {"a": "x"}]}, {"m": "text"}, {"m": {"a": None}}, {"m": 1.5}]
+    with pytest.raises(UnusableRowsError) as caught:
+        catalog.add(rows, "rows")
+    assert "features={'m': 'Text'}" in str(caught.value.hint)
+    catalog.add(rows, "rows", features={"m": "Text"})
+    read = {row["m"].decode() for row in catalog.dataset("rows").read("train")}
+    assert read == {'[{"a": 1}, {"a": "x"}]', "text", '{"a": null}', "1.5"}

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import registry
@@ -98,9 +98,9 @@ def without_nulls(value: Any, *, is_in_list: bool = False) -> Any:
 
 
 def fields_of(value: Any, path: str = "") -> set[str]:
-    inner = (
-        value.items() if isinstance(value, dict) else [("", one) for one in value] if isinstance(value, list) else []
-    )
+    """The paths of all values."""
+    listed = [("", one) for one in value] if isinstance(value, list) else []
+    inner = value.items() if isinstance(value, dict) else listed
     return {path}.union(*(fields_of(one, f"{path}/{name}") for name, one in inner))
 
 
@@ -111,6 +111,8 @@ COUNT = iter(range(10**9))
 def test_every_source_of_the_same_rows_gives_the_same_records(
     tmp_path_factory: pytest.TempPathFactory, catalog: Catalog, rows: list[dict[str, Any]]
 ) -> None:
+    # A column of lists of values cannot be null; without an object, nothing shows that it has lists of objects.
+    assume(any(isinstance(one, dict) for row in rows for one in row["messages"] or ()))
     folder = tmp_path_factory.mktemp("rows")
     digests = {}
     for source, make in SOURCES.items():

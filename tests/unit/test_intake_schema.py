@@ -386,7 +386,8 @@ def test_rows_that_do_not_fit_a_request_are_bad() -> None:
 
 def test_values_that_records_cannot_hold_are_bad() -> None:
     columns = {
-        "tags": [["a"], None, ["b", None], ["c"]],
+        "tags": [["a"], None, ["b"], ["c"]],
+        "v": [["a"], ["b"], ["b", None], ["c"]],
         "u": [[{"l": [1]}], [{"l": [1]}], [{"l": [1]}], [{"l": None}]],
     }
     schema = infer(("a", 1, columns))
@@ -395,9 +396,9 @@ def test_values_that_records_cannot_hold_are_bad() -> None:
     )
     converted = schema.convert("a", rows_of(("a", 1, columns)))
     assert converted.table.to_pylist() == [
-        {"tags": [["a"]], "u": [{"l": [[1]]}]},
-        {"tags": [["b"], []], "u": [{"l": [[1]]}]},
-        {"tags": [["c"]], "u": [{"l": []}]},
+        {"tags": ["a"], "v": [["a"]], "u": [{"l": [[1]]}]},
+        {"tags": ["b"], "v": [["b"], []], "u": [{"l": [[1]]}]},
+        {"tags": ["c"], "v": [["c"]], "u": [{"l": []}]},
     ]
     assert [str(one).partition(";")[0] for one in converted.bad] == [
         "a:2, column 'tags': is null, and a list cannot be null",
@@ -536,8 +537,8 @@ def test_a_schema_file_is_short_and_complete() -> None:
         ),
         (
             "columns:\n  u:\n    field: {}\n",
-            "s.yaml: line 2, columns.u: expected a type such as int64, or a mapping with the key fields, list, names, "
-            "num_classes or json",
+            "s.yaml: line 2, columns.u: expected a type such as int64, or a mapping with the key fields, list, "
+            "nullable, names, num_classes or json",
         ),
         (
             "columns:\n  u:\n    names: [a, a]\n",
