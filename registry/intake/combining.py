@@ -8,7 +8,8 @@ from dataclasses import replace
 from registry.errors import SourceError
 from registry.features import Audio, Feature, Image, Tensor
 from registry.features.feature import TEXT
-from registry.intake.media_bytes import bytes_of, is_file_feature
+from registry.intake.file_rows import FilePart
+from registry.intake.media_bytes import CheckMedia, bytes_of, common_picture, is_file_feature
 from registry.intake.source import Part, Source
 
 
@@ -38,6 +39,9 @@ def combine_splits(sources: Mapping[str, Source], *, split_reason: str) -> Sourc
             other = hints.setdefault(column, feature)
             if other == feature:
                 continue
+            if isinstance(other, Image) and isinstance(feature, Image) and other.dtype == feature.dtype:
+                hints[column] = common_picture(other, feature)
+                continue
             if not _are_files(other, feature):
                 raise SourceError(
                     f"column {column!r} is {other} in the split {first_name!r}, and {feature} in {name!r}",
@@ -45,6 +49,13 @@ def combine_splits(sources: Mapping[str, Source], *, split_reason: str) -> Sourc
                 )
             hints[column] = bytes_of("an image" if Image in (type(other), type(feature)) else "a media")
         parts += [replace(part, split=name) for part in source.parts]
+    # Pictures that became PNG for an Image stay as they are among others.
+    parts = [
+        replace(part, read=replace(part.read, convert=CheckMedia()))
+        if isinstance(part.read, FilePart) and type(hints.get(part.read.column)) is Tensor
+        else part
+        for part in parts
+    ]
     kinds = {source.kind for source in sources.values()}
     return Source(
         kind=first.kind if len(kinds) == 1 else "objects",

@@ -21,8 +21,9 @@ from registry.errors import FeatureError, suggest
 from registry.features import Audio, BBox, ClassLabel, Feature, FeaturesDict, Image, Leaf, Tensor
 from registry.features import Sequence as SequenceFeature
 from registry.features.limits import show_outside
+from registry.features.pictures import read_picture
 from registry.intake.column_types import as_optional, type_word
-from registry.intake.media_bytes import is_file_feature
+from registry.intake.media_bytes import is_file_feature, picture_fault
 from registry.intake.text_values import parse_texts
 from registry.intake.value_types import inexact_integers, is_list, is_nullable, plain_type, show_type, struct_of_map
 from registry.intake.values import python_value, quote, show_value
@@ -485,6 +486,9 @@ def _check_files(files: Any, feature: Feature) -> Faults:
                 feature.flatten(data, "")  # type: ignore[attr-defined]  # a Leaf
             except FeatureError as error:
                 faults[index] = error.message
+                continue
+            if isinstance(feature, Image) and (fault := picture_fault(feature, read_picture(data))):
+                faults[index] = fault
     return faults
 
 

@@ -299,7 +299,8 @@ class _Opener:
         content = contents[0]
         others = [field for field in plan.columns if field is not content]
         splits = {"train": list(plan.files.names)} if plan.split is None else self._splits_by_name(plan, plan.split)
-        is_image, is_text = "ImageObject" in content.types, "Text" in content.types
+        is_text = "Text" in content.types
+        picture = Image(shape=(None, None, None)) if "ImageObject" in content.types else None
         pa = import_arrow()
 
         def make(names: Sequence[str]) -> FilePart:
@@ -309,7 +310,7 @@ class _Opener:
                 names=names,
                 column=content.name,
                 is_text=is_text,
-                convert=decode_text if is_text else CheckMedia(are_pictures=is_image),
+                convert=decode_text if is_text else CheckMedia(picture=picture),
                 has_label=False,
                 metadata=pa.table({name: pa.array(found, pa.string()) for name, found in values.items()})
                 if values
@@ -317,8 +318,8 @@ class _Opener:
             )
 
         hints = {field.name: hint for field in others if (hint := self._hint(field, is_untyped=True)) is not None}
-        if is_image:
-            hints[content.name] = Image(shape=(None, None, None))
+        if picture is not None:
+            hints[content.name] = picture
         sizes = dict(zip(plan.files.names, plan.files.sizes, strict=True))
         return Source(
             kind=KIND,

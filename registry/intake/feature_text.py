@@ -8,6 +8,7 @@ A ``Wish`` comes from ``--feature NAME=TYPE``, from a schema file, or from a ``F
     type  = "skip" | word | label | time | type "[" [size {"," size}] "]"
     label = "ClassLabel" ["(" name {"," name} ")"]           a name may be in double quotes, as in JSON
     time  = ("timestamp" | "time32" | "time64" | "duration") "[" unit ["," "tz=" zone] "]" | "date32" | "date64"
+    size  = number | "None"                                  "None": a size of an Image that differs
     word  = "Text" | "bytes" | "Image" | "bool" | "int8" ... "uint64" | "float16" | "float32" | "float64"
 """
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 from registry.errors import FeatureError, PreparedFormatError, UsageError, suggest
@@ -44,7 +45,7 @@ _ALIASES: Final = {
     "date": "date32",
 }
 ACCEPTED: Final = (
-    f"Text, bytes, {', '.join(_NUMBERS)}, ClassLabel, ClassLabel(cat, dog), Image, date32, date64, "
+    f"Text, bytes, {', '.join(_NUMBERS)}, ClassLabel, ClassLabel(cat, dog), Image, Image[28, 28, 3], date32, date64, "
     "timestamp[us], timestamp[us, tz=UTC], time32[s], time64[us], duration[ms], skip; "
     "add [3] or [28, 28] for a shape, [] for a list, and ? if values may be null"
 )
@@ -209,15 +210,23 @@ class _Parser:
             self._fail(error.message, start, error.hint)
 
     def _shape(self, feature: Feature, arrow_type: Any, start: int) -> tuple[Feature, Any]:
-        sizes: list[int] = []
+        sizes: list[Any] = []
         while not self._take("]"):
             if sizes:
                 self._expect(",", "expected , or ] here")
             begin = self._at
+            if isinstance(feature, Image) and self._take("None"):
+                sizes.append(None)
+                continue
             digits = self._match(_SIZE)
             if not digits or not 0 < int(digits) < 2**31:
                 self._fail("expected a size of 1 or more here", begin)
             sizes.append(int(digits))
+        if isinstance(feature, Image) and (len(sizes) == 3 or None in sizes):
+            try:
+                return replace(feature, shape=tuple(sizes)), arrow_type
+            except FeatureError as error:
+                self._fail(error.message, start, error.hint)
         whole = arrow_type
         for size in reversed(sizes):
             whole = self._arrow.list_(whole, size)

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from registry.errors import FeatureError, PreparedFormatError, SourceError, UsageError, suggest
-from registry.features import ClassLabel, Feature, Text
+from registry.features import ClassLabel, Feature, Image, Text
 from registry.intake.classes import ClassValues, continue_classes
 from registry.intake.column_types import arrow_type_of, as_optional, type_word
 from registry.intake.feature_text import Wish, feature_of_type
-from registry.intake.media_bytes import describe_other, files_of, other_files, without_decoding
+from registry.intake.media_bytes import common_picture, describe_other, files_of, other_files, without_decoding
 from registry.intake.remembered import AS_BEFORE, keep_types
 from registry.intake.schema import ColumnSchema, Schema
 from registry.intake.schema_file import describe_type
@@ -411,6 +411,10 @@ def _keep(column: ColumnSchema, wish: Wish, found: Any) -> ColumnSchema:
         is_by_name = import_pyarrow().types.is_string(found)
         label, reason = continue_classes(column.name, before, feature, column.reason, is_by_name=is_by_name)
         return replace(column, feature=label, reason=reason)
+    if isinstance(before, Image) and isinstance(feature, Image) and before.dtype == feature.dtype:
+        common = common_picture(before, feature)
+        is_wider = f"other sizes than {before.shape} of the version before"
+        return replace(column, feature=common, reason=column.reason if common == before else is_wider)
     feature, kind = keep_types(column.name, before, wish.words, feature, column.arrow_type)
     if (feature, kind) == (column.feature, column.arrow_type):
         return column

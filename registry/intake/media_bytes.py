@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -12,9 +12,10 @@ from registry.errors import MissingExtraError
 from registry.features import Audio, Feature, FeaturesDict, Image, Tensor
 from registry.features import Sequence as SequenceFeature
 from registry.features.audio import SoundError, read_sample_rate
-from registry.features.pictures import JPEG_SIGNATURE, PictureError, read_picture
+from registry.features.pictures import JPEG_SIGNATURE, Picture, PictureError, read_jpeg_header, read_picture
 from registry.features.png import SIGNATURE as PNG_SIGNATURE
 from registry.intake.file_rows import BadFileError
+from registry.intake.pillow_images import DECODED, IMAGE_FAULTS, as_png, measure_with_pillow
 from registry.intake.value_types import plain_type
 from registry.shards.arrow_values import import_pyarrow, plain_array
 
@@ -58,9 +59,14 @@ _SIGNATURES: Final = (
     *((b"PK\x03\x04", "zip"), (b"\x1f\x8b", "gzip"), (b"version https://git-lfs", "Git LFS pointer")),
 )
 _DEPTH_PLACE: Final = 24
-PNG_HEADER_BYTES: Final = _DEPTH_PLACE + 1
-"""The first bytes of a PNG: its signature, the chunk IHDR with width and height, and the bits of a sample."""
+"""The place of the bits of a sample in a PNG, after its signature, and the width and height of the chunk IHDR."""
 
+_HEADER_BYTES: Final = 2**16
+"""The bytes that are read at first to measure a picture. Few have more segments or chunks before their pixels."""
+
+_PNG_CHANNELS: Final = {0: 1, 2: 3, 4: 2, 6: 4}
+_FRAMES: Final = "it has several frames, and an Image has one"
+_OWN: Final = "; convert it, or keep the files as they are with the type bytes"
 _NO_MEDIA: Final = ("HTML", "Git LFS pointer")
 _RIFF: Final = {b"WEBP": "WebP", b"WAVE": "WAV", b"AVI ": "AVI"}
 _RIFF_SIGNATURES: Final = (b"RIFF", b"RIFX", b"RF64")  # numbers in the other byte order; files of more than 4 GiB
@@ -79,9 +85,59 @@ def format_of(data: bytes) -> str | None:
     return next((name for signature, name in _SIGNATURES if data.startswith(signature)), None)
 
 
-def is_wide_png(start: bytes) -> bool:
-    """Whether the first ``PNG_HEADER_BYTES`` of a file are those of a PNG with 16 bits for each sample."""
-    return start.startswith(PNG_SIGNATURE) and start[_DEPTH_PLACE:PNG_HEADER_BYTES] == b"\x10"
+def measure_picture(file: Any) -> tuple[int, tuple[int | None, int | None, int | None]] | None:
+    """The bits of a sample, 8 or 16, and the shape of a picture in an open file, from its header.
+
+    Returns None for a PNG or JPEG that is damaged.
+
+    Raises:
+        ValueError, OSError, SyntaxError: an Image cannot hold the picture.
+        MissingExtraError: Pillow is needed, and is not installed.
+    """
+    start = file.read(_HEADER_BYTES)
+    picture_format = format_of(start)
+    if picture_format == "PNG" and len(start) > _DEPTH_PLACE + 1:
+        width, height = int.from_bytes(start[16:20], "big"), int.from_bytes(start[20:24], "big")
+        channels = _PNG_CHANNELS.get(start[_DEPTH_PLACE + 1])
+        head, pixels, _ = start.partition(b"IDAT")
+        if b"acTL" in head:
+            raise ValueError(_FRAMES)
+        if channels is None and pixels:  # a palette
+            channels = 4 if b"tRNS" in head else 3
+        return 16 if start[_DEPTH_PLACE] == 16 else 8, (height, width, channels)
+    if picture_format == "JPEG":
+        header = read_jpeg_header(start) or read_jpeg_header(start + file.read())
+        return None if header is None else (8, (header.height, header.width, header.components))
+    if picture_format in DECODED:
+        file.seek(0)
+        return measure_with_pillow(file)
+    if picture_format in ("PNG", *_NO_MEDIA) or not start:
+        return None
+    raise ValueError(f"it is {picture_format or 'in another format'}")
+
+
+def common_picture(first: Image, second: Image) -> Image:
+    """The Image of both, which have one dtype: a size is None where they differ."""
+    pairs = zip(first.shape, second.shape, strict=True)
+    return replace(first, shape=tuple(size if size == other else None for size, other in pairs))
+
+
+def picture_fault(feature: Image, picture: Picture) -> str | None:
+    """Why decoding a PNG or JPEG as ``feature`` would lose or change values; None if it would not.
+
+    A declared number of channels is a request to convert to it.
+    """
+    data = picture.data
+    depth = 16 if picture.png is not None and picture.png.bit_depth == 16 else 8
+    bits = 8 * feature.dtype.itemsize
+    if feature.dtype.kind == "u" and bits != depth:
+        return f"it has {depth} bits for each sample, and the Image has {bits}{_OWN}"
+    if picture.png is not None and data.find(b"acTL", 0, data.find(b"IDAT")) > 0:
+        return f"{_FRAMES}{_OWN}"
+    header = None if picture.png is not None or feature.shape[2] is not None else read_jpeg_header(data)
+    if header is not None and header.components == 4:
+        return f"it has the mode CMYK, which an Image cannot hold{_OWN}"
+    return None
 
 
 def is_picture(name: str) -> bool:
@@ -117,13 +173,13 @@ class CheckMedia:
     """Returns the bytes of a file if they are what its name says.
 
     Attributes:
-        are_pictures: whether all files must be PNG or JPEG. One may have the name of the other: both are read alike,
-            and such names are frequent.
+        picture: the feature of pictures; None if files may be anything. Each is a PNG or JPEG, or becomes a PNG. One
+            may have the name of the other: both are read alike, and such names are frequent.
         are_sounds: whether all files must be sounds that can be decoded; only their headers are read.
         sample_rate: the sample rate that sounds must have, or None if it differs.
     """
 
-    are_pictures: bool = False
+    picture: Image | None = None
     are_sounds: bool = False
     sample_rate: int | None = None
 
@@ -139,8 +195,15 @@ class CheckMedia:
             raise BadFileError(f"expected {expected} by its name, found {found or 'other bytes'}")
         if found in _NO_MEDIA:  # a failed download, whatever its name
             raise BadFileError(f"expected media, found {found}")
-        if found in ("PNG", "JPEG") and (self.are_pictures or expected is not None):
-            check_picture(data)
+        if found in DECODED and self.picture is not None:
+            try:
+                data, found = as_png(data), "PNG"
+            except IMAGE_FAULTS as error:
+                raise BadFileError(f"{error}{_OWN}") from error
+        if found in ("PNG", "JPEG") and (self.picture is not None or expected is not None):
+            picture = check_picture(data)
+            if self.picture is not None and (fault := picture_fault(self.picture, picture)):
+                raise BadFileError(fault)
         if self.are_sounds:
             rate = _sample_rate(data)
             if self.sample_rate not in (None, rate):
@@ -185,7 +248,7 @@ def other_files(feature: Feature, array: Any) -> Iterator[int]:
         starts = [arrow.compute.starts_with(array, pattern=one) for one in (PNG_SIGNATURE, JPEG_SIGNATURE)]
         is_picture = arrow.compute.or_(*starts).fill_null(True).to_numpy(zero_copy_only=False)
         if feature.dtype == np.uint8:  # which a PNG of 16 bits would be reduced to
-            depths = arrow.compute.binary_slice(array, _DEPTH_PLACE, PNG_HEADER_BYTES)
+            depths = arrow.compute.binary_slice(array, _DEPTH_PLACE, _DEPTH_PLACE + 1)
             is_wide = arrow.compute.and_(starts[0], arrow.compute.equal(depths, b"\x10")).fill_null(False)
             is_picture = is_picture & ~is_wide.to_numpy(zero_copy_only=False)
         places = np.flatnonzero(~is_picture)
@@ -235,8 +298,8 @@ def bytes_of(noun: str) -> Tensor:
     return Tensor(shape=(), dtype=bytes, description=f"The bytes of {noun} file.")
 
 
-def check_picture(data: bytes) -> None:
-    """Check the structure of a PNG or JPEG. Pixels are not decoded.
+def check_picture(data: bytes) -> Picture:
+    """Read a picture, and check the structure of a PNG or JPEG. Pixels are not decoded.
 
     Raises:
         BadFileError: it is damaged or truncated.
@@ -247,6 +310,7 @@ def check_picture(data: bytes) -> None:
         raise BadFileError(str(error)) from error
     if picture.format == "jpeg" and not _has_end(data):
         raise BadFileError("damaged JPEG: it is truncated")
+    return picture
 
 
 def _has_end(data: bytes) -> bool:

@@ -1,4 +1,6 @@
-"""Opens folders of images, audio or video. Each file is a record, stored as its bytes, which are never decoded.
+"""Opens folders of images, audio or video. Each file is a record, stored as its bytes.
+
+A WebP, GIF, BMP or TIFF of one frame becomes a PNG of the same pixels if an Image can hold all files.
 
 The columns are the content, a ``label`` if folders are classes, or else the columns of metadata files. The key of a
 record is the name of its file.
@@ -8,50 +10,46 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from registry.errors import MissingExtraError, SourceError, StorageError
-from registry.features import Audio, Feature, Image, Tensor
+from registry.features import Audio, Feature, Image
 from registry.features.audio import SoundError, measure_sound, read_sample_rate
 from registry.intake.accounting import account_for_source, count, in_folders
+from registry.intake.feature_text import Wish
 from registry.intake.file_rows import FilePart, open_parts
 from registry.intake.folder_columns import refuse_folder_columns
 from registry.intake.folder_labels import find_labels
 from registry.intake.kinds import KINDS
 from registry.intake.media_bytes import (
-    PNG_HEADER_BYTES,
     CheckMedia,
     bytes_of,
+    common_picture,
     extension_of,
-    format_of,
     is_decodable_sound,
-    is_picture,
-    is_wide_png,
+    measure_picture,
 )
 from registry.intake.metadata_files import Metadata, is_metadata, read_metadata
 from registry.intake.options import AddOptions
+from registry.intake.pillow_images import IMAGE_FAULTS
 from registry.intake.sniffing import sniff_kind
 from registry.intake.source import Files, Source, root_of
 from registry.intake.split_names import find_splits
+from registry.model import DatasetMetadata
 from registry.shards.arrow_values import import_pyarrow
 
 _MOST_SOUNDS: Final = 20
 """The number of audio files that are opened to find the sample rate and the channels."""
 
-_DECODED: Final = {
-    "images": "the type Image is for folders in which all are PNG or JPEG",
-    "audio": "not all can be decoded here as sounds of one shape",
-}
-"""Why a column of a kind whose files can be decoded has their bytes, for people."""
-
 
 def open_images(files: Files, options: AddOptions) -> Source:
     """Open a folder of images; see the module.
 
-    If all are PNG or JPEG by their names, the column ``image`` is an Image, otherwise the bytes of the files: they are
-    stored as they are, because decoding would lose frames, colour profiles and tags.
+    If an Image can hold all of them, the column ``image`` is an Image, with the sizes on which all agree. Otherwise it
+    has the bytes of the files: decoding would lose values or frames.
 
     Raises:
         SourceError: there is no image, the names of splits are ambiguous, or metadata cannot be used.
@@ -105,7 +103,7 @@ def _open(kind: str, column: str, files: Files, options: AddOptions) -> Source:
             hint="Rename the column in the metadata.",
             details={"file": metadata.files[0], "column": column},
         )
-    content, check = _describe(kind, files, names, is_requested=column in options.typed())
+    content, check, unfit = _describe(kind, files, names, options.wishes().get(column))
     hints = {column: content}
     label, reason = (None, "") if metadata is not None else find_labels(splits.files)
     if label is not None:
@@ -131,7 +129,7 @@ def _open(kind: str, column: str, files: Files, options: AddOptions) -> Source:
     parts = open_parts(usable, files, read)
     return Source(
         kind=kind,
-        summary=_summary(kind, names, reason, metadata, hints[column]),
+        summary=_summary(kind, names, reason, metadata, unfit),
         parts=parts,
         hints=hints if metadata is None else {**metadata.hints, **hints},
         is_text=metadata is not None and metadata.is_text,
@@ -139,52 +137,61 @@ def _open(kind: str, column: str, files: Files, options: AddOptions) -> Source:
         files=account_for_source(files, splits, KINDS[kind].noun[0], metadata=metadata_names),
         origins=files.origins,
         split_reason=splits.reason,
+        # As TFDS's ImageFolder.
+        metadata=DatasetMetadata(supervised_keys=(column, "label") if kind == "images" and label is not None else None),
     )
 
 
-def _describe(kind: str, files: Files, names: Sequence[str], *, is_requested: bool) -> tuple[Feature, CheckMedia]:
-    """The feature of the content, unless the caller requests another, and the check of each file."""
-    if kind == "images" and all(is_picture(name) or _has_picture(files, name) for name in names):
-        is_wide = not is_requested and _are_wide(files, names)
-        return Image(shape=(None, None, None), dtype=np.uint16 if is_wide else np.uint8), CheckMedia(are_pictures=True)
-    if kind == "audio" and all(map(is_decodable_sound, names)) and (sound := _sound(files, names)) is not None:
-        return sound, CheckMedia(are_sounds=True, sample_rate=sound.sample_rate)
-    noun = {"images": "an image", "audio": "an audio", "videos": "a video"}[kind]
-    return bytes_of(noun), CheckMedia()
+def _describe(kind: str, files: Files, names: Sequence[str], wish: Wish | None) -> tuple[Feature, CheckMedia, str]:
+    """The feature of the content unless ``wish`` decides, the check of each file, and why the feature is bytes."""
+    if kind == "images":
+        before = None if wish is None else wish.feature
+        is_requested = wish is not None and not wish.is_inferred
+        picture, unfit = (None, "") if is_requested else _picture(files, names)
+        if before is not None and not isinstance(before, Image):
+            return picture or bytes_of("an image"), CheckMedia(), unfit
+        check = CheckMedia(picture=before if picture is None else replace(picture, shape=(None, None, None)))
+        return picture or before or bytes_of("an image"), check, unfit
+    if kind == "audio":
+        if all(map(is_decodable_sound, names)) and (sound := _sound(files, names)) is not None:
+            return sound, CheckMedia(are_sounds=True, sample_rate=sound.sample_rate), ""
+        return bytes_of("an audio"), CheckMedia(), "not all can be decoded here as sounds of one shape"
+    return bytes_of("a video"), CheckMedia(), ""
 
 
-def _are_wide(files: Files, names: Sequence[str]) -> bool:
-    """Whether the images have 16 bits for each sample. An Image has one depth, and another would change values.
+def _picture(files: Files, names: Sequence[str]) -> tuple[Image | None, str]:
+    """The Image of all files, by their headers; or None, and why it cannot hold them.
 
-    Raises SourceError if some have 16 bits and others 8.
+    Raises SourceError if some have 16 bits for each sample and others 8: another depth would change values.
     """
     root = str(root_of(files.store))
-    wide: str | None = None
-    narrow: str | None = None
+    by_depth: dict[int, tuple[str, Image]] = {}
     for name in names:
+        if extension_of(name) == ".mpo":
+            return None, f"{name}: it has several frames, and an Image has one"
         try:
             with open(f"{root}/{name}", "rb", buffering=0) as file:  # noqa: PTH123 (half the time of Path.open)
-                start = file.read(PNG_HEADER_BYTES)
-        except OSError:  # a row that cannot be used
+                measured = measure_picture(file)
+        except MissingExtraError:
+            return None, f"Pillow is needed to decode {name}"
+        except FileNotFoundError:
             continue
-        if is_wide_png(start):
-            wide = wide or name
-        elif format_of(start) in ("PNG", "JPEG"):
-            narrow = narrow or name
-        if wide and narrow:
-            raise SourceError(
-                f"{wide} has 16 bits for each sample, and {narrow} has 8: one Image cannot hold both",
-                hint="Convert them to one depth. To keep the files as they are: --feature image=bytes",
-                details={"files": [wide, narrow]},
-            )
-    return wide is not None
-
-
-def _has_picture(files: Files, name: str) -> bool:
-    if extension_of(name):
-        return False
-    with files.store.open(name) as file:
-        return format_of(file.read(64)) in ("PNG", "JPEG")
+        except IMAGE_FAULTS as error:
+            return None, f"{name}: {error}"
+        if measured is None:  # a row that cannot be used
+            continue
+        depth, shape = measured
+        picture = Image(shape=shape, dtype=np.uint16 if depth == 16 else np.uint8)
+        first, common = by_depth.get(depth, (name, picture))
+        by_depth[depth] = first, common_picture(common, picture)
+    if len(by_depth) == 2:
+        wide, narrow = by_depth[16][0], by_depth[8][0]
+        raise SourceError(
+            f"{wide} has 16 bits for each sample, and {narrow} has 8: one Image cannot hold both",
+            hint="Convert them to one depth. To keep the files as they are: --feature image=bytes",
+            details={"files": [wide, narrow]},
+        )
+    return next((picture for _, picture in by_depth.values()), Image(shape=(None, None, None))), ""
 
 
 def _sound(files: Files, names: Sequence[str]) -> Audio | None:
@@ -212,12 +219,12 @@ def _sound(files: Files, names: Sequence[str]) -> Audio | None:
     return Audio(shape=shape, dtype="int32", sample_rate=rate, lazy_decode=True)
 
 
-def _summary(kind: str, names: Sequence[str], label: str, metadata: Metadata | None, content: Feature) -> str:
+def _summary(kind: str, names: Sequence[str], label: str, metadata: Metadata | None, unfit: str) -> str:
     extensions = Counter(extension_of(name)[1:] for name in names)
     formats = ", ".join(sorted(extensions, key=lambda one: (-extensions[one], one)))
     found = f"{count(len(names), KINDS[kind].noun)} ({formats}){in_folders(names)}"
-    if isinstance(content, Tensor) and not isinstance(content, Audio) and kind in _DECODED:
-        found += f", stored as bytes: {_DECODED[kind]}"
+    if unfit:
+        found += f", stored as bytes: {unfit}"
     if metadata is not None:
         return f"{found}; metadata from {count(len(metadata.files), ('file', 'files'))}{metadata.summary}"
     return f"{found}; {label if label.startswith('no label') else f'label: {label}'}"

@@ -192,7 +192,9 @@ class Plan:
                 one.url: {"checksum": one.sha256, "size": one.num_bytes}
                 for one in sorted(self.source.origins, key=lambda one: one.url)
             }
-        return replace(self.source.metadata, custom=custom, extra=extra)
+        keys = self.source.metadata.supervised_keys
+        stored = keys if keys and set(keys) <= set(self.stored()) else None
+        return replace(self.source.metadata, custom=custom, extra=extra, supervised_keys=stored)
 
 
 def plan_source(

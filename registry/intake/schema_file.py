@@ -177,7 +177,9 @@ def _word(feature: Feature, kind: Any) -> str | None:
             return None
         word = f"ClassLabel({', '.join(map(_quote_name, inner.names or ()))})"
     else:
-        word = "Image" if isinstance(inner, Image) else type_word(kind)
+        word = type_word(kind)
+    if isinstance(inner, Image):
+        word = "Image" if inner.shape == (None, None, None) else f"Image[{', '.join(map(str, inner.shape))}]"
     shape = f"[{', '.join(sizes)}]" if sizes else ""
     nested = "".join(f"[{size}]" for size in reversed(sizes))
     for candidate in (f"{word}{shape}", f"{word}{nested}", f"{word}{nested}?"):

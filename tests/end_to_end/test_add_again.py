@@ -284,8 +284,9 @@ def test_pictures_keep_their_type(tmp_path: Path, catalog: Catalog) -> None:
         report = catalog.add(tmp_path / "pictures", "pictures")
     assert str(report.reference) == "pictures:2.0.0"
     before = types_of(report)
-    Image.fromarray(np.zeros((4, 4), np.uint8)).save(tmp_path / "pictures/c.gif")
-    with pytest.raises(UnusableRowsError, match=r"\n  c\.gif, column 'image': expected a PNG or JPEG file"):
+    frames = [Image.fromarray(np.full((4, 4), grey, np.uint8)) for grey in (0, 255)]
+    frames[0].save(tmp_path / "pictures/c.gif", save_all=True, append_images=frames[1:])
+    with pytest.raises(UnusableRowsError, match=r"\n  c\.gif: it has 2 frames, and an Image has one"):
         catalog.add(tmp_path / "pictures", "pictures")
     assert types_of(catalog.add(tmp_path / "pictures", "pictures", skip_bad=1)) == before
     assert types_of(catalog.add(tmp_path / "pictures", "pictures", retype=True)) != before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from PIL import Image
 
 import registry
 from registry.api import Catalog
-from registry.errors import SourceError
+from registry.errors import SourceError, UnusableRowsError
 
 MODES = ["1", "L", "LA", "P", "RGB", "RGBA", "I;16"]
 SIZE = (7, 5)
@@ -29,8 +30,11 @@ def make_picture(mode: str, seed: int = 0) -> Any:
     rng = np.random.default_rng(seed)
     if mode == "I;16":
         return Image.fromarray(rng.integers(0, 2**16, SIZE[::-1]).astype(np.uint16))
+    if mode in ("I", "F"):
+        return Image.fromarray(rng.integers(0, 2**16, SIZE[::-1]).astype(np.int32 if mode == "I" else np.float32))
     pixels = rng.integers(0, 256, (*SIZE[::-1], 4)).astype(np.uint8)
-    return Image.fromarray(pixels, "RGBA").convert(mode)
+    picture = Image.fromarray(pixels, "RGBA")
+    return picture.convert("RGB").convert(mode) if mode in ("CMYK", "YCbCr", "HSV") else picture.convert(mode)
 
 
 def pixels_of(picture: Any) -> Any:
@@ -84,3 +88,77 @@ def test_pictures_in_columns_are_never_reduced(tmp_path: Path, catalog: Catalog,
         assert row["image"] == stream.getvalue()
         (column,) = report.plan.schema.columns
         assert column.reason.endswith("is neither a JPEG nor a PNG of 8 bits")
+
+
+@pytest.mark.parametrize("file_format", ["png", "jpeg", "webp", "gif", "bmp", "tiff"])
+@pytest.mark.parametrize("mode", [*MODES, "CMYK", "YCbCr", "HSV", "I", "F"])
+def test_every_mode_in_every_format_is_kept_or_refused(
+    tmp_path: Path, catalog: Catalog, mode: str, file_format: str
+) -> None:
+    (tmp_path / "in").mkdir()
+    path = tmp_path / "in" / f"a.{file_format}"
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            make_picture(mode).save(path)
+    except (OSError, ValueError, KeyError):  # the format has no such mode
+        return
+    with Image.open(path) as picture:
+        stored = picture.mode
+        expected = pixels_of(picture)
+    if (stored, file_format) == ("CMYK", "jpeg"):
+        with pytest.raises(UnusableRowsError, match=r"a\.jpeg: it has the mode CMYK, which an Image cannot hold"):
+            catalog.add(tmp_path / "in", "pictures")
+        return
+    report = catalog.add(tmp_path / "in", "pictures")
+    (row,) = catalog.dataset("pictures").read("train")
+    if stored in MODES:
+        assert np.array_equal(row["image"], expected)
+        assert catalog.dataset("pictures").features["image"].shape == expected.shape
+    else:
+        assert row["image"] == path.read_bytes()
+        assert f"stored as bytes: a.{file_format}: PNG has no mode {stored!r}" in report.plan.source.summary
+
+
+def test_frames_are_never_dropped(tmp_path: Path, catalog: Catalog) -> None:
+    (tmp_path / "in").mkdir()
+    path = tmp_path / "in" / "a.gif"
+    make_picture("L").save(path, save_all=True, append_images=[make_picture("L", 1)])
+    report = catalog.add(tmp_path / "in", "pictures")
+    assert "a.gif: it has 2 frames, and an Image has one" in report.plan.source.summary
+    assert [row["image"] for row in catalog.dataset("pictures").read("train")] == [path.read_bytes()]
+
+
+def test_a_shape_on_which_all_agree_widens_with_other_sizes(tmp_path: Path, catalog: Catalog) -> None:
+    for name in ("cat/a.png", "dog/b.png"):
+        (tmp_path / "in" / name).parent.mkdir(parents=True)
+        make_picture("RGB").save(tmp_path / "in" / name)
+    catalog.add(tmp_path / "in", "pictures")
+    first = catalog.dataset("pictures")
+    assert first.features["image"].shape == (5, 7, 3)
+    assert first.metadata.supervised_keys == ("image", "label")
+    make_picture("RGB").resize((9, 5)).save(tmp_path / "in" / "cat" / "c.png")
+    report = catalog.add(tmp_path / "in", "pictures")
+    assert catalog.dataset("pictures").features["image"].shape == (5, None, 3)
+    assert report.plan.schema.columns[0].reason == "other sizes than (5, 7, 3) of the version before"
+    (tmp_path / "in" / "cat" / "c.png").unlink()
+    catalog.add(tmp_path / "in", "pictures")
+    assert catalog.dataset("pictures").features["image"].shape == (5, None, 3)
+
+
+@pytest.mark.parametrize(
+    ("mode", "word", "fault"),
+    [
+        ("I;16", "Image", "it has 16 bits for each sample, and the Image has 8"),
+        ("RGB", "Image[7, 5, 3]", "expected shape (7, 5, 3), found an image of 5 x 7"),
+    ],
+)
+def test_a_requested_type_names_the_files_that_it_cannot_hold(
+    tmp_path: Path, catalog: Catalog, mode: str, word: str, fault: str
+) -> None:
+    (tmp_path / "in").mkdir()
+    for name in ("a.png", "b.png"):
+        make_picture(mode).save(tmp_path / "in" / name)
+    with pytest.raises(UnusableRowsError) as caught:
+        catalog.add(tmp_path / "in", "pictures", features={"image": word})
+    assert fault in str(caught.value)
+    assert "  b.png" in str(caught.value)

@@ -75,7 +75,7 @@ def test_labels_by_folder_and_splits(tmp_path: Path) -> None:
     files = {"train/dog/1.png": PNG, "train/cat/2.jpg": jpeg(), "test/cat/test.png": PNG}
     source = images(tmp_path, files)
     assert values(source) == {name: {"image": content, "label": name.split("/")[1]} for name, content in files.items()}
-    assert source.hints == {"image": Image(shape=(None, None, None)), "label": ClassLabel(names=["cat", "dog"])}
+    assert source.hints == {"image": Image(shape=(None, None, 3)), "label": ClassLabel(names=["cat", "dog"])}
     assert list(source.hints) == ["image", "label"]
     assert source.is_typed
     assert source.splits == ("train", "test")
@@ -151,7 +151,7 @@ def test_files_that_are_not_what_their_names_say_cannot_be_used(tmp_path: Path) 
 def test_a_thumbnail_or_bytes_after_the_end_do_not_hide_or_fake_the_end_of_a_jpeg() -> None:
     whole = jpeg()
     thumbnail = whole[:2] + b"\xff\xe1" + (len(whole) + 2).to_bytes(2, "big") + whole + whole[2:]
-    check = CheckMedia(are_pictures=True)
+    check = CheckMedia(picture=Image(shape=(None, None, None)))
     assert check("a.jpg", thumbnail) == thumbnail
     assert check("a.jpg", thumbnail + b"\0\xff\xda trailing") != b""
     with pytest.raises(file_rows.BadFileError, match="damaged JPEG: it is truncated"):

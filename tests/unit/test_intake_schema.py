@@ -492,16 +492,7 @@ columns:
     fields:
       name: Text
       age: int8?
-  thumb:
-    json:
-      image:
-        dtype: uint8
-        shape:
-          dimensions:
-            - "8"
-            - "8"
-            - "1"
-      pythonClassName: tensorflow_datasets.core.features.image_feature.Image
+  thumb: Image[8, 8, 1]
   old: skip
 """
 
