@@ -38,6 +38,9 @@ MAX_FREE_BYTES: Final = 2**30
 """An archive may expand to 200 times its size and a GiB. Text compresses up to 50 times, a bomb a million times."""
 
 _DRIVE: Final = re.compile("[A-Za-z]:/")
+_SHARD: Final = re.compile(r"([._-][0-9]+([._-]of[._-][0-9]+)?|(^|/)[0-9]{2,})$")
+"""The number of a shard. A single digit without a name may be a class."""
+
 _MAX_HEADER_BYTES: Final = 2**20
 _PIECE_BYTES: Final = 2**20
 _FAULTS: Final = (
@@ -65,7 +68,10 @@ def is_archive(name: str) -> bool:
 def extract(files: Files, names: Sequence[str]) -> Files:
     """Extract archives of a source and list what they contain.
 
-    If there are several, each is extracted to a folder with its name: ``train.zip`` to ``train/``.
+    If there are several, each is extracted to a folder with its name: ``train.zip`` to ``train/``. Numbered archives
+    are shards of one folder: ``train-000.tar`` and ``train-001.tar`` of ``train/``, ``00000.tar`` and ``00001.tar`` of
+    the source itself. If two shards have a file of the same name, that of the later shard gets its name:
+    ``cat/00001-1.png``.
 
     Args:
         files: the files of the source.
@@ -77,14 +83,15 @@ def extract(files: Files, names: Sequence[str]) -> Files:
     """
     target = TemporaryStore()
     root = root_of(target)
-    stems = [_stem(name) for name in names]
-    for name, stem in zip(names, stems, strict=True):
-        folder = root if len(names) == 1 else root / (stem if stems.count(stem) == 1 else name)
+    folders = _folders_of(names)
+    for name, inside in zip(names, folders, strict=True):
+        folder = root / inside
         path = root_of(files.store) / name
         with storage_errors("write", str(folder)):
             folder.mkdir(parents=True, exist_ok=True)
         with storage_errors("read", str(path)), path.open("rb") as file:
-            _Extraction(folder, name, path).run(file)
+            shard = _stem(name).rpartition("/")[2] if folders.count(inside) > 1 else ""
+            _Extraction(folder, name, path, shard=shard).run(file)
     found = list_folder(root, files.location)
     return Files(
         store=target,
@@ -199,8 +206,10 @@ class _StrictHeader(tarfile.TarInfo):
 class _Extraction:
     """Extracts one archive to a folder, with the names and the number of bytes so far."""
 
-    def __init__(self, folder: Path, name: str, path: Path) -> None:
+    def __init__(self, folder: Path, name: str, path: Path, *, shard: str) -> None:
         self._folder = folder
+        self._shard = shard
+        self._renamed: dict[str, str] = {}
         self._shown = name
         self._path = path
         self._most_bytes = MAX_RATIO * path.stat().st_size + MAX_FREE_BYTES
@@ -243,8 +252,7 @@ class _Extraction:
         if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
             kind = "a link" if stat.S_ISLNK(mode) else "a device"
             raise _unsafe(self._shown, member.filename, f"is {kind}")
-        self._take(name, member.file_size)
-        return name
+        return self._take(name, member.file_size)
 
     def _extract_tar(self, file: IO[bytes]) -> None:
         links: list[tuple[str, str]] = []
@@ -253,7 +261,7 @@ class _Extraction:
                 name = member_name(member.name, self._shown)
                 if name is None or member.isdir():
                     continue
-                self._take(name, member.size if member.isreg() else 0)
+                name = self._take(name, member.size if member.isreg() else 0)
                 if member.isreg():
                     check_free_space(str(self._folder), member.size, f"extracting {self._shown}")
                     with archive_errors(self._shown):
@@ -269,7 +277,7 @@ class _Extraction:
             path = self._folder / name
             with storage_errors("write", str(path)):
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.symlink_to(os.path.relpath(self._folder / target, path.parent))
+                path.symlink_to(os.path.relpath(self._folder / self._renamed.get(target, target), path.parent))
 
     def _target(self, name: str, member: tarfile.TarInfo) -> str:
         """The name that a link points to. A hard link has a name in the archive, a symbolic one is relative to it."""
@@ -286,8 +294,11 @@ class _Extraction:
                 parts.append(part)
         return "/".join(parts)
 
-    def _take(self, name: str, num_bytes: int) -> None:
-        """Register a file and its size."""
+    def _take(self, name: str, num_bytes: int) -> str:
+        """Register a file and its size; returns its name, which another shard may have."""
+        if self._shard and name not in self._files and os.path.lexists(self._folder / name):
+            folder, slash, last = name.rpartition("/")
+            self._renamed[name] = name = f"{folder}{slash}{self._shard}-{last}"
         parents = [str(one) for one in PurePosixPath(name).parents][:-1]
         if name in self._files:
             raise _unsafe(self._shown, name, "occurs twice")
@@ -302,6 +313,7 @@ class _Extraction:
                 hint="If you trust it, extract it yourself, then add the folder.",
                 details={"file": self._shown, "limit": self._most_bytes},
             )
+        return name
 
     def _write(self, name: str, content: IO[bytes]) -> None:
         path = self._folder / name
@@ -312,6 +324,23 @@ class _Extraction:
             while piece := content.read(_PIECE_BYTES):
                 with storage_errors("write", str(path)):
                     file.write(piece)
+
+
+def _folders_of(names: Sequence[str]) -> list[str]:
+    """The folder that each archive is extracted to.
+
+    >>> _folders_of(["train-000.tar", "train-001.tar", "val-000.tar"]), _folders_of(["00.tar", "01.tar"])
+    (['train', 'train', 'val'], ['', ''])
+    >>> _folders_of(["cat.tar", "dog.tar"]), _folders_of(["0.tar", "1.tar"])
+    (['cat', 'dog'], ['0', '1'])
+    """
+    if len(names) == 1:
+        return [""]
+    stems = [_stem(name) for name in names]
+    shared = [_SHARD.sub("", stem) for stem in stems]
+    if len(set(shared)) < len(set(stems)) == len(names):
+        return shared
+    return [stem if stems.count(stem) == 1 else name for name, stem in zip(names, stems, strict=True)]
 
 
 def _stem(name: str) -> str:

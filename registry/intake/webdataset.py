@@ -11,6 +11,7 @@ format of https://github.com/webdataset/webdataset.
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -47,7 +48,9 @@ _PEEKED: Final = 200
 
 
 def is_webdataset(path: Path) -> bool:
-    """Whether an archive is a tar in which most of the first samples have several files.
+    """Whether an archive is a tar in which most of the first samples have several files, or most of all samples.
+
+    All headers are read if the first do not decide: a tar may be sorted by the endings of names.
 
     Raises:
         SourceError: it is a damaged tar.
@@ -57,27 +60,27 @@ def is_webdataset(path: Path) -> bool:
         if file.read(4) in ZIP_SIGNATURES:
             return False
         file.seek(0)
-        sizes: list[int] = []
-        last = None
+        sizes: Counter[str] = Counter()
         with open_tar(file, path.name) as tar:
             for number, member in enumerate(tar_members(tar, path.name)):
-                if number == _PEEKED:
+                if number == _PEEKED and _are_samples(sizes):
                     break
                 key, extension = split_name(member.name)
-                if not member.isreg() or why_skipped(member.name) is not None or not extension:
-                    continue
-                if key != last:
-                    sizes.append(0)
-                sizes[-1] += 1
-                last = key
-    return 2 * sum(size > 1 for size in sizes) > len(sizes)
+                if member.isreg() and why_skipped(member.name) is None and extension:
+                    sizes[key] += 1
+    return _are_samples(sizes)
+
+
+def _are_samples(sizes: Mapping[str, int]) -> bool:
+    return 2 * sum(size > 1 for size in sizes.values()) > len(sizes)
 
 
 def open_webdataset(files: Files, options: AddOptions) -> Source:
     """Open WebDataset tars; see the module. A tar is a part; its name decides its split.
 
     Raises:
-        SourceError: a tar is damaged, there is no sample, or the names of splits are ambiguous.
+        SourceError: a tar is damaged, the files of a sample are not next to each other, a key occurs twice in a tar,
+            there is no sample, or the names of splits are ambiguous.
         StorageError: a tar cannot be read.
     """
     import_pyarrow()
@@ -104,11 +107,13 @@ def open_webdataset(files: Files, options: AddOptions) -> Source:
     for column in texts & _CLASSES:
         if (label := found.numbers[column].label()) is not None:
             hints[column] = label
+    incomplete = [column for column in columns if column not in hints and is_picture(f"x.{column}")]
+    about = f"; {', '.join(incomplete)} stored as bytes, because some samples lack them" if incomplete else ""
     sizes = size_lookup(files)
     return Source(
         kind="webdataset",
         summary=f"{found.num_samples:,} samples in {count(len(files.names), ('WebDataset tar', 'WebDataset tars'))}, "
-        f"with {', '.join(sorted(found.columns))}",
+        f"with {', '.join(sorted(found.columns))}{about}",
         parts=[
             Part(
                 split=split,
@@ -177,12 +182,15 @@ class _Found:
     num_samples: int = 0
 
     def scan(self, root: Path, names: Sequence[str]) -> bool:
-        """Read the headers of the tars of a split; returns whether no key occurs twice."""
+        """Read the headers of the tars of a split; returns whether no two tars have the same key."""
         seen: set[int] = set()  # hashes, because a split may have many millions of keys
         is_unique = True
         for name in names:
             with storage_errors("read", str(root / name)), (root / name).open("rb") as file:
+                samples: dict[str, set[str]] = {}
                 for key, extensions in _keys(file, name, self.numbers):
+                    if (first := samples.setdefault(key, extensions)) is not extensions:
+                        raise _repeated(name, key, twice=first & extensions)
                     is_unique = is_unique and hash(key) not in seen
                     seen.add(hash(key))
                     self.num_samples += 1
@@ -194,6 +202,22 @@ class _Found:
                     details={"file": name},
                 )
         return is_unique
+
+
+def _repeated(name: str, key: str, *, twice: set[str]) -> SourceError:
+    """The error for a key that returns after other keys in a tar; ``twice`` are the extensions that return, too."""
+    if twice:
+        return SourceError(
+            f"{name}: the key {key!r} occurs twice: two samples have a file '{key}.{min(twice)}'",
+            hint="Rename the files of one of them, or remove them, and make the tar again.",
+            details={"file": name, "key": key},
+        )
+    return SourceError(
+        f"{name}: the files of the sample {key!r} are not next to each other",
+        hint=f"Sort the tar by name: mkdir data && tar -xf {shlex.quote(name)} -C data && "
+        "tar --sort=name -cf sorted.tar -C data .",
+        details={"file": name, "key": key},
+    )
 
 
 def _keys(file: Any, name: str, numbers: Mapping[str, _Numbers]) -> Iterator[tuple[str, set[str]]]:
@@ -226,7 +250,8 @@ class TarPart:
         name: its name.
         columns: the extensions of all tars of the source that are columns, sorted.
         texts: those of them that usually are numbers, and are text here.
-        has_unique_keys: whether no key occurs twice in the split; otherwise keys start with the name of the tar.
+        has_unique_keys: whether no two tars of the split have the same key; otherwise keys start with the name of the
+            tar.
     """
 
     store: Store

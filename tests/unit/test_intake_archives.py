@@ -11,6 +11,7 @@ import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from registry.errors import SourceError, StorageError
 from registry.intake import archives
 from registry.intake.archives import extract
+from registry.intake.detect import open_source
 from registry.intake.listing import list_files
 from registry.intake.source import Files
 
@@ -90,6 +92,76 @@ def test_several_archives_are_folders_with_their_names(tmp_path: Path) -> None:
     (tmp_path / "test.tar.gz").write_bytes(gzip.compress(make_tar({"1.csv": b""})))
     files = list_files(tmp_path)
     assert extract(files, files.names).names == ["test/1.csv", "train/1.csv"]
+
+
+def opened_shards(folder: Path, shards: dict[str, bytes]) -> Files:
+    for name, content in shards.items():
+        (folder / name).write_bytes(content)
+    files = list_files(folder)
+    return extract(files, files.names)
+
+
+@pytest.mark.parametrize(
+    ("names", "folders"),
+    [
+        (["00000.tar", "00001.tar"], {""}),
+        (["shard-000000.zip", "shard-000001.tar"], {"shard/"}),
+        (["train-000.tar", "train-001.tar", "val-000.tar"], {"train/", "val/"}),
+        (["train-00000-of-00002.tar", "train-00001-of-00002.tar", "test.tar"], {"train/", "test/"}),
+        (["cat.tar", "dog_1.tar", "dog_2.tar"], {"cat/", "dog/"}),
+        (["cat.tar", "dog.tar"], {"cat/", "dog/"}),
+        (["cat-2023.zip", "dog-2024.zip"], {"cat-2023/", "dog-2024/"}),
+        (["0.tar", "1.tar"], {"0/", "1/"}),
+        (["n01440764.tar", "n01443537.tar"], {"n01440764/", "n01443537/"}),
+    ],
+)
+def test_numbered_archives_are_shards_of_one_folder(tmp_path: Path, names: list[str], folders: set[str]) -> None:
+    shards = {
+        name: (make_zip if name.endswith("zip") else make_tar)({f"{place}.x": b"1"}) for place, name in enumerate(names)
+    }
+    found = opened_shards(tmp_path, shards).names
+    assert sorted(name.rpartition("/")[2] for name in found) == [f"{place}.x" for place in range(len(names))]
+    assert {name.rpartition("/")[0] + "/" * ("/" in name) for name in found} == folders
+
+
+def test_shards_of_classes_keep_their_classes_and_every_file(tmp_path: Path) -> None:
+    tars = {
+        "a-00.tar": make_tar({"cat/1.txt": b"one", "dog/1.txt": b"two"}),
+        "a-01.tar.gz": gzip.compress(make_tar({"cat/1.txt": b"three"}, link("cat/2.txt", "1.txt"))),
+    }
+    files = opened_shards(tmp_path, tars)
+    assert {name: files.store.read_bytes(name) for name in files.names} == {
+        "a/cat/1.txt": b"one",
+        "a/cat/a-01-1.txt": b"three",
+        "a/cat/2.txt": b"three",
+        "a/dog/1.txt": b"two",
+    }
+    source = open_source(tmp_path)
+    assert (
+        source.summary
+        == "2 archives: 4 text files in 2 folders, each of which is a record; label: the names of 2 folders, sorted"
+    )
+
+
+def test_numbered_tars_of_texts_have_no_label_and_the_splits_of_their_names(tmp_path: Path) -> None:
+    names = ["train-000.tar", "train-001.tar", "val-000.tar"]
+    opened_shards(tmp_path, {name: make_tar({f"{place}.txt": b"1"}) for place, name in enumerate(names)})
+    source = open_source(tmp_path)
+    assert (source.splits, source.split_reason) == (("train", "validation"), "from the names of folders")
+    assert list(source.hints) == ["text"]
+
+
+@given(st.lists(st.sets(st.sampled_from(["1.x", "2.x", "cat/1.x", "cat/2.x"])), min_size=2, max_size=4))
+def test_no_file_of_a_shard_is_lost_or_changes_its_folder(shards: list[set[str]]) -> None:
+    contents = {
+        f"{place:02}.tar": {name: f"{place}/{name}".encode() for name in some} for place, some in enumerate(shards)
+    }
+    with TemporaryDirectory() as folder:
+        files = opened_shards(Path(folder), {name: make_tar(members) for name, members in contents.items()})
+        found = [(name.rpartition("/")[0], files.store.read_bytes(name)) for name in files.names]
+    assert sorted(found) == sorted(
+        (name.rpartition("/")[0], content) for members in contents.values() for name, content in members.items()
+    )
 
 
 def test_a_zip_of_windows_has_folders(tmp_path: Path) -> None:

@@ -6,13 +6,17 @@ import io
 import pickle
 import tarfile
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from registry.errors import SourceError
 from registry.features import ClassLabel, Image
 from registry.features.png import encode_png
+from registry.intake.detect import open_source
 from registry.intake.listing import list_files
 from registry.intake.options import AddOptions
 from registry.intake.source import Rows, Source
@@ -66,6 +70,55 @@ def test_keys_that_occur_in_two_tars_start_with_the_name_of_the_tar(tmp_path: Pa
         write_tar(tmp_path / f"{name}.tar", [("1.txt", b""), ("1.cls", b"1")])
     source = open_webdataset(list_files(tmp_path), AddOptions())
     assert [rows.keys for rows in rows_of(source)] == [["a.tar/1"], ["b.tar/1"]]
+
+
+def test_an_image_that_some_samples_lack_is_stored_as_bytes(tmp_path: Path) -> None:
+    write_tar(tmp_path / "x.tar", [("1.png", PNG), ("1.txt", b"a"), ("2.txt", b"b")])
+    source = open_webdataset(list_files(tmp_path), AddOptions())
+    assert source.summary == (
+        "2 samples in 1 WebDataset tar, with png, txt; png stored as bytes, because some samples lack them"
+    )
+    assert source.hints == {}
+
+
+@pytest.mark.parametrize("name", ["x y.tar", "x y.tar.gz"])
+def test_a_tar_sorted_by_endings_is_refused_with_the_way_to_sort_it(tmp_path: Path, name: str) -> None:
+    keys = range(300)  # more than the first samples that decide
+    members = [(f"{key}.png", PNG) for key in keys] + [(f"{key}.cls", b"1") for key in keys]
+    assert is_webdataset(write_tar(tmp_path / name, members))
+    with pytest.raises(SourceError) as caught:
+        open_source(tmp_path)
+    assert str(caught.value) == f"{name}: the files of the sample '0' are not next to each other"
+    assert caught.value.hint == (
+        f"Sort the tar by name: mkdir data && tar -xf '{name}' -C data && tar --sort=name -cf sorted.tar -C data ."
+    )
+    assert caught.value.details == {"file": name, "key": "0"}
+
+
+def test_a_key_that_occurs_twice_in_a_tar_is_refused(tmp_path: Path) -> None:
+    write_tar(tmp_path / "a.tar", [("0.txt", b""), ("0.cls", b"1")])
+    members = [(f"a/{key}{end}", b"1") for key in (1, 2, 1) for end in (".txt", ".cls")]
+    write_tar(tmp_path / "b.tar", members)
+    with pytest.raises(SourceError) as caught:
+        open_source(tmp_path)
+    assert str(caught.value) == "b.tar: the key 'a/1' occurs twice: two samples have a file 'a/1.cls'"
+    assert caught.value.hint == "Rename the files of one of them, or remove them, and make the tar again."
+    assert caught.value.details == {"file": "b.tar", "key": "a/1"}
+
+
+@given(st.permutations([f"{key}.{end}" for key in "123" for end in ("txt", "cls")]))
+def test_every_order_of_members_gives_whole_samples_or_an_error(members: list[str]) -> None:
+    keys = [name[0] for name in members]
+    are_neighbours = all(keys[place] == keys[place + 1] for place in (0, 2, 4))
+    with TemporaryDirectory() as folder:
+        path = write_tar(Path(folder) / "x.tar", [(name, name[0].encode()) for name in members])
+        if not are_neighbours:
+            with pytest.raises(SourceError, match="are not next to each other"):
+                open_source(path)
+            return
+        (rows,) = rows_of(open_source(path))
+    assert rows.keys == keys[::2]
+    assert rows.table.to_pylist() == [{"cls": int(key), "txt": key} for key in keys[::2]]
 
 
 def test_samples_that_cannot_be_used(tmp_path: Path) -> None:
