@@ -5,13 +5,18 @@ To add a kind, write a module with an opener next to the others, and add a row t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Final, cast
+from typing import Final, TypeAlias, cast
 
 from registry.intake.decompression import COMPRESSIONS
 from registry.intake.media_bytes import AUDIO, IMAGES, VIDEOS
-from registry.intake.source import Opener
+from registry.intake.options import AddOptions
+from registry.intake.source import Files, Source
+
+Opener: TypeAlias = Callable[[Files, AddOptions], Source]
+"""A function that opens the files of a kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from registry.features import Feature
 from registry.model import DatasetMetadata
@@ -18,8 +18,6 @@ from registry.storage import Store
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from registry.intake.options import AddOptions
 
 MAX_ROWS: Final = 16_384
 MAX_BYTES: Final = 8 * 2**20
@@ -193,10 +191,3 @@ def root_of(store: Store) -> Path:
     if store.local_root is None:
         raise AssertionError(f"expected a local store, found {store!r}")
     return store.local_root
-
-
-Opener: TypeAlias = "Callable[[Files, AddOptions], Source]"
-"""A function of a kind's module that opens files of this kind, listed in ``detect``."""
-
-Given: TypeAlias = Any
-"""What a caller may pass as a source: a path, a URL, or an object of Python."""
