@@ -162,10 +162,13 @@ def _find_parquet(
         by_file = find_splits_by_file(store)
     except PreparedFormatError as error:
         fault = error
+    files = [name for name in store.list() if name.endswith(".parquet")]
+    if fault is not None and not files:
+        raise fault
     earlier = set() if globs else {split.name for split in by_file} & {*before}
     named = NamedSplits(files={}, reason="")
     try:
-        named = find_splits([name for name in store.list() if name.endswith(".parquet")], globs)
+        named = find_splits(files, globs)
         ordered = {split: order_shards(split, names, FILE_FORMAT) for split, names in named.files.items()}
     except SourceError as error:
         if not earlier:

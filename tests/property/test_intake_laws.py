@@ -33,6 +33,7 @@ from registry.intake.remembered import remembered_wishes
 from registry.intake.schema import ColumnSchema, Schema
 from registry.intake.schema_file import parse_schema_file, write_schema_file
 from registry.intake.source import Rows
+from registry.intake.value_types import is_nullable
 
 YEARS = [datetime.fromisoformat("1700-01-01"), datetime.fromisoformat("2200-01-01")]
 ZONES = st.integers(-23 * 60, 23 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
@@ -276,6 +277,17 @@ def test_text_keeps_the_type_of_the_version_before(before: list[str | None], aft
         assert len(converted.lines) == len(fits)
 
 
+def as_stored(value: Any, kind: pa.DataType) -> Any:
+    """A value in which a null inside of a list is a list of none, and other values at its place are lists of one."""
+    if is_nullable(kind):
+        return [] if value is None else [as_stored(value, kind.value_type)]
+    if isinstance(value, list):
+        return [as_stored(one, kind.value_type) for one in value]
+    if isinstance(value, dict) and pa.types.is_struct(kind):
+        return {name: as_stored(one, kind.field(name).type) for name, one in value.items()}
+    return value
+
+
 def essence(column: ColumnSchema) -> tuple[Feature, Any]:
     """The types of a column. The fields of structs have no order."""
     kind = column.arrow_type
@@ -288,6 +300,7 @@ def test_values_keep_the_type_of_the_version_before(before: pa.Table, after: pa.
     first, rows = infer([("a", rows_of(before, 0))]), rows_of(after, 0)
     own = infer([("a", rows)])
     schema = infer([("a", rows)], wishes=remember(first))
+    kinds = {column.name: column.arrow_type for column in schema.columns}
     types = {column.name: essence(column) for column in (*own.columns, *first.columns)}
     for column in schema.columns:
         assert essence(column) == types[column.name]
@@ -295,7 +308,7 @@ def test_values_keep_the_type_of_the_version_before(before: pa.Table, after: pa.
     assert {*kept.lines}.isdisjoint(one.line for one in kept.bad)
     for line, row in zip(kept.lines, kept.table.to_pylist(), strict=True):
         for name, value in row.items():
-            source = after.column(name)[line].as_py()
+            source = as_stored(after.column(name)[line].as_py(), kinds[name])
             if source is None and isinstance(value, dict):  # a null struct
                 source = dict.fromkeys(value)
             assert repr(value) == repr(source) or (value == source and type(value) is not type(source))  # 1.0 and 1
@@ -315,9 +328,10 @@ def test_typed_values_are_kept_or_reported(table: pa.Table) -> None:
     kept = [number - 1 for number in converted.lines]
     assert sorted([*converted.lines, *(one.line or 0 for one in converted.bad)]) == list(range(1, table.num_rows + 1))
     structs = {field.name: [one.name for one in field.type] for field in table.schema if pa.types.is_struct(field.type)}
+    kinds = {column.name: column.arrow_type for column in schema.columns}
     expected = [
         {
-            name: dict.fromkeys(structs[name]) if value is None and name in structs else value
+            name: dict.fromkeys(structs[name]) if value is None and name in structs else as_stored(value, kinds[name])
             for name, value in row.items()
         }
         for row in table.to_pylist()
