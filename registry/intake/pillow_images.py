@@ -7,10 +7,14 @@ them would change their values.
 from __future__ import annotations
 
 import io
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import numpy as np
 
+from registry.errors import RegistryError
 from registry.features import Image
 from registry.features.pictures import import_pillow
 from registry.features.png import encode_png
@@ -61,15 +65,28 @@ def as_png(data: bytes) -> bytes:
         ValueError, OSError, SyntaxError: it is damaged, or has several frames or a mode that PNG cannot store.
         MissingExtraError: Pillow is not installed.
     """
-    with _open(io.BytesIO(data)) as image:
+    with _faults_of_pillow(), _open(io.BytesIO(data)) as image:
         return image_file(image)
 
 
 def measure_with_pillow(file: Any) -> tuple[int, tuple[int, int, int]]:
     """The bits of a sample and the shape of a picture in one of these formats, by its header. Raises as ``as_png``."""
-    with _open(file) as image:
+    with _faults_of_pillow(), _open(file) as image:
         mode = _mode_of(image)
         return 16 if mode.startswith("I;16") else 8, (image.height, image.width, _CHANNELS[mode])
+
+
+@contextmanager
+def _faults_of_pillow() -> Iterator[None]:
+    """What Pillow raises for damaged files, such as IndexError for a short GIF, as ValueError; its warnings are not shown."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except (RegistryError, MemoryError, *IMAGE_FAULTS):
+        raise
+    except Exception as error:
+        raise ValueError(f"it is damaged: {error}") from error
 
 
 def _open(file: Any) -> Any:
