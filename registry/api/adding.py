@@ -345,6 +345,7 @@ class Adding(Publishing):
             delimiter: for CSV, the character between fields. None: it is found out.
             encoding: for CSV, the encoding, such as ``"WINDOWS-1252"``. None: UTF-8, or that of the byte order mark.
             splits: split name -> glob of file names. None derives the splits from the names of files and folders.
+            rename_splits: other names for splits of the source, such as ``{"train.100": "train_100"}``.
             split_by: the column that decides the split. It is not stored.
             holdout: cut a split by the hash of the key, such as ``"test=10%"``.
             seed: another seed gives another holdout.
@@ -611,7 +612,7 @@ def _open(source: Any, options: AddOptions, advance: Advance | None) -> Source:
         return open_source(source, options, progress=advance)
     from registry.intake.objects import open_object
 
-    opened = open_object(source, options.texts())
+    opened = open_object(source, options)
     if opened is None:
         raise AssertionError("paths are opened above")
     return opened

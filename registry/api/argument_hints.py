@@ -18,6 +18,7 @@ _ARGUMENTS: Final = {
     "--as": "name",
     "--bump": "bump",
     "--config": "config",
+    "--dates": "dates",
     "--delimiter": "delimiter",
     "--encoding": "encoding",
     "--feature": "features",
@@ -31,6 +32,7 @@ _ARGUMENTS: Final = {
     "--null": "nulls",
     "--number": "number",
     "--records": "records",
+    "--rename-split": "rename_splits",
     "--replace": "replace",
     "--retype": "retype",
     "--schema": "schema",
@@ -39,6 +41,7 @@ _ARGUMENTS: Final = {
     "--split-by": "split_by",
 }
 _FLAGS: Final = {
+    "--dates": "True",
     "--header": "True",
     "--no-header": "False",
     "--in-place": "True",
@@ -46,7 +49,7 @@ _FLAGS: Final = {
     "--retype": "True",
 }
 _PLACEHOLDERS: Final = ("COLUMN", "FILE", "KIND", "N", "NAME")
-_PAIRS: Final = ("--feature", "--split")
+_PAIRS: Final = ("--feature", "--rename-split", "--split")
 # A value is a quoted text as shlex.quote writes it, a placeholder such as COLUMN, or a word with a digit or a sign.
 _OPTION: Final = re.compile(
     r"(?<![\w-])(?P<option>--[a-z]+(?:-[a-z]+)*)(?: (?P<value>(?:'[^']*'|\"[^\"]*\"|[^\s'\":;,.?]|[,.](?=\S))+))?"

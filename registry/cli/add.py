@@ -26,7 +26,11 @@ if TYPE_CHECKING:
 
 _MOST_COLUMNS = 50
 _MOST_FILES = 20
-_EXAMPLES = {"--feature": "--feature label=ClassLabel", "--split": "--split 'train=2019/*'"}
+_EXAMPLES = {
+    "--feature": "--feature label=ClassLabel",
+    "--split": "--split 'train=2019/*'",
+    "--rename-split": "--rename-split train.100=train_100",
+}
 
 
 def _pairs(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[str, str]:
@@ -122,6 +126,14 @@ def _complete_kind(_ctx: click.Context, _param: click.Parameter, incomplete: str
     callback=_pairs,
     metavar="NAME=GLOB",
     help="The files of a split; may be repeated.  [default: from the names of folders and files]",
+)
+@click.option(
+    "--rename-split",
+    "rename_splits",
+    multiple=True,
+    callback=_pairs,
+    metavar="OLD=NEW",
+    help="Another name for a split of SOURCE, such as train.100=train_100; may be repeated.",
 )
 @click.option("--split-by", metavar="COLUMN", help="The column that decides the split; it is not stored.")
 @click.option("--holdout", metavar="NAME=P%", help="Cut a split by the hash of the key: test=10%.")

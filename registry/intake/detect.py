@@ -184,6 +184,8 @@ def _open_kind(kind: str, files: Files, names: Sequence[str], options: AddOption
             files, names=names, sizes=[sizes(name) for name in names], skipped=_skip_others(files, names, kind=kind)
         )
     source = KINDS[kind].open()(given, replace(options, kind=kind))
+    if kind != "hugging_face":  # whose names may be those of no split
+        source = _with_names(source, options.split_names(source.splits))
     if _CARD in files.names and _CARD not in names:
         card = read_card(files.store)
         uses = [
@@ -192,6 +194,13 @@ def _open_kind(kind: str, files: Files, names: Sequence[str], options: AddOption
         ]
         source = replace(source, metadata=fill_from_card(source.metadata, card), files=uses)
     return source
+
+
+def _with_names(source: Source, names: Mapping[str, str]) -> Source:
+    """``source`` with other names of its splits."""
+    parts = [replace(one, split=names[one.split]) for one in source.parts]
+    uses = [replace(one, split=names.get(one.split or "", one.split)) for one in source.files]
+    return replace(source, parts=parts, files=uses)
 
 
 def _names_of_kind(kind: str, files: Files) -> Sequence[str]:

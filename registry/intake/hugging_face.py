@@ -145,12 +145,14 @@ def open_saved_dataset(files: Files, options: AddOptions) -> Source:
         )
     saved = _SavedDataset(files)
     folders = saved.folders()
+    renamed = options.split_names(folders, f"{files.location}: {DICT}: ")
     parts: list[Part] = []
     uses: list[FileUse] = []
     records: set[str] = set()
     described: Mapping[str, Any] = {}
     metadata = DatasetMetadata()
-    for split, folder in folders.items():
+    for saved_name, folder in folders.items():
+        split = renamed[saved_name]
         info = saved.json(f"{folder}{INFO}")
         own = info.get("features") or {}
         if parts and own != described:
@@ -213,9 +215,8 @@ class _SavedDataset:
         splits = self.json(DICT).get("splits")
         if not isinstance(splits, list) or not splits or not all(isinstance(one, str) for one in splits):
             raise self._malformed(DICT, "expected a list of names at the key 'splits'")
-        for one in splits:
-            if _split_name(one) is None:
-                raise self._malformed(DICT, f"invalid split name {one!r:.80}")
+        if any("/" in one or os.sep in one or one in (".", "..") for one in splits):
+            raise self._malformed(DICT, "a name of a split is not that of a folder")
         return {one: f"{one}/" for one in splits}
 
     def data_files(self, folder: str) -> list[str]:

@@ -34,7 +34,6 @@ from registry.intake.kinds import KINDS
 from registry.intake.options import AddOptions
 from registry.intake.source import Files, FileUse, Source
 from registry.interop.dataset_card import CARD, read_card, read_front_matter
-from registry.model.split import check_split_name
 
 _MEDIA: Final[tuple[str, ...]] = ("images", "audio", "videos")
 _DEFAULT_SPLIT: Final = "train"
@@ -106,7 +105,9 @@ def open_repository(files: Files, options: AddOptions) -> Source:
     classes = _classes_of(read_front_matter(files.store), config.name)
     sources: dict[str, Source] = {}
     used: dict[str, str] = {}
-    for split, globs in config.splits.items():
+    renamed = options.split_names(config.splits, f"{files.location}: {CARD}: config {config.name!r}: ")
+    for named, globs in config.splits.items():
+        split = renamed[named]
         names = sorted({name for glob in globs for name in _matches(files, config, glob)})
         for name in names:
             if used.setdefault(name, split) != split:
@@ -116,7 +117,7 @@ def open_repository(files: Files, options: AddOptions) -> Source:
         forced = None if options.kind == "hugging_face" else options.kind
         kind = forced or _kind_of(files, split, names)
         options.require_csv(kind)
-        sources[split] = KINDS[kind].open()(own, replace(options, kind=kind, splits={split: "*"}))
+        sources[split] = KINDS[kind].open()(own, replace(options, kind=kind, splits={split: "*"}, rename_splits=None))
     reason = f"the config {config.name!r} of the dataset card"
     source = combine_splits(sources, split_reason=reason)
     others = [(name, sizes[name]) for name in files.names if name not in used and name != CARD]
@@ -194,10 +195,6 @@ def _read_config(files: Files, found: Mapping[str, Any]) -> CardConfig:
         globs = [paths] if isinstance(paths, str) else paths
         if not isinstance(globs, list) or not globs or not all(isinstance(one, str) for one in globs):
             raise _malformed(files, f"config {name!r}: expected a path or a list of paths for the split {split!r}")
-        try:
-            check_split_name(str(split))
-        except UsageError as error:
-            raise _malformed(files, f"config {name!r}: {error.message}") from error
         checked = tuple(_check_glob(files, name, posixpath.join(folder, one)) for one in globs)
         splits[str(split)] = (*splits.get(str(split), ()), *checked)
     return CardConfig(name=name, splits=splits)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from registry.errors import RegistryError, SourceError, UsageError
+from registry.errors import RegistryError, SourceError
 from registry.intake.combining import combine_splits
 from registry.intake.detect import open_source
 from registry.intake.hugging_face import open_dataset
@@ -23,7 +23,6 @@ from registry.intake.object_tables import open_columns, open_table
 from registry.intake.opened import Opened
 from registry.intake.options import AddOptions
 from registry.intake.source import Part, Rows, Source
-from registry.model.split import check_split_name
 
 DEFAULT_SPLIT: Final = "train"
 
@@ -33,7 +32,7 @@ _KNOWN: Final = (
 )
 
 
-def open_object(given: Any, texts: Collection[str] = ()) -> Source | None:
+def open_object(given: Any, options: AddOptions | None = None) -> Source | None:
     """Open an object of Python as a source; None if ``given`` is a path or URL.
 
     A dict is a dict of splits if all its values are tables or rows: frames, datasets, dicts, functions, iterators,
@@ -42,7 +41,7 @@ def open_object(given: Any, texts: Collection[str] = ()) -> Source | None:
 
     Args:
         given: the object.
-        texts: the columns that are requested as text.
+        options: the columns that are requested as text, and the names of splits.
 
     Raises:
         SourceError: the object is of no known kind, is empty, mixes splits and columns, or fails.
@@ -55,13 +54,15 @@ def open_object(given: Any, texts: Collection[str] = ()) -> Source | None:
     """
     if isinstance(given, (str, os.PathLike)):
         return None
+    options = options or AddOptions()
     with _foreign_errors(f"data cannot be read from {_describe(given)}"):
-        names = _splits_of(given) if isinstance(given, Mapping) else None
+        names = _splits_of(given, options) if isinstance(given, Mapping) else None
         if names is not None:
-            return _open_splits({name: given[key] for key, name in names.items()}, texts)
-        opened = _open(given, texts)
+            return _open_splits({name: given[key] for key, name in names.items()}, options.texts())
+        opened = _open(given, options.texts())
     reason = "the split that the dataset names" if opened.split else "one object without splits"
-    return _source(opened, "data", opened.split or DEFAULT_SPLIT, reason)
+    split = opened.split or DEFAULT_SPLIT
+    return _source(opened, "data", options.split_names([split])[split], reason)
 
 
 @contextmanager
@@ -132,7 +133,7 @@ def _open_splits(given: Mapping[str, Any], texts: Collection[str]) -> Source:
     return combine_splits(sources, split_reason="the keys of the dict")
 
 
-def _splits_of(given: Mapping[Any, Any]) -> dict[Any, str] | None:
+def _splits_of(given: Mapping[Any, Any], options: AddOptions) -> dict[Any, str] | None:
     """The names of the splits by key, if ``given`` is a dict of splits; None if it is a dict of columns."""
     if not given:
         raise SourceError("the dict is empty", hint="Pass {'NAME': ARRAY, ...} or {'train': TABLE, ...}")
@@ -150,15 +151,8 @@ def _splits_of(given: Mapping[Any, Any]) -> dict[Any, str] | None:
         )
     if columns:
         return None
-    names: dict[Any, str] = {}
-    for key in given:
-        try:
-            names[key] = check_split_name(str(key))
-        except UsageError as error:
-            raise SourceError(
-                f"the keys of a dict of tables are names of splits: {error.message}", hint=error.hint
-            ) from error
-    return names
+    renamed = options.split_names(map(str, given), "the keys of a dict of tables are names of splits: ")
+    return {key: renamed[str(key)] for key in given}
 
 
 def is_table(value: Any) -> bool:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 
-from registry.errors import UsageError
+from registry.errors import SourceError, UsageError, suggest
 
 if TYPE_CHECKING:
     from registry.features import Feature
@@ -24,6 +25,7 @@ _REMEMBERED: Final = {
     "nulls": list,
     "header": bool,
     "splits": dict,
+    "rename_splits": dict,
     "seed": int,
 }
 _CHANGING: Final = (*_CSV, "split_by", "holdout", "key", "key_by", "retype", "dates", "skip_bad", "num_shards")
@@ -44,6 +46,7 @@ class AddArguments(TypedDict, total=False):
     delimiter: str | None
     encoding: str | None
     splits: Mapping[str, str] | None
+    rename_splits: Mapping[str, str] | None
     split_by: str | None
     holdout: str | None
     seed: int
@@ -79,6 +82,7 @@ class AddOptions:
     delimiter: str | None = None
     encoding: str | None = None
     splits: Mapping[str, str] | None = None
+    rename_splits: Mapping[str, str] | None = None
     split_by: str | None = None
     holdout: str | None = None
     seed: int = 0
@@ -133,6 +137,47 @@ class AddOptions:
             return has_text and (wish.arrow_type is None or str(wish.arrow_type) == "string")
 
         return frozenset(name for name, wish in self.wishes().items() if is_text(wish))
+
+    def split_names(self, names: Iterable[str], where: str = "") -> dict[str, str]:
+        """The names of the splits of a source, each with the name that it gets.
+
+        Args:
+            names: the names.
+            where: the beginning of the message about a name that is not that of a split.
+
+        Raises:
+            SourceError: a name is not that of a split, or two splits get one name.
+            UsageError: a name to be changed is not that of a split of the source.
+        """
+        from registry.model import check_split_name
+
+        names, wanted = list(names), self.rename_splits or {}
+        for name in wanted:
+            if name not in names and "rename_splits" not in self.remembered:
+                raise UsageError(
+                    f"--rename-split {name}: the source has no such split",
+                    hint=suggest(name, names, have="The splits are:"),
+                    details={"split": name[:200], "splits": names[:100]},
+                )
+        renamed: dict[str, str] = {}
+        for name in names:
+            try:
+                new = check_split_name(wanted.get(name, name))
+            except UsageError as error:
+                raise SourceError(
+                    f"{where}{error.message}",
+                    hint=f"Rename it: --rename-split {shlex.quote(f'{name[:80]}=NAME')}",
+                    details={"split": name[:200]},
+                ) from error
+            if new in renamed.values():
+                other = next(one for one in renamed if renamed[one] == new)
+                raise SourceError(
+                    f"the splits {other!r} and {name!r} would have one name: {new}",
+                    hint="Choose another name with --rename-split.",
+                    details={"splits": [other, name]},
+                )
+            renamed[name] = new
+        return renamed
 
     def refuse_changes(self, *more: str) -> None:
         """Refuse options, and ``more``, that would change records which stay where they are. Raises UsageError."""
