@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, BinaryIO, Final
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.csv
+import pyarrow.compute as pc
 import pyarrow.ipc
 import pyarrow.parquet
 
@@ -33,28 +34,61 @@ Batches = Iterable[pa.RecordBatch]
 
 
 def write_csv(batches: Batches, schema: pa.Schema, file: BinaryIO) -> None:
-    """Write CSV with a header: numbers as they are, texts in quotes, nulls as empty cells without quotes.
+    """Write CSV with a header: numbers as Python prints them, texts in quotes, nulls as empty cells without quotes.
+
+    Arrow's own writer prints 1.0 as 1, and 1e-05 as 0.00001.
 
     Raises:
         FeatureError: a value of bytes is not UTF-8.
     """
-    flat = pa.schema([pa.field(field.name, _csv_type(field.type)) for field in schema])
-    with pa.csv.CSVWriter(file, flat) as writer:
-        for batch in batches:
-            columns = [_csv_column(column, name) for column, name in zip(batch.columns, flat.names, strict=True)]
-            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=flat))
-
-
-def _csv_type(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_binary(kind):
-        return pa.string()
-    return pa.float32() if pa.types.is_float16(kind) else kind
+    file.write(b",".join(b'"%b"' % name.encode().replace(b'"', b'""') for name in schema.names) + b"\n")
+    for batch in batches:
+        for start in range(0, batch.num_rows, _MOST_ROWS):
+            part = batch.slice(start, _MOST_ROWS)
+            columns = [_csv_column(column, name) for column, name in zip(part.columns, part.schema.names, strict=True)]
+            ends = pa.repeat("\n", part.num_rows)
+            lines = pc.binary_join_element_wise(
+                *columns[:-1],
+                pc.binary_join_element_wise(columns[-1], ends, "", null_handling="replace"),
+                ",",
+                null_handling="replace",
+            )
+            file.write(memoryview(lines.buffers()[2])[: pc.sum(pc.binary_length(lines)).as_py()])
 
 
 def _csv_column(column: pa.Array, name: str) -> pa.Array:
+    """The values of a column as the cells of a CSV; null is null."""
     if pa.types.is_binary(column.type):
-        return decode_text(column, name, hint="Export jsonl, where such a value is {'base64': ...}, or parquet.")
-    return column.cast(pa.float32()) if pa.types.is_float16(column.type) else column
+        column = decode_text(column, name, hint="Export jsonl, where such a value is {'base64': ...}, or parquet.")
+    if pa.types.is_string(column.type):
+        return pc.binary_join_element_wise('"', pc.replace_substring(column, '"', '""'), '"', "")
+    return float_texts(column) if pa.types.is_floating(column.type) else column.cast(pa.string())
+
+
+def float_texts(floats: pa.Array) -> pa.Array:
+    """The shortest texts that read as the same floats, as Python prints them: 1.0, 1e-05, inf, nan; null is null.
+
+    >>> float_texts(pa.array([1.0, 0.00001, 0.1, None])).to_pylist()
+    ['1.0', '1e-05', '0.1', None]
+    """
+    floats = floats.cast(pa.float32()) if pa.types.is_float16(floats.type) else floats
+    texts = floats.cast(pa.string())
+    values = floats.fill_null(1.0).to_numpy(zero_copy_only=False)
+    sizes = np.abs(values)
+    with np.errstate(invalid="ignore"):  # NaN
+        whole = pa.array((sizes < 1e10) & (np.rint(values) == values))
+    if pc.any(whole).as_py():
+        texts = pc.if_else(whole, pc.binary_join_element_wise(texts, ".0", ""), texts)
+    if ((sizes < 1e-6) & (sizes > 0)).any():
+        texts = pc.replace_substring_regex(texts, r"e-(\d)$", r"e-0\1")
+    # Here, Arrow has an exponent and Python has none, or the other way round.
+    others = ((sizes >= 1e-6) & (sizes < 1e-4)) | ((sizes >= 1e10) & (sizes < 1e16))
+    if not others.any():
+        return texts
+    # The digits of a float32 are those that Arrow prints: as a float64, 0.1 has more.
+    mask = pa.array(others)
+    rest = values[others].tolist() if values.itemsize == 8 else map(float, texts.filter(mask).to_pylist())
+    return pc.replace_with_mask(texts, mask, pa.array(list(map(repr, rest)), pa.string()))
 
 
 def write_jsonl(batches: Batches, schema: pa.Schema, file: BinaryIO) -> None:  # noqa: ARG001 - as every writer

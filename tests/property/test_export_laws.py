@@ -189,6 +189,25 @@ def test_csv_gives_back_every_number_text_and_null(table: list[dict[str, Any]], 
     assert [line[6] for line in lines[1:]] == [row["text"] for row in table]
 
 
+PRINTED = st.fixed_dictionaries(
+    {
+        "id": st.integers(-(2**63), 2**63 - 1),
+        "number": st.floats() | st.floats(1e-6, 1e17) | st.integers(-(10**17), 10**17).map(float),
+        "text": st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from('",\r\n')),
+    }
+)
+
+
+@given(table=st.lists(PRINTED, max_size=5))
+def test_an_exported_csv_has_the_bytes_that_python_writes(table: list[dict[str, Any]]) -> None:
+    expected = io.StringIO()
+    writer = csv.DictWriter(expected, ["id", "number", "text"], quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(table)
+    features = FeaturesDict({"id": "int64", "number": Scalar("float64", encoding="bytes"), "text": Text()})
+    assert written(stored(table, features), "csv") == expected.getvalue().encode()
+
+
 def test_csv_names_the_columns_that_it_cannot_hold() -> None:
     features = FeaturesDict(
         {
