@@ -197,6 +197,9 @@ def _read_ipc(store: Store, name: str) -> Iterator[Any]:
         _refuse_unions(name, opened.schema)
         yield arrow.Table.from_batches([], opened.schema)  # Schema.empty_table lacks some types
         for batch in batches:
+            for column in batch.columns:
+                if arrow.types.is_nested(column.type):
+                    column.validate()  # nbytes follows the offsets of lists, and a damaged one ends the process
             # Cut before anything is decoded: some programs write one batch with all rows.
             table = arrow.Table.from_batches([batch])
             step = max(1, min(MAX_ROWS, MAX_BYTES * table.num_rows // max(1, table.nbytes)))

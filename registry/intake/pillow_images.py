@@ -78,7 +78,7 @@ def measure_with_pillow(file: Any) -> tuple[int, tuple[int, int, int]]:
 
 @contextmanager
 def _faults_of_pillow() -> Iterator[None]:
-    """What Pillow raises for damaged files, such as IndexError for a short GIF, as ValueError; its warnings are not shown."""
+    """What Pillow raises for a damaged file, such as IndexError for a short GIF, as ValueError. Hide its warnings."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

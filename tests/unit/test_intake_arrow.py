@@ -172,6 +172,15 @@ def test_offsets_outside_of_their_buffer_are_an_error(tmp_path: Path) -> None:
     assert "column 't'" in message
 
 
+def test_offsets_of_lists_in_lists_outside_of_their_values_are_an_error(tmp_path: Path) -> None:
+    good = to_file(pa.table({"x": [[[1], [2]], [[3], [4], [5]]]}))
+    outer = np.array([0, 2, 5], np.int32).tobytes()
+    assert good.count(outer) == 1
+    bad = good.replace(outer, np.array([0, 2, 2**30], np.int32).tobytes())
+    message, _ = refuse(open_arrow, tmp_path, {"x.arrow": bad})
+    assert message.startswith("x.arrow: the file is damaged: ")
+
+
 def test_two_columns_of_one_name_are_an_error(tmp_path: Path) -> None:
     table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
     assert refuse(open_arrow, tmp_path, {"1": to_file(table)}) == (
