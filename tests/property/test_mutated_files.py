@@ -24,9 +24,9 @@ MOST_SECONDS = 3600
 TYPED = {"values", "shard_mismatch", "corrupt_record", "corrupt_example", "prepared_format"}
 
 
-def read_files(first: int, count: int, folder: Path) -> dict[str, object]:
+def read_files(first: int, count: int, folder: Path, script_name: str = "mutated_files.py") -> dict[str, object]:
     """The report of the child for these seeds; fails with the seed at which the child ended."""
-    script = Path(__file__).with_name("mutated_files.py")
+    script = Path(__file__).with_name(script_name)
     done = subprocess.run(
         [sys.executable, str(script), str(first), str(count), str(folder)],
         capture_output=True,
@@ -56,6 +56,15 @@ def test_every_mutated_file_gives_values_or_a_typed_error(
     assert isinstance(found["memory"], int)
     assert found["memory"] < MOST_MEMORY
     record_property("mutated files read, by what they gave", dict(reported.most_common()))
+
+
+@pytest.mark.parametrize("number", either(100, NUM_FILES))
+def test_every_mutated_source_is_added_or_refused_with_its_place(tmp_path: Path, number: int) -> None:
+    """Of every kind that ``add`` takes: no other error, nothing published beside one, bounded time and memory."""
+    report = read_files(0, number, tmp_path, "mutated_sources.py")
+    assert report["untyped"] == []
+    assert isinstance(report["memory"], int)
+    assert report["memory"] < MOST_MEMORY
 
 
 def test_a_file_that_kills_the_process_fails_with_its_seed(tmp_path: Path) -> None:
