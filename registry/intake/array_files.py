@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import tokenize
+import warnings
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -144,7 +145,8 @@ def _read_header(file: IO[bytes], name: str, member: str | None, num_bytes: int)
     try:
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, is_fortran, dtype = read(file)
+        with warnings.catch_warnings(action="ignore"):  # of files that Python 2 wrote
+            shape, is_fortran, dtype = read(file)
     except _HEADER_FAULTS as error:
         raise _fault(name, f"{shown}: damaged array: {str(error).partition('. ')[0]}", "Write it again.") from error
     if dtype.hasobject:

@@ -127,8 +127,8 @@ def plan_in_place(
         if not wishes:
             raise explain_records(store, records[0], location)
         return _plan_records(store, reference, wishes, options.splits)
-    options.refuse_changes("features", "schema", *(["splits"] if described is not None else []))
     if described is not None:
+        options.refuse_changes("features", "schema", "splits")
         prepared = replace(described.renamed(reference.name), config=reference.config, version=FIRST_VERSION)
         return _planned(store, prepared, slicing=SlicingRule.TFDS_4, reason="from the files of TFDS")
     if names and not any(name.endswith(".parquet") for name in names):
@@ -138,6 +138,7 @@ def plan_in_place(
             details={"path": location},
         )
     splits, named = _find_parquet(store, options.splits, before)
+    options.refuse_changes("features", "schema")
     prepared = describe_parquet(
         store, name=reference.name, config=reference.config, version=FIRST_VERSION, splits=splits
     )

@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from registry.errors import MissingExtraError, SourceError, StorageError
+from registry.errors import FeatureError, MissingExtraError, SourceError, StorageError
 from registry.features import Audio, Feature, Image
 from registry.features.audio import SoundError, measure_sound, read_sample_rate
 from registry.intake.accounting import account_for_source, count, in_folders
@@ -181,7 +181,10 @@ def _picture(files: Files, names: Sequence[str]) -> tuple[Image | None, str]:
         if measured is None:  # a row that cannot be used
             continue
         depth, shape = measured
-        picture = Image(shape=shape, dtype=np.uint16 if depth == 16 else np.uint8)
+        try:
+            picture = Image(shape=shape, dtype=np.uint16 if depth == 16 else np.uint8)
+        except FeatureError:  # the header of a damaged file has a size that no picture has
+            continue
         first, common = by_depth.get(depth, (name, picture))
         by_depth[depth] = first, common_picture(common, picture)
     if len(by_depth) == 2:

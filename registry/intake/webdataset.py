@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from registry.errors import SourceError
+from registry.errors import FeatureError, SourceError
 from registry.features import ClassLabel, Feature, Image
 from registry.intake.accounting import account_for_source, count, size_lookup
 from registry.intake.archives import ZIP_SIGNATURES, archive_errors, open_tar, tar_members
@@ -167,7 +167,10 @@ class _Numbers:
         names = sorted((self.names or set()) - {_NO_CLASS})
         if not names or len(names) > MAX_CLASSES or not names[0]:
             return None
-        return ClassLabel(names=names)
+        try:
+            return ClassLabel(names=names)
+        except FeatureError:
+            return None
 
 
 _INTEGER: Final = re.compile(r"-?[1-9][0-9]{0,18}|0")

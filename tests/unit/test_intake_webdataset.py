@@ -186,6 +186,7 @@ def test_samples_of_empty_json_are_rows(tmp_path: Path) -> None:
         ([b"dog", b"cat\n", b"-1"], ClassLabel(names=["cat", "dog"]), ["dog", "cat", None]),
         ([b"007", b"8", b"9"], ClassLabel(names=["007", "8", "9"]), ["007", "8", "9"]),
         ([b"9" * 30, b"1", b"a" * 2000], None, ["9" * 30, "1", "a" * 2000]),
+        ([b"dog\nx", b"cat"], None, ["dog\nx", "cat"]),  # a name of a class is one line
     ],
 )
 def test_classes_are_numbers_or_names(
