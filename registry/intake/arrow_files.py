@@ -112,7 +112,9 @@ def _open(files: Files, options: AddOptions, kind: str, read_tables: _Tables) ->
     def open_file(name: str) -> ArrowPart | None:
         tables = read_tables(files.store, name)
         schema = next(tables).schema
-        _check_names(name, schema.names)
+        with _damage_named(name):  # a name may not be UTF-8
+            names = schema.names
+        _check_names(name, names)
         first = next((table for table in tables if table.num_rows), None)
         if first is None:
             return None

@@ -316,10 +316,10 @@ PNG = encode_png(np.zeros((2, 2, 3), np.uint8))
     ("rows", "features", "hint", "as_requested"),
     [
         (
-            [{"messages": [{"role": "user", "content": None}]}, {"messages": None}],
-            {},
-            "No row fits. To keep the column as JSON text: features={'messages': 'Text'}",
-            {"messages": "Text"},
+            [{"words": ["a"]}, {"words": ["b", "c"]}],
+            {"words": "int32[]"},
+            "No row fits. To keep the column as JSON text: features={'words': 'Text'}",
+            {"words": "Text"},
         ),
         (
             [{"unit price": "a"}, {"unit price": "b"}],
