@@ -293,7 +293,7 @@ def test_pictures_keep_their_type(tmp_path: Path, catalog: Catalog) -> None:
 
 
 def test_a_number_of_a_class_is_that_of_the_version_before(catalog: Catalog) -> None:
-    datasets = pytest.importorskip("datasets")
+    import datasets
 
     def table(names: list[str], numbers: list[int]) -> Any:
         features = datasets.Features({"label": datasets.ClassLabel(names=names)})
