@@ -358,6 +358,8 @@ def connection_fault(error: BaseException) -> ConnectionFault | None:
     text = str(error)
     if re.search(r"connection option|connection is bad: invalid|definition of service|service file", text):
         return "usage"
+    if isinstance(error, psycopg.InternalError):  # "received 2 results from command 'ROLLBACK'": ended meanwhile
+        return "lost"
     if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return None
     if "FATAL:" in text:

@@ -35,6 +35,7 @@ class Actor:
         self.name = f"actor {number}"
         self.chance = random.Random(number)
         self.published: list[str] = []
+        self.refusals: list[str] = []
         self.moved = 0
 
     def act(self) -> tuple[str, str]:
@@ -44,6 +45,8 @@ class Actor:
         try:
             return action.__name__, action()
         except RegistryError as error:
+            if error.code == "catalog":
+                self.refusals.append(str(error))
             return action.__name__, error.code
 
     def publish(self) -> str:
@@ -108,7 +111,11 @@ def main(url: str, number: str, seconds: str) -> None:
         end = time.monotonic() + float(seconds)
         while time.monotonic() < end or outcomes.total() < LEAST:
             outcomes[" ".join(actor.act())] += 1
-    say(json.dumps({"outcomes": outcomes, "published": actor.published, "moved": actor.moved}))
+    say(
+        json.dumps(
+            {"outcomes": outcomes, "published": actor.published, "moved": actor.moved, "refusals": actor.refusals}
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -98,6 +98,7 @@ def test_a_crowd_whose_processes_and_connections_are_killed_leaves_nothing_half_
             cut_connections(catalog_url)
     told = [json.loads(process.communicate()[0]) for process in crowd[num_killed:]]
 
+    assert [refusal for one in told for refusal in one["refusals"]] == []
     codes = {outcome.split()[1] for one in told for outcome in one["outcomes"]}
     assert codes - CONFLICTS - {"catalog_unavailable"} <= {"ok", "same", "read"}
     stored = {f"{dataset}:{one.version}" for dataset in DATASETS for one in catalog.versions(*parts(dataset))}

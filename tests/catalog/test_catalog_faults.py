@@ -762,6 +762,14 @@ def test_without_a_database_in_the_url_the_hint_has_the_one_of_the_user() -> Non
     assert error.hint == "Correct the name in the URL, or create the database: createdb ann"
 
 
+def test_what_psycopg_says_of_a_connection_that_ends_during_a_rollback_is_a_lost_connection() -> None:
+    """Beside PgBouncer, about one in ten crowds whose connections are killed met it."""
+    error = psycopg.InternalError("received 2 results from command 'ROLLBACK'")
+    found = translate(error, sa.make_url("postgresql+psycopg://ann@127.0.0.1/"))
+    assert type(found) is CatalogUnavailableError
+    assert found.hint == "Run the same command again; nothing was changed."
+
+
 def test_a_server_of_another_kind_than_the_url_asks_for_is_named(postgres_url: str) -> None:
     error = said(lambda: open_catalog(f"{postgres_url}&target_session_attrs=standby"))
     assert type(error) is CatalogUnavailableError
