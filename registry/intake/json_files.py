@@ -22,21 +22,19 @@ import numpy as np
 from registry.errors import SourceError, suggest
 from registry.intake.accounting import count
 from registry.intake.file_parts import make_parts, read_ahead
-from registry.intake.json_rows import JsonRows, ListElements, find_keys, find_line_end, find_lines
-from registry.intake.json_values import (
-    MAX_DEPTH,
+from registry.intake.json_rows import (
     BadValueError,
-    Kind,
-    arrow_type,
-    count_leaves,
-    kind_of,
-    merge_fields,
+    JsonRows,
+    ListElements,
+    find_keys,
+    find_line_end,
+    find_lines,
     parse_object,
-    split_runs,
     texts_of,
 )
 from registry.intake.kinds import KINDS
 from registry.intake.options import AddOptions
+from registry.intake.python_values import MAX_DEPTH, ValueConverter, columns_of, convert_block
 from registry.intake.source import MAX_ROWS, BadRow, Files, Rows, Source
 from registry.intake.text_files import (
     BLOCK_BYTES,
@@ -47,6 +45,7 @@ from registry.intake.text_files import (
     read_blocks,
     too_long,
 )
+from registry.intake.value_types import is_list
 from registry.shards.arrow_values import import_pyarrow
 from registry.storage import Store
 
@@ -262,8 +261,9 @@ class _Parser:
         self._are_lines = are_lines
         self._texts = texts
         self._json = arrow_json
-        self._fields: dict[str, Kind] = {}
+        self._fields: dict[str, Any] = {}
         self._schema: Any = None
+        self._converter = ValueConverter()
         self._most_rows = MAX_ROWS
         self._has_floats = False
         self._indent = 0
@@ -324,30 +324,30 @@ class _Parser:
 
     def _parse_one_by_one(self, rows: JsonRows, start: int, stop: int, line: int) -> Iterator[Rows]:
         bad: list[BadRow] = []
-
-        def parse() -> Iterator[tuple[int, dict[str, Any], dict[str, Kind]]]:
-            for place in range(start, stop):
-                text = rows.data[int(rows.starts[place]) : int(rows.stops[place])].decode()
-                try:
-                    row = parse_object(text)
-                    if self._texts and any(not isinstance(row.get(name), str | None) for name in self._texts):
-                        is_text = {name for name, value in row.items() if isinstance(value, str | None)}
-                        others = self._texts - is_text
-                        row |= {name: written for name, written in texts_of(text) if name in others}
-                    yield place, row, {name: kind_of(value, name) for name, value in _checked(row)}
-                except BadValueError as error:
-                    bad.append(self._bad_row(rows, place, text, error, line))
-
-        for run in split_runs(parse()):
-            known = self._fields.copy()
-            if merge_fields(known, run.fields.items()) is None:
-                run.fields = known
-            self._learn({**known, **run.fields}, int(rows.lines[run.places[-1]]) + line)
-            lines = [int(rows.lines[place]) + line for place in run.places]
-            yield Rows(table=run.make_table(), lines=lines, bad=tuple(bad))
-            bad.clear()
+        parsed: list[dict[str, Any]] = []
+        lines: list[int] = []
+        for place in range(start, stop):
+            text = rows.data[int(rows.starts[place]) : int(rows.stops[place])].decode()
+            try:
+                row = parse_object(text)
+            except BadValueError as error:
+                bad.append(self._bad_row(rows, place, text, error, line))
+                continue
+            if self._texts and any(not isinstance(row.get(name), str | None) for name in self._texts):
+                is_text = {name for name, value in row.items() if isinstance(value, str | None)}
+                others = self._texts - is_text
+                row |= {name: written for name, written in texts_of(text) if name in others}
+            parsed.append(row)
+            lines.append(int(rows.lines[place]) + line)
         if bad:
             yield Rows(table=import_pyarrow().table({}), lines=(), bad=tuple(bad))
+        if not parsed:
+            return
+        columns = columns_of(parsed)
+        for made in convert_block(columns, 0, len(parsed), self._converter, name=self._name, lines=lines):
+            if made.lines:
+                self._learn(made.table.schema, made.lines[-1])
+            yield made
 
     def _bad_row(self, rows: JsonRows, place: int, text: str, error: BadValueError, line: int) -> BadRow:
         line += int(rows.lines[place])
@@ -358,7 +358,7 @@ class _Parser:
             left = 0 if "\n" in before else self._left_of(rows, place)
             in_line = left + len(before) - before.rfind("\n")
             reason = f"{reason} at character {in_line}"
-        return BadRow(file=self._name, line=line, column=error.column, reason=reason)
+        return BadRow(file=self._name, line=line, reason=reason)
 
     def _left_of(self, rows: JsonRows, place: int) -> int:
         """The number of characters before a row in its line."""
@@ -366,11 +366,13 @@ class _Parser:
         newline = rows.data.rfind(b"\n", 0, start)
         return len(rows.data[newline + 1 : start].decode()) + (self._indent if newline < 0 else 0)
 
-    def _learn(self, fields: dict[str, Kind], line: int) -> None:
-        """Take ``fields`` as the types of the next rows."""
+    def _learn(self, schema: Any, line: int) -> None:
+        """Take the types of ``schema`` as those of the next rows, united with the types that are known."""
+        arrow = import_pyarrow()
+        fields = self._fields | {field.name: _widened(self._fields.get(field.name), field) for field in schema}
         if fields == self._fields and self._schema is not None:
             return
-        num_columns = count_leaves(fields.values())
+        num_columns = sum(_count_leaves(field.type) for field in fields.values())
         if num_columns > MAX_COLUMNS:
             raise SourceError(
                 f"{self._name}:{line}: more than {MAX_COLUMNS:,} different keys up to this line",
@@ -378,18 +380,28 @@ class _Parser:
                 details={"file": self._name, "line": line, "limit": MAX_COLUMNS},
             )
         self._fields = fields
-        arrow = import_pyarrow()
-        self._schema = arrow.schema([(name, arrow_type(kind)) for name, kind in fields.items()])
+        self._schema = arrow.schema(fields.values())
         self._has_floats = "double" in str(self._schema)
         self._most_rows = max(1, min(MAX_ROWS, _MAX_CELLS // max(1, num_columns)))
 
 
-def _checked(row: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The items of a row. Raises BadValueError if a name is not text."""
-    for name, value in row.items():
-        if not name.isascii():
-            kind_of(name, "")
-        yield name, value
+def _widened(known: Any, field: Any) -> Any:
+    """The type of ``field`` and ``known``, or else of ``field``; ``pyarrow.json`` refuses what it does not hold."""
+    arrow = import_pyarrow()
+    if known is None or known == field:
+        return field
+    try:
+        both = [arrow.schema([known]), arrow.schema([field])]
+        return arrow.unify_schemas(both, promote_options="permissive").field(0)
+    except arrow.ArrowException:
+        return field
+
+
+def _count_leaves(kind: Any) -> int:
+    """The number of fields in the type of a column, a measure of the memory of a row."""
+    while is_list(kind):
+        kind = kind.value_type
+    return 1 + (sum(_count_leaves(one.type) for one in kind) if import_pyarrow().types.is_struct(kind) else 0)
 
 
 def _cut(rows: JsonRows, start: int, stop: int) -> JsonRows:

@@ -1,5 +1,7 @@
 """Finds the rows in the bytes of a JSON file: the lines of JSON lines, or the elements of a list of objects.
 
+``parse_object`` parses a row without losing a digit.
+
     [ {"a": 1}, {"a": 2} ]   ->   two elements; the commas and brackets around them become spaces
 
 An element may take many lines, and a list may be of any size: its elements are found block by block.
@@ -11,12 +13,98 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
+from registry.intake.opened import is_unicode
+from registry.intake.python_values import MAX_DEPTH
+
 Places = npt.NDArray[np.int64]
+
+
+class BadValueError(Exception):
+    """A row that cannot be parsed: the reason, and the place in the text of a syntax error."""
+
+    def __init__(self, reason: str, *, place: int | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.place = place
+
+
+def parse_object(text: str) -> dict[str, Any]:
+    """Parse the JSON object of one row.
+
+    Raises:
+        BadValueError: it is not JSON, or not an object; a key occurs twice; or a number is NaN or infinite.
+    """
+    value = parse_value(text)
+    if not isinstance(value, dict):
+        raise BadValueError(f"expected an object, found {_word(value)}")
+    return value
+
+
+def parse_value(text: str) -> Any:
+    """Parse JSON. Raises the errors of ``parse_object``, but any value may be at the top."""
+    try:
+        value: Any = _DECODER.decode(text)
+    except json.JSONDecodeError as error:
+        raise BadValueError(f"is not JSON: {error.msg}", place=error.pos) from error
+    except RecursionError as error:
+        raise BadValueError(f"more than {MAX_DEPTH} levels of objects and lists in one value") from error
+    except ValueError as error:  # an integer of thousands of digits
+        raise BadValueError("contains an integer that does not fit in 64 bits") from error
+    return value
+
+
+def texts_of(text: str) -> Iterator[tuple[str, str]]:
+    """The keys of a JSON object that ``parse_object`` accepts, each with its value as it is written."""
+    at = _SPACE.match(text, text.index("{") + 1).end()  # type: ignore[union-attr]  # it matches everywhere
+    while text[at] != "}":
+        key, at = _DECODER.raw_decode(text, at)
+        at = _COLON.match(text, at).end()  # type: ignore[union-attr]
+        _, end = _DECODER.raw_decode(text, at)
+        yield key, text[at:end]
+        at = _COMMA.match(text, end).end()  # type: ignore[union-attr]
+
+
+def _pair(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise BadValueError(f"the key {key!r:.80} occurs twice in an object")
+            seen.add(key)
+    if odd := next((key for key in found if not key.isascii() and not is_unicode(key)), None):
+        raise BadValueError(f"the key {odd!a:.60} is not valid Unicode")
+    return found
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise BadValueError(f"{text} is not a number in JSON; write null, or a text")
+
+
+def _parse_float(text: str) -> float:
+    value = float(text)
+    if value - value != 0:
+        raise BadValueError("a number is too large for a float of 64 bits")
+    return value
+
+
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_pair, parse_constant=_refuse_constant, parse_float=_parse_float)
+_SPACE: Final = re.compile(r"\s*")
+_COLON: Final = re.compile(r"\s*:\s*")
+_COMMA: Final = re.compile(r"\s*,?\s*")
+
+
+def _word(value: object) -> str:
+    if value is None:
+        return "null"
+    words = {str: "a text", bool: "a bool", list: "a list", dict: "an object"}
+    return words.get(type(value), "a number")
+
 
 _STEPS: Final = np.zeros(256, np.int8)
 _STEPS[[ord("{"), ord("[")]] = 1

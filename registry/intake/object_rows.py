@@ -17,7 +17,6 @@ import numpy as np
 from registry.errors import RegistryError, SourceError
 from registry.features import ClassLabel, Feature
 from registry.intake.arrow_objects import Spool
-from registry.intake.object_tables import bad_rows
 from registry.intake.opened import (
     FIRST_ROWS,
     Opened,
@@ -28,8 +27,7 @@ from registry.intake.opened import (
     is_unicode,
     next_step,
 )
-from registry.intake.python_kinds import estimate_bytes
-from registry.intake.python_values import BadValue, BadValuesError, ValueConverter
+from registry.intake.python_values import ValueConverter, columns_of, convert_block, estimate_bytes
 from registry.intake.source import MAX_BYTES, BadRow, Rows
 
 _PAIR: Final = ("input", "label")
@@ -160,7 +158,8 @@ class _Reader:
         self._form, self._as_dict = _form_of(first[0], self._name)
         columns = check_columns(list(self._as_dict(first[0])))
         converter = ValueConverter(self._texts)
-        self._convert(first, 1, converter)
+        for _ in self._convert(first, 1, converter):  # finds images
+            pass
         about = self._name if self._num_rows is None else f"{self._name} of {count_of(self._num_rows, 'row')}"
         if self._form.startswith("a tuple"):
             about += f"; tuples become the columns {', '.join(map(repr, columns))}"
@@ -226,9 +225,11 @@ class _Reader:
         block = self._first_rows(stream)
         start, step = 1, max(1, len(block))
         while block:
-            rows = self._convert(block, start, converter)
-            yield rows
-            step = next_step(step, rows.table.nbytes // len(block))
+            num_bytes = 0
+            for rows in self._convert(block, start, converter):
+                num_bytes += rows.table.nbytes
+                yield rows
+            step = next_step(step, num_bytes // len(block))
             start += len(block)
             block = _take(stream, step)
 
@@ -249,32 +250,13 @@ class _Reader:
 
         return read
 
-    def _convert(self, block: Sequence[Any], start: int, converter: ValueConverter) -> Rows:
+    def _convert(self, block: Sequence[Any], start: int, converter: ValueConverter) -> Iterator[Rows]:
         """A block of rows; its bad rows are left out and reported."""
         rows, lines, bad = self._check_rows(block, start)
-        pa = import_arrow()
-        found: dict[str, Any] = {}
-        while rows:
-            found = {}
-            faults: list[BadValue] = []
-            for name in dict.fromkeys(itertools.chain.from_iterable(rows)):
-                try:
-                    found[name] = converter.convert([row.get(name) for row in rows], lines, name)
-                except BadValuesError as error:
-                    faults += error.bad
-                except RecursionError as error:
-                    raise SourceError(
-                        f"column {name!r}: a value is nested too deeply, or contains itself",
-                        hint="Store it as text, for example with json.dumps.",
-                    ) from error
-            if not faults:
-                break
-            bad += bad_rows(faults)
-            out = {one.row for one in faults}
-            kept = [place for place, line in enumerate(lines) if line not in out]
-            rows, lines = [rows[place] for place in kept], [lines[place] for place in kept]
-        table = pa.table(found) if rows else pa.table({name: pa.nulls(0) for name in found})
-        return Rows(table=table, lines=lines, bad=tuple(sorted(bad, key=lambda one: one.line or 0)))
+        if bad:
+            yield Rows(table=import_arrow().table({}), lines=(), bad=tuple(bad))
+        if rows:
+            yield from convert_block(columns_of(rows), 0, len(rows), converter, name="", lines=lines)
 
     def _check_rows(
         self, block: Sequence[Any], start: int

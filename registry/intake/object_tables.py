@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 import numpy as np
 
 from registry.errors import SourceError
 from registry.intake.arrow_objects import open_arrow, plain_column
 from registry.intake.opened import FEW_ROWS, FIRST_ROWS, Opened, check_columns, count_of, import_arrow, is_a, next_step
-from registry.intake.python_values import BadValue, BadValuesError, ValueConverter, array_column
-from registry.intake.source import BadRow, Rows
+from registry.intake.python_values import Column, ValueConverter, array_column, convert_block
+from registry.intake.source import Rows
 from registry.intake.values import column_errors
 
 
@@ -63,9 +63,6 @@ def open_columns(given: Mapping[str, Any]) -> Opened:
 _FAULTS: Final = (ArithmeticError, LookupError, TypeError, ValueError)
 """How pandas, polars and NumPy refuse a value or a type, besides Arrow's exceptions."""
 
-Column: TypeAlias = Callable[[int, int, ValueConverter], Any]
-"""Returns rows start..stop of a column as an Arrow array; Python objects are converted by the converter."""
-
 
 def _in_blocks(kind: str, summary: str, columns: Mapping[str, Column], num_rows: int, *, about: str = "") -> Opened:
     """The rows of a table with random access, in blocks that adapt to the size of its rows."""
@@ -77,7 +74,7 @@ def _in_blocks(kind: str, summary: str, columns: Mapping[str, Column], num_rows:
         while start < until:
             stop = min(start + step, until)
             num_bytes = 0
-            for rows in _convert_block(columns, start, stop, converter):
+            for rows in convert_block(columns, start, stop, converter, name="", lines=range(1, num_rows + 1)):
                 num_bytes += rows.table.nbytes
                 yield rows
             start, step = stop, next_step(step, num_bytes // (stop - start))
@@ -94,39 +91,6 @@ def _in_blocks(kind: str, summary: str, columns: Mapping[str, Column], num_rows:
         num_rows=num_rows,
         hints=converter.hints(),
     )
-
-
-def _convert_block(columns: Mapping[str, Column], start: int, stop: int, converter: ValueConverter) -> Iterator[Rows]:
-    """Rows start..stop; without their bad rows, which are reported with the first ``Rows``."""
-    pa = import_arrow()
-    found: dict[str, Any] = {}
-    bad: list[BadValue] = []
-    for name, column in columns.items():
-        try:
-            found[name] = column(start, stop, converter)
-        except BadValuesError as error:
-            bad += error.bad
-    if not bad:
-        yield Rows(table=pa.table(found), lines=range(start + 1, stop + 1))
-        return
-    yield Rows(table=pa.table({name: pa.nulls(0) for name in columns}), lines=(), bad=tuple(bad_rows(bad)))
-    for run in _runs(start, stop, sorted({one.row for one in bad})):
-        yield from _convert_block(columns, *run, converter)
-
-
-def _runs(start: int, stop: int, out: Sequence[int]) -> list[tuple[int, int]]:
-    """The runs of rows between the rows ``out``, which are counted from 1."""
-    edges = [start, *(edge for row in out for edge in (row - 1, row)), stop]
-    return [(first, last) for first, last in zip(edges[::2], edges[1::2], strict=True) if first < last]
-
-
-def bad_rows(bad: Sequence[BadValue], name: str = "") -> Iterator[BadRow]:
-    """One BadRow for each row, for the first of its bad values."""
-    seen: set[int] = set()
-    for one in sorted(bad, key=lambda one: one.row):
-        if one.row not in seen:
-            seen.add(one.row)
-            yield BadRow(file=name, line=one.row, column=one.path, reason=one.reason)
 
 
 def _open_pandas(frame: Any) -> Opened:
@@ -169,7 +133,7 @@ def _pandas_column(name: str, series: Any) -> Column:
             values = series.iloc[start:stop].tolist()
             if not has_floats:
                 values = [None if type(one) is float and math.isnan(one) else one for one in values]
-            return converter.convert(values, range(start + 1, stop + 1), name)
+            return converter.convert(values, range(start, stop), name)
 
         return objects
     if type(dtype).__name__ == "SparseDtype":
@@ -218,9 +182,7 @@ def _open_polars(frame: Any) -> Opened:
 def _polars_column(name: str, series: Any) -> Column:
     pa = import_arrow()
     if str(series.dtype).startswith("Object"):
-        return lambda start, stop, converter: converter.convert(
-            series[start:stop].to_list(), range(start + 1, stop + 1), name
-        )
+        return lambda start, stop, converter: converter.convert(series[start:stop].to_list(), range(start, stop), name)
 
     panic = sys.modules["polars"].exceptions.PanicException  # not an Exception: a broken invariant of polars
 
@@ -259,9 +221,7 @@ def _column_of(name: str, values: Any) -> Column:
             plain = plain_column(chunked)
         return lambda start, stop, _: plain.slice(start, stop - start)
     if not hasattr(values, "dtype") or _is_object(values.dtype):
-        return lambda start, stop, converter: converter.convert(
-            list(values[start:stop]), range(start + 1, stop + 1), name
-        )
+        return lambda start, stop, converter: converter.convert(list(values[start:stop]), range(start, stop), name)
 
     if 0 in tuple(getattr(values, "shape", ()))[1:]:
         raise SourceError(

@@ -18,10 +18,10 @@ from registry.intake.feature_text import Wish, is_type
 from registry.intake.file_parts import list_names
 from registry.intake.freed_memory import keep_freed_memory
 from registry.intake.inference import Inference, check_wishes, declare_schema
-from registry.intake.json_values import MIXED_LIST
 from registry.intake.key_candidates import KeyCandidates
 from registry.intake.keys import Holdout, KeyRule
 from registry.intake.options import AddOptions
+from registry.intake.python_values import MIXED_LIST
 from registry.intake.records import stored_features
 from registry.intake.remembered import AS_BEFORE, describe_requests
 from registry.intake.schema import ColumnSchema, Schema
@@ -103,7 +103,7 @@ class BadRows:
 
     def _explain_mixed(self) -> str:
         """How to keep a column whose values are of several types."""
-        mixed = (row.column for row in self.first if row.reason == MIXED_LIST or ", as in row " in row.reason)
+        mixed = (row.column for row in self.first if row.reason == MIXED_LIST)
         column = next((re.split(r"\[\]|/", one)[0] for one in mixed if one), None)
         return "" if column is None else f". To keep the column as text: --feature {shlex.quote(f'{column}=Text')}"
 

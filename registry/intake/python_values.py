@@ -1,17 +1,21 @@
-"""Converts Python values to Arrow columns: the values of rows that are dicts, and of columns of objects.
+"""Converts Python values to Arrow columns: those of rows that are dicts, parsed JSON, and columns of objects.
 
-``object_rows`` and ``object_tables`` call it block by block. A value that contradicts earlier values of its column is
-reported with its row, so that the type of a column never depends on how the rows were cut into blocks.
+    rows or columns -> ``convert_block`` -> ``Rows`` whose columns have one type each, and rows that cannot be stored
+
+Values of several types in one column, such as numbers and texts, become several ``Rows``; ``value_types`` unites their
+types, or reports the place of two that have no type in common. The result does not depend on how rows were cut into
+blocks.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import decimal
 import itertools
 import json
-from collections.abc import Collection, Iterable, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
@@ -20,8 +24,132 @@ import numpy.typing as npt
 from registry.errors import require_extra
 from registry.features import Feature, Image
 from registry.features import Sequence as SequenceFeature
+from registry.intake.opened import is_unicode
 from registry.intake.pillow_images import IMAGE_FAULTS, image_feature, image_file
-from registry.intake.python_kinds import KINDS, is_storable, kind_of, plain_values
+from registry.intake.source import BadRow, Rows
+from registry.shards.arrow_values import import_pyarrow
+
+EXACT: Final[dict[type, str]] = {
+    bool: "bool",
+    int: "int",
+    float: "float",
+    str: "str",
+    bytes: "bytes",
+    bytearray: "bytes",
+    memoryview: "bytes",
+    dt.datetime: "datetime",
+    dt.date: "date",
+    dt.time: "time",
+    dt.timedelta: "timedelta",
+    decimal.Decimal: "Decimal",
+    list: "list",
+    tuple: "list",
+    dict: "dict",
+}
+"""The kinds of the types of Python itself."""
+
+_NUMPY: Final = {"b": "bool", "i": "int", "u": "int", "f": "float", "U": "str", "S": "bytes", "M": "datetime64"}
+NUMPY_KINDS: Final = _NUMPY | {"m": "timedelta64"}
+"""The kinds of scalars of NumPy, by the kind of their dtype."""
+
+_MISSING: Final = frozenset({"NoneType", "NAType", "NaTType", "MaskedConstant"})
+"""None, and the missing values of pandas and NumPy, which have types of their own."""
+
+KINDS: Final = frozenset(EXACT.values()) | frozenset(NUMPY_KINDS.values()) | {"array", "image"}
+"""The kinds that can be stored."""
+
+
+MAX_DEPTH: Final = 64
+"""Most objects and lists inside each other, the row included."""
+
+MIXED_LIST: Final = "a list mixes values of incompatible types"
+
+
+def estimate_bytes(value: Any, depth: int = 0) -> int:
+    """Roughly how much memory a value takes as an Arrow value, without converting it."""
+    if depth > MAX_DEPTH:  # a list may contain itself; the conversion refuses it
+        return 8
+    if isinstance(value, (bytes, bytearray, str)):
+        return len(value) + 4
+    if isinstance(value, Mapping):
+        return sum(estimate_bytes(one, depth + 1) for one in value.values())
+    if isinstance(value, (list, tuple)):
+        return 4 + (len(value) * estimate_bytes(value[0], depth + 1) if value else 0)
+    size = getattr(value, "nbytes", None)
+    if isinstance(size, int):
+        return size
+    if kind_of(type(value)) == "image":
+        return 4 * int(value.size[0]) * int(value.size[1])
+    return 8
+
+
+def plain_values(values: Sequence[Any]) -> Sequence[Any]:
+    """The values, with tensors as NumPy arrays, arrays of shape () as scalars, and every missing value as None."""
+    foreign = {one for one in set(map(type, values)) if one not in EXACT and not _is_scalar_type(one)}
+    if all(one.__name__ == "NoneType" for one in foreign):
+        return values
+    return [_plain(one) if type(one) in foreign else one for one in values]
+
+
+def _is_scalar_type(kind: type) -> bool:
+    return issubclass(kind, np.generic)
+
+
+def _plain(value: Any) -> Any:
+    kind = type(value)
+    if kind.__name__ in _MISSING:
+        return None
+    if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
+        return value.tolist()  # with None where it is masked
+    if isinstance(value, np.ndarray):
+        return value if value.ndim else value[()]
+    if hasattr(kind, "__dataclass_fields__"):
+        return {name: getattr(value, name) for name in kind.__dataclass_fields__}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return dict(zip(value._fields, value, strict=True))
+    if _is_image(kind):
+        return value
+    if hasattr(value, "detach") and hasattr(kind, "__array__"):  # a tensor of torch, on a GPU or with gradients
+        value = value.detach().cpu()
+    if hasattr(kind, "__array__") and not isinstance(value, (str, bytes)):
+        with suppress(TypeError, ValueError):  # NumPy has no bfloat16: the value is reported
+            array = np.asarray(value)
+            return array if array.ndim else array[()]
+    return value
+
+
+def is_storable(dtype: np.dtype[Any]) -> bool:
+    """Whether Arrow has a type for a dtype without Python objects; it has none for long double."""
+    return dtype.kind in NUMPY_KINDS and not (dtype.kind == "f" and dtype.itemsize > 8)
+
+
+def _is_image(kind: type) -> bool:
+    return any(one.__module__ == "PIL.Image" and one.__name__ == "Image" for one in kind.__mro__)
+
+
+def kind_of(kind: type) -> str | None:
+    """The kind of the values of a type; None for missing values. Other types are their own kind."""
+    exact = EXACT.get(kind)
+    if exact is not None:
+        return exact
+    if kind.__name__ in _MISSING:
+        return None
+    if issubclass(kind, np.ndarray):
+        return "array"
+    if issubclass(kind, np.generic):
+        dtype = np.dtype(kind)
+        return NUMPY_KINDS[dtype.kind] if is_storable(dtype) else f"numpy.{kind.__name__}"
+    if _is_image(kind):
+        return "image"
+    if issubclass(kind, Mapping):
+        return "dict"
+    # datetime before date, its base class; bool before int
+    for known in (bool, int, float, str, bytes, dt.datetime, dt.date, dt.timedelta, list, tuple):
+        if issubclass(kind, known):
+            return EXACT[known]
+    name = kind.__name__  # that of array.array is the name of a kind
+    return name if name not in KINDS else f"{kind.__module__}.{name}"
+
 
 MAX_SHOWN: Final = 40
 """The most characters of a value that a message shows."""
@@ -50,23 +178,98 @@ class BadValuesError(Exception):
         self.bad = bad
 
 
-@dataclass(slots=True)
-class _Seen:
-    """What the earlier values of a column were.
+class MixedValuesError(Exception):
+    """The values of a column have several types in a block; ``path`` is that of the column."""
 
-    Attributes:
-        kind: the kind of the first value.
-        row: the row of the first value.
-        zone: for times with a zone, the zone of the first.
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path} has values of several types")
+        self.path = path
+
+
+Column: TypeAlias = "Callable[[int, int, ValueConverter], Any]"
+"""Returns rows start..stop of a column as an Arrow array; Python objects are converted by the converter."""
+
+
+def convert_block(
+    columns: Mapping[str, Column],
+    start: int,
+    stop: int,
+    converter: ValueConverter,
+    *,
+    name: str,
+    lines: Sequence[int],
+    keys: Sequence[str] | None = None,
+) -> Iterator[Rows]:
+    """Yield rows start..stop, each ``Rows`` with one type for each column.
+
+    Args:
+        columns: the columns.
+        start: the first row.
+        stop: the row after the last.
+        converter: the converter of this pass.
+        name: the name of the part, for bad rows.
+        lines: the line of each row, by its number.
+        keys: the key of each row, or None.
     """
+    arrow = import_pyarrow()
+    arrays: dict[str, Any] = {}
+    bad: list[BadValue] = []
+    mixed: MixedValuesError | None = None
+    for column, read in columns.items():
+        try:
+            arrays[column] = read(start, stop, converter)
+        except BadValuesError as error:
+            bad += error.bad
+        except MixedValuesError as error:
+            if stop - start == 1:
+                bad.append(BadValue(start, error.path, MIXED_LIST))
+            mixed = mixed or error
+    if bad:
+        faults = {one.row: one for one in sorted(bad, key=lambda one: one.row, reverse=True)}
+        yield Rows(
+            table=arrow.table({column: arrow.nulls(0) for column in columns}),
+            lines=(),
+            keys=None if keys is None else (),
+            bad=tuple(
+                BadRow(file=name, line=lines[row], column=faults[row].path, reason=faults[row].reason)
+                for row in sorted(faults)
+            ),
+        )
+        edges = [start, *(edge for row in sorted(faults) for edge in (row, row + 1)), stop]
+        runs = list(zip(edges[::2], edges[1::2], strict=True))
+    elif mixed is not None:
+        middle = (start + stop) // 2
+        runs = [(start, middle), (middle, stop)]
+    else:
+        names = None if keys is None else keys[start:stop]
+        yield Rows(table=make_table(arrays, stop - start), lines=lines[start:stop], keys=names)
+        return
+    for first, last in runs:
+        if first < last:
+            yield from convert_block(columns, first, last, converter, name=name, lines=lines, keys=keys)
 
-    kind: str
-    row: int
-    zone: str | None = None
+
+def make_table(columns: Mapping[str, Any], num_rows: int) -> Any:
+    """A ``pyarrow.Table``, whose number of rows counts if it has no columns."""
+    arrow = import_pyarrow()
+    if columns:
+        return arrow.table(dict(columns))
+    return arrow.Table.from_struct_array(arrow.array([{}] * num_rows, arrow.struct([])))
+
+
+def columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Column]:
+    """The columns of rows that are dicts, for ``convert_block``; a missing key is null."""
+
+    def column(name: str) -> Column:
+        return lambda start, stop, converter: converter.convert(
+            [row.get(name) for row in rows[start:stop]], range(start, stop), name
+        )
+
+    return {name: column(name) for name in dict.fromkeys(itertools.chain.from_iterable(rows))}
 
 
 class ValueConverter:
-    """Converts the values of one pass over rows. It remembers the kind of each column.
+    """Converts the values of one pass over rows.
 
     Attributes:
         images: the features of the columns that hold images, by path; ``[]`` after a path are the items of its lists.
@@ -83,7 +286,7 @@ class ValueConverter:
         self._texts = frozenset(texts)
         self._arrow = pa
         self._faults = (pa.ArrowException, OverflowError, TypeError, UnicodeError, ValueError)
-        self._seen: dict[str, _Seen] = {}
+        self._zones: dict[str, str] = {}
         self.images: dict[str, Image] = {}
 
     def hints(self) -> dict[str, Feature]:
@@ -97,16 +300,18 @@ class ValueConverter:
             found[name] = feature
         return found
 
-    def convert(self, values: Sequence[Any], rows: _Numbers, path: str) -> Any:
+    def convert(self, values: Sequence[Any], rows: _Numbers, path: str, depth: int = 1) -> Any:
         """A column as a ``pyarrow.Array``; None and the missing values of pandas are null.
 
         Args:
             values: the values.
-            rows: the number of the row of each value, for messages.
+            rows: the row of each value, for faults.
             path: the name of the column; inside of it, ``column/key`` and ``column[]``.
+            depth: the number of dicts and lists around the values, the row included.
 
         Raises:
-            BadValuesError: values differ in kind from the first value of the column, or cannot be stored.
+            BadValuesError: some values cannot be stored.
+            MixedValuesError: the values have several types.
         """
         values = plain_values(values)
         if path in self._texts:
@@ -116,43 +321,30 @@ class ValueConverter:
         kinds = {kind_of(one) for one in set(map(type, values))} - {None}
         if not kinds:
             return self._arrow.nulls(len(values))
-        kind = self._check_kinds(values, rows, path, kinds)
+        kind = self._kind_of_all(kinds, values, rows, path, depth)
         if kind == "dict":
-            return self._convert_dicts(values, rows, path)
+            return self._convert_dicts(values, rows, path, depth)
         if kind == "list":
-            return self._convert_lists(values, rows, path)
+            return self._convert_lists(values, rows, path, depth)
         if kind == "array":
-            return self._convert_arrays(values, rows, path)
+            return self._convert_arrays(values, rows, path, depth)
         if kind == "image":
             return self._convert_images(values, rows, path)
         if kind == "datetime":
             return self._convert_datetimes(values, rows, path)
         return self._convert_plain(values, rows, path, kind)
 
-    def _check_kinds(self, values: Sequence[Any], rows: _Numbers, path: str, kinds: set[str | None]) -> str:
-        """The kind of all values. Raises BadValuesError for values of another kind than the first."""
-        seen = self._seen.get(path)
-        if seen is None:
-            place, kind = next((place, kind) for place, one in enumerate(values) if (kind := kind_of(type(one))))
-            seen = self._seen[path] = _Seen(kind, int(rows[place]))
-        if seen.kind not in KINDS:
-            raise BadValuesError(
-                [
-                    BadValue(int(row), path, _unknown_type(one))
-                    for row, one in zip(rows, values, strict=True)
-                    if one is not None
-                ]
-            )
-        allowed = {seen.kind} | (_NUMBERS if seen.kind in _NUMBERS else set())
-        if kinds - allowed:
-            raise BadValuesError(
-                [
-                    BadValue(int(rows[place]), path, _contradiction(seen.kind, seen.row, one, kind))
-                    for place, one in enumerate(values)
-                    if (kind := kind_of(type(one))) is not None and kind not in allowed
-                ]
-            )
-        return "float" if "float" in kinds else seen.kind if seen.kind not in _NUMBERS else "int"
+    def _kind_of_all(self, kinds: set[str | None], values: Sequence[Any], rows: _Numbers, path: str, depth: int) -> str:
+        """The kind of all values."""
+        if not kinds <= KINDS:
+            _refuse(values, rows, path, lambda one: None if kind_of(type(one)) in KINDS else _unknown_type(one))
+        if depth >= MAX_DEPTH and not kinds.isdisjoint({"dict", "list"}):
+            reason = f"more than {MAX_DEPTH} levels of objects and lists in one value"
+            column = re.split(r"\[\]|/", path)[0]
+            _refuse(values, rows, column, lambda one: reason if isinstance(one, (Mapping, list, tuple)) else None)
+        if len(kinds) > 1 and kinds != _NUMBERS:
+            raise MixedValuesError(path)
+        return "float" if "float" in kinds else str(*kinds)
 
     def _convert_plain(self, values: Sequence[Any], rows: _Numbers, path: str, kind: str) -> Any:
         """Numbers, text, bytes and times."""
@@ -164,27 +356,21 @@ class ValueConverter:
                 return self._find_bad(values, rows, path, None)
         if len(types) == 1 and issubclass(one := types.copy().pop(), np.generic) and kind in ("bool", "int", "float"):
             return self._arrow.array(np.array(values, one))  # in one call, and with the dtype of its values
-        if kind == "float" and int in types:
-            return self._convert_mixed_numbers(values, rows, path)
+        if kind == "float" and int in types:  # as float64, if that changes no integer
+            _refuse(values, rows, path, _too_large)
+            if any(isinstance(one, int) and float(one) != one for one in values):
+                raise MixedValuesError(path)
+            values, types = [None if one is None else float(one) for one in values], {float}
         wanted = self._type_of(types - {type(None)}, kind)
         try:
             return self._arrow.array(values, wanted)
         except self._faults:
-            if kind == "int" and all(one is None or one >= 0 for one in values):
-                with suppress(*self._faults):
-                    return self._arrow.array(values, self._arrow.uint64())
+            if kind == "int":
+                _refuse(values, rows, path, _too_large)
+                if any(one is not None and one < 0 for one in values):
+                    raise MixedValuesError(path) from None
+                return self._arrow.array(values, self._arrow.uint64())
             return self._find_bad(values, rows, path, wanted)
-
-    def _convert_mixed_numbers(self, values: Sequence[Any], rows: _Numbers, path: str) -> Any:
-        """Integers and floats as float64, if that changes no integer."""
-        bad = [
-            BadValue(int(rows[place]), path, f"the integer {_show(one)} cannot be stored exactly among floats")
-            for place, one in enumerate(values)
-            if isinstance(one, int) and (abs(one) > 2**1000 or float(one) != one)
-        ]
-        if bad:
-            raise BadValuesError(bad)
-        return self._arrow.array([None if one is None else float(one) for one in values], self._arrow.float64())
 
     def _type_of(self, types: set[type], kind: str) -> Any:
         """The Arrow type for values of a kind; None lets Arrow choose, such as the digits of a Decimal."""
@@ -204,37 +390,29 @@ class ValueConverter:
 
     def _find_bad(self, values: Sequence[Any], rows: _Numbers, path: str, wanted: Any) -> NoReturn:
         """Raise BadValuesError for the values that cannot be converted."""
-        bad = []
-        for place, one in enumerate(values):
+
+        def problem(value: Any) -> str | None:
             try:
-                self._arrow.array(_times([one]) if isinstance(one, (np.datetime64, np.timedelta64)) else [one], wanted)
+                self._arrow.array(
+                    _times([value]) if isinstance(value, (np.datetime64, np.timedelta64)) else [value], wanted
+                )
             except self._faults as error:
-                problem = "it does not fit into 64 bits" if isinstance(one, int) else _first_line(error)
-                bad.append(BadValue(int(rows[place]), path, f"{_show(one)} cannot be stored: {problem}"))
-        if not bad:  # each fits, and together they do not, such as a negative number and one above 2**63
-            reason = f"the values have no common type: {_show(values[0])} ... {_show(values[-1])}"
-            bad = [BadValue(int(rows[place]), path, reason) for place in range(len(values))]
-        raise BadValuesError(bad)
+                is_half = isinstance(error, UnicodeEncodeError)
+                reason = "it has half a surrogate pair, which is not a character" if is_half else _first_line(error)
+                return f"{_show(value)} cannot be stored: {reason}"
+            return None
+
+        _refuse(values, rows, path, problem)
+        raise MixedValuesError(path)  # each fits, and together they do not
 
     def _convert_datetimes(self, values: Sequence[Any], rows: _Numbers, path: str) -> Any:
         """Times, in microseconds (nanoseconds from pandas), with the time zone of the first."""
-        seen = self._seen[path]
-        zones = {None if one is None else one.tzinfo is not None for one in values} - {None}
-        if seen.zone is None:  # the first value of the column is in this block
-            first = next(one for one in values if one is not None)
-            seen.zone = _zone_of(first)
-        if zones != {seen.zone != ""}:
-            expected, found = ("with", "without") if seen.zone else ("without", "with")
-            reason = f"expected a datetime {expected} a time zone, as in row {seen.row}, found one {found}"
-            raise BadValuesError(
-                [
-                    BadValue(int(rows[place]), path, reason)
-                    for place, one in enumerate(values)
-                    if one is not None and (one.tzinfo is not None) != (seen.zone != "")
-                ]
-            )
+        present = [one for one in values if one is not None]
+        if len({one.tzinfo is None for one in present}) > 1:
+            raise MixedValuesError(path)
+        zone = None if present[0].tzinfo is None else self._zones.setdefault(path, _zone_of(present[0]))
         unit = "ns" if any(hasattr(one, "nanosecond") for one in values) else "us"
-        wanted = self._arrow.timestamp(unit, tz=seen.zone or None)
+        wanted = self._arrow.timestamp(unit, tz=zone)
         try:
             return self._arrow.array(values, wanted)
         except self._faults:
@@ -242,6 +420,9 @@ class ValueConverter:
 
     def _convert_images(self, values: Sequence[Any], rows: _Numbers, path: str) -> Any:
         """Pillow images, as the bytes of PNG or JPEG files."""
+        if "/" in path:
+            reason = "images in dicts are not supported; give them a column of their own"
+            _refuse(values, rows, path, reason)
         files: list[bytes | None] = []
         bad = []
         for place, one in enumerate(values):
@@ -249,65 +430,49 @@ class ValueConverter:
                 files.append(None if one is None else image_file(one))
             except IMAGE_FAULTS as error:
                 bad.append(BadValue(int(rows[place]), path, f"the image cannot be stored: {_first_line(error)}"))
-        if "/" in path:
-            reason = "images in dicts are not supported; give them a column of their own"
-            bad = [BadValue(int(row), path, reason) for row in rows]
         if bad:
             raise BadValuesError(bad)
         first = next(one for one in values if one is not None)
         self.images.setdefault(path, image_feature(first))
         return self._arrow.array(files, self._arrow.binary())
 
-    def _convert_dicts(self, values: Sequence[Any], rows: _Numbers, path: str) -> Any:
+    def _convert_dicts(self, values: Sequence[Any], rows: _Numbers, path: str, depth: int) -> Any:
         keys = dict.fromkeys(itertools.chain.from_iterable(one for one in values if one is not None))
-        if odd := [key for key in keys if not isinstance(key, str)]:
-            raise BadValuesError(
-                [
-                    BadValue(int(row), path, f"the key {_show(odd[0])} is not text")
-                    for row, one in zip(rows, values, strict=True)
-                    if one is not None and any(key in one for key in odd)
-                ]
-            )
+        if odd := [key for key in keys if not isinstance(key, str) or not is_unicode(key)]:
+            reason = f"the key {odd[0]!a:.60} is not {'valid Unicode' if isinstance(odd[0], str) else 'text'}"
+            _refuse(values, rows, path, lambda one: reason if any(key in one for key in odd) else None)
+        is_null = np.array([one is None for one in values])
+        mask = self._arrow.array(is_null) if is_null.any() else None
         if not keys:
-            raise BadValuesError([BadValue(int(row), path, "the dict is empty") for row in rows])
+            return self._arrow.array([None if one is None else {} for one in values], self._arrow.struct([]))
         fields = [
-            self.convert([None if one is None else one.get(key) for one in values], rows, f"{path}/{key}")
+            self.convert([None if one is None else one.get(key) for one in values], rows, f"{path}/{key}", depth + 1)
             for key in keys
         ]
-        is_null = np.array([one is None for one in values])
-        mask = self._arrow.array(is_null) if is_null.any() else None
         return self._arrow.StructArray.from_arrays(fields, names=list(keys), mask=mask)
 
-    def _convert_lists(self, values: Sequence[Any], rows: _Numbers, path: str) -> Any:
+    def _convert_lists(self, values: Sequence[Any], rows: _Numbers, path: str, depth: int) -> Any:
         lengths = [0 if one is None else len(one) for one in values]
         items = list(itertools.chain.from_iterable(one for one in values if one is not None))
-        inner = self.convert(items, np.repeat(np.asarray(rows), lengths), f"{path}[]")
-        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-        is_null = np.array([one is None for one in values])
-        mask = self._arrow.array(is_null) if is_null.any() else None
-        return self._arrow.ListArray.from_arrays(self._arrow.array(offsets), inner, mask=mask)
+        inner = self.convert(items, np.repeat(np.asarray(rows), lengths), f"{path}[]", depth + 1)
+        return self._lists(lengths, inner, [one is None for one in values])
 
-    def _convert_arrays(self, values: Sequence[Any], rows: _Numbers, path: str) -> Any:
+    def _convert_arrays(self, values: Sequence[Any], rows: _Numbers, path: str, depth: int) -> Any:
         """NumPy arrays: fixed-size lists if all have one shape, otherwise lists."""
         first = next(one for one in values if one is not None)
-        bad = [
-            BadValue(int(rows[place]), path, f"expected {_form(first)}, found {_form(one)}")
-            for place, one in enumerate(values)
-            if one is not None and (one.dtype != first.dtype or one.ndim != first.ndim)
-        ]
-        if bad:
-            raise BadValuesError(bad)
+        if any(one is not None and (one.dtype != first.dtype or one.ndim != first.ndim) for one in values):
+            raise MixedValuesError(path)
+        if first.dtype.kind == "O":
+            return self._convert_lists([None if one is None else one.tolist() for one in values], rows, path, depth)
         if not is_storable(first.dtype):
-            if first.dtype.kind == "O":
-                return self._convert_lists([None if one is None else one.tolist() for one in values], rows, path)
             reason = f"arrays of dtype {first.dtype} cannot be stored"
             reason = _unknown_type(first) if "bfloat16" in str(first.dtype) else reason
-            raise BadValuesError([BadValue(int(row), path, reason) for row in rows])
+            _refuse(values, rows, path, reason)
         try:
             return self._stack(values, first)
         except self._faults as error:
             reason = f"an array of {first.dtype} cannot be stored: {_first_line(error)}"
-            raise BadValuesError([BadValue(int(row), path, reason) for row in rows]) from error
+            return _refuse(values, rows, path, reason)
 
     def _stack(self, values: Sequence[Any], first: npt.NDArray[Any]) -> Any:
         """Arrays of one dtype and number of dimensions, in one Arrow array."""
@@ -403,9 +568,7 @@ def _times(values: Iterable[Any]) -> npt.NDArray[Any]:
 
 
 def _zone_of(value: dt.datetime) -> str:
-    """The name of the zone as Arrow writes it, or ``+02:00`` for an offset; empty if the time has no zone."""
-    if value.tzinfo is None:
-        return ""
+    """The name of the zone as Arrow writes it, or ``+02:00`` for an offset."""
     name = getattr(value.tzinfo, "key", None) or getattr(value.tzinfo, "zone", None)
     offset = value.utcoffset()
     if name is not None or offset is None:
@@ -416,8 +579,22 @@ def _zone_of(value: dt.datetime) -> str:
     return f"{'-' if offset < dt.timedelta() else '+'}{minutes // 60:02d}:{minutes % 60:02d}"
 
 
-def _contradiction(expected: str, row: int, value: Any, found: str) -> str:
-    return f"expected {expected}, as in row {row}, found {found} {_show(value)}".rstrip()
+def _refuse(values: Sequence[Any], rows: _Numbers, path: str, problem: str | Callable[[Any], str | None]) -> None:
+    """Raise BadValuesError for the values, other than None, that have a problem."""
+    bad = []
+    for row, one in zip(rows, values, strict=True):
+        reason = None if one is None else problem if isinstance(problem, str) else problem(one)
+        if reason is not None:
+            bad.append(BadValue(int(row), path, reason))
+    if bad:
+        raise BadValuesError(bad)
+
+
+def _too_large(value: Any) -> str | None:
+    """What is wrong with an integer that needs more than 64 bits."""
+    if not isinstance(value, int) or -(2**63) <= value < 2**64:
+        return None
+    return f"{_show(value)} cannot be stored: it does not fit into 64 bits"
 
 
 def _unknown_type(value: Any) -> str:
@@ -425,10 +602,6 @@ def _unknown_type(value: Any) -> str:
     if "bfloat16" in str(dtype):
         return "bfloat16 cannot be stored in a table; convert it to float32, which changes no value"
     return f"values of the type {type(value).__name__} cannot be stored; convert them to text, numbers or bytes"
-
-
-def _form(array: npt.NDArray[Any]) -> str:
-    return f"an array of {array.dtype} with {array.ndim} dimension{'s' if array.ndim != 1 else ''}"
 
 
 def _show(value: Any) -> str:

@@ -26,10 +26,11 @@ from registry.intake.classes import MAX_CLASSES
 from registry.intake.file_rows import MAX_FILE_BYTES, BadFileError
 from registry.intake.folder_columns import refuse_folder_columns
 from registry.intake.json_files import MAX_COLUMNS
-from registry.intake.json_values import BadValueError, Kind, kind_of, parse_value, split_runs
+from registry.intake.json_rows import BadValueError, parse_value
 from registry.intake.listing import why_skipped
 from registry.intake.media_bytes import IMAGES, CheckMedia, extension_of, is_picture
 from registry.intake.options import AddOptions
+from registry.intake.python_values import Column, ValueConverter, columns_of, convert_block
 from registry.intake.source import MAX_BYTES, MAX_ROWS, BadRow, Files, Part, Rows, Source, root_of
 from registry.intake.split_names import find_splits
 from registry.intake.text_folders import decode_text
@@ -318,7 +319,7 @@ class _Block:
         self.lines: list[int] = []
         self._keys: list[str] = []
         self._values: defaultdict[str, list[Any]] = defaultdict(list)
-        self._rows: list[tuple[int, dict[str, Any], dict[str, Kind]]] = []
+        self._rows: list[dict[str, Any]] = []
         self._num_bytes = 0
 
     def refuse(self, number: int, column: str | None, reason: str) -> None:
@@ -337,11 +338,10 @@ class _Block:
             return
         values: dict[str, Any] = {}
         row: dict[str, Any] = {}
-        kinds: dict[str, Kind] = {}
         for column, data in sample.items():
             try:
                 if self._part.spreads(column):
-                    self._spread(column, decode_text("", data), row, kinds)
+                    self._spread(column, decode_text("", data), row)
                 else:
                     values[column] = _convert(column, data, is_text=column in self._part.texts)
             except BadFileError as error:
@@ -349,16 +349,16 @@ class _Block:
                 return
             except BadValueError as error:
                 place = "" if error.place is None else f" at character {error.place + 1}"
-                self.refuse(number, error.column or column, f"{error.reason}{place}")
+                self.refuse(number, column, f"{error.reason}{place}")
                 return
-        self._rows.append((len(self.lines), row, kinds))
+        self._rows.append(row)
         self.lines.append(number)
         self._keys.append(key if self._part.has_unique_keys else f"{self._part.name}/{key}")
         for column in self._part.columns:
             self._values[column].append(values.get(column))
         self._num_bytes += sum(map(len, sample.values()))
 
-    def _spread(self, column: str, text: str, row: dict[str, Any], kinds: dict[str, Kind]) -> None:
+    def _spread(self, column: str, text: str, row: dict[str, Any]) -> None:
         """Add the keys of a JSON object to ``row``; another value is a column itself."""
         value = parse_value(text)
         for key, inner in value.items() if isinstance(value, dict) else ((column, value),):
@@ -367,7 +367,6 @@ class _Block:
                 name = f"{column}.{name}"
             if name in row:
                 raise BadValueError(f"the column {name!r:.80} occurs twice in the sample")
-            kinds[name] = kind_of(inner, name)
             row[name] = inner
         self._seen |= dict.fromkeys(row)
         if len(self._seen) > MAX_COLUMNS:
@@ -381,21 +380,19 @@ class _Block:
         return self._num_bytes >= MAX_BYTES or len(self.lines) + len(self.bad) >= MAX_ROWS
 
     def take(self) -> Iterator[Rows]:
-        """Yield the rows: one table, or several if the types of their JSON exclude each other."""
+        """Yield the rows: one table, or several if the types of their JSON differ."""
         arrow = import_pyarrow()
         types = {name: _arrow_type(arrow, name, is_text=name in self._part.texts) for name in self._part.columns}
-        bad = tuple(self.bad)
-        for run in split_runs(self._rows):
-            start, stop = run.places[0], run.places[-1] + 1
-            columns = {name: arrow.array(self._values[name][start:stop], types[name]) for name in types}
-            table = run.make_table()  # whose number of rows counts if there are no columns at all
-            if columns:
-                table = arrow.table(columns | {name: table.column(name) for name in table.column_names})
-            yield Rows(table=table, lines=self.lines[start:stop], keys=self._keys[start:stop], bad=bad)
-            bad = ()
-        if bad:
+
+        def column(name: str) -> Column:
+            return lambda start, stop, _: arrow.array(self._values[name][start:stop], types[name])
+
+        if self.bad:
             empty = {name: arrow.array([], kind) for name, kind in types.items()}
-            yield Rows(table=arrow.table(empty), lines=(), keys=(), bad=bad)
+            yield Rows(table=arrow.table(empty), lines=(), keys=(), bad=tuple(self.bad))
+        columns = {name: column(name) for name in types} | columns_of(self._rows)
+        name, lines, keys = self._part.name, self.lines, self._keys
+        yield from convert_block(columns, 0, len(lines), ValueConverter(), name=name, lines=lines, keys=keys)
         self._clear()
 
 

@@ -33,17 +33,20 @@ def test_the_same_rows_are_the_same_content_from_every_library(tmp_path: Path) -
     assert np.isnan(found[0]["real"])
 
 
-def test_rows_that_contradict_each_other_end_the_run_or_are_left_out(tmp_path: Path) -> None:
+def test_rows_of_two_types_are_refused_in_every_source_alike(tmp_path: Path) -> None:
     frame = pd.DataFrame({"x": pd.Series([1, "two", 3], dtype=object)})
+    (tmp_path / "x.jsonl").write_text('{"x": 1}\n{"x": "two"}\n{"x": 3}\n')
     with registry.connect(tmp_path / "catalog.db") as catalog:
-        with pytest.raises(registry.RegistryError) as caught:
-            catalog.add(frame, "things", processes=1)
-        report = catalog.add(frame, "things", skip_bad=1, processes=1)
-    assert str(caught.value) == (
-        "1 row or file cannot be used\n  data:2, column 'x': expected int, as in row 1, found str 'two'"
-    )
+        for given, part in ((frame, "data"), (frame.to_dict("records"), "data"), (tmp_path / "x.jsonl", "x.jsonl")):
+            with pytest.raises(SourceError) as caught:
+                catalog.add(given, "things", processes=1)
+            assert caught.value.message == f'column "x": it is int64 at {part}:1, and text at {part}:2'
+            assert caught.value.hint == (
+                "To store it as text: features={'x': 'Text'}. To leave it out: features={'x': 'skip'}"
+            )
+        report = catalog.add(frame, "things", features={"x": "int64"}, skip_bad=1, processes=1)
     assert (report.splits, [str(bad) for bad in report.bad]) == (
-        {"train": 2}, ["data:2, column 'x': expected int, as in row 1, found str 'two'"]
+        {"train": 2}, ["data:2, column 'x': expected int64, found \"two\""]
     )  # fmt: skip
 
 

@@ -32,7 +32,7 @@ from judged_sources import judge_object
 
 from registry.errors import SourceError
 from registry.intake.objects import open_object
-from registry.intake.python_kinds import KINDS
+from registry.intake.python_values import KINDS
 
 
 def fail(*_: Any, **__: Any) -> Any:

@@ -17,6 +17,7 @@ from registry.intake import json_files, text_files
 from registry.intake.detect import open_source
 from registry.intake.json_files import open_json
 from registry.intake.options import AddOptions
+from registry.intake.python_values import MixedValuesError, ValueConverter
 from registry.intake.source import Source
 
 BLOCKS = [1, 9, 64, 2**20]
@@ -161,6 +162,7 @@ FAULTS = [
     (b'{"a": 1} {"a": 2}', "is not JSON: Extra data at character 10"),
     (b'{"a": 1, "a": 2}', "the key 'a' occurs twice in an object"),
     (b'{"a": {"b": 1, "b": 2}}', "the key 'b' occurs twice in an object"),
+    (b'{"a": 1e999}', "a number is too large for a float of 64 bits"),
     (b'{"a": NaN}', "NaN is not a number in JSON; write null, or a text"),
     (b'{"a": -Infinity}', "-Infinity is not a number in JSON; write null, or a text"),
     (b"[1]", "expected an object, found a list"),
@@ -169,11 +171,10 @@ FAULTS = [
     (b'"x"', "expected an object, found a text"),
     (b'{"a": "\\x"}', "is not JSON: Invalid \\escape at character 8"),
 ]
+ELEMENT_FAULT = (b'{"a": [1, "x"]}', "a list mixes values of incompatible types")
 COLUMN_FAULTS = [
-    (b'{"a": 1e999}', "a number is too large for a float of 64 bits"),
-    (b'{"a": 18446744073709551616}', "the integer 18446744073709551616 does not fit in 64 bits"),
-    (b'{"a": [1, "x"]}', "a list mixes values of incompatible types"),
-    (b'{"a": "\\ud800"}', "a text has half a surrogate pair, which is not a character"),
+    (b'{"a": 18446744073709551616}', "18446744073709551616 cannot be stored: it does not fit into 64 bits"),
+    (b'{"a": "\\ud800"}', r"'\ud800' cannot be stored: it has half a surrogate pair, which is not a character"),
     (b'{"a": ' + b"[" * 64 + b"]" * 64 + b"}", "more than 64 levels of objects and lists in one value"),
 ]
 
@@ -183,6 +184,7 @@ COLUMN_FAULTS = [
     [
         *((fault, f": {told}") for fault, told in FAULTS),
         *((fault, f", column 'a': {told}") for fault, told in COLUMN_FAULTS),
+        (ELEMENT_FAULT[0], f", column 'a[]': {ELEMENT_FAULT[1]}"),
     ],
 )
 @pytest.mark.parametrize(("block_bytes", "number"), [(1, "1"), (2**20, "0.5")])
@@ -377,8 +379,8 @@ def test_what_json_writes_is_read_equal(
 def is_one_type(value: Any) -> bool:
     """Whether the lists in ``value`` do not mix types; the others are bad rows, which other tests are about."""
     try:
-        json_files.kind_of(value, "")
-    except json_files.BadValueError:
+        ValueConverter().convert([value], [1], "value")
+    except MixedValuesError:
         return False
     return True
 

@@ -24,6 +24,7 @@ from registry.errors import SourceError
 from registry.features import Image
 from registry.intake import arrow_objects, object_rows, object_tables
 from registry.intake import opened as openeds
+from registry.intake.inference import Inference
 from registry.intake.objects import open_object
 from registry.intake.python_values import ValueConverter
 from registry.intake.source import Source
@@ -51,6 +52,18 @@ def types_of(given: Any) -> dict[str, str]:
 def bad_of(given: Any) -> list[str]:
     (part,) = opened(given).parts
     return [str(bad) for rows in part.read() for bad in rows.bad]
+
+
+def conflict_of(given: Any) -> str:
+    """What inference says of a column without a common type."""
+    (part,) = opened(given).parts
+    inference = Inference(is_text=False, hints={})
+    for rows in part.read():
+        assert not rows.bad
+        inference.update(part.name, rows)
+    with pytest.raises(SourceError) as caught:
+        inference.schema()
+    return caught.value.message
 
 
 def test_a_path_is_left_to_the_readers_of_files() -> None:
@@ -107,10 +120,10 @@ def test_nan_stays_nan_in_floats_and_null_stays_null() -> None:
 
 def test_mixed_objects_name_row_and_column() -> None:
     frame = pd.DataFrame({"x": pd.Series([1, 2, "three", 4], dtype=object)})
-    assert bad_of(frame) == ["data:3, column 'x': expected int, as in row 1, found str 'three'"]
-    assert rows_of(frame) == [{"x": 1}, {"x": 2}, {"x": 4}]
+    assert conflict_of(frame) == 'column "x": it is int64 at data:1, and text at data:3'
+    assert rows_of(frame) == [{"x": 1}, {"x": 2}, {"x": "three"}, {"x": 4}]
     (part,) = opened(frame).parts
-    assert [line for rows in part.read() for line in rows.lines] == [1, 2, 4]
+    assert [line for rows in part.read() for line in rows.lines] == [1, 2, 3, 4]
 
 
 class Broken:
@@ -403,8 +416,6 @@ def test_arrays_of_different_shapes_become_lists() -> None:
 @pytest.mark.parametrize(
     ("values", "bad"),
     [
-        ([1, "a"], "data:2, column 'v': expected int, as in row 1, found str 'a'"),
-        ([1.5, 2**53 + 1], "data:2, column 'v': the integer 9007199254740993 cannot be stored exactly among floats"),
         (["a", "\ud800"], None),
         ([1, 2**70], "data:2, column 'v': 1180591620717411303424 cannot be stored: it does not fit into 64 bits"),
         ([np.zeros(2, ml_dtypes.bfloat16)], BFLOAT16),
@@ -413,23 +424,45 @@ def test_arrays_of_different_shapes_become_lists() -> None:
             [{1, 2}],
             "data:1, column 'v': values of the type set cannot be stored; convert them to text, numbers or bytes",
         ),
-        ([[1], ["a"]], "data:2, column 'v[]': expected int, as in row 1, found str 'a'"),
-        ([{"k": 1}, {"k": "a"}], "data:2, column 'v/k': expected int, as in row 1, found str 'a'"),
         ([{1: 2}], "data:1, column 'v': the key 1 is not text"),
-        (
-            [np.zeros(2), np.zeros((2, 2))],
-            "data:2, column 'v': expected an array of float64 with 1 dimension, "
-            "found an array of float64 with 2 dimensions",
-        ),
-        (
-            [dt.datetime(2024, 1, 1), dt.datetime(2024, 1, 1, tzinfo=dt.UTC)],  # noqa: DTZ001 (no zone is meant)
-            "data:2, column 'v': expected a datetime without a time zone, as in row 1, found one with",
-        ),
     ],
 )
-def test_values_that_contradict_the_first_are_reported(values: list[Any], bad: str | None) -> None:
+def test_values_that_cannot_be_stored_are_reported(values: list[Any], bad: str | None) -> None:
     (found,) = bad_of([{"v": one} for one in values])
     assert bad is None or found == bad
+
+
+NAIVE = dt.datetime(2024, 1, 1)  # noqa: DTZ001 (no zone is meant)
+
+
+@pytest.mark.parametrize(
+    ("values", "conflict"),
+    [
+        ([1, "a"], '"v": it is int64 at data:1, and text at data:2'),
+        ([1, 2, 3, "a", 5], '"v": it is int64 at data:1, and text at data:4'),
+        (
+            [1.5, 2**53 + 1],
+            '"v": the integer at data:2 is not exact as float64, which data:1 requires',
+        ),
+        ([-1, 2**63], '"v": it is int64 at data:1, and uint64 at data:2'),
+        ([[1], ["a"]], '"v[]": it is int64 at data:1, and text at data:2'),
+        ([{"k": 1}, {"k": "a"}], '"v/k": it is int64 at data:1, and text at data:2'),
+        ([np.zeros(2), np.zeros((2, 2))], '"v[]": it is float64 at data:1, and list at data:2'),
+        (
+            [NAIVE, NAIVE.replace(tzinfo=dt.UTC)],
+            '"v": it is timestamp[us] at data:1, and timestamp[us, tz=UTC] at data:2',
+        ),
+        ([{"k": 1}, [1]], '"v": it is struct at data:1, and list at data:2'),
+    ],
+)
+def test_values_of_several_types_are_reported(values: list[Any], conflict: str) -> None:
+    assert conflict_of([{"v": one} for one in values]) == f"column {conflict}"
+
+
+def test_a_list_that_mixes_types_is_a_bad_row() -> None:
+    rows: list[dict[str, Any]] = [{"v": [1, 2]}, {"v": [1, "a"]}, {"v": [3]}]
+    assert bad_of(rows) == ["data:2, column 'v[]': a list mixes values of incompatible types"]
+    assert rows_of(rows) == [rows[0], rows[2]]
 
 
 def test_blocks_are_small_if_rows_become_large() -> None:
@@ -442,7 +475,7 @@ def test_blocks_are_small_if_rows_become_large() -> None:
 
 def test_a_contradiction_in_a_later_block_names_its_row() -> None:
     rows = [{"v": 1}] * 3000 + [{"v": "a"}]
-    assert bad_of(rows) == ["data:3001, column 'v': expected int, as in row 1, found str 'a'"]
+    assert conflict_of(rows) == 'column "v": it is int64 at data:1, and text at data:3001'
 
 
 def png(image: Pillow.Image) -> io.BytesIO:
