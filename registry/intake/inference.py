@@ -25,7 +25,6 @@ from registry.intake.schema import ColumnSchema, Schema
 from registry.intake.schema_file import describe_type
 from registry.intake.source import Rows
 from registry.intake.text_types import TextTypes
-from registry.intake.text_values import IsoTimes
 from registry.intake.value_types import (
     MAX_FIELDS,
     TooManyFieldsError,
@@ -148,11 +147,8 @@ class Inference:
             column.types.update(array, place_of)
         except TooManyFieldsError as error:
             raise _too_many_fields(name) from error
-        if plain_type(array.type) == import_pyarrow().string() and array.null_count < len(array):
-            if column.times.kinds != ():
-                column.times.update(array.cast(import_pyarrow().string()).drop_null())
-            if self._is_text and column.texts.is_open(place_of(0)):
-                column.update_texts(array, place_of)
+        if plain_type(array.type) == import_pyarrow().string():
+            column.texts.update(array.cast(import_pyarrow().string()), place_of, is_text=self._is_text)
 
     def _describe(self, name: str, column: _Column) -> ColumnSchema:
         num_nulls = column.num_nulls + self._num_rows - column.num_values
@@ -213,8 +209,8 @@ class Inference:
                 plain = replace(plain, example=plain.example.strip('"'))
         elif arrow.types.is_nested(kind) and plain.num_nulls and not is_nullable(kind):
             reasons.append(_explain_nulls(name, kind))
-        if arrow.types.is_string(kind) and column.times.kind is not None:
-            time = column.times.kind
+        if arrow.types.is_string(kind) and column.texts.time is not None:
+            time = column.texts.time
             if self._dates:
                 feature = feature_of_type(time, name)
                 return _decide(plain, feature, "every value is an ISO date or time", None, time)
@@ -313,7 +309,6 @@ class _Column:
     kind: Any = None
     types: ValueTypes = field(default_factory=ValueTypes)
     texts: TextTypes = field(default_factory=TextTypes)
-    times: IsoTimes = field(default_factory=IsoTimes)
     classes: ClassValues = field(default_factory=ClassValues)
     other_files: dict[str, tuple[Place, str]] = field(default_factory=dict)
 
@@ -330,15 +325,6 @@ class _Column:
         if self.first is None or place_of(index) < self.first:
             self.first, self.kind = place_of(index), plain_type(array.type)
             self.example = show_value(python_value(array, index))
-
-    def update_texts(self, array: Any, place_of: Callable[[int], Place]) -> None:
-        """Test which types the texts of ``array`` may have."""
-        array = array.cast(import_pyarrow().string())
-        if array.null_count:
-            valid = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False))
-            self.texts.update(array.drop_null(), lambda index: place_of(int(valid[index])))
-        else:
-            self.texts.update(array, place_of)
 
     def update_files(self, feature: Feature, array: Any, place_of: Callable[[int], Place]) -> None:
         """Find files that ``feature``, which the source defines, cannot decode, such as a GIF among images."""
@@ -359,7 +345,6 @@ class _Column:
             self.kind = other.kind if self.kind is None else min(self.kind, other.kind, key=_rank)
         self.types.merge(other.types)
         self.texts.merge(other.texts)
-        self.times.merge(other.times)
         self.classes.merge(other.classes)
         for path, place in other.other_files.items():
             self.other_files[path] = min(place, self.other_files.get(path, place))

@@ -36,7 +36,7 @@ class ColumnSchema:
         example: one value as text for people, shortened and escaped.
         reason: why it has this feature, for people; may be empty.
         is_requested: whether the user or the source decided on the feature. Text is then parsed as numbers are usually
-            written, such as ``007`` and ``1e5``; see ``text_values``.
+            written, such as ``007`` and ``1e5``; see ``text_types``.
         is_text: whether the source has text only, so that its numbers are parsed.
         anew: if values must have the type of the version before, the type that they would have without it.
         checks_files: whether the bytes of images and sounds are checked. Readers of folders have checked them already.

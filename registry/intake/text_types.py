@@ -8,23 +8,34 @@ r"""Decides whether all values of a column of text are integers, decimal numbers
 Every value counts, and nothing is guessed: "007", "+1", ".5", "NA" and "" are text, and so is "1e5", which is a code
 more often than the number that programs print as 100000.0 or 1e+05. A type is no longer tested after the first value
 that contradicts it. The result does not depend on the order in which parts are seen.
+
+``parse_texts`` parses the texts, as programs or as people write them:
+
+    inferred   a text must be what programs print for a number: 007, +1 and 1e5 do not fit int64 or float64
+    requested  a text is parsed as numbers are usually written: 007, +1, 1e5, .5, nan; TRUE and 1 are booleans
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
-from registry.intake.values import Place, first_of, quote, show_place
+from registry.intake.value_types import name_type, place_of_valid
+from registry.intake.values import Place, first_of, python_value, quote, show_place
 from registry.shards.arrow_values import import_pyarrow
 
+Faults: TypeAlias = dict[int, str]
+"""Why a value does not fit, by its index."""
+
 _INTEGER: Final = r"^-?(0|[1-9][0-9]*)$"
-PLAIN_NUMBER: Final = "|".join(
+_PLAIN_NUMBER: Final = "|".join(
     (
         r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?$",
         r"^-?[0-9]\.[0-9]+[eE][+-]?[0-9]{1,3}$",
@@ -38,7 +49,7 @@ PLAIN_NUMBER: Final = "|".join(
 
 _EXACT_EXPONENT: Final = r"^-?[0-9](\.[0-9]{1,14})?[eE][+-]?[0-9]{1,2}$"
 _SCIENTIFIC = re.compile(r"-?[0-9]+(\.[0-9]+)?[eE][+-]?[0-9]+")
-_SPELLINGS: Final = {"lower": ("true", "false"), "title": ("True", "False")}
+_SPELLINGS: Final = {"true or false": ("true", "false"), "True or False": ("True", "False")}
 _BOOLEANS: Final = frozenset(word for words in _SPELLINGS.values() for word in words)
 _EXACT_LENGTH: Final = 15
 """Decimal numbers of up to 15 digits are the numbers that their float64 writes back, unless the exponent is large."""
@@ -50,181 +61,217 @@ _MOST_DIGITS: Final = 30
 _MAX_INT64: Final = 2**63 - 1
 _MAX_UINT64: Final = 2**64 - 1
 
-Found: TypeAlias = tuple[Place, str] | None
-"""The first value of a kind and its place, or None."""
+_INTEGERS: Final = {False: _INTEGER, True: r"^[+-]?[0-9]+$"}
+_FLOATS: Final = {
+    False: _PLAIN_NUMBER,
+    True: r"^[+-]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?|(?i:inf|infinity|nan))$",
+}
+_INFINITE: Final = r"^[+-]?(?i:inf|infinity)$"
+_TRUE: Final = {False: ("true", "True"), True: ("true", "True", "TRUE", "1")}
+_FALSE: Final = {False: ("false", "False"), True: ("false", "False", "FALSE", "0")}
+_CLOCK: Final = r"^([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,9})?)?$"
+_ISO_TIME: Final = r"^([0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?|[0-9]{2}:[0-9]{2}(:.*)?)$"
+"""What may be a time in ISO 8601. A whole number, which may be a count of the unit, is not one."""
+
+_COUNT: Final = r"^-?[0-9]{9,}$"
+_FORMS: Final = {
+    "timestamp": "such as 2026-01-31T12:30:00",
+    "zoned": "with a time zone, such as 2026-01-31T12:30:00Z",
+    "date": "such as 2026-01-31",
+    "time": "such as 12:30:00",
+}
 
 
 @dataclass(slots=True)
 class TextTypes:
-    """The first values of a column that contradict each type.
+    """Which forms all texts of a column have.
 
-    A value counts only while the type is still possible, so attributes are meaningful only in the combination in which
-    ``decide`` uses them.
+    Attributes:
+        first: the place of the first text.
+        misses: the first text that lacks a form, and its place, by the form: ``integer``, ``int64``, ``uint64`` and
+            ``64 bits`` of integers, ``decimal``, ``exact`` and ``special`` (not finite) of decimal numbers, the two
+            spellings of booleans, ``time`` in ISO 8601, and the types of times. A form is tested only where the
+            forms that include it may still be those of the column.
     """
 
     first: Place | None = None
-    not_integer: Found = None
-    above_int64: Found = None
-    above_64_bits: Found = None
-    negative: Found = None
-    not_decimal: Found = None
-    not_exact: Found = None
-    not_like_integer: Found = None
-    finite: Found = None
-    not_lower: Found = None
-    not_title: Found = None
+    misses: dict[str, tuple[Place, str]] = field(default_factory=dict)
 
-    def is_open(self, start: Place) -> bool:
-        """Whether values from ``start`` on may still change what ``decide`` returns."""
-        found = (self.not_integer, self.not_decimal, self.not_lower, self.not_title)
-        return any(one is None or start < one[0] for one in found)
-
-    def update(self, values: Any, place_of: Callable[[int], Place]) -> None:
+    def update(self, texts: Any, place_of: Callable[[int], Place], *, is_text: bool = True) -> None:
         """Test a block of a column.
 
         Args:
-            values: an Arrow array of strings without nulls, not empty.
+            texts: an Arrow array of strings.
             place_of: gives the place of the value at an index.
+            is_text: whether texts may be numbers and booleans, as in a CSV, and not only times.
         """
-        block = _Block(values, place_of)
+        forms = ("integer", "decimal", *_SPELLINGS, "time") if is_text else ("time",)
+        if texts.null_count == len(texts) or not any(self._is_open(form, place_of(0)) for form in forms):
+            return
+        if texts.null_count:
+            valid = np.flatnonzero(_as_mask(texts.is_valid()))
+            texts, place_of = texts.drop_null(), partial(place_of_valid, valid, place_of)
+        block = _Block(texts, place_of)
         self.first = min(self.first or block.start, block.start)
-        largest = None
-        if self._may_come_first("not_integer", block):
-            largest = self._test_integers(block)
-        if self._may_come_first("not_decimal", block):
-            self._test_decimals(block, largest)
-        for name, words in _SPELLINGS.items():
-            if self._may_come_first(f"not_{name}", block):
-                self._test(f"not_{name}", block, block.is_in(words))
+        if is_text:
+            self._test_numbers(block)
+            for form, words in _SPELLINGS.items():
+                self._test(form, block, partial(block.is_in, words))
+        self._test_times(block)
 
     def merge(self, other: TextTypes) -> None:
         """Add what ``other`` has seen of the same column."""
-        for one in fields(self):
-            found = [value for value in (getattr(self, one.name), getattr(other, one.name)) if value is not None]
-            setattr(self, one.name, min(found, default=None))
+        self.first = min((one for one in (self.first, other.first) if one is not None), default=None)
+        for form, miss in other.misses.items():
+            self.misses[form] = min(miss, self.misses.get(form, miss))
 
     def decide(self) -> tuple[str, str]:
         """The name of the Arrow type, and the reason for people."""
         if self.first is None:
             return "string", "every value is null"
-        if self.not_integer is None:
+        if "integer" not in self.misses:
             return self._decide_integer()
-        if self.not_decimal is None and self.not_like_integer is not None and self.finite is not None:
-            if self.not_exact is None:
+        if "decimal" not in self.misses and "special" in self.misses:
+            if "exact" not in self.misses:
                 return "double", "every value is a decimal number"
-            return "string", f"{_show(self.not_exact)} has more digits than float64 keeps"
-        if self.not_lower is None or self.not_title is None:
-            return "bool", f"every value is {'true or false' if self.not_lower is None else 'True or False'}"
+            return "string", f"{self._show('exact')} has more digits than float64 keeps"
+        for words in _SPELLINGS:
+            if words not in self.misses:
+                return "bool", f"every value is {words}"
         return "string", self._explain_text()
 
     @property
     def is_scientific(self) -> bool:
         """Whether the first value that is not a plain number has an exponent, such as ``25e-06``."""
-        return self.not_decimal is not None and _SCIENTIFIC.fullmatch(self.not_decimal[1]) is not None
+        return "decimal" in self.misses and _SCIENTIFIC.fullmatch(self.misses["decimal"][1]) is not None
+
+    @property
+    def time(self) -> Any:
+        """The first Arrow type of times that holds all texts; None if one of them is another text."""
+        if self.first is None or "time" in self.misses:
+            return None
+        return next((kind for kind in _iso_types() if str(kind) not in self.misses), None)
 
     def _decide_integer(self) -> tuple[str, str]:
-        if self.above_64_bits is not None:
-            return "string", f"{_show(self.above_64_bits)} does not fit into 64 bits"
-        if self.above_int64 is None:
+        if "64 bits" in self.misses:
+            return "string", f"{self._show('64 bits')} does not fit into 64 bits"
+        if "int64" not in self.misses:
             return "int64", "every value is an integer"
-        if self.negative is None:
-            return "uint64", f"every value is an integer; {_show(self.above_int64)} requires uint64"
-        told = f"{_show(self.above_int64)} does not fit into int64, and {_show(self.negative)} is negative"
-        return "string", told
+        if "uint64" not in self.misses:
+            return "uint64", f"every value is an integer; {self._show('int64')} requires uint64"
+        return "string", f"{self._show('int64')} does not fit into int64, and {self._show('uint64')} is negative"
 
     def _explain_text(self) -> str:
-        candidates = [one for one in (self.not_decimal, self.not_lower, self.not_title) if one is not None]
-        last = max(candidates)
-        if last[1] in _BOOLEANS:
-            return f"{_show(last)} is spelled differently from the values before it"
-        if _is_like_number(last[1]):
-            return f"{_show(last)} is not a plain decimal number"
-        if last[0] == self.first:
+        forms = [form for form in ("decimal", *_SPELLINGS) if form in self.misses]
+        last = max(forms, key=lambda form: self.misses[form])
+        place, text = self.misses[last]
+        if text in _BOOLEANS:
+            return f"{self._show(last)} is spelled differently from the values before it"
+        if _is_like_number(text):
+            return f"{self._show(last)} is not a plain decimal number"
+        if place == self.first:
             return "the values are text"
-        return f"{_show(last)} is not {'a number' if last == self.not_decimal else 'true or false'}"
+        is_number = self.misses.get("decimal") == (place, text)
+        return f"{self._show(last)} is not {'a number' if is_number else 'true or false'}"
 
-    def _may_come_first(self, name: str, block: _Block) -> bool:
-        """Whether a value of the block could become the first value ``name``."""
-        found: Found = getattr(self, name)
-        return found is None or block.start < found[0]
+    def _show(self, form: str) -> str:
+        place, text = self.misses[form]
+        return f"{quote(text)} at {show_place(place)}"
 
-    def _test(self, name: str, block: _Block, mask: Any) -> bool:
-        """Keep the first value for which ``mask`` is false. Returns whether there is none."""
-        index = first_of(mask, value=False)
+    def _is_open(self, form: str, start: Place) -> bool:
+        """Whether a text from ``start`` on could be the first that lacks the form."""
+        return form not in self.misses or start < self.misses[form][0]
+
+    def _test(self, form: str, block: _Block, matches: Callable[[], Any]) -> bool:
+        """Whether all texts have the form by the mask that ``matches`` returns; the first that has not is kept."""
+        if not self._is_open(form, block.start):
+            return False
+        index = first_of(matches(), value=False)
         if index is not None:
-            self._keep(name, block, index)
+            self._miss(form, block, index)
         return index is None
 
-    def _keep(self, name: str, block: _Block, index: int) -> None:
-        found = (block.place(index), block.values[index].as_py()[:_MOST_KEPT])
-        setattr(self, name, min(getattr(self, name) or found, found))
+    def _miss(self, form: str, block: _Block, index: int) -> None:
+        miss = (block.place(index), str(python_value(block.texts, index))[:_MOST_KEPT])
+        self.misses[form] = min(miss, self.misses.get(form, miss))
 
-    def _test_integers(self, block: _Block) -> int | None:
-        """The largest magnitude of the values if all are integers of int64; None otherwise."""
-        arrow = import_pyarrow()
-        compute = arrow.compute
-        try:
-            if len(block.values) > 4 * _FEW:  # a text is usually found among the first values
-                block.values.slice(0, _FEW).cast(arrow.int64())
-            numbers = block.values.cast(arrow.int64())
-        except arrow.ArrowInvalid:
-            numbers = None
-        # An integer that writes back the same text has the required form: 007, -0 and 0x1F do not.
-        if numbers is not None and numbers.cast(arrow.string()).equals(block.values):
-            low, high = (bound.as_py() for bound in compute.min_max(numbers).values())
-            if low < 0 and self._may_come_first("negative", block):
-                self._keep("negative", block, first_of(compute.less(numbers, 0), value=True) or 0)
-            return int(max(-low, high))
-        has_form = compute.and_(
-            compute.match_substring_regex(block.values, _INTEGER), compute.not_equal(block.values, "-0")
-        )
-        if self._test("not_integer", block, has_form):
-            is_long = compute.greater_equal(compute.binary_length(block.values), _INT64_DIGITS)
-            for index in np.flatnonzero(is_long.to_numpy(zero_copy_only=False)).tolist():
-                self._note_integer(block, index, block.values[index].as_py())
-            if self._may_come_first("negative", block):
-                first = first_of(compute.starts_with(block.values, "-"), value=True)
-                if first is not None:
-                    self._keep("negative", block, first)
-        return None
-
-    def _note_integer(self, block: _Block, index: int, text: str) -> None:
-        number = int(text[:_MOST_DIGITS])  # Python refuses to parse thousands of digits
-        if number > _MAX_INT64:
-            self._keep("above_int64", block, index)
-        if number > _MAX_UINT64 or number < -_MAX_INT64 - 1:
-            self._keep("above_64_bits", block, index)
-
-    def _test_decimals(self, block: _Block, largest: int | None) -> None:
-        matches = import_pyarrow().compute.match_substring_regex
-        if largest is None:
-            if not self._test("not_decimal", block, matches(block.values, PLAIN_NUMBER)):
+    def _test_numbers(self, block: _Block) -> None:
+        compute = import_pyarrow().compute
+        if self._is_open("integer", block.start):
+            numbers = block.as_int64()
+            if numbers is not None:
+                low, high = (bound.as_py() for bound in compute.min_max(numbers).values())
+                if low < 0:
+                    self._test("uint64", block, lambda: compute.greater_equal(numbers, 0))
+                self._miss("special", block, 0)
+                if max(-low, high) > 2**53:
+                    self._test_exact(block)
                 return
-            for name, pattern in (("not_like_integer", "[.eEnN]|^-0$"), ("finite", "[0-9]")):
-                if self._may_come_first(name, block):
-                    index = first_of(matches(block.values, pattern), value=True)
-                    if index is not None:
-                        self._keep(name, block, index)
-        elif self._may_come_first("finite", block):
-            self._keep("finite", block, 0)
-        is_exact = largest is not None and largest <= 2**53
-        if not is_exact and self._may_come_first("not_exact", block):
-            index = next(inexact_decimals(block.values, import_pyarrow().float64()), None)
+            if self._test("integer", block, block.are_integers):
+                self._test_sizes(block)
+                self._test("uint64", block, lambda: compute.invert(compute.starts_with(block.texts, "-")))
+        if self._test("decimal", block, lambda: block.matches(_PLAIN_NUMBER)):
+            self._test("special", block, lambda: compute.invert(block.matches("[0-9]")))
+            self._test_exact(block)
+
+    def _test_sizes(self, block: _Block) -> None:
+        """Test integers of which some do not fit into int64."""
+        compute = import_pyarrow().compute
+        is_long = compute.greater_equal(compute.binary_length(block.texts), _INT64_DIGITS)
+        for index in np.flatnonzero(_as_mask(is_long)).tolist():
+            number = int(block.texts[index].as_py()[:_MOST_DIGITS])  # Python refuses to parse thousands of digits
+            if not -(2**63) <= number < 2**63:
+                self._miss("int64", block, index)
+            if not -(2**63) <= number < 2**64:
+                self._miss("64 bits", block, index)
+
+    def _test_exact(self, block: _Block) -> None:
+        if self._is_open("exact", block.start):
+            index = next(inexact_decimals(block.texts, import_pyarrow().float64()), None)
             if index is not None:
-                self._keep("not_exact", block, index)
+                self._miss("exact", block, index)
+
+    def _test_times(self, block: _Block) -> None:
+        first = _Block(block.texts.slice(0, 1), block.place)
+        if not all(self._test("time", part, partial(part.matches, _ISO_TIME)) for part in (first, block)):
+            return
+        for kind in _iso_types():
+            if self._is_open(str(kind), block.start):
+                faults = parse_texts(block.texts, kind, is_requested=True)[1]
+                if faults:
+                    self._miss(str(kind), block, min(faults))
 
 
 class _Block:
-    """Consecutive values of a part, without nulls."""
+    """Consecutive texts of a part, without nulls."""
 
-    def __init__(self, values: Any, place_of: Callable[[int], Place]) -> None:
-        self.values = values
+    def __init__(self, texts: Any, place_of: Callable[[int], Place]) -> None:
+        self.texts = texts
         self.place = place_of
         self.start = place_of(0)
 
+    def matches(self, pattern: str) -> Any:
+        return import_pyarrow().compute.match_substring_regex(self.texts, pattern)
+
     def is_in(self, words: tuple[str, ...]) -> Any:
         arrow = import_pyarrow()
-        return arrow.compute.is_in(self.values, value_set=arrow.array(words))
+        return arrow.compute.is_in(self.texts, value_set=arrow.array(words))
+
+    def are_integers(self) -> Any:
+        compute = import_pyarrow().compute
+        return compute.and_(self.matches(_INTEGER), compute.not_equal(self.texts, "-0"))
+
+    def as_int64(self) -> Any:
+        """The numbers if all texts are integers of int64, else None."""
+        arrow = import_pyarrow()
+        try:
+            if len(self.texts) > 4 * _FEW:  # a text is usually found among the first values
+                self.texts.slice(0, _FEW).cast(arrow.int64())
+            numbers = self.texts.cast(arrow.int64())
+        except arrow.ArrowInvalid:
+            return None
+        # An integer that writes back the same text has the required form: 007, -0 and 0x1F do not.
+        return numbers if numbers.cast(arrow.string()).equals(self.texts) else None
 
 
 def inexact_decimals(values: Any, kind: Any) -> Iterator[int]:
@@ -254,11 +301,16 @@ def inexact_decimals(values: Any, kind: Any) -> Iterator[int]:
 def is_exact_decimal(text: str, dtype: type[np.floating[Any]] = np.float64) -> bool:
     """Whether the decimal number ``text`` is the number that its float writes back.
 
+    Below 2.2e-308, float64 keeps fewer digits than the 15 that R prints: 4.94065645841247e-324 is 5e-324.
+
     >>> is_exact_decimal("0.1"), is_exact_decimal("1.500"), is_exact_decimal("9007199254740993")
     (True, True, False)
     """
-    written = str(dtype(text))
-    return text == written or Decimal(text) == Decimal(written)
+    value = dtype(text)
+    if text == str(value) or Decimal(text) == Decimal(str(value)):
+        return True
+    num_digits = len(Decimal(text).as_tuple().digits)
+    return dtype is np.float64 and num_digits <= _EXACT_LENGTH and 0 < abs(float(value)) < 2.0**-1022
 
 
 def _is_like_number(text: str) -> bool:
@@ -270,5 +322,164 @@ def _is_like_number(text: str) -> bool:
     return any(character.isdigit() for character in text)
 
 
-def _show(found: tuple[Place, str]) -> str:
-    return f"{quote(found[1])} at {show_place(found[0])}"
+def parse_texts(texts: Any, kind: Any, *, is_requested: bool, is_exact: bool = False) -> tuple[Any, Faults]:
+    """Parse an Arrow array of strings as values of the type ``kind``.
+
+    Args:
+        texts: the strings.
+        kind: the type.
+        is_requested: whether numbers may be written as people write them.
+        is_exact: whether decimal numbers with more digits than ``kind`` keeps are faults.
+
+    Returns:
+        an array of the same length, and the fault of each text that is not such a value.
+    """
+    types = import_pyarrow().types
+    if types.is_integer(kind):
+        return _parse_integers(texts, kind, is_requested)
+    if types.is_floating(kind):
+        return _parse_floats(texts, kind, is_requested, is_exact)
+    if types.is_boolean(kind):
+        return _parse_booleans(texts, is_requested)
+    if types.is_duration(kind):
+        counts, faults = _parse_integers(texts, import_pyarrow().int64(), is_requested)
+        return counts.view(kind), {index: f"expected {kind}, found {quote(texts[index].as_py())}" for index in faults}
+    if types.is_timestamp(kind):
+        return _parse_timestamps(texts, kind)
+    if types.is_temporal(kind):
+        return _parse_times(texts, kind)
+    if types.is_binary(kind):
+        return texts.cast(kind), {}
+    return _finish(texts, np.ones(len(texts), np.bool_), import_pyarrow().nulls(len(texts), kind), kind)
+
+
+def _iso_types() -> tuple[Any, ...]:
+    arrow = import_pyarrow()
+    stamps = [arrow.timestamp(unit, tz=zone) for unit in ("us", "ns") for zone in (None, "UTC")]
+    return (arrow.date32(), arrow.time64("us"), arrow.time64("ns"), *stamps)
+
+
+def _parse_integers(texts: Any, kind: Any, is_requested: bool) -> tuple[Any, Faults]:
+    arrow = import_pyarrow()
+    try:
+        numbers = texts.cast(kind)
+        if numbers.cast(arrow.string()).equals(texts):
+            return numbers, {}
+    except arrow.ArrowInvalid:
+        pass
+    bad = _misses(texts, _INTEGERS[is_requested])
+    if not is_requested:
+        bad |= _as_mask(arrow.compute.equal(texts, "-0"))
+    bounds = np.iinfo(kind.to_pandas_dtype())
+    # Only texts of the right form are parsed, one by one: some of them are faults, or have a sign or leading zeros.
+    parsed: list[int | None] = []
+    for index, text in enumerate(texts.to_pylist()):
+        number = None if text is None or bad[index] else _parse_integer(text)
+        if number is not None and not bounds.min <= number <= bounds.max:
+            bad[index], number = True, None
+        parsed.append(number)
+    return _finish(texts, bad, arrow.array(parsed, kind), kind)
+
+
+def _parse_integer(text: str) -> int:
+    """The number of ``text``. Leading zeros do not count, and Python refuses to parse thousands of digits."""
+    sign = -1 if text[0] == "-" else 1
+    return sign * int(text.lstrip("+-0")[:_MOST_DIGITS] or "0")
+
+
+def _parse_floats(texts: Any, kind: Any, is_requested: bool, is_exact: bool) -> tuple[Any, Faults]:
+    arrow = import_pyarrow()
+    bad = _misses(texts, _FLOATS[is_requested])
+    good = _blank(texts, bad)
+    if is_exact and good.null_count < len(good):
+        valid = np.flatnonzero(_as_mask(good.is_valid()))
+        bad[valid[list(inexact_decimals(good.drop_null(), kind))]] = True
+        good = _blank(texts, bad)
+    numbers = good.cast(arrow.float64()).to_numpy(zero_copy_only=False)
+    with np.errstate(over="ignore"):
+        narrow = numbers.astype(kind.to_pandas_dtype())
+    is_large = np.isinf(narrow)
+    if is_large.any():  # a number that is out of range, unless the text says infinity
+        bad |= is_large & _misses(texts, _INFINITE)
+    return _finish(texts, bad, arrow.array(narrow, kind, mask=_as_mask(good.is_null())), kind)
+
+
+def _parse_booleans(texts: Any, is_requested: bool) -> tuple[Any, Faults]:
+    arrow = import_pyarrow()
+    compute = arrow.compute
+    is_true = _as_mask(compute.is_in(texts, value_set=arrow.array(_TRUE[is_requested])))
+    is_false = _as_mask(compute.is_in(texts, value_set=arrow.array(_FALSE[is_requested])))
+    bad = _as_mask(texts.is_valid()) & ~is_true & ~is_false
+    return _finish(texts, bad, arrow.array(is_true, mask=~(is_true | is_false)), arrow.bool_())
+
+
+def _parse_timestamps(texts: Any, kind: Any) -> tuple[Any, Faults]:
+    """Parse ISO 8601, and integers of 9 digits and more as the number of units since 1970.
+
+    Shorter integers may be years and dates: 2026 and 20260131.
+    """
+    arrow = import_pyarrow()
+    try:
+        return texts.cast(kind), {}
+    except arrow.ArrowInvalid:
+        is_count = _as_mask(texts.is_valid()) & ~_misses(texts, _COUNT)
+    if not is_count.any():
+        return _parse_times(texts, kind)
+    times, faults = _parse_times(_blank(texts, is_count), kind)
+    counts, more = _parse_integers(_blank(texts, ~is_count), arrow.int64(), is_requested=True)
+    more = {index: fault.replace("int64", name_type(str(kind)), 1) for index, fault in more.items()}
+    return arrow.compute.coalesce(times, counts.view(kind)), faults | more
+
+
+def _parse_times(texts: Any, kind: Any) -> tuple[Any, Faults]:
+    arrow = import_pyarrow()
+    types = arrow.types
+    bad = np.zeros(len(texts), np.bool_)
+    used, parsed_as = texts, kind
+    if types.is_time(kind):  # Arrow parses no times of day
+        bad = _misses(texts, _CLOCK)
+        used = arrow.compute.binary_join_element_wise("1970-01-01T", _blank(texts, bad), "")
+        parsed_as = arrow.timestamp(kind.unit)
+    elif types.is_date(kind):
+        bad = _misses(texts, r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")
+        used = _blank(texts, bad)
+
+    def parse(start: int, stop: int) -> list[Any]:
+        part = used.slice(start, stop - start)
+        try:
+            return [part.cast(parsed_as)]
+        except arrow.ArrowInvalid:
+            if stop - start == 1:
+                bad[start] = True
+                return [arrow.nulls(1, parsed_as)]
+        middle = (start + stop) // 2
+        return parse(start, middle) + parse(middle, stop)
+
+    parsed = arrow.concat_arrays(parse(0, len(texts)) if len(texts) else [arrow.nulls(0, parsed_as)])
+    return _finish(texts, bad, parsed.cast(kind), kind)
+
+
+def _finish(texts: Any, bad: npt.NDArray[np.bool_], values: Any, kind: Any) -> tuple[Any, Faults]:
+    types = import_pyarrow().types
+    form = "timestamp" if types.is_timestamp(kind) else "time" if types.is_time(kind) else None
+    form = "date" if types.is_date(kind) else "zoned" if form == "timestamp" and kind.tz else form
+    expected = name_type(str(kind)) + (f" {_FORMS[form]}" if form else "")
+    places = np.flatnonzero(bad).tolist()
+    return values, {index: f"expected {expected}, found {quote(texts[index].as_py())}" for index in places}
+
+
+def _misses(texts: Any, pattern: str) -> npt.NDArray[np.bool_]:
+    """Which texts do not match ``pattern``; null matches."""
+    matches = import_pyarrow().compute.match_substring_regex(texts, pattern)
+    return ~np.asarray(matches.fill_null(fill_value=True).to_numpy(zero_copy_only=False), np.bool_)
+
+
+def _blank(texts: Any, bad: npt.NDArray[np.bool_]) -> Any:
+    """``texts`` with null for the bad ones."""
+    arrow = import_pyarrow()
+    return texts if not bad.any() else arrow.compute.if_else(arrow.array(bad), None, texts)
+
+
+def _as_mask(mask: Any) -> npt.NDArray[np.bool_]:
+    found: npt.NDArray[np.bool_] = mask.fill_null(fill_value=False).to_numpy(zero_copy_only=False).copy()
+    return found

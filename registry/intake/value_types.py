@@ -162,7 +162,7 @@ class ValueTypes:
         self.first_struct = _earlier(self.first_struct, array, place_of)
         if array.null_count:
             valid = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False))
-            array, place_of = array.drop_null(), partial(_place_of_valid, valid, place_of)
+            array, place_of = array.drop_null(), partial(place_of_valid, valid, place_of)
         start = place_of(0) if len(array) else _NO_PLACE
         for index, (one, values) in enumerate(zip(array.type, array.flatten(), strict=True)):
             order, inner = self.fields.get(one.name, ((start, index), None))
@@ -459,7 +459,8 @@ def nullable_paths(path: str, kind: Any) -> Iterator[str]:
         yield from nullable_paths(f"{path}[]", kind.value_type)
 
 
-def _place_of_valid(valid: Any, place_of: Callable[[int], Place], index: int) -> Place:
+def place_of_valid(valid: Any, place_of: Callable[[int], Place], index: int) -> Place:
+    """The place of a value without the nulls before it; ``valid`` are the indices of all values that are not null."""
     return place_of(int(valid[index]))
 
 

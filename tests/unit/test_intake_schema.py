@@ -93,6 +93,7 @@ def infer_texts(values: Sequence[str | None]) -> ColumnSchema:
             '"25e-06" at a.csv:3 is not a plain decimal number; to read numbers: --feature x=float64',
         ),
         (["0.25", "6.79e-05"], "double", "every value is a decimal number"),
+        (["4.94065645841247e-324", "1.5"], "double", "every value is a decimal number"),  # R prints 15 digits of 5e-324
         (["1e+05", "0"], "double", "every value is a decimal number"),
         (["1E-5", "1.0E7"], "double", "every value is a decimal number"),
         (["5e-324", "1.7976931348623157e+308"], "double", "every value is a decimal number"),
