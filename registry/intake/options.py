@@ -136,7 +136,7 @@ class AddOptions:
             has_text = isinstance(wish.feature, Tensor) and wish.feature.dtype == TEXT and not wish.feature.shape
             return has_text and (wish.arrow_type is None or str(wish.arrow_type) == "string")
 
-        return frozenset(name for name, wish in self.wishes().items() if is_text(wish))
+        return frozenset(name for name, wish in self.wishes().items() if is_text(wish) and not wish.is_inferred)
 
     def split_names(self, names: Iterable[str], where: str = "") -> dict[str, str]:
         """The names of the splits of a source, each with the name that it gets.

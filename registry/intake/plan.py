@@ -278,7 +278,7 @@ def plan_source(
         is_first=earlier is None,
         # The second pass reports the same rows again.
         bad=BadRows(allowed=options.skip_bad),
-        requests=describe_requests(wishes, stored_features(schema, split_by))
+        requests=describe_requests(wishes, stored_features(schema, split_by), schema.without_values(num_rows))
         | ({"options": given} if (given := options.describe()) else {}),
         remembered={name: value for name, value in options.describe().items() if name in options.remembered},
     )

@@ -24,11 +24,14 @@ from registry.shards.arrow_values import import_pyarrow
 AS_BEFORE: Final = "as in the version before"
 
 
-def describe_requests(wishes: Mapping[str, Wish], stored: FeaturesDict) -> dict[str, Any]:
+def describe_requests(
+    wishes: Mapping[str, Wish], stored: FeaturesDict, without_values: Sequence[str] = ()
+) -> dict[str, Any]:
     """The entries of ``custom["intake"]`` that say what was requested.
 
     ``requested`` types are those of ``stored``, except that a list may be ``null_as_empty``. The types of columns that
-    are ``absent`` are written as in a schema file.
+    are ``absent`` are written as in a schema file. Columns ``without_values`` have only nulls, so that the first values
+    decide their types.
     """
     requested = {name: wish for name, wish in sorted(wishes.items()) if wish.action != "skip" and not wish.is_inferred}
     lists = [name for name in requested if requested[name].optional and not isinstance(stored.get(name), Scalar)]
@@ -36,6 +39,7 @@ def describe_requests(wishes: Mapping[str, Wish], stored: FeaturesDict) -> dict[
         "requested": [name for name in requested if name in stored],
         "null_as_empty": [name for name in lists if name in stored],
         "skipped": sorted(name for name, wish in wishes.items() if wish.action == "skip"),
+        "without_values": [name for name in without_values if name in stored],
         "absent": {name: _write_wish(wish) for name, wish in requested.items() if name not in stored},
     }
     return {key: value for key, value in entries.items() if value}
@@ -69,7 +73,10 @@ def remembered_wishes(features: FeaturesDict, custom: Mapping[str, Any]) -> dict
         if isinstance(wish.feature, ClassLabel):
             wish = Wish(text=AS_BEFORE, action="classes", classes=wish.feature)
         wishes[name] = replace(wish, is_remembered=True)
+    without_values = _names(entry.get("without_values"))
     for name, feature in features.items():
+        if name in without_values:
+            continue
         is_inferred = name not in requested
         if isinstance(feature, ClassLabel) and not is_inferred:
             wishes[name] = Wish(text=AS_BEFORE, action="classes", classes=feature, is_remembered=True)

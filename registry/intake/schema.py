@@ -82,6 +82,14 @@ class Schema:
             for path, kind in leaf_types(column.name, column.feature, column.arrow_type)
         }
 
+    def without_values(self, num_rows: int | None) -> list[str]:
+        """The columns whose type is not known, because they are null in all of ``num_rows`` rows."""
+        return [
+            column.name
+            for column in self.columns
+            if num_rows and column.num_nulls == num_rows and not column.is_requested and not column.anew
+        ]
+
     def nullable_paths(self) -> list[str]:
         """The paths inside of lists at which a list of none or one stores a value that may be null."""
         return [path for column in self.columns for path in nullable_paths(column.name, column.arrow_type)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -15,6 +16,7 @@ import registry
 from registry.api import Catalog
 from registry.errors import SourceError, UnusableRowsError, UsageError
 from registry.features import ClassLabel
+from registry.intake.schema_file import describe_type
 
 REQUESTS = {
     "when": "date32",
@@ -432,3 +434,26 @@ def test_nested_objects_of_python_become_json_text(catalog: Catalog) -> None:
     catalog.add(rows, "rows", features={"m": "Text"})
     read = {row["m"].decode() for row in catalog.dataset("rows").read("train")}
     assert read == {'[{"a": 1}, {"a": "x"}]', "text", '{"a": null}', "1.5"}
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "rows"])
+def test_the_first_values_of_a_column_of_nulls_decide_its_type(tmp_path: Path, catalog: Catalog, kind: str) -> None:
+    def add(values: list[Any]) -> Any:
+        rows = [{"id": number, "x": value} for number, value in enumerate(values)]
+        if kind == "rows":
+            return catalog.add(rows, "rows")
+        lines = ["id,x", *(f"{row['id']},{'' if row['x'] is None else row['x']}" for row in rows)]
+        if kind == "jsonl":
+            lines = [json.dumps(row) for row in rows]
+        (tmp_path / f"rows.{kind}").write_text("\n".join(lines) + "\n")
+        return catalog.add(tmp_path / f"rows.{kind}", "rows")
+
+    def type_in(report: Any) -> str:
+        return {column.name: describe_type(column) for column in report.plan.schema.columns}["x"]
+
+    assert type_in(add([None, None])) == "Text?"
+    assert add([None, None]).outcome == "unchanged"
+    assert type_in(add([None, 7])) == "int64?"
+    with pytest.raises(UnusableRowsError, match='expected int64, found "a"'):
+        add([None, "a"])
+    assert type_in(add([None, None])) == "int64?"
