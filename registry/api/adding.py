@@ -340,6 +340,8 @@ class Adding(Publishing):
             retype: infer the types of all columns anew. Else a column keeps the type that it has in the version before,
                 and classes keep their numbers: new classes follow them.
             dates: convert each column of text in which every value is a date, a time of day or a timestamp of ISO 8601.
+            paths: for folders and archives of files, whether the name of each file is stored in a column ``path``.
+                None: as in the version before, and yes if there is none.
             nulls: for CSV, texts that mean null where they are not in quotes, such as ``"NA"``.
             header: for CSV, whether the first row has the names of the columns. None: the rows show it.
             delimiter: for CSV, the character between fields. None: it is found out.

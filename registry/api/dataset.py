@@ -340,8 +340,8 @@ class Dataset:
         """Find records that several expressions have in common: equal records, or equal values of one feature.
 
         Records are equal if a reader gets equal values for all features: numbers and texts bit for bit, an image by its
-        pixels, a JPEG by the bytes of its file. Key, shard, compression and file format do not matter. Every record is
-        read once; those that have an equal one, twice.
+        pixels, a JPEG by the bytes of its file. Key, shard, compression and file format do not matter, and neither does
+        the path of a file that was added from a folder. Every record is read once; those that have an equal one, twice.
 
         >>> found = digits.overlap(["train[:80%]", "train[80%:]"])
         >>> found.is_disjoint, [one.num_records for one in found.slices]
@@ -366,6 +366,7 @@ class Dataset:
                 there, is damaged, or cannot be read.
         """
         from registry.publishing import compare_slices
+        from registry.publishing.changes import path_column
         from registry.publishing.fingerprint import StoredSplits
 
         if len(splits) < 2:
@@ -381,6 +382,7 @@ class Dataset:
             StoredSplits(readable.files(names), readable.facts.splits, readable.features),
             [plan.ranges for plan in plans],
             column=column,
+            path_column=path_column(readable.facts.metadata),
             show=show,
             processes=processes,
             advance=count_progress(progress, "comparing", str(self.reference)),

@@ -96,6 +96,12 @@ def _complete_kind(_ctx: click.Context, _param: click.Parameter, incomplete: str
 @click.option("--retype", is_flag=True, help="Infer all types anew, not as in the version before.")
 @click.option("--dates", is_flag=True, help="Convert text columns in which every value is an ISO date or time.")
 @click.option(
+    "--path/--no-path",
+    "paths",
+    default=None,
+    help="Folders, archives: store the name of each file in a column path.  [default: as in the version before; yes]",
+)
+@click.option(
     "--schema-out",
     type=click.Path(path_type=Path),
     metavar="FILE",

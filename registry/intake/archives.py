@@ -141,6 +141,7 @@ def tar_members(tar: tarfile.TarFile, shown: str) -> Iterator[tarfile.TarInfo]:
             member = tar.next()
         if member is None:
             break
+        member.name = member.name.removeprefix("./")  # as `tar -C FOLDER .` writes it
         yield member
         tar.members = []  # type: ignore[attr-defined]  # the list is not part of its stubs
     with archive_errors(shown):

@@ -312,6 +312,7 @@ class _Opener:
                 is_text=is_text,
                 convert=decode_text if is_text else CheckMedia(picture=picture),
                 has_label=False,
+                has_path=False,
                 metadata=pa.table({name: pa.array(found, pa.string()) for name, found in values.items()})
                 if values
                 else None,

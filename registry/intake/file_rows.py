@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from registry.intake.accounting import size_lookup
 from registry.intake.folder_labels import label_of
+from registry.intake.options import PATH
 from registry.intake.source import MAX_BYTES, MAX_ROWS, BadRow, Files, Part, Rows, root_of
 from registry.shards.arrow_values import import_pyarrow
 from registry.storage import Store
@@ -44,6 +45,7 @@ class FilePart:
         is_text: whether the content is text; otherwise bytes.
         convert: makes the value of a file.
         has_label: whether the name of the folder is a column ``label``.
+        has_path: whether the name of the file is a column ``path``, the last one.
         metadata: more columns, with one row for each file.
         bad: other rows that cannot be used, reported with the first rows.
     """
@@ -54,6 +56,7 @@ class FilePart:
     is_text: bool
     convert: Convert
     has_label: bool
+    has_path: bool
     metadata: pa.Table | None = None
     bad: tuple[BadRow, ...] = ()
 
@@ -103,6 +106,8 @@ class FilePart:
                 self.metadata.schema, self.metadata.take(arrow.array(places, "int64")).columns, strict=True
             ):
                 table = table.append_column(column, data)
+        if self.has_path:
+            table = table.append_column(PATH, [arrow.array(names, arrow.string())])
         return Rows(table=table, lines=[place + 1 for place in places], keys=names, bad=tuple(bad), are_files=True)
 
 

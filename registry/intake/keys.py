@@ -36,7 +36,7 @@ class KeyRule:
 
     Attributes:
         kind: ``column``, ``path`` or ``content``.
-        columns: the key column, or the columns whose content is hashed; empty for ``path``.
+        columns: the key column, or the columns whose content is hashed; for ``path``, the column that has it, or empty.
         ties: for content keys, the columns of earlier versions that had more than ``columns``, oldest first. Records
             with equal ``columns`` are ordered by these columns before the others, as in those versions.
     """

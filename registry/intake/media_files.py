@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from registry.errors import FeatureError, MissingExtraError, SourceError, StorageError
-from registry.features import Audio, Feature, Image
+from registry.features import Audio, Feature, Image, Text
 from registry.features.audio import SoundError, measure_sound, read_sample_rate
 from registry.intake.accounting import account_for_source, count, in_folders
 from registry.intake.feature_text import Wish
@@ -33,7 +33,7 @@ from registry.intake.media_bytes import (
     measure_picture,
 )
 from registry.intake.metadata_files import Metadata, is_metadata, read_metadata
-from registry.intake.options import AddOptions
+from registry.intake.options import PATH, AddOptions
 from registry.intake.pillow_images import IMAGE_FAULTS
 from registry.intake.sniffing import sniff_kind
 from registry.intake.source import Files, Source, root_of
@@ -104,10 +104,13 @@ def _open(kind: str, column: str, files: Files, options: AddOptions) -> Source:
             details={"file": metadata.files[0], "column": column},
         )
     content, check, unfit = _describe(kind, files, names, options.wishes().get(column))
-    hints = {column: content}
+    hints: dict[str, Feature] = {column: content}
     label, reason = (None, "") if metadata is not None else find_labels(splits.files)
     if label is not None:
         hints["label"] = label
+    has_path = options.stores_paths() and (metadata is None or PATH not in metadata.table.column_names)
+    if has_path:
+        hints[PATH] = Text()
     unused = iter([metadata.bad if metadata is not None else ()])
 
     def read(some: Sequence[str]) -> FilePart:
@@ -118,6 +121,7 @@ def _open(kind: str, column: str, files: Files, options: AddOptions) -> Source:
             is_text=False,
             convert=check,
             has_label=label is not None,
+            has_path=has_path,
             metadata=None if metadata is None else metadata.rows_of(some),
             bad=next(unused, ()),
         )
@@ -133,6 +137,7 @@ def _open(kind: str, column: str, files: Files, options: AddOptions) -> Source:
         parts=parts,
         hints=hints if metadata is None else {**metadata.hints, **hints},
         is_text=metadata is not None and metadata.is_text,
+        stores_paths=has_path,
         is_typed=metadata is None,
         files=account_for_source(files, splits, KINDS[kind].noun[0], metadata=metadata_names),
         origins=files.origins,

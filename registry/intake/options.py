@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Call = TypeVar("Call", bound=Callable[..., Any])
 
 _CSV: Final = {"nulls": "--null", "header": "--header", "delimiter": "--delimiter", "encoding": "--encoding"}
-_OF_PATHS: Final = ("kind", "splits", "records", *_CSV)
+_OF_PATHS: Final = ("kind", "splits", "records", "paths", *_CSV)
 _SPLIT_RULES: Final = ("splits", "split_by", "holdout")
 _REMEMBERED: Final = {
     **dict.fromkeys(("kind", "records", "delimiter", "encoding", "split_by", "holdout"), str),
@@ -31,6 +31,10 @@ _REMEMBERED: Final = {
 _CHANGING: Final = (*_CSV, "split_by", "holdout", "key", "key_by", "retype", "dates", "skip_bad", "num_shards")
 
 
+PATH: Final = "path"
+"""The column of the names of files."""
+
+
 class AddArguments(TypedDict, total=False):
     """The fields of ``AddOptions`` as keyword arguments, for type checkers."""
 
@@ -41,6 +45,7 @@ class AddArguments(TypedDict, total=False):
     schema: str | os.PathLike[str] | None
     retype: bool
     dates: bool
+    paths: bool | None
     nulls: Sequence[str]
     header: bool | None
     delimiter: str | None
@@ -77,6 +82,7 @@ class AddOptions:
     schema: str | os.PathLike[str] | None = None
     retype: bool = False
     dates: bool = False
+    paths: bool | None = None
     nulls: Sequence[str] = ()
     header: bool | None = None
     delimiter: str | None = None
@@ -126,6 +132,13 @@ class AddOptions:
     def typed(self) -> frozenset[str]:
         """The columns whose types are requested. A reader that would split one of them into several leaves it whole."""
         return frozenset(name for name, wish in self.wishes().items() if wish.action != "skip" and not wish.is_inferred)
+
+    def stores_paths(self) -> bool:
+        """Whether the names of files are a column: if the version before has it, and by default if there is none."""
+        if self.paths is not None:
+            return self.paths
+        before = [name for name, wish in self.wishes().items() if wish.is_remembered]
+        return not before or PATH in before
 
     def texts(self) -> frozenset[str]:
         """The columns that are requested as text."""

@@ -20,7 +20,7 @@ from registry.intake.freed_memory import keep_freed_memory
 from registry.intake.inference import Inference, check_wishes, declare_schema
 from registry.intake.key_candidates import KeyCandidates
 from registry.intake.keys import Holdout, KeyRule
-from registry.intake.options import AddOptions
+from registry.intake.options import PATH, AddOptions
 from registry.intake.python_values import MIXED_LIST
 from registry.intake.records import stored_features
 from registry.intake.remembered import AS_BEFORE, describe_requests
@@ -165,6 +165,11 @@ class Plan:
         """The features of a record."""
         return stored_features(self.schema, self.split_by)
 
+    @property
+    def path_column(self) -> str:
+        """The column of the names of files; empty if it is not stored."""
+        return PATH if self.source.stores_paths and PATH in self.stored() else ""
+
     def shares_key(self, metadata: DatasetMetadata) -> bool:
         """Whether the version that ``metadata`` describes has the same key column."""
         earlier = metadata.custom.get(INTAKE)
@@ -267,6 +272,8 @@ def plan_source(
         )
     stored = [name for name in names if name != split_by]
     rule, reason = _choose_rule(stored, names, _Keys(key, options.key_by, has_paths), earlier or {})
+    if rule.kind == "path" and source.stores_paths and PATH in stored:
+        rule = replace(rule, columns=(PATH,))
     plan = Plan(
         source=source,
         schema=schema,

@@ -46,6 +46,7 @@ class Keyed:
         lines: the line of each in its file.
         contents: if only some columns are hashed for the key, the first 8 bytes of the md5 of the columns in each of
             ``KeyRule.ties``, then of the whole record, shape (ties + 1, n); else None.
+        marks: a number for each record, which is that of equal records of other splits; None to take ``record_marks``.
     """
 
     frames: Frames
@@ -53,6 +54,7 @@ class Keyed:
     keys: Sequence[str] | None
     lines: Sequence[int]
     contents: Hashes | None = None
+    marks: Hashes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +75,7 @@ class ChunkEncoder:
         split_by: the column that decides the split, which is not stored; or None.
         holdout: the split that is cut from another, or None.
         held_from: that other split.
+        path_column: the column of paths, in which equal records of two splits may differ; or empty.
     """
 
     schema: Schema
@@ -80,6 +83,7 @@ class ChunkEncoder:
     split_by: str | None = None
     holdout: Holdout | None = None
     held_from: str = ""
+    path_column: str = ""
 
     def __call__(self, chunk: Chunk) -> Encoded:
         """Return the records of ``chunk``, in order."""
@@ -96,8 +100,12 @@ class ChunkEncoder:
                 bad.append(_bad(chunk.part, rows, place, error.message))
                 rows = _without(rows, [place])
         keys, contents = self._keys(rows, records, features)
+        marks = self._marks(rows, features)
         by_split = {
-            name: self._keyed(name, places, records, keys, contents, rows.lines)
+            name: replace(
+                self._keyed(name, places, records, keys, contents, rows.lines),
+                marks=marks if marks is None or places is None else marks[places],
+            )
             for name, places in self._destinations(rows, chunk.split, keys).items()
         }
         return Encoded(by_split=by_split, bad=tuple(sorted(bad, key=lambda one: one.line or 0)))
@@ -124,6 +132,13 @@ class ChunkEncoder:
             hashed = FeaturesDict({name: features[name] for name in columns})
             found.append(hash_contents(TableBlock(rows.table.select(list(hashed)), hashed).records()))
         return found[0], np.stack([first_words(one) for one in (*found[1:], hash_contents(records))])
+
+    def _marks(self, rows: Rows, features: FeaturesDict) -> Hashes | None:
+        """The marks of records without their paths."""
+        others = FeaturesDict({name: one for name, one in features.items() if name != self.path_column})
+        if len(others) == len(features) or not others:
+            return None
+        return first_words(hash_contents(TableBlock(rows.table.select(list(others)), others).records()))
 
     def _destinations(self, rows: Rows, split: str, keys: Sequence[str] | SortKeys) -> dict[str, Sequence[int] | None]:
         """The places of the rows of each split; None for all."""

@@ -139,6 +139,7 @@ class Source:
         may_lack_columns: whether columns, and the fields of structs, may be missing in some ``Rows``: then all their
             values in these rows are null. The columns of JSON are known only after the last row; their order is that in
             which they first appear.
+        stores_paths: whether the column ``path`` has the keys of the rows.
         is_typed: whether ``hints`` has every column, in order, and no value is null. The schema is then known without
             reading a row.
         files: the account of every file.
@@ -153,6 +154,7 @@ class Source:
     hints: Mapping[str, Feature] = field(default_factory=dict)
     is_text: bool = False
     may_lack_columns: bool = False
+    stores_paths: bool = False
     is_typed: bool = False
     files: Sequence[FileUse] = ()
     metadata: DatasetMetadata = field(default_factory=DatasetMetadata)

@@ -139,6 +139,7 @@ def stage_source(
         split_by=split_by,
         holdout=holdout,
         held_from=_held_from(source.splits, holdout) if split_by is None else "train",
+        path_column=plan.path_column if split_by is not None or holdout is not None or source.splits[1:] else "",
     )
     final = version_folder(name, config, _NEXT)
     store.clear_abandoned(final.rpartition("/")[0])
@@ -185,7 +186,7 @@ def stage_source(
                 sorters.end_adding()
                 written = sorters.write(name, num_shards, hashers, engine, progress)
             return_freed_memory()  # the sorters are closed; verification may start workers
-        overlap = _find_overlap(staged, written, features, processes) if may_overlap else None
+        overlap = _find_overlap(staged, written, features, plan.path_column, processes) if may_overlap else None
         if finished is None and key is not None and inputs is not None and are_unchanged(inputs):
             rows = [asdict(row) for row in bad.first]
             more = {"num_bad": bad.count, "bad": rows, "may_overlap": may_overlap}
@@ -220,14 +221,16 @@ def _find_overlap(
     staged: StagedFolder,
     written: Sequence[tuple[Split, tuple[Shard, ...]]],
     features: FeaturesDict,
+    path_column: str,
     processes: int | None,
 ) -> RecordOverlap:
-    """The equal records of different splits."""
+    """The equal records of different splits; their paths may differ."""
     splits = tuple(split for split, _ in written)
     return compare_slices(
         StoredSplits(staged.store, splits, features),
         [[RecordRange(split=one.name, start=0, stop=one.num_examples)] for one in splits],
-        is_one_encoding=True,
+        is_one_encoding=not path_column,
+        path_column=path_column or None,
         show=1,
         processes=processes,
     )
@@ -293,7 +296,9 @@ class _Sorters:
             else:
                 sort_keys, labels = keyed.sort_keys, _Labels(keyed.keys, chunk.part, keyed.lines)
             self._sorter(name).add(KeyedFrames(sort_keys, labels, keyed.frames))
-            self._marks.setdefault(name, []).append(record_marks(keyed.frames.payloads()))
+            self._marks.setdefault(name, []).append(
+                record_marks(keyed.frames.payloads()) if keyed.marks is None else keyed.marks
+            )
 
     @property
     def names(self) -> list[str]:

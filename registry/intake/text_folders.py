@@ -13,7 +13,7 @@ from registry.intake.file_rows import BadFileError, FilePart, open_parts
 from registry.intake.folder_columns import refuse_folder_columns
 from registry.intake.folder_labels import find_labels
 from registry.intake.kinds import KINDS
-from registry.intake.options import AddOptions
+from registry.intake.options import PATH, AddOptions
 from registry.intake.source import Files, Source
 from registry.intake.split_names import find_splits
 from registry.shards.arrow_values import import_pyarrow
@@ -39,7 +39,9 @@ def open_text_files(files: Files, options: AddOptions) -> Source:
     refuse_folder_columns(names, options.splits, hint="Rename the folders, such as cat instead of label=cat.")
     splits = find_splits(names, options.splits, folders_only=True)
     label, reason = find_labels(splits.files)
-    hints: dict[str, Feature] = {"text": Text()} if label is None else {"text": Text(), "label": label}
+    has_path = options.stores_paths()
+    hints: dict[str, Feature] = {"text": Text()} | ({} if label is None else {"label": label})
+    hints |= {PATH: Text()} if has_path else {}
 
     def read(some: Sequence[str]) -> FilePart:
         return FilePart(
@@ -49,6 +51,7 @@ def open_text_files(files: Files, options: AddOptions) -> Source:
             is_text=True,
             convert=decode_text,
             has_label=label is not None,
+            has_path=has_path,
         )
 
     return Source(
@@ -57,6 +60,7 @@ def open_text_files(files: Files, options: AddOptions) -> Source:
         f"{reason if label is None else f'label: {reason}'}",
         parts=open_parts(splits.files, files, read),
         hints=hints,
+        stores_paths=has_path,
         is_typed=True,
         files=account_for_source(files, splits, kind.noun[0]),
         origins=files.origins,

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from registry.errors import FeatureError, SourceError
-from registry.features import ClassLabel, Feature, Image
+from registry.features import ClassLabel, Feature, Image, Text
 from registry.intake.accounting import account_for_source, count, size_lookup
 from registry.intake.archives import ZIP_SIGNATURES, archive_errors, open_tar, tar_members
 from registry.intake.classes import MAX_CLASSES
@@ -29,7 +29,7 @@ from registry.intake.json_files import MAX_COLUMNS
 from registry.intake.json_rows import BadValueError, parse_value
 from registry.intake.listing import why_skipped
 from registry.intake.media_bytes import IMAGES, CheckMedia, extension_of, is_picture
-from registry.intake.options import AddOptions
+from registry.intake.options import PATH, AddOptions
 from registry.intake.python_values import Column, ValueConverter, columns_of, convert_block
 from registry.intake.source import MAX_BYTES, MAX_ROWS, BadRow, Files, Part, Rows, Source, root_of
 from registry.intake.split_names import find_splits
@@ -109,6 +109,9 @@ def open_webdataset(files: Files, options: AddOptions) -> Source:
         if (label := found.numbers[column].label()) is not None:
             hints[column] = label
     incomplete = [column for column in columns if column not in hints and is_picture(f"x.{column}")]
+    has_path = options.stores_paths() and PATH not in columns
+    if has_path:
+        hints[PATH] = Text()
     about = f"; {', '.join(incomplete)} stored as bytes, because some samples lack them" if incomplete else ""
     sizes = size_lookup(files)
     return Source(
@@ -119,13 +122,21 @@ def open_webdataset(files: Files, options: AddOptions) -> Source:
             Part(
                 split=split,
                 name=name,
-                read=TarPart(store=files.store, name=name, columns=columns, texts=texts, has_unique_keys=unique[split]),
+                read=TarPart(
+                    store=files.store,
+                    name=name,
+                    columns=columns,
+                    texts=texts,
+                    has_unique_keys=unique[split],
+                    has_path=has_path,
+                ),
                 num_bytes=sizes(name),
             )
             for split, names in splits.files.items()
             for name in names
         ],
         hints=hints,
+        stores_paths=has_path,
         may_lack_columns=bool(spread),
         files=account_for_source(files, splits, "tar"),
         origins=files.origins,
@@ -139,7 +150,6 @@ def split_name(name: str) -> tuple[str, str]:
     >>> split_name("a.b/0001.Seg.PNG"), split_name("a/readme")
     (('a.b/0001', 'seg.png'), ('a/readme', ''))
     """
-    name = name.removeprefix("./")
     folder, slash, last = name.rpartition("/")
     stem, _, extension = last.partition(".")
     return f"{folder}{slash}{stem}", extension.lower()
@@ -256,6 +266,7 @@ class TarPart:
         texts: those of them that usually are numbers, and are text here.
         has_unique_keys: whether no two tars of the split have the same key; otherwise keys start with the name of the
             tar.
+        has_path: whether the keys are a column ``path``, the last one.
     """
 
     store: Store
@@ -263,6 +274,7 @@ class TarPart:
     columns: Sequence[str]
     texts: frozenset[str]
     has_unique_keys: bool
+    has_path: bool
 
     def spreads(self, extension: str) -> bool:
         """Whether the keys of these JSON files are columns."""
@@ -363,7 +375,7 @@ class _Block:
         value = parse_value(text)
         for key, inner in value.items() if isinstance(value, dict) else ((column, value),):
             name = key
-            while name in self._part.columns:  # a file of the samples has this name
+            while name in self._part.columns or (name == PATH and self._part.has_path):  # a file has this name
                 name = f"{column}.{name}"
             if name in row:
                 raise BadValueError(f"the column {name!r:.80} occurs twice in the sample")
@@ -389,9 +401,13 @@ class _Block:
 
         if self.bad:
             empty = {name: arrow.array([], kind) for name, kind in types.items()}
+            if self._part.has_path:
+                empty[PATH] = arrow.array([], arrow.string())
             yield Rows(table=arrow.table(empty), lines=(), keys=(), bad=tuple(self.bad))
-        columns = {name: column(name) for name in types} | columns_of(self._rows)
         name, lines, keys = self._part.name, self.lines, self._keys
+        columns = {name: column(name) for name in types} | columns_of(self._rows)
+        if self._part.has_path:
+            columns[PATH] = lambda start, stop, _: arrow.array(keys[start:stop], arrow.string())
         yield from convert_block(columns, 0, len(lines), ValueConverter(), name=name, lines=lines, keys=keys)
         self._clear()
 

@@ -30,7 +30,7 @@ from registry.features import (
 from registry.features.containers import Column, columns_of
 from registry.features.content import content_path
 from registry.features.feature import TEXT, Leaf
-from registry.model import DatasetVersion, Reference, SplitFingerprint, Version, block_size
+from registry.model import DatasetMetadata, DatasetVersion, Reference, SplitFingerprint, Version, block_size
 from registry.model.version import MAX_PART
 from registry.splits import counted
 
@@ -192,11 +192,19 @@ def _key_kind(version: DatasetVersion) -> str | None:
     return None
 
 
+def path_column(metadata: DatasetMetadata) -> str | None:
+    """The feature in which ``registry add`` stored the path of each file, or None."""
+    match metadata.custom.get("intake"):
+        case {"key": {"kind": "path", "columns": [str(column)]}}:
+            return column
+    return None
+
+
 def _common_key(old: DatasetVersion, new: DatasetVersion, common: Collection[str]) -> str | None:
     keys: set[str] = set()
     for version in (old, new):
         match version.metadata.custom.get("intake"):  # written by ``intake.plan``
-            case {"key": {"kind": "column", "columns": [str(column)]}}:
+            case {"key": {"kind": "column" | "path", "columns": [str(column)]}}:
                 keys.add(content_path([column]))
             case _:
                 return None

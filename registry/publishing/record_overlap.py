@@ -91,6 +91,7 @@ def compare_slices(
     slices: Sequence[Iterable[RecordRange]],
     *,
     column: str | None = None,
+    path_column: str | None = None,
     is_one_encoding: bool = False,
     show: int = 5,
     processes: int | None = None,
@@ -102,6 +103,7 @@ def compare_slices(
         stored: the files of the version.
         slices: the ranges of each slice.
         column: compare the values of this feature; names of nested features are joined by ``/``. None compares all.
+        path_column: the feature that is not compared, because it says where a file was.
         is_one_encoding: equal records are equal bytes of TFRecord files, as this process wrote them, so that only
             records with the same ``record_marks`` are decoded. For whole records.
         show: name at most this many pairs of records of each two slices.
@@ -114,7 +116,7 @@ def compare_slices(
         StorageError: a file cannot be read.
         VerificationError: a worker process died.
     """
-    hasher = ValueHasher(stored, None) if column is None else _hasher_of(stored, column)
+    hasher = _hasher_without(stored, path_column) if column is None else _hasher_of(stored, column)
     merged = [_merge(ranges) for ranges in slices]
     layout = _Layout.of(stored, [one for ranges in merged for one in ranges])
     first = MarkHasher(stored) if is_one_encoding else hasher
@@ -222,6 +224,14 @@ def record_marks(block: RecordBlock) -> Digests:
     words = take(block.data, ends - 8, 12).view(np.dtype([("last", "<u8"), ("checksum", "<u4")])).reshape(-1)
     marks = words["checksum"].astype(np.uint64) << np.uint64(32) | block.lengths.astype(np.uint64)
     return marks * _MULTIPLIER ^ words["last"].astype(np.uint64)
+
+
+def _hasher_without(stored: StoredSplits, path_column: str | None) -> ValueHasher:
+    """The hasher of whole records, or of all features but one."""
+    if path_column is None:
+        return ValueHasher(stored, None)
+    paths = [content_path(one.names) for one in columns_of(stored.features)]
+    return ValueHasher(stored, tuple(path for path in paths if path != content_path([path_column])))
 
 
 def _hasher_of(stored: StoredSplits, column: str) -> ValueHasher:

@@ -148,7 +148,7 @@ def test_numbered_tars_of_texts_have_no_label_and_the_splits_of_their_names(tmp_
     opened_shards(tmp_path, {name: make_tar({f"{place}.txt": b"1"}) for place, name in enumerate(names)})
     source = open_source(tmp_path)
     assert (source.splits, source.split_reason) == (("train", "validation"), "from the names of folders")
-    assert list(source.hints) == ["text"]
+    assert list(source.hints) == ["text", "path"]
 
 
 @given(st.lists(st.sets(st.sampled_from(["1.x", "2.x", "cat/1.x", "cat/2.x"])), min_size=2, max_size=4))

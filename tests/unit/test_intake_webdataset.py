@@ -44,7 +44,7 @@ def test_samples(tmp_path: Path) -> None:
     write_tar(tmp_path / "train-000000.tar", train)
     write_tar(tmp_path / "train-000001.tgz", [("a/3.png", PNG), ("a/3.txt", "é".encode())])
     write_tar(tmp_path / "test-000000.tar", [(".x", b""), ("a/1.png", PNG), ("a/1.cls", b"8")])
-    source = open_webdataset(list_files(tmp_path), AddOptions())
+    source = open_webdataset(list_files(tmp_path), AddOptions(paths=False))
     assert source.summary == "4 samples in 3 WebDataset tars, with cls, json, png, seg.npy, txt"
     assert source.hints == {"png": Image(shape=(None, None, None))}
     assert [(part.split, part.name) for part in source.parts] == [
@@ -68,13 +68,13 @@ def test_samples(tmp_path: Path) -> None:
 def test_keys_that_occur_in_two_tars_start_with_the_name_of_the_tar(tmp_path: Path) -> None:
     for name in "ab":
         write_tar(tmp_path / f"{name}.tar", [("1.txt", b""), ("1.cls", b"1")])
-    source = open_webdataset(list_files(tmp_path), AddOptions())
+    source = open_webdataset(list_files(tmp_path), AddOptions(paths=False))
     assert [rows.keys for rows in rows_of(source)] == [["a.tar/1"], ["b.tar/1"]]
 
 
 def test_an_image_that_some_samples_lack_is_stored_as_bytes(tmp_path: Path) -> None:
     write_tar(tmp_path / "x.tar", [("1.png", PNG), ("1.txt", b"a"), ("2.txt", b"b")])
-    source = open_webdataset(list_files(tmp_path), AddOptions())
+    source = open_webdataset(list_files(tmp_path), AddOptions(paths=False))
     assert source.summary == (
         "2 samples in 1 WebDataset tar, with png, txt; png stored as bytes, because some samples lack them"
     )
@@ -118,7 +118,7 @@ def test_every_order_of_members_gives_whole_samples_or_an_error(members: list[st
             return
         (rows,) = rows_of(open_source(path))
     assert rows.keys == keys[::2]
-    assert rows.table.to_pylist() == [{"cls": int(key), "txt": key} for key in keys[::2]]
+    assert rows.table.to_pylist() == [{"cls": int(key), "txt": key, "path": key} for key in keys[::2]]
 
 
 def test_samples_that_cannot_be_used(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_samples_that_cannot_be_used(tmp_path: Path) -> None:
         *(("5.TXT", b""), ("readme", b""), ("6.txt", b"good"), ("7.cls", b"\xff")),
     ]
     write_tar(tmp_path / "x.tar", members)
-    source = open_webdataset(list_files(tmp_path), AddOptions())
+    source = open_webdataset(list_files(tmp_path), AddOptions(paths=False))
     refused, rows = rows_of(source)
     assert rows.keys == ["6"]
     assert list(rows.lines) == [6]
@@ -157,7 +157,7 @@ def test_the_keys_of_json_are_columns_as_in_json_lines(tmp_path: Path) -> None:
         *(("4.txt", b"d"), ("4.json", b'{"n": "one"}')),
     ]
     write_tar(tmp_path / "x.tar", members)
-    source = open_webdataset(list_files(tmp_path), AddOptions())
+    source = open_webdataset(list_files(tmp_path), AddOptions(paths=False))
     assert source.summary == "4 samples in 1 WebDataset tar, with json, txt"
     blocks = rows_of(source)  # a text and a number exclude each other: inference reports their lines
     none = dict.fromkeys(["n", "who", "json.txt", "box", "extra", "json"])
@@ -169,14 +169,14 @@ def test_the_keys_of_json_are_columns_as_in_json_lines(tmp_path: Path) -> None:
     ]
     assert [key for rows in blocks for key in rows.keys or ()] == ["1", "2", "3", "4"]
     assert [line for rows in blocks for line in rows.lines] == [1, 2, 3, 4]
-    whole = open_webdataset(list_files(tmp_path), AddOptions(features={"json": "Text"}))
+    whole = open_webdataset(list_files(tmp_path), AddOptions(features={"json": "Text"}, paths=False))
     assert rows_of(whole)[0].table.column("json").to_pylist() == [members[place][1].decode() for place in (1, 3, 5, 7)]
     assert not whole.may_lack_columns
 
 
 def test_samples_of_empty_json_are_rows(tmp_path: Path) -> None:
     write_tar(tmp_path / "x.tar", [("1.json", b"{}"), ("2.json", b"{}")])
-    (rows,) = rows_of(open_webdataset(list_files(tmp_path), AddOptions()))
+    (rows,) = rows_of(open_webdataset(list_files(tmp_path), AddOptions(paths=False)))
     assert (rows.table.num_rows, rows.keys) == (2, ["1", "2"])
 
 
@@ -197,7 +197,7 @@ def test_classes_are_numbers_or_names(
         tmp_path / "x.tar",
         [(f"{place}{end}", data) for place, one in enumerate(contents) for end, data in ((".txt", b""), (".cls", one))],
     )
-    source = open_webdataset(list_files(tmp_path), AddOptions())
+    source = open_webdataset(list_files(tmp_path), AddOptions(paths=False))
     assert source.hints == ({} if hint is None else {"cls": hint})
     (rows,) = rows_of(source)
     assert rows.table.column("cls").to_pylist() == values
@@ -211,10 +211,10 @@ def test_a_tar_of_a_folder_is_not_a_webdataset(tmp_path: Path) -> None:
 def test_damaged_and_empty_tars(tmp_path: Path) -> None:
     path = write_tar(tmp_path / "a.tar", [])
     with pytest.raises(SourceError) as caught:
-        open_webdataset(list_files(path), AddOptions())
+        open_webdataset(list_files(path), AddOptions(paths=False))
     assert str(caught.value) == f"{path}: no samples in 1 tar"
     content = write_tar(path, [("1.jpg", b"x" * 600), ("1.cls", b"")]).read_bytes()
     path.write_bytes(content[:1000])
     with pytest.raises(SourceError) as caught:
-        open_webdataset(list_files(path), AddOptions())
+        open_webdataset(list_files(path), AddOptions(paths=False))
     assert str(caught.value) == "a.tar: damaged archive: unexpected end of data"

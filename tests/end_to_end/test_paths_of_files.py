@@ -1,0 +1,127 @@
+"""The name of each file is a column ``path``: a picture can be traced, and a changed file has a name in a diff."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import registry
+from registry.api import Catalog
+from registry.cli.main import run
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    return registry.connect(f"sqlite:///{tmp_path / 'c.db'}", data_dir=tmp_path / "data", create=True)
+
+
+def png(value: int) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(np.full((2, 3), value, np.uint8)).save(file, "PNG")
+    return file.getvalue()
+
+
+def write(folder: Path, files: dict[str, bytes]) -> Path:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def write_tar(path: Path, files: dict[str, bytes], prefix: str = "") -> Path:
+    with tarfile.open(path, "w") as tar:
+        for name, content in files.items():
+            member = tarfile.TarInfo(prefix + name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return path
+
+
+def paths_of(catalog: Catalog, name: str) -> list[str]:
+    dataset = catalog.dataset(name)
+    return sorted(row["path"].decode() for split in dataset.splits for row in dataset.read(split))
+
+
+PETS = {"train/cat/1.png": png(1), "train/dog/2.png": png(2), "test/cat/1.png": png(3)}
+KINDS: dict[str, dict[str, bytes]] = {
+    "images": PETS,
+    "text": {name.replace("png", "txt"): name.encode() for name in PETS},
+    "videos": {name.replace("png", "mp4"): b"\0\0\0\x18ftypmp42" + name.encode() for name in PETS},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("form", ["folder", "zip"])
+def test_each_record_has_the_name_of_its_file(tmp_path: Path, catalog: Catalog, kind: str, form: str) -> None:
+    source = write(tmp_path / "pets", KINDS[kind])
+    if form == "zip":
+        import shutil
+
+        source = Path(shutil.make_archive(str(tmp_path / "pets"), "zip", source))
+    report = catalog.add(source, "pets")
+    assert report.plan.source.kind == kind
+    assert list(report.plan.schema.features())[-2:] == ["label", "path"]
+    assert paths_of(catalog, "pets") == sorted(KINDS[kind])
+    assert catalog.add(source, "pets").outcome == "unchanged"
+
+
+def test_the_samples_of_a_webdataset_have_their_keys(tmp_path: Path, catalog: Catalog) -> None:
+    files = {"a/1.txt": b"one", "a/1.json": b'{"path": "x", "n": 1}', "a/2.txt": b"two", "a/2.json": b'{"n": 2}'}
+    catalog.add(write_tar(tmp_path / "s.tar", files), "samples")
+    assert paths_of(catalog, "samples") == ["a/1", "a/2"]
+    assert catalog.dataset("samples").features.keys() == {"txt", "n", "json.path", "path"}
+    assert catalog.add(write_tar(tmp_path / "s.tar", files, "./"), "samples").outcome == "unchanged"
+
+
+def test_a_column_of_metadata_stays_what_it_is(tmp_path: Path, catalog: Catalog) -> None:
+    files = {"1.png": png(1), "metadata.csv": b"file_name,path\n1.png,somewhere\n"}
+    catalog.add(write(tmp_path / "pets", files), "pets")
+    assert paths_of(catalog, "pets") == ["somewhere"]
+
+
+def test_the_version_before_decides_unless_the_caller_does(tmp_path: Path, catalog: Catalog) -> None:
+    source = write(tmp_path / "pets", PETS)
+    assert "path" not in catalog.add(source, "pets", paths=False).plan.schema.features()
+    assert catalog.add(source, "pets").outcome == "unchanged"
+    report = catalog.add(source, "pets", paths=True)
+    assert (str(report.reference), [one.text for one in report.changes.changes]) == (
+        "pets:1.1.0", ["feature path is new (Text)"]
+    )  # fmt: skip
+    assert catalog.add(source, "pets").outcome == "unchanged"
+    assert str(catalog.add(source, "pets", paths=False).reference) == "pets:2.0.0"
+
+
+def test_a_diff_names_the_file_that_changed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    options = ["--catalog", str(tmp_path / "c.db"), "--data-dir", str(tmp_path / "data")]
+    source = write(tmp_path / "pets", PETS)
+    assert run(["add", str(source), *options]) == 0
+    write(tmp_path / "pets", {"train/dog/2.png": png(9), "train/dog/3.png": png(4)})
+    assert run(["add", str(source), *options]) == 0
+    assert run(["diff", "pets:1.0.0", "pets:2.0.0", *options]) == 0
+    shown = capfd.readouterr().out
+    assert "record 0 with path 'train/dog/2.png': image is " in shown
+    assert "record 1 with path 'train/dog/3.png' is new: image " in shown
+
+
+def overlap_of(report: Any) -> list[int]:
+    return [one.num_records[0] for one in report.overlap.shared] if report.overlap else []
+
+
+@pytest.mark.parametrize("options", [{}, {"paths": False}])
+def test_equal_files_of_two_splits_are_found_whatever_their_names_are(
+    tmp_path: Path, catalog: Catalog, options: dict[str, Any]
+) -> None:
+    files = {"train/cat/1.png": png(1), "train/cat/2.png": png(2), "test/cat/9.png": png(2)}
+    report = catalog.add(write(tmp_path / "pets", files), "pets", **options)
+    assert report.overlap is not None
+    assert len(report.overlap.shared) == 1
+    assert not catalog.dataset("pets").overlap(["train", "test"]).is_disjoint
+    (tmp_path / "pets/test/cat/9.png").write_bytes(png(3))
+    assert catalog.add(tmp_path / "pets", "pets").overlap is None
+    assert catalog.dataset("pets").overlap(["train", "test"]).is_disjoint
