@@ -58,6 +58,9 @@ _DESCRIPTIONS: Final = ("dataset_infos.json", "dataset_info.json", "croissant.js
 _MOST_NOTES: Final = 3
 """Up to this number of text files next to files of another kind are notes, such as ``classes.txt``."""
 
+_NAMED_IN: Final = 2**16
+"""The bytes of a table in which the names of such files are looked for."""
+
 _MOST_SNIFFED: Final = 1000
 _KIND_OF_EXTENSION: Final = {
     one: kind for kind, those in KINDS.items() for one in those.extensions if one.count(".") == 1
@@ -238,9 +241,24 @@ def _group(files: Files) -> dict[str, list[str]]:
     # README.md is one of the texts in a folder of texts only if there is nothing else.
     records = {kind: [name for name in those if _why_side_file(name) is None] for kind, those in found.items()}
     records = {kind: those for kind, those in records.items() if those}
-    if len(records) > 1 and len(records.get("text", ())) <= _MOST_NOTES:
+    if len(records) > 1 and not _are_described(files, records):
         records.pop("text", None)
     return records or {kind: those for kind, those in found.items() if those}
+
+
+def _are_described(files: Files, records: Mapping[str, Sequence[str]]) -> bool:
+    """Whether text files beside other files are records, too: there are many, or a table names one of them."""
+    texts = records.get("text", ())
+    if not 0 < len(texts) <= _MOST_NOTES:
+        return len(texts) > 0
+    words = [name.rpartition("/")[2].encode() for name in texts]
+    for name in [*records.get("csv", ()), *records.get("json", ())][:_MOST_NOTES]:
+        path = root_of(files.store) / name
+        with storage_errors("read", str(path)), path.open("rb") as file:
+            head = file.read(_NAMED_IN)
+        if any(word in head for word in words):
+            return True
+    return False
 
 
 def _kind_of(name: str) -> str | None:
@@ -372,6 +390,8 @@ def _ambiguous(files: Files, found: Mapping[str, Sequence[str]], archives: Seque
             else f". If {names[0]}, {names[1]} describe the {described}, give each a folder with its files, "
             f"call it metadata{extension} there, with a column file_name"
         )
+    elif tables and "text" in by_number:
+        hint += ". To have the texts and the columns in one record, write each text into a column of the table"
     return SourceError(
         f"{files.location} contains files of several kinds: {', '.join(counts)}",
         hint=hint,

@@ -145,6 +145,14 @@ def test_side_files_are_accounted_for(tmp_path: Path) -> None:
     assert source.metadata.description == "Some things."
 
 
+@pytest.mark.parametrize("table", [{"a.csv": b"file,label\ntexts/1.txt,x\n"}, {"a.jsonl": b'{"file": "1.txt"}\n'}])
+def test_a_text_that_a_table_names_is_no_note(tmp_path: Path, table: dict[str, bytes]) -> None:
+    error = error_of(write(tmp_path, {"texts/1.txt": b"one", **table}))
+    assert error.message.startswith(f"{tmp_path} contains files of several kinds: 1 ")
+    assert error.hint is not None
+    assert error.hint.endswith("write each text into a column of the table")
+
+
 def test_a_mixture_is_an_error_and_a_forced_kind_resolves_it(tmp_path: Path) -> None:
     write(tmp_path, {"1.png": PNG, "2.png": PNG, "a.csv": CSV, "b.zip": b""})
     error = error_of(tmp_path)
