@@ -16,10 +16,18 @@ import numpy as np
 
 from registry.errors import FeatureError, PreparedFormatError, SourceError, UsageError, suggest
 from registry.features import ClassLabel, Feature, Image, Text
+from registry.features import Sequence as SequenceFeature
 from registry.intake.classes import ClassValues, continue_classes
 from registry.intake.column_types import arrow_type_of, as_optional, type_word
 from registry.intake.feature_text import Wish, feature_of_type
-from registry.intake.media_bytes import common_picture, describe_other, files_of, other_files, without_decoding
+from registry.intake.media_bytes import (
+    common_picture,
+    describe_other,
+    files_of,
+    is_file_feature,
+    other_files,
+    without_decoding,
+)
 from registry.intake.remembered import AS_BEFORE, keep_types
 from registry.intake.schema import ColumnSchema, Schema
 from registry.intake.schema_file import describe_type
@@ -33,6 +41,7 @@ from registry.intake.value_types import (
     ValueTypes,
     is_list,
     is_nullable,
+    nullable_type,
     plain_type,
 )
 from registry.intake.values import (
@@ -186,7 +195,11 @@ class Inference:
                 defined = without_decoding(hint, column.other_files)
                 place, told = min(column.other_files.values())
                 reason = f"the bytes of the files, because {show_place(place)} is {told}"
-            decided = _decide(plain, defined, reason, None if wish is None else wish.optional, None, column.kind)
+            kind = None
+            if is_file_feature(defined) and (plain.num_nulls or name in self._nullable):
+                defined, kind = SequenceFeature(defined), nullable_type(arrow_type_of(defined))
+                reason += "; null is stored as an empty list"
+            decided = _decide(plain, defined, reason, None if wish is None else wish.optional, kind, column.kind)
             return replace(decided, checks_files=True)
         try:
             return self._infer(plain, column, column.types.unite(name, self._num_rows, nullable=self._nullable))
@@ -436,7 +449,7 @@ def _decide(
     if isinstance(feature, ClassLabel):
         if plain.num_nulls:
             reason += "; null is stored as -1, which means no label"
-    elif is_list(kind):
+    elif is_list(kind) and not is_nullable(kind):
         if optional:
             reason += "; null is read as an empty list"
         elif plain.num_nulls:

@@ -4,8 +4,8 @@
 
 The headers of all tars are read first, because every block of rows has the columns of all of them. The keys of JSON
 objects are columns, as in JSON lines. ``cls`` is int64 if all files have integers, else a class label with their names;
-``txt`` is text, PNG and JPEG are images, everything else is bytes. A file that a sample lacks is null. Follows the
-format of https://github.com/webdataset/webdataset.
+``txt`` is text, PNG and JPEG are images, everything else is bytes. A file that a sample lacks is null; an image is
+then a list of none or one. Follows the format of https://github.com/webdataset/webdataset.
 """
 
 from __future__ import annotations
@@ -98,26 +98,21 @@ def open_webdataset(files: Files, options: AddOptions) -> Source:
         )
     spread = {column for column in _JSON & found.columns.keys() if column not in options.typed()}
     columns = tuple(sorted(found.columns.keys() - spread))
-    is_complete = {column: found.columns[column] == found.num_samples for column in columns}
     hints: dict[str, Feature] = {
-        column: Image(shape=(None, None, None))
-        for column in columns
-        if is_complete[column] and is_picture(f"x.{column}")
+        column: Image(shape=(None, None, None)) for column in columns if is_picture(f"x.{column}")
     }
     texts = frozenset(column for column, one in found.numbers.items() if not one.are_integers)
     for column in texts & _CLASSES:
         if (label := found.numbers[column].label()) is not None:
             hints[column] = label
-    incomplete = [column for column in columns if column not in hints and is_picture(f"x.{column}")]
     has_path = options.stores_paths() and PATH not in columns
     if has_path:
         hints[PATH] = Text()
-    about = f"; {', '.join(incomplete)} stored as bytes, because some samples lack them" if incomplete else ""
     sizes = size_lookup(files)
     return Source(
         kind="webdataset",
         summary=f"{found.num_samples:,} samples in {count(len(files.names), ('WebDataset tar', 'WebDataset tars'))}, "
-        f"with {', '.join(sorted(found.columns))}{about}",
+        f"with {', '.join(sorted(found.columns))}",
         parts=[
             Part(
                 split=split,

@@ -72,15 +72,6 @@ def test_keys_that_occur_in_two_tars_start_with_the_name_of_the_tar(tmp_path: Pa
     assert [rows.keys for rows in rows_of(source)] == [["a.tar/1"], ["b.tar/1"]]
 
 
-def test_an_image_that_some_samples_lack_is_stored_as_bytes(tmp_path: Path) -> None:
-    write_tar(tmp_path / "x.tar", [("1.png", PNG), ("1.txt", b"a"), ("2.txt", b"b")])
-    source = open_webdataset(list_files(tmp_path), AddOptions(paths=False))
-    assert source.summary == (
-        "2 samples in 1 WebDataset tar, with png, txt; png stored as bytes, because some samples lack them"
-    )
-    assert source.hints == {}
-
-
 @pytest.mark.parametrize("name", ["x y.tar", "x y.tar.gz"])
 def test_a_tar_sorted_by_endings_is_refused_with_the_way_to_sort_it(tmp_path: Path, name: str) -> None:
     keys = range(300)  # more than the first samples that decide
