@@ -66,6 +66,7 @@ def _complete_kind(_ctx: click.Context, _param: click.Parameter, incomplete: str
         "registry add people.csv --holdout test=10% --seed 7 -m 'Data of May'",
         "registry add people.csv --schema people.yaml --skip-bad 3",
         "registry add survey.csv --null NA --no-header --encoding WINDOWS-1252",
+        "registry add hf://org/name@v1.0 --as name",
         "registry add ./shards --in-place --schema shards.yaml",
     ),
 )

@@ -14,12 +14,14 @@ from array import array
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from registry.errors import NotStoredError, SourceError, suggest
 from registry.intake.accounting import account_for
+from registry.intake.hub import describe_origins, download_repository, is_hub, link_files
 from registry.intake.source import Files, FileUse, Origin, root_of
 from registry.masking import mask, remove_secrets
 from registry.storage import Store, open_store, require_plain
@@ -47,7 +49,7 @@ def list_files(location: str | os.PathLike[str], *, progress: Progress | None = 
 
     Args:
         location: a path; ``https://`` and a file, or a folder that ends with ``/`` if the server shows its files; or
-            any other URL that ``open_store`` accepts.
+            ``hf://`` and a repository of the Hugging Face Hub; or any other URL that ``open_store`` accepts.
         progress: called while files are downloaded.
 
     Raises:
@@ -56,6 +58,8 @@ def list_files(location: str | os.PathLike[str], *, progress: Progress | None = 
         StorageError: a folder cannot be listed, a file cannot be downloaded, or the disk for temporary files is full.
     """
     text = require_plain(os.fspath(location))
+    if is_hub(text):
+        return _list_repository(text, progress or _ignore)
     if "://" in text and not text.startswith("file://"):
         return _download(text, progress or _ignore)
     root = root_of(open_store(text))
@@ -225,6 +229,15 @@ def _missing(location: str, root: Path) -> NotStoredError:
     error = NotStoredError(f"no file or folder {location!r}", hint=hint, details={"path": str(root)})
     error.errno = 2
     return error
+
+
+def _list_repository(location: str, progress: Progress) -> Files:
+    """Download a repository of the hub, and list its files."""
+    snapshot = download_repository(location, progress)
+    target = TemporaryStore()
+    link_files(snapshot, root_of(target))
+    files = list_folder(root_of(target), location)
+    return replace(files, store=target, origins=describe_origins(snapshot, location, files.names))
 
 
 def _download(url: str, progress: Progress) -> Files:

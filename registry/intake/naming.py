@@ -15,6 +15,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from registry.errors import UsageError
+from registry.intake.hub import is_hub, repository_of
 from registry.masking import has_secret, remove_secrets
 from registry.model import fold_name, is_generic, plain_name
 from registry.storage import local_path
@@ -66,8 +67,10 @@ def derive_name(location: str) -> tuple[str, str]:
 
 def _parts(location: str) -> list[str]:
     """The names that may name the dataset: of the file, without its endings, and of the folders above."""
-    path = local_path(location)
-    if path is None:
+    path = None if is_hub(location) else local_path(location)
+    if is_hub(location):
+        parts = repository_of(location)[0].split("/")
+    elif path is None:
         url = urlsplit(location)
         # A host says nothing about the data; a bucket may.
         bucket = [] if url.scheme.lower() in _PORTS else [url.netloc.rpartition("@")[2]]
@@ -86,7 +89,7 @@ def _parts(location: str) -> list[str]:
 def place_of(location: str) -> str:
     """Where a source is: its absolute path without links, or its URL without anything secret.
 
-    Two texts for one place give the same result.
+    Two texts for one place give the same result, and so do two revisions of a repository of the hub.
 
     >>> place_of("https://ann:PW@Host:443/a/../b.csv?page=2&token=PW"), place_of("s3://flowers/raw/")
     ('https://host/b.csv?page=2', 's3://flowers/raw')
@@ -94,6 +97,8 @@ def place_of(location: str) -> str:
     Raises:
         StorageError: ``location`` is not a path.
     """
+    if is_hub(location):
+        return f"hf://{repository_of(location)[0]}"
     local = local_path(location)
     if local is not None:
         return os.path.realpath(local)

@@ -1,0 +1,191 @@
+"""Downloads dataset repositories of the Hugging Face Hub: ``hf://org/name`` or ``hf://org/name@revision``.
+
+``huggingface_hub`` keeps the files in its cache, and needs no connection for a revision that is there. It finds the
+token of the user itself; no message and no version contains it. Files are only listed here: nothing of a repository
+is run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from registry.errors import NotStoredError, SourceError, StorageError, UsageError, require_extra
+from registry.intake.source import Origin
+from registry.storage.faults import storage_errors
+
+_SCHEME: Final = "hf://"
+_LOCATION: Final = re.compile(
+    r"hf://(?:datasets/)?(?P<repository>[\w.-]+(?:/[\w.-]+)?)(?:@(?P<revision>[^@\s]+))?/?", re.ASCII
+)
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+_HOW_TO_LOG_IN: Final = "Log in with `hf auth login`, or set HF_TOKEN"
+
+
+def is_hub(location: str) -> bool:
+    """Whether a location is a repository of the hub.
+
+    >>> is_hub("hf://org/flowers"), is_hub("flowers.csv")
+    (True, False)
+    """
+    return location.startswith(_SCHEME)
+
+
+def repository_of(location: str) -> tuple[str, str | None]:
+    """The repository and the revision that a location names; None for the newest revision.
+
+    >>> repository_of("hf://datasets/org/flowers@v1.0"), repository_of("hf://squad")
+    (('org/flowers', 'v1.0'), ('squad', None))
+
+    Raises:
+        UsageError: it is not ``hf://org/name`` or ``hf://org/name@revision``.
+    """
+    match = _LOCATION.fullmatch(location)
+    if match is None:
+        raise UsageError(
+            f"{location!r:.200} is not a repository of the hub",
+            hint="Write hf://org/name or hf://org/name@revision. One of its configs: --config NAME",
+            details={"location": location[:200]},
+        )
+    return match["repository"], match["revision"]
+
+
+def download_repository(location: str, progress: Callable[[int], None]) -> Path:
+    """Download a repository into the cache of ``huggingface_hub``.
+
+    Args:
+        location: ``hf://org/name[@revision]``.
+        progress: called with the number of bytes that arrived.
+
+    Returns:
+        The folder of its files, which are links into the cache. Its name is the commit.
+
+    Raises:
+        NotStoredError: there is no such repository or revision, or it is private.
+        SourceError: the repository asks for consent to its terms.
+        StorageError: the hub does not answer, and the files are not in the cache.
+        MissingExtraError: huggingface_hub is not installed.
+        UsageError: see ``repository_of``.
+    """
+    repository, revision = repository_of(location)
+    with require_extra("huggingface", package="huggingface_hub", needed_for="adding from the Hugging Face Hub"):
+        import huggingface_hub
+    with _hub_errors(repository, revision):
+        folder = huggingface_hub.snapshot_download(
+            repository,
+            repo_type="dataset",
+            revision=revision,
+            endpoint=os.environ.get("HF_ENDPOINT"),
+            tqdm_class=_progress_bar(progress),
+        )
+    return Path(folder)
+
+
+def describe_origins(folder: Path, location: str, names: Sequence[str]) -> tuple[Origin, ...]:
+    """Where the files of a downloaded repository come from, with the commit and the sha256 of each.
+
+    Raises:
+        SourceError: a file in the cache has other bytes than the hub says.
+    """
+    repository, _ = repository_of(location)
+    origins = []
+    for name in names:
+        path = folder / name
+        with storage_errors("read", str(path)), path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        expected = path.resolve().name  # the sha256 of a large file, or the hash of git
+        if _SHA256.fullmatch(expected) and expected != digest:
+            raise SourceError(
+                f"{location}: {name} is damaged in the cache: its sha256 is {digest}, and the hub says {expected}",
+                hint=f"Remove it, and add the repository again: rm {shlex.quote(str(path.resolve()))}",
+                details={"file": name, "path": str(path.resolve())},
+            )
+        url = f"{_SCHEME}datasets/{repository}@{folder.name}/{name}"
+        origins.append(Origin(url=url, num_bytes=path.stat().st_size, sha256=digest))
+    return tuple(origins)
+
+
+def link_files(snapshot: Path, target: Path) -> None:
+    """Make a folder of the files of a downloaded repository: hard links where the disk allows it, else copies.
+
+    Raises:
+        SourceError: a link leads out of the cache of the repository.
+        StorageError: the disk is full or not writable.
+    """
+    cache = snapshot.resolve().parent.parent
+    for folder, _, names in os.walk(snapshot):
+        for name in names:
+            path = Path(folder, name)
+            real = path.resolve()
+            if not real.is_relative_to(cache):
+                raise SourceError(
+                    f"{path} leads out of the cache, to {real}",
+                    hint=f"Remove it: rm {shlex.quote(str(path))}",
+                    details={"path": str(path), "target": str(real)},
+                )
+            link = target / path.relative_to(snapshot)
+            with storage_errors("write", str(link)):
+                link.parent.mkdir(parents=True, exist_ok=True)
+                try:
+                    os.link(real, link)
+                except OSError:  # another disk
+                    shutil.copyfile(real, link)
+
+
+@contextmanager
+def _hub_errors(repository: str, revision: str | None) -> Iterator[None]:
+    from huggingface_hub import errors
+
+    shown = f"{_SCHEME}{repository}" + (f"@{revision}" if revision else "")
+    details = {"repository": repository, "revision": revision}
+    try:
+        yield
+    except errors.GatedRepoError as error:
+        raise SourceError(
+            f"{shown} may be read only by those who accepted its terms",
+            hint=f"Accept them on the page of the dataset. {_HOW_TO_LOG_IN}.",
+            details=details,
+        ) from error
+    except errors.RevisionNotFoundError as error:
+        raise NotStoredError(
+            f"{shown}: the repository has no such revision",
+            hint="Name a branch, a tag or a commit, or leave it out for the newest.",
+            details=details,
+        ) from error
+    except (errors.RepositoryNotFoundError, errors.HFValidationError) as error:
+        raise NotStoredError(
+            f"{shown}: the hub has no such dataset, or it is private",
+            hint=f"Check the name. If it is private: {_HOW_TO_LOG_IN}.",
+            details=details,
+        ) from error
+    except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, OSError) as error:
+        raise StorageError(
+            f"{shown} cannot be downloaded, and is not in the cache: {type(error).__name__}",
+            hint="Check the connection and the disk. HF_HUB_OFFLINE=1 allows no request; HF_ENDPOINT names the hub.",
+            details=details,
+        ) from error
+
+
+def _progress_bar(progress: Callable[[int], None]) -> type[Any]:
+    """A silent bar that hands the bytes on."""
+    from tqdm.auto import tqdm  # type: ignore[import-untyped]
+
+    class Bar(tqdm):  # type: ignore[misc]  # its base has no types
+        def __init__(self, *args: Any, **options: Any) -> None:
+            options.pop("name", None)
+            super().__init__(*args, **{**options, "disable": True})
+            self._counts_bytes = options.get("unit") == "B"
+
+        def update(self, n: float | None = 1) -> bool | None:
+            if self._counts_bytes and n:
+                progress(int(n))
+            return None
+
+    return Bar
