@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -12,6 +12,8 @@ from registry.features import Audio, ClassLabel, Feature, FeaturesDict, Image, S
 from registry.features.feature import TEXT
 from registry.intake.value_types import is_list, name_type
 from registry.shards.arrow_values import import_pyarrow
+
+_OTHER_TYPE: Final = "Choose another type for the column, such as float64, Text or bytes."
 
 
 def arrow_type_of(feature: Feature, found: Any = None) -> Any:
@@ -39,7 +41,8 @@ def arrow_type_of(feature: Feature, found: Any = None) -> Any:
     if isinstance(feature, ClassLabel):
         return arrow.int64()
     if not isinstance(feature, Tensor):
-        raise SourceError(f"a column cannot have the feature {type(feature).__name__}")
+        name = type(feature).__name__
+        raise SourceError(f"a column cannot have the feature {name}", hint=_OTHER_TYPE, details={"feature": name})
     value = found
     for _ in feature.shape:
         value = getattr(value, "value_type", None)
@@ -115,4 +118,6 @@ def _type_of_dtype(dtype: np.dtype[Any], found: Any) -> Any:
     try:
         return arrow.from_numpy_dtype(dtype)
     except (arrow.ArrowNotImplementedError, ValueError) as error:
-        raise SourceError(f"a column cannot have the dtype {dtype}") from error
+        raise SourceError(
+            f"a column cannot have the dtype {dtype}", hint=_OTHER_TYPE, details={"dtype": str(dtype)}
+        ) from error

@@ -83,12 +83,16 @@ def open_croissant(files: Files, options: AddOptions) -> Source:
     name = find_document(files)
     if name is None:
         raise SourceError(
-            f"{files.location}: no Croissant document", hint=f"Name the file, or call it {NAMES[0]}.", details={}
+            f"{files.location}: no Croissant document",
+            hint=f"Name the file, or call it {NAMES[0]}.",
+            details={"location": files.location},
         )
     with files.store.open(name) as file:
         data = file.read(_MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:
-        raise SourceError(f"{name}: it is larger than {_MOST_BYTES:,} bytes", hint="Leave inline data out.")
+        raise SourceError(
+            f"{name}: it is larger than {_MOST_BYTES:,} bytes", hint="Leave inline data out.", details={"file": name}
+        )
     document = parse_document(data, name)
     if len(files.names) == 1:  # the document was given, and its files are next to it
         folder = list_folder(root_of(files.store), files.location)
@@ -144,12 +148,12 @@ class _Opener:
         sets = [one for one in self._document.record_sets if not one.is_enumeration and one.fields]
         stored = [one for one in sets if one.data is None]
         sets = stored or sets  # small tables in the document describe the others
-        if len(sets) == 1:
-            return sets[0]
         if not sets:
             self._files.fail("the document has no record set with fields", OTHER)
         names = [one.name for one in sets]
         if name is None:
+            if len(sets) == 1:
+                return sets[0]
             shown = ", ".join(names[:_MOST_SHOWN])
             self._files.fail(
                 f"the document has {len(sets)} record sets: {shown}",

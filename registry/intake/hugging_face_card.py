@@ -206,6 +206,7 @@ def _check_glob(files: Files, config: str, glob: str) -> str:
         raise SourceError(
             f"{files.location}: {CARD}: config {config!r} names files outside of the repository: {glob[:200]!r}",
             hint="Download these files into the repository, and name them by their relative paths.",
+            details={"file": CARD, "config": config},
         )
     return posixpath.normpath(glob)
 

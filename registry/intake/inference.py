@@ -389,7 +389,11 @@ def _check_name(name: str, place: Place) -> None:
 def _checked(schema: Schema) -> Schema:
     """Return ``schema``. Raises SourceError if its columns cannot be the features of an example."""
     if not schema.columns:
-        raise SourceError("the source has no columns", hint="Request a type other than `skip` for one of them.")
+        raise SourceError(
+            "the source has no columns",
+            hint="Request a type other than `skip` for one of them.",
+            details={"skipped": list(schema.skipped)},
+        )
     try:
         schema.features()
     except FeatureError as error:

@@ -19,6 +19,7 @@ from registry.features import ClassLabel, FeaturesDict
 from registry.intake.keys import Hashes, Holdout, KeyRule, content_keys, first_words
 from registry.intake.schema import Schema
 from registry.intake.source import BadRow, Rows
+from registry.shards.arrow_values import import_pyarrow
 from registry.shards.blocks import TableBlock
 from registry.tfrecord import Frames, frame_records
 
@@ -220,7 +221,7 @@ def _without(rows: Rows, places: Sequence[int]) -> Rows:
     kept = [place for place in range(rows.table.num_rows) if place not in dropped]
     return replace(
         rows,
-        table=rows.table.take(kept),
+        table=rows.table.take(import_pyarrow().array(kept, "int64")),  # the list may be empty
         lines=[rows.lines[place] for place in kept],
         keys=None if rows.keys is None else [rows.keys[place] for place in kept],
     )

@@ -65,7 +65,11 @@ def read_schema_file(path: str | Path) -> Mapping[str, Wish]:
     try:
         data = read_file(path)
     except OSError as error:
-        raise SourceError(f"{path}: {error.strerror}", details={"path": str(path)}) from error
+        raise SourceError(
+            f"{path}: {error.strerror}",
+            hint="Write a schema file with: registry add SOURCE --dry-run --schema-out FILE",
+            details={"path": str(path)},
+        ) from error
     return parse_schema_file(data, str(path))
 
 
