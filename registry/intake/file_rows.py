@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from registry.intake.accounting import size_lookup
 from registry.intake.folder_labels import label_of
-from registry.intake.options import PATH
-from registry.intake.source import MAX_BYTES, MAX_ROWS, BadRow, Files, Part, Rows, root_of
+from registry.intake.source import MAX_BYTES, MAX_ROWS, PATH, BadRow, Files, Part, Rows, root_of
 from registry.shards.arrow_values import import_pyarrow
 from registry.storage import Store
 

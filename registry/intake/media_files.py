@@ -33,10 +33,10 @@ from registry.intake.media_bytes import (
     measure_picture,
 )
 from registry.intake.metadata_files import Metadata, is_metadata, read_metadata
-from registry.intake.options import PATH, AddOptions
+from registry.intake.options import AddOptions
 from registry.intake.pillow_images import IMAGE_FAULTS
 from registry.intake.sniffing import sniff_kind
-from registry.intake.source import Files, Source, root_of
+from registry.intake.source import PATH, Files, Source, root_of
 from registry.intake.split_names import find_splits
 from registry.model import DatasetMetadata
 from registry.shards.arrow_values import import_pyarrow

@@ -31,10 +31,6 @@ _REMEMBERED: Final = {
 _CHANGING: Final = (*_CSV, "split_by", "holdout", "key", "key_by", "retype", "dates", "skip_bad", "num_shards")
 
 
-PATH: Final = "path"
-"""The column of the names of files."""
-
-
 class AddArguments(TypedDict, total=False):
     """The fields of ``AddOptions`` as keyword arguments, for type checkers."""
 
@@ -135,6 +131,8 @@ class AddOptions:
 
     def stores_paths(self) -> bool:
         """Whether the names of files are a column: if the version before has it, and by default if there is none."""
+        from registry.intake.source import PATH
+
         if self.paths is not None:
             return self.paths
         before = [name for name, wish in self.wishes().items() if wish.is_remembered]

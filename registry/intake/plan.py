@@ -20,12 +20,12 @@ from registry.intake.freed_memory import keep_freed_memory
 from registry.intake.inference import Inference, check_wishes, declare_schema
 from registry.intake.key_candidates import KeyCandidates
 from registry.intake.keys import Holdout, KeyRule
-from registry.intake.options import PATH, AddOptions
+from registry.intake.options import AddOptions
 from registry.intake.python_values import MIXED_LIST
 from registry.intake.records import stored_features
 from registry.intake.remembered import AS_BEFORE, describe_requests
 from registry.intake.schema import ColumnSchema, Schema
-from registry.intake.source import BadRow, Rows, Source
+from registry.intake.source import PATH, BadRow, Rows, Source
 from registry.intake.split_names import check_cases
 from registry.model import DatasetMetadata, ProgressCallback, count_progress
 from registry.shards.arrow_values import import_pyarrow

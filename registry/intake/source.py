@@ -92,6 +92,9 @@ class Part:
     is_portable: bool = True
 
 
+PATH: Final = "path"
+"""The column of the names of files."""
+
 Role: TypeAlias = Literal["records", "metadata", "skipped"]
 
 

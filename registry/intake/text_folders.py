@@ -13,8 +13,8 @@ from registry.intake.file_rows import BadFileError, FilePart, open_parts
 from registry.intake.folder_columns import refuse_folder_columns
 from registry.intake.folder_labels import find_labels
 from registry.intake.kinds import KINDS
-from registry.intake.options import PATH, AddOptions
-from registry.intake.source import Files, Source
+from registry.intake.options import AddOptions
+from registry.intake.source import PATH, Files, Source
 from registry.intake.split_names import find_splits
 from registry.shards.arrow_values import import_pyarrow
 

@@ -29,9 +29,9 @@ from registry.intake.json_files import MAX_COLUMNS
 from registry.intake.json_rows import BadValueError, parse_value
 from registry.intake.listing import why_skipped
 from registry.intake.media_bytes import IMAGES, CheckMedia, extension_of, is_picture
-from registry.intake.options import PATH, AddOptions
+from registry.intake.options import AddOptions
 from registry.intake.python_values import Column, ValueConverter, columns_of, convert_block
-from registry.intake.source import MAX_BYTES, MAX_ROWS, BadRow, Files, Part, Rows, Source, root_of
+from registry.intake.source import MAX_BYTES, MAX_ROWS, PATH, BadRow, Files, Part, Rows, Source, root_of
 from registry.intake.split_names import find_splits
 from registry.intake.text_folders import decode_text
 from registry.shards.arrow_values import import_pyarrow
