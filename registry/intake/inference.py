@@ -231,9 +231,9 @@ class Inference:
             reasons = [*(one for one in reasons if one != "the values are text"), offer]
         try:
             feature = features_of_schema(arrow.schema([(name, kind)]), optional=united.nulls)[name]
-        except PreparedFormatError as error:
+        except (FeatureError, PreparedFormatError) as error:
             raise SourceError(
-                error.message,
+                f"{show_place(column.order[0])}: column {quote(name)}: {error.message}",
                 hint=f"To store it as text: {_option(name, 'Text')}. To leave it out: {_option(name, 'skip')}",
                 details={"column": name},
             ) from error
