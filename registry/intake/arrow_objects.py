@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
 from registry.errors import SourceError
-from registry.intake.opened import Opened, check_columns, count_of, import_arrow, is_a
-from registry.intake.source import MAX_BYTES, MAX_ROWS, Rows
+from registry.intake.object_source import check_columns, count_of, import_arrow, is_a, object_source
+from registry.intake.source import MAX_BYTES, MAX_ROWS, Rows, Source
 from registry.intake.values import column_errors
 
 
-def open_arrow(given: Any) -> Opened | None:
+def open_arrow(given: Any) -> Source | None:
     """Open a table, batch, stream or dataset of pyarrow, or another object that exports an Arrow stream.
 
     Returns None for other objects.
@@ -36,21 +36,20 @@ def open_arrow(given: Any) -> Opened | None:
     return _arrow_stream(given)
 
 
-def _arrow_table(table: Any, summary: str) -> Opened:
+def _arrow_table(table: Any, summary: str) -> Source:
     plain = plain_table(table)
     if not plain.num_rows:
         raise SourceError(f"the {summary} has no rows", hint="Pass data with at least one row.")
     rows = f"{plain.num_rows:,} row{'s' if plain.num_rows != 1 else ''}"
-    return Opened(
-        kind="arrow",
+    return object_source(
+        "arrow",
         summary=f"{summary}: {rows}, {count_of(plain.num_columns, 'column')}",
         columns=tuple(plain.column_names),
         read=lambda: cut_table(plain, 0),
-        num_rows=plain.num_rows,
     )
 
 
-def _arrow_stream(given: Any) -> Opened:
+def _arrow_stream(given: Any) -> Source:
     """A stream, which can be read once: its batches are kept in a temporary file."""
     pa = import_arrow()
     kind = type(given)
@@ -67,15 +66,15 @@ def _arrow_stream(given: Any) -> Opened:
     if next(read(), None) is None:
         raise SourceError(f"the {kind.__name__} has no rows", hint="Pass data with at least one row.")
     about = "read once and kept in a temporary file"
-    return Opened(
-        kind="arrow",
+    return object_source(
+        "arrow",
         summary=f"{kind.__module__.partition('.')[0]} {kind.__name__}: {count_of(len(names), 'column')}, {about}",
         columns=names,
         read=read,
     )
 
 
-def _open_arrow_dataset(dataset: Any) -> Opened:
+def _open_arrow_dataset(dataset: Any) -> Source:
     names = check_columns(dataset.schema.names)
     num_rows = dataset.count_rows()
     if not num_rows:
@@ -88,12 +87,11 @@ def _open_arrow_dataset(dataset: Any) -> Opened:
             yield from cut_table(batch, start)
             start += batch.num_rows
 
-    return Opened(
-        kind="arrow",
+    return object_source(
+        "arrow",
         summary=f"Arrow dataset: {num_rows:,} rows, {count_of(len(names), 'column')}",
         columns=names,
         read=read,
-        num_rows=num_rows,
     )
 
 

@@ -32,7 +32,7 @@ from registry.intake.file_rows import FilePart, open_parts
 from registry.intake.kinds import KINDS
 from registry.intake.listing import list_folder
 from registry.intake.media_bytes import CheckMedia
-from registry.intake.opened import import_arrow
+from registry.intake.object_source import import_arrow
 from registry.intake.options import AddOptions
 from registry.intake.source import Files, FileUse, Part, Rows, Source, root_of
 from registry.intake.text_folders import decode_text

@@ -23,7 +23,7 @@ from registry.intake.csv_rows import DELIMITERS, Dialect, RowPlaces, detect_dial
 from registry.intake.decompression import COMPRESSIONS
 from registry.intake.file_parts import list_names, make_parts, read_ahead
 from registry.intake.kinds import KINDS
-from registry.intake.opened import is_unicode
+from registry.intake.object_source import is_unicode
 from registry.intake.options import AddOptions
 from registry.intake.source import MAX_ROWS, BadRow, Files, Rows, Source
 from registry.intake.text_files import (

@@ -16,7 +16,7 @@ import numpy as np
 from registry.errors import SourceError
 from registry.features import Audio, Feature, FeaturesDict
 from registry.features.containers import columns_of
-from registry.intake.opened import import_arrow
+from registry.intake.object_source import import_arrow
 from registry.shards.arrow_schema import declared_length, describe_sound, features_of_schema
 
 _MEDIA: Final = frozenset({"Image", "Audio", "Video", "Pdf", "Nifti", "Mesh"})

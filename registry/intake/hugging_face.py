@@ -20,7 +20,16 @@ from registry.errors import RegistryError, SourceError, UsageError
 from registry.intake.accounting import account_for
 from registry.intake.arrow_objects import cut_table, plain_table
 from registry.intake.hf_features import described_features, hints_of, read_local, refuse_paths, with_plain_files
-from registry.intake.opened import FEW_ROWS, FIRST_ROWS, Opened, check_columns, count_of, import_arrow, is_a, next_step
+from registry.intake.object_source import (
+    FEW_ROWS,
+    FIRST_ROWS,
+    check_columns,
+    count_of,
+    import_arrow,
+    is_a,
+    next_step,
+    object_source,
+)
 from registry.intake.options import AddOptions
 from registry.intake.source import MAX_BYTES, Files, FileUse, Part, Rows, Source, root_of
 from registry.model import DatasetMetadata
@@ -35,7 +44,7 @@ _MOST_BYTES: Final = 64 * 2**20
 """Most bytes of a JSON file. The description of a million classes takes 20 MB."""
 
 
-def open_dataset(given: Any) -> Opened | None:
+def open_dataset(given: Any) -> Source | None:
     """Open a ``Dataset`` or ``IterableDataset`` in memory; None if ``given`` is neither.
 
     Its columns are read as Arrow tables: images and sounds are not decoded, and transforms are not applied.
@@ -50,7 +59,7 @@ def open_dataset(given: Any) -> Opened | None:
     return None
 
 
-def _open_dataset(dataset: Any) -> Opened:
+def _open_dataset(dataset: Any) -> Source:
     num_rows = len(dataset)
     names = check_columns(dataset.column_names)
     if not num_rows:
@@ -71,19 +80,18 @@ def _open_dataset(dataset: Any) -> Opened:
             yield from cut_table(table, start)
             start, step = stop, next_step(step, table.nbytes // (stop - start))
 
-    return Opened(
-        kind=KIND,
+    return object_source(
+        KIND,
         summary=f"Hugging Face Dataset: {count_of(num_rows, 'row')}, {count_of(len(names), 'column')}",
         columns=names,
         read=read,
-        num_rows=num_rows,
         hints=hints_of(described, first),
         metadata=_metadata({name: getattr(dataset.info, name, "") for name in _METADATA}),
         split=_split_name(dataset.split),
     )
 
 
-def _open_iterable(dataset: Any) -> Opened:
+def _open_iterable(dataset: Any) -> Source:
     described = described_features(dataset.features.arrow_schema) if dataset.features is not None else {}
     by_arrow = dataset.with_format("arrow")
 
@@ -113,8 +121,8 @@ def _open_iterable(dataset: Any) -> Opened:
             yield from cut_table(table, start)
             start += table.num_rows
 
-    return Opened(
-        kind=KIND,
+    return object_source(
+        KIND,
         summary=f"Hugging Face IterableDataset: {count_of(first.num_columns, 'column')}",
         columns=tuple(first.column_names),
         may_lack_columns=not described,

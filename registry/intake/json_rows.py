@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from registry.intake.opened import is_unicode
+from registry.intake.object_source import is_unicode
 from registry.intake.python_values import MAX_DEPTH
 
 Places = npt.NDArray[np.int64]

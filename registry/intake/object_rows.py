@@ -17,18 +17,18 @@ import numpy as np
 from registry.errors import RegistryError, SourceError
 from registry.features import ClassLabel, Feature
 from registry.intake.arrow_objects import Spool
-from registry.intake.opened import (
+from registry.intake.object_source import (
     FIRST_ROWS,
-    Opened,
     check_columns,
     count_of,
     import_arrow,
     is_a,
     is_unicode,
     next_step,
+    object_source,
 )
 from registry.intake.python_values import ValueConverter, columns_of, convert_block, estimate_bytes
-from registry.intake.source import MAX_BYTES, BadRow, Rows
+from registry.intake.source import MAX_BYTES, BadRow, Rows, Source
 
 _PAIR: Final = ("input", "label")
 """The columns of rows that are tuples of two, as the datasets of torchvision and ``as_supervised`` of TFDS yield."""
@@ -39,7 +39,7 @@ _SAMPLED: Final = 64
 _ROW_HINT: Final = "Yield one dict for each row, e.g. {'text': 'abc', 'label': 1}"
 
 
-def open_rows(given: Any, texts: Collection[str] = ()) -> Opened | None:
+def open_rows(given: Any, texts: Collection[str] = ()) -> Source | None:
     """Open an object that yields rows; None if ``given`` does not.
 
     Args:
@@ -148,7 +148,7 @@ class _Reader:
         self._pending: list[Rows] = []
         self._texts: Collection[str] = ()
 
-    def open(self, texts: Collection[str]) -> Opened:
+    def open(self, texts: Collection[str]) -> Source:
         """Read the first rows, from which the columns follow."""
         self._texts = texts
         stream = self._numbered(self._rows)
@@ -168,13 +168,12 @@ class _Reader:
             about += "; read once and kept in a temporary file"
             tables = self._tables(itertools.chain(first, stream))
             read = self._spooled(Spool(tables, f"the {self._name}"))
-        return Opened(
-            kind=self._kind,
+        return object_source(
+            self._kind,
             summary=about,
             columns=columns,
             may_lack_columns=True,
             read=read,
-            num_rows=self._num_rows,
             hints=converter.hints() | self._label_hint(first),
         )
 

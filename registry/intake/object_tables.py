@@ -1,7 +1,7 @@
 """Opens frames of pandas and polars, and dicts of arrays; Arrow data is opened by ``arrow_objects``.
 
-They become ``Opened`` values, which ``objects`` turns into a ``Source``. Their columns are cut into blocks and handed
-on as Arrow columns; only columns of Python objects are converted value by value.
+Their columns are cut into blocks and handed on as Arrow columns; only columns of Python objects are converted value by
+value.
 """
 
 from __future__ import annotations
@@ -15,13 +15,22 @@ import numpy as np
 
 from registry.errors import SourceError
 from registry.intake.arrow_objects import open_arrow, plain_column
-from registry.intake.opened import FEW_ROWS, FIRST_ROWS, Opened, check_columns, count_of, import_arrow, is_a, next_step
+from registry.intake.object_source import (
+    FEW_ROWS,
+    FIRST_ROWS,
+    check_columns,
+    count_of,
+    import_arrow,
+    is_a,
+    next_step,
+    object_source,
+)
 from registry.intake.python_values import Column, ValueConverter, array_column, convert_block
-from registry.intake.source import Rows
+from registry.intake.source import Rows, Source
 from registry.intake.values import column_errors
 
 
-def open_table(given: Any) -> Opened | None:
+def open_table(given: Any) -> Source | None:
     """Open a columnar object; None if ``given`` is of another type.
 
     Raises:
@@ -41,7 +50,7 @@ def open_table(given: Any) -> Opened | None:
     return open_arrow(given)
 
 
-def open_columns(given: Mapping[str, Any]) -> Opened:
+def open_columns(given: Mapping[str, Any]) -> Source:
     """Open a dict of columns: arrays of any number of axes (the first are the rows), lists, and series.
 
     Raises:
@@ -64,7 +73,7 @@ _FAULTS: Final = (ArithmeticError, LookupError, TypeError, ValueError)
 """How pandas, polars and NumPy refuse a value or a type, besides Arrow's exceptions."""
 
 
-def _in_blocks(kind: str, summary: str, columns: Mapping[str, Column], num_rows: int, *, about: str = "") -> Opened:
+def _in_blocks(kind: str, summary: str, columns: Mapping[str, Column], num_rows: int, *, about: str = "") -> Source:
     """The rows of a table with random access, in blocks that adapt to the size of its rows."""
     if not num_rows:
         raise SourceError(f"the {summary} has no rows", hint="Pass data with at least one row.")
@@ -83,17 +92,16 @@ def _in_blocks(kind: str, summary: str, columns: Mapping[str, Column], num_rows:
     for _ in convert(converter, min(FIRST_ROWS, num_rows)):  # finds images, and faults of whole columns
         pass
     told = f"{summary}: {num_rows:,} row{'s' if num_rows != 1 else ''}, {count_of(len(columns), 'column')}"
-    return Opened(
-        kind=kind,
+    return object_source(
+        kind,
         summary=f"{told}{about}",
         columns=tuple(columns),
         read=lambda: convert(ValueConverter(), num_rows),
-        num_rows=num_rows,
         hints=converter.hints(),
     )
 
 
-def _open_pandas(frame: Any) -> Opened:
+def _open_pandas(frame: Any) -> Source:
     index = frame.index
     pandas = sys.modules["pandas"]
     names = check_columns(list(frame.columns))
@@ -171,7 +179,7 @@ def _unstorable(name: str, dtype: Any, conversion: str) -> SourceError:
     )
 
 
-def _open_polars(frame: Any) -> Opened:
+def _open_polars(frame: Any) -> Source:
     columns = {
         name: _polars_column(name, frame.get_column(own))
         for name, own in zip(check_columns(frame.columns), frame.columns, strict=True)

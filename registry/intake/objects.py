@@ -1,6 +1,6 @@
 """Opens what Python callers pass to ``catalog.add``: frames, arrays, datasets of other libraries, iterables of rows.
 
-    object -> open_dataset | open_table | open_rows | open_columns -> Opened -> Source
+    object -> open_dataset | open_table | open_rows | open_columns -> Source
 
 A library is never imported to find out whether an object is one of its own. Paths and URLs are left to ``detect``.
 """
@@ -8,7 +8,7 @@ A library is never imported to find out whether an object is one of its own. Pat
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -19,12 +19,10 @@ from registry.intake.combining import combine_splits
 from registry.intake.detect import open_source
 from registry.intake.hugging_face import open_dataset
 from registry.intake.object_rows import is_rows, open_rows
+from registry.intake.object_source import PART
 from registry.intake.object_tables import open_columns, open_table
-from registry.intake.opened import Opened
 from registry.intake.options import AddOptions
-from registry.intake.source import Part, Rows, Source
-
-DEFAULT_SPLIT: Final = "train"
+from registry.intake.source import Rows, Source
 
 _KNOWN: Final = (
     "Pass a frame of pandas or polars, an Arrow table, a dict of arrays, a Hugging Face dataset, a torch dataset, "
@@ -58,11 +56,16 @@ def open_object(given: Any, options: AddOptions | None = None) -> Source | None:
     with _foreign_errors(f"data cannot be read from {_describe(given)}"):
         names = _splits_of(given, options) if isinstance(given, Mapping) else None
         if names is not None:
-            return _open_splits({name: given[key] for key, name in names.items()}, options.texts())
-        opened = _open(given, options.texts())
-    reason = "the split that the dataset names" if opened.split else "one object without splits"
-    split = opened.split or DEFAULT_SPLIT
-    return _source(opened, "data", options.split_names([split])[split], reason)
+            return _open_splits({name: given[key] for key, name in names.items()}, options)
+        source = _open(given, options.texts())
+    return _rename(source, options.split_names(source.splits))
+
+
+def _rename(source: Source, names: Mapping[str, str], name: str = PART) -> Source:
+    """``source`` with other names of its splits and its part, whose errors are those of the object."""
+    (part,) = source.parts
+    read = partial(_read_named, source.kind, part.read, name)
+    return replace(source, parts=[replace(part, split=names[part.split], name=name, read=read)])
 
 
 @contextmanager
@@ -82,7 +85,7 @@ def _foreign_errors(problem: str) -> Iterator[None]:
         raise SourceError(f"{problem}: {text}", hint="The traceback shows the line that failed.") from error
 
 
-def _open(given: Any, texts: Collection[str]) -> Opened:
+def _open(given: Any, texts: Collection[str]) -> Source:
     opened = open_dataset(given) or open_table(given) or open_rows(given, texts)
     if opened is None and isinstance(given, Mapping):
         opened = open_columns(given)
@@ -91,45 +94,33 @@ def _open(given: Any, texts: Collection[str]) -> Opened:
     return opened
 
 
-def _source(opened: Opened, name: str, split: str, reason: str = "") -> Source:
-    return Source(
-        kind=opened.kind,
-        summary=opened.summary,
-        parts=[Part(split=split, name=name, read=partial(_named, opened, name), is_portable=False)],
-        hints=opened.hints,
-        may_lack_columns=opened.may_lack_columns,
-        metadata=opened.metadata,
-        split_reason=reason,
-    )
-
-
-def _named(opened: Opened, name: str) -> Iterator[Rows]:
+def _read_named(kind: str, read: Callable[[], Iterator[Rows]], name: str) -> Iterator[Rows]:
     """The rows; bad ones are reported with the name of the part, as those of files are."""
-    with _foreign_errors(f"the {opened.kind} data cannot be read"):
-        for rows in opened.read():
+    with _foreign_errors(f"the {kind} data cannot be read"):
+        for rows in read():
             yield replace(rows, bad=tuple(replace(one, file=name) for one in rows.bad)) if rows.bad else rows
 
 
-def _open_splits(given: Mapping[str, Any], texts: Collection[str]) -> Source:
+def _open_splits(given: Mapping[str, Any], options: AddOptions) -> Source:
     """The source of several splits. Tables must have the same columns, in any order."""
     sources: dict[str, Source] = {}
-    tables: dict[str, Opened] = {}
+    tables: dict[str, Source] = {}
     for name, value in given.items():
         try:
             if isinstance(value, (str, os.PathLike)):
-                sources[name] = open_source(value, AddOptions())
+                sources[name] = open_source(value, AddOptions(paths=options.stores_paths()))
                 continue
-            opened = _open(value, texts)
+            opened = _open(value, options.texts())
         except SourceError as error:
             told = SourceError(f"split {name!r}: {error.message}", hint=error.hint, details=error.details)
             raise told from (error.__cause__ or error)
-        if not opened.may_lack_columns:
+        if opened.columns:
             first_name, first = next(iter(tables.items()), (name, opened))
             _check_same_columns(first_name, first, name, opened)
             if opened.columns != first.columns:
-                opened = replace(opened, read=partial(_in_order, opened, first.columns), columns=first.columns)
+                opened = _in_order(opened, first.columns)
             tables[name] = opened
-        sources[name] = _source(opened, name, name)
+        sources[name] = _rename(opened, dict.fromkeys(opened.splits, name), name)
     return combine_splits(sources, split_reason="the keys of the dict")
 
 
@@ -169,7 +160,7 @@ def is_table(value: Any) -> bool:
     return isinstance(value, Mapping) or is_rows(value) or hasattr(value, "__arrow_c_stream__") or module == "datasets"
 
 
-def _check_same_columns(first_name: str, first: Opened, name: str, opened: Opened) -> None:
+def _check_same_columns(first_name: str, first: Source, name: str, opened: Source) -> None:
     for ours, theirs, owner, other in (
         (first.columns, opened.columns, first_name, name),
         (opened.columns, first.columns, name, first_name),
@@ -181,10 +172,14 @@ def _check_same_columns(first_name: str, first: Opened, name: str, opened: Opene
             )
 
 
-def _in_order(opened: Opened, order: tuple[str, ...]) -> Iterator[Rows]:
-    """The rows with the columns in the order of the first split."""
-    for rows in opened.read():
-        yield Rows(table=rows.table.select(order), lines=rows.lines, keys=rows.keys, bad=rows.bad)
+def _in_order(source: Source, order: tuple[str, ...]) -> Source:
+    """``source`` with the columns in the order of the first split."""
+    (part,) = source.parts
+
+    def read() -> Iterator[Rows]:
+        return (replace(rows, table=rows.table.select(order)) for rows in part.read())
+
+    return replace(source, columns=order, parts=[replace(part, read=read)])
 
 
 def _describe(value: Any) -> str:

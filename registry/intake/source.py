@@ -136,6 +136,7 @@ class Source:
         kind: the kind that was detected or forced, such as ``csv``.
         summary: what was found, for people: "3 CSV files (comma, UTF-8, with a header)".
         parts: the pieces, by split in order of the splits, then by name.
+        columns: the names of the columns of an object of Python, if all rows have them; else empty.
         hints: features that the source itself defines, by column: classes from folders, an Image for image files.
             Inference takes them as they are.
         is_text: whether values are text whose types have to be inferred, as in a CSV.
@@ -154,6 +155,7 @@ class Source:
     kind: str
     summary: str
     parts: Sequence[Part]
+    columns: tuple[str, ...] = ()
     hints: Mapping[str, Feature] = field(default_factory=dict)
     is_text: bool = False
     may_lack_columns: bool = False

@@ -125,3 +125,13 @@ def test_equal_files_of_two_splits_are_found_whatever_their_names_are(
     (tmp_path / "pets/test/cat/9.png").write_bytes(png(3))
     assert catalog.add(tmp_path / "pets", "pets").overlap is None
     assert catalog.dataset("pets").overlap(["train", "test"]).is_disjoint
+
+
+def test_folders_of_a_dict_of_splits_have_paths_too(tmp_path: Path, catalog: Catalog) -> None:
+    write(tmp_path, {"a/1.png": png(1), "a/2.png": png(2), "b/9.png": png(2)})
+    given = {"train": tmp_path / "a", "test": tmp_path / "b"}
+    report = catalog.add(given, "pets")
+    assert paths_of(catalog, "pets") == ["1.png", "2.png", "9.png"]
+    assert report.overlap is not None
+    catalog.add(given, "others", features={"path": "skip"})
+    assert "path" not in catalog.add(given, "others").plan.schema.features()

@@ -19,8 +19,8 @@ from registry.errors import SourceError, UsageError
 from registry.features import Audio, ClassLabel, FeaturesDict, Image, Sequence, Tensor
 from registry.intake.hugging_face import is_saved_dataset, open_saved_dataset
 from registry.intake.listing import list_files
+from registry.intake.object_source import import_arrow
 from registry.intake.objects import open_object
-from registry.intake.opened import import_arrow
 from registry.intake.options import AddOptions
 from registry.intake.source import Source
 from registry.shards.arrow_values import import_pyarrow

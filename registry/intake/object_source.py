@@ -1,20 +1,16 @@
-"""``Opened``, the value that each reader of objects of Python returns, and the checks that they share.
-
-``objects`` turns it into a ``Source``.
-"""
+"""What the readers of objects of Python share: how they make a ``Source``, and their checks."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
 from registry.errors import SourceError, require_extra
 from registry.features import Feature
-from registry.intake.source import MAX_BYTES, MAX_ROWS, Rows
+from registry.intake.source import MAX_BYTES, MAX_ROWS, Part, Rows, Source
 from registry.model import DatasetMetadata
 
 FIRST_ROWS: Final = 1_024
@@ -24,31 +20,44 @@ FEW_ROWS: Final = 16
 """The most rows of the first block; the size of each block decides how many rows the next one has."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
-    """An object of Python, opened: the records of one split.
+DEFAULT_SPLIT: Final = "train"
+PART: Final = "data"
+"""The name of the only part of an object, in messages: ``data:17``."""
 
-    Attributes:
+
+def object_source(
+    kind: str,
+    summary: str,
+    columns: Sequence[str],
+    read: Callable[[], Iterator[Rows]],
+    *,
+    hints: Mapping[str, Feature] | None = None,
+    may_lack_columns: bool = False,
+    metadata: DatasetMetadata | None = None,
+    split: str | None = None,
+) -> Source:
+    """The source of an object of Python; its rows are those of one split.
+
+    Args:
         kind: the kind of the source, such as ``pandas``.
         summary: what it is, for people.
         columns: the names of its columns.
         read: reads it from its beginning.
-        num_rows: the number of rows, None if unknown.
         hints: features that the object defines, by column.
         may_lack_columns: whether other columns than ``columns`` may follow, or rows may lack some.
         metadata: description, license and so on.
         split: the split that the object names, or None.
     """
-
-    kind: str
-    summary: str
-    columns: tuple[str, ...]
-    read: Callable[[], Iterator[Rows]]
-    num_rows: int | None = None
-    hints: Mapping[str, Feature] = field(default_factory=dict)
-    may_lack_columns: bool = False
-    metadata: DatasetMetadata = field(default_factory=DatasetMetadata)
-    split: str | None = None
+    return Source(
+        kind=kind,
+        summary=summary,
+        parts=[Part(split=split or DEFAULT_SPLIT, name=PART, read=read, is_portable=False)],
+        columns=() if may_lack_columns else tuple(columns),
+        hints=hints or {},
+        may_lack_columns=may_lack_columns,
+        metadata=metadata or DatasetMetadata(),
+        split_reason="the split that the dataset names" if split else "one object without splits",
+    )
 
 
 def import_arrow() -> Any:
