@@ -92,7 +92,7 @@ def open_arrays(files: Files, options: AddOptions) -> Source:
     """
     import_pyarrow()
     refuse_folder_columns(files.names, options.splits, hint="Rename the folders.")
-    splits = find_splits(files.names, options.splits)
+    splits = find_splits(files.names, options)
     root = root_of(files.store)
     arrays = {name: _read_headers(root, name) for names in splits.files.values() for name in names}
     columns, reason = _columns_by_split(splits, arrays, has_globs=bool(options.splits))
@@ -202,7 +202,7 @@ def _columns_by_split(
     is_named = {array.member: array for those in arrays.values() for array in those if array.member is not None}
     inside = {}
     if list(splits.files) == ["train"] and not has_globs and is_named:
-        of_members = find_splits([f"{member}.npy" for member in is_named], {})
+        of_members = find_splits([f"{member}.npy" for member in is_named], AddOptions())
         inside = {name.removesuffix(".npy"): split for split, those in of_members.files.items() for name in those}
         if len(of_members.files) > 1:
             reason = "from the names of arrays"

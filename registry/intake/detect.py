@@ -187,7 +187,7 @@ def _open_kind(kind: str, files: Files, names: Sequence[str], options: AddOption
             files, names=names, sizes=[sizes(name) for name in names], skipped=_skip_others(files, names, kind=kind)
         )
     source = KINDS[kind].open()(given, replace(options, kind=kind))
-    if kind != "hugging_face":  # whose names may be those of no split
+    if kind == "croissant" and not options.split_by:
         source = _with_names(source, options.split_names(source.splits))
     if _CARD in files.names and _CARD not in names:
         card = read_card(files.store)

@@ -47,7 +47,7 @@ def make_parts(
     Raises:
         SourceError: no file has rows, or the names of the files are ambiguous; see ``find_splits``.
     """
-    splits = find_splits(files.names, options.splits)
+    splits = find_splits(files.names, options)
     sizes = size_lookup(files)
     uses: list[FileUse] = []
     parts: list[Part] = []

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from registry.intake.accounting import size_lookup
 from registry.intake.folder_labels import label_of
-from registry.intake.source import MAX_BYTES, MAX_ROWS, PATH, BadRow, Files, Part, Rows, root_of
+from registry.intake.source import MAX_BYTES, MAX_ROWS, PATH, BadFileError, BadRow, Files, Part, Rows, root_of
 from registry.shards.arrow_values import import_pyarrow
 from registry.storage import Store
 
@@ -23,10 +23,6 @@ MAX_PART_FILES: Final = 1000
 MAX_PART_BYTES: Final = 256 * 2**20
 MAX_FILE_BYTES: Final = 2**31 - 2**20
 """A record is a protocol buffer, which has less than 2 GiB."""
-
-
-class BadFileError(Exception):
-    """The content of a file cannot be used. Its text is the reason, and becomes that of a ``BadRow``."""
 
 
 Convert: TypeAlias = Callable[[str, bytes], Any]

@@ -126,9 +126,9 @@ def plan_in_place(
         refuse_folders_of_others(store, names)
         if not wishes:
             raise explain_records(store, records[0], location)
-        return _plan_records(store, reference, wishes, options.splits)
+        return _plan_records(store, reference, wishes, options)
     if described is not None:
-        options.refuse_changes("features", "schema", "splits")
+        options.refuse_changes("features", "schema", "splits", "rename_splits")
         prepared = replace(described.renamed(reference.name), config=reference.config, version=FIRST_VERSION)
         return _planned(store, prepared, slicing=SlicingRule.TFDS_4, reason="from the files of TFDS")
     if names and not any(name.endswith(".parquet") for name in names):
@@ -137,7 +137,7 @@ def plan_in_place(
             hint="Leave out --in-place: then the records are copied.",
             details={"path": location},
         )
-    splits, named = _find_parquet(store, options.splits, before)
+    splits, named = _find_parquet(store, options, before)
     options.refuse_changes("features", "schema")
     prepared = describe_parquet(
         store, name=reference.name, config=reference.config, version=FIRST_VERSION, splits=splits
@@ -146,7 +146,7 @@ def plan_in_place(
 
 
 def _find_parquet(
-    store: Store, globs: Mapping[str, str] | None, before: Collection[str]
+    store: Store, options: AddOptions, before: Collection[str]
 ) -> tuple[Sequence[SplitFiles], NamedSplits]:
     """The splits of Parquet files, as copies of them would have.
 
@@ -166,10 +166,10 @@ def _find_parquet(
     files = [name for name in store.list() if name.endswith(".parquet")]
     if fault is not None and not files:
         raise fault
-    earlier = set() if globs else {split.name for split in by_file} & {*before}
+    earlier = set() if options.splits or options.rename_splits else {split.name for split in by_file} & {*before}
     named = NamedSplits(files={}, reason="")
     try:
-        named = find_splits(files, globs)
+        named = find_splits(files, options)
         ordered = {split: order_shards(split, names, FILE_FORMAT) for split, names in named.files.items()}
     except SourceError as error:
         if not earlier:
@@ -191,10 +191,10 @@ def _is_file(location: str) -> bool:
 
 
 def _plan_records(
-    store: Store, reference: Reference, wishes: Mapping[str, Wish], globs: Mapping[str, str] | None
+    store: Store, reference: Reference, wishes: Mapping[str, Wish], options: AddOptions
 ) -> PlannedInPlace:
     schema = _schema_of(wishes)
-    found = describe_records(store, reference, schema.features(), globs, skipped=schema.skipped)
+    found = describe_records(store, reference, schema.features(), options, skipped=schema.skipped)
     prepared = found.prepared
     if types := schema.arrow_types():
         prepared = replace(prepared, metadata=replace(prepared.metadata, custom={"arrow_types": types}))

@@ -14,8 +14,8 @@ from registry.features import Sequence as SequenceFeature
 from registry.features.audio import SoundError, read_sample_rate
 from registry.features.pictures import JPEG_SIGNATURE, Picture, PictureError, read_jpeg_header, read_picture
 from registry.features.png import SIGNATURE as PNG_SIGNATURE
-from registry.intake.file_rows import BadFileError
 from registry.intake.pillow_images import DECODED, IMAGE_FAULTS, as_png, measure_with_pillow
+from registry.intake.source import BadFileError
 from registry.intake.value_types import plain_type
 from registry.shards.arrow_values import import_pyarrow, plain_array
 

@@ -95,7 +95,7 @@ def _open(kind: str, column: str, files: Files, options: AddOptions) -> Source:
         options.splits,
         hint="Rename the folders, and write the values into a metadata.csv with a column file_name.",
     )
-    splits = find_splits(names, options.splits, folders_only=True)
+    splits = find_splits(names, options, folders_only=True)
     metadata = read_metadata(files, metadata_names, names, KINDS[kind].noun) if metadata_names else None
     if metadata is not None and column in metadata.table.column_names:
         raise SourceError(

@@ -149,12 +149,12 @@ class AddOptions:
 
         return frozenset(name for name, wish in self.wishes().items() if is_text(wish) and not wish.is_inferred)
 
-    def split_names(self, names: Iterable[str], where: str = "") -> dict[str, str]:
+    def split_names(self, names: Iterable[str], where: str | Mapping[str, Sequence[str]] = "") -> dict[str, str]:
         """The names of the splits of a source, each with the name that it gets.
 
         Args:
             names: the names.
-            where: the beginning of the message about a name that is not that of a split.
+            where: the beginning of the message about a name that is not that of a split, or the files of each split.
 
         Raises:
             SourceError: a name is not that of a split, or two splits get one name.
@@ -166,7 +166,7 @@ class AddOptions:
         for name in wanted:
             if name not in names and "rename_splits" not in self.remembered:
                 raise UsageError(
-                    f"--rename-split {name}: the source has no such split",
+                    f"the source has no split {name!r} to rename",
                     hint=suggest(name, names, have="The splits are:"),
                     details={"split": name[:200], "splits": names[:100]},
                 )
@@ -175,8 +175,9 @@ class AddOptions:
             try:
                 new = check_split_name(wanted.get(name, name))
             except UsageError as error:
+                place = where if isinstance(where, str) else f"{where[name][0]}: "
                 raise SourceError(
-                    f"{where}{error.message}",
+                    f"{place}{error.message}",
                     hint=f"Rename it: --rename-split {shlex.quote(f'{name[:80]}=NAME')}",
                     details={"split": name[:200]},
                 ) from error

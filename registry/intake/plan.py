@@ -135,6 +135,7 @@ class Plan:
         rule_reason: why, for people.
         num_rows: the number of usable rows; None if they were not counted.
         split_by: the column that decides the split, or None.
+        renamed: other names for the splits that it names.
         holdout: the split that is cut from another, or None.
         suggested_key: a column that is named like a key and unique, if no key was chosen and all rows were compared.
         requests: the types that the caller requested, as ``remembered.describe_requests`` writes them.
@@ -149,6 +150,7 @@ class Plan:
     rule_reason: str
     num_rows: int | None
     split_by: str | None = None
+    renamed: Mapping[str, str] = field(default_factory=dict)
     holdout: Holdout | None = None
     suggested_key: str | None = None
     requests: Mapping[str, Any] = field(default_factory=dict)
@@ -169,6 +171,11 @@ class Plan:
     def path_column(self) -> str:
         """The column of the names of files; empty if it is not stored."""
         return PATH if self.source.stores_paths and PATH in self.stored() else ""
+
+    @property
+    def new_names(self) -> Mapping[str, str]:
+        """The names that the caller gives to splits that a column names; each must occur."""
+        return self.renamed if self.split_by is not None and "rename_splits" not in self.remembered else {}
 
     def shares_key(self, metadata: DatasetMetadata) -> bool:
         """Whether the version that ``metadata`` describes has the same key column."""
@@ -281,6 +288,7 @@ def plan_source(
         rule_reason=reason,
         num_rows=num_rows,
         split_by=split_by,
+        renamed=options.rename_splits or {},
         holdout=holdout,
         is_first=earlier is None,
         # The second pass reports the same rows again.

@@ -28,6 +28,7 @@ from registry.errors import (
 from registry.features import FeaturesDict
 from registry.intake.accounting import account_for
 from registry.intake.media_bytes import format_of
+from registry.intake.options import AddOptions
 from registry.intake.source import FileUse
 from registry.intake.split_names import find_splits
 from registry.model import Reference, ShardedFileTemplate, ShardLengths, Split, Version
@@ -77,7 +78,7 @@ def describe_records(
     store: Store,
     reference: Reference,
     features: FeaturesDict,
-    globs: Mapping[str, str] | None,
+    options: AddOptions,
     *,
     skipped: Sequence[str] = (),
 ) -> RecordFiles:
@@ -87,7 +88,7 @@ def describe_records(
         store: the folder.
         reference: the name and config of the dataset.
         features: the features of a record.
-        globs: the glob of each split, or empty to derive splits from the names.
+        options: the glob of each split, or none to derive splits from the names, and other names for splits.
         skipped: keys of the records that the features leave out on purpose.
 
     Raises:
@@ -106,7 +107,7 @@ def describe_records(
             details={"folder": store.url},
         )
     file_format = next(iter(formats.values()))
-    named = find_splits(list(formats), globs)
+    named = find_splits(list(formats), options)
     ordered = {split: order_shards(split, names, file_format) for split, names in named.files.items()}
     names = [name for _, those in ordered.values() for name in those]
     counted = _count(store, names, _Counter(store, file_format, features, tuple(skipped)), sizes)

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -76,6 +76,7 @@ class ChunkEncoder:
         split_by: the column that decides the split, which is not stored; or None.
         holdout: the split that is cut from another, or None.
         held_from: that other split.
+        renamed: other names for splits that a column names.
         path_column: the column of paths, in which equal records of two splits may differ; or empty.
     """
 
@@ -84,6 +85,7 @@ class ChunkEncoder:
     split_by: str | None = None
     holdout: Holdout | None = None
     held_from: str = ""
+    renamed: Mapping[str, str] = field(default_factory=dict)
     path_column: str = ""
 
     def __call__(self, chunk: Chunk) -> Encoded:
@@ -167,7 +169,8 @@ class ChunkEncoder:
         """The values of the column that decides the split; the names of classes, not their numbers."""
         feature = self.schema.features()[column]
         names = _texts(rows.table.column(column))
-        return [feature.int2str(int(name)) for name in names] if isinstance(feature, ClassLabel) else names
+        names = [feature.int2str(int(name)) for name in names] if isinstance(feature, ClassLabel) else names
+        return [self.renamed.get(name, name) for name in names]
 
     def _keyed(
         self,

@@ -45,6 +45,10 @@ class BadRow:
         return f"{place}: {self.reason}" if self.column is None else f"{place}, column {self.column!r}: {self.reason}"
 
 
+class BadFileError(Exception):
+    """The content of a file cannot be used. Its text is the reason, and becomes that of a ``BadRow``."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
     """Consecutive rows of a part.

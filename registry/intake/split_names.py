@@ -16,12 +16,13 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import translate
 from typing import Final
 from urllib.parse import unquote
 
 from registry.errors import SourceError
+from registry.intake.options import AddOptions
 from registry.model.split import check_split_name
 
 _WORDS: Final = {
@@ -58,21 +59,15 @@ class NamedSplits:
     unmatched: list[str] = field(default_factory=list)
 
 
-def assign_splits(
-    names: Sequence[str], globs: Mapping[str, str] | None, *, folders_only: bool = False
-) -> dict[str, list[str]]:
-    """The names of each split; see ``find_splits``.
-
-    >>> assign_splits(["train.csv", "my_test.csv"], {})
-    {'train': ['train.csv'], 'test': ['my_test.csv']}
-    >>> assign_splits(["photo of a train.jpg", "pier at dawn.jpg"], {})
-    {'train': ['photo of a train.jpg', 'pier at dawn.jpg']}
-    """
-    return find_splits(names, globs, folders_only=folders_only).files
-
-
-def find_splits(names: Sequence[str], globs: Mapping[str, str] | None, *, folders_only: bool = False) -> NamedSplits:
+def find_splits(names: Sequence[str], options: AddOptions, *, folders_only: bool = False) -> NamedSplits:
     """Assign files to splits. The result does not depend on the order of ``names``.
+
+    >>> find_splits(["train.csv", "my_test.csv"], AddOptions()).files
+    {'train': ['train.csv'], 'test': ['my_test.csv']}
+    >>> find_splits(["photo of a train.jpg", "pier at dawn.jpg"], AddOptions()).files
+    {'train': ['photo of a train.jpg', 'pier at dawn.jpg']}
+    >>> find_splits(["split=a.b/x.csv"], AddOptions(rename_splits={"a.b": "ab"})).files
+    {'ab': ['split=a.b/x.csv']}
 
     A folder counts if it is named ``split=NAME``, if its whole name is the word of a split, or if it is next to a
     folder with the same name but for the word (``train_images`` next to ``test_images``). The outermost such folder
@@ -84,18 +79,25 @@ def find_splits(names: Sequence[str], globs: Mapping[str, str] | None, *, folder
 
     Args:
         names: names of the files that contain records, joined by ``/``.
-        globs: the glob of each split, or empty to derive splits from the names. ``*`` also matches ``/``, and the name
-            of a folder matches all files in it.
+        options: the glob of each split, or none to derive splits from the names, and other names for splits. ``*`` also
+            matches ``/``, and the name of a folder matches all files in it.
         folders_only: whether names of files are ignored. To be set if each file is a record: a picture named
             ``test.png`` is a picture.
 
     Raises:
         SourceError: only some names contain the word of a split, two globs match the same file, or a glob matches no
             file.
-        UsageError: the name of a split is invalid.
+        UsageError: the name of a split is invalid, or ``options`` rename a split that is not there.
     """
-    if globs:
-        return _match_globs(sorted(names), globs)
+    found = _match_globs(sorted(names), options.splits) if options.splits else _find(names, folders_only=folders_only)
+    if options.split_by:  # a column names the splits
+        return found
+    renamed = options.split_names(found.files, found.files)
+    return replace(found, files={renamed[split]: those for split, those in found.files.items()})
+
+
+def _find(names: Sequence[str], *, folders_only: bool) -> NamedSplits:
+    """The splits by the names of folders and files."""
     folders = _splits_of_folders({name.rpartition("/")[0] for name in names})
     found: dict[str, str] = {}
     weak: dict[str, str] = {}
@@ -200,9 +202,7 @@ def _splits_of_folders(folders: Iterable[str]) -> dict[str, str | None]:
 def _split_of_value(path: str) -> str:
     """The split that a folder ``split=NAME`` names."""
     value = unquote(path.rpartition("/")[2].removeprefix(SPLIT_FOLDER))
-    split = _WORDS.get(value.lower(), value)
-    check_split_name(split)
-    return split
+    return _WORDS.get(value.lower(), value)
 
 
 def _word_in(parts: Sequence[str], name: str) -> tuple[str | None, str]:

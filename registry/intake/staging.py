@@ -8,6 +8,7 @@ The same input gives the same bytes for any order of files, any memory budget, a
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
@@ -27,7 +28,7 @@ from registry.building.finished import (
 )
 from registry.building.witness import are_unchanged
 from registry.engines import Engine, Piece, choose_engine, watch_tasks
-from registry.errors import DuplicateKeyError, SourceError, UsageError
+from registry.errors import DuplicateKeyError, SourceError, UsageError, suggest
 from registry.features import FeaturesDict
 from registry.features.split_hasher import SplitHasher
 from registry.intake.freed_memory import return_freed_memory
@@ -137,6 +138,7 @@ def stage_source(
         schema=plan.schema,
         rule=rule,
         split_by=split_by,
+        renamed=plan.renamed,
         holdout=holdout,
         held_from=_held_from(source.splits, holdout) if split_by is None else "train",
         path_column=plan.path_column if split_by is not None or holdout is not None or source.splits[1:] else "",
@@ -164,7 +166,7 @@ def stage_source(
         else:
             with ExitStack() as stack:
                 engine = stack.enter_context(choose_engine(processes, num_bytes=None, reads=()))
-                sorters = _Sorters(stack, staged.store, source, holdout, split_by, budget_bytes)
+                sorters = _Sorters(stack, staged.store, source, holdout, split_by, budget_bytes, plan.new_names)
                 offsets = _Offsets() if rule.kind == "content" and set(rule.columns) != set(features) else None
                 if offsets is not None:
                     for encoded, _ in _encode(source, encoder, engine, None, None):
@@ -277,10 +279,13 @@ class _Sorters:
         holdout: Holdout | None,
         split_by: str | None,
         budget_bytes: int,
+        renamed: Mapping[str, str],
     ) -> None:
+        self._renamed = renamed
         self._stack = stack
         self._store = store
         self._splits = source.splits
+        self._first_part = {part.split: part.name for part in reversed(source.parts)}
         self._split_by = split_by
         self._holdout = holdout
         self._budget_bytes = budget_bytes
@@ -330,9 +335,16 @@ class _Sorters:
         for name in self._splits if self._split_by is None else ():
             if name not in self._sorters:
                 raise SourceError(
-                    f"the split {name!r} has no rows",
+                    f"{self._first_part[name]}: the split {name!r} has no rows",
                     hint="Every split needs a row. Leave its files out, or choose the splits: --split NAME=GLOB",
                     details={"split": name},
+                )
+        for old, new in self._renamed.items():
+            if new not in self._sorters:
+                raise UsageError(
+                    f"the column {self._split_by!r} names no split {old!r} to rename",
+                    hint=suggest(old, list(self._sorters), have="The splits are:"),
+                    details={"split": old, "splits": list(self._sorters)},
                 )
         if self._holdout is not None and self._holdout.split not in self._sorters:
             raise SourceError(
@@ -377,7 +389,7 @@ class _Sorters:
             except UsageError as error:
                 raise SourceError(
                     f"column {self._split_by!r}: {name!r:.60} is not the name of a split",
-                    hint=error.hint,
+                    hint=f"{error.hint} To give it another name: --rename-split {shlex.quote(f'{name[:60]}=NAME')}",
                     details={"split": name[:200]},
                 ) from error
             if len(self._sorters) == MOST_SPLITS:

@@ -9,12 +9,12 @@ from typing import Final
 from registry.errors import SourceError
 from registry.features import Feature, Text
 from registry.intake.accounting import account_for_source, count, in_folders
-from registry.intake.file_rows import BadFileError, FilePart, open_parts
+from registry.intake.file_rows import FilePart, open_parts
 from registry.intake.folder_columns import refuse_folder_columns
 from registry.intake.folder_labels import find_labels
 from registry.intake.kinds import KINDS
 from registry.intake.options import AddOptions
-from registry.intake.source import PATH, Files, Source
+from registry.intake.source import PATH, BadFileError, Files, Source
 from registry.intake.split_names import find_splits
 from registry.shards.arrow_values import import_pyarrow
 
@@ -37,7 +37,7 @@ def open_text_files(files: Files, options: AddOptions) -> Source:
             details={"location": files.location},
         )
     refuse_folder_columns(names, options.splits, hint="Rename the folders, such as cat instead of label=cat.")
-    splits = find_splits(names, options.splits, folders_only=True)
+    splits = find_splits(names, options, folders_only=True)
     label, reason = find_labels(splits.files)
     has_path = options.stores_paths()
     hints: dict[str, Feature] = {"text": Text()} | ({} if label is None else {"label": label})

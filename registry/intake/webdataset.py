@@ -23,7 +23,7 @@ from registry.features import ClassLabel, Feature, Image, Text
 from registry.intake.accounting import account_for_source, count, size_lookup
 from registry.intake.archives import ZIP_SIGNATURES, archive_errors, open_tar, tar_members
 from registry.intake.classes import MAX_CLASSES
-from registry.intake.file_rows import MAX_FILE_BYTES, BadFileError
+from registry.intake.file_rows import MAX_FILE_BYTES
 from registry.intake.folder_columns import refuse_folder_columns
 from registry.intake.json_files import MAX_COLUMNS
 from registry.intake.json_rows import BadValueError, parse_value
@@ -31,7 +31,7 @@ from registry.intake.listing import why_skipped
 from registry.intake.media_bytes import IMAGES, CheckMedia, extension_of, is_picture
 from registry.intake.options import AddOptions
 from registry.intake.python_values import Column, ValueConverter, columns_of, convert_block
-from registry.intake.source import MAX_BYTES, MAX_ROWS, PATH, BadRow, Files, Part, Rows, Source, root_of
+from registry.intake.source import MAX_BYTES, MAX_ROWS, PATH, BadFileError, BadRow, Files, Part, Rows, Source, root_of
 from registry.intake.split_names import find_splits
 from registry.intake.text_folders import decode_text
 from registry.shards.arrow_values import import_pyarrow
@@ -86,7 +86,7 @@ def open_webdataset(files: Files, options: AddOptions) -> Source:
     """
     import_pyarrow()
     refuse_folder_columns(files.names, options.splits, hint="Rename the folders.")
-    splits = find_splits(files.names, options.splits)
+    splits = find_splits(files.names, options)
     found = _Found()
     root = root_of(files.store)
     unique = {split: found.scan(root, names) for split, names in splits.files.items()}

@@ -79,7 +79,7 @@ def test_a_split_of_files_gets_another_name(tmp_path: Path, catalog: Catalog) ->
 
 
 def test_names_that_do_not_fit_are_refused(catalog: Catalog) -> None:
-    with pytest.raises(UsageError, match="the source has no such split") as unknown:
+    with pytest.raises(UsageError, match="the source has no split 'train100' to rename") as unknown:
         catalog.add(ROWS, "x", rename_splits={"train100": "train_100"})
     assert "train.100" in str(unknown.value.hint)
     with pytest.raises(SourceError, match=r"the splits 'train.100' and 'test' would have one name: test"):

@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from registry.errors import SourceError, UsageError
+from registry.intake.options import AddOptions
 from registry.intake.record_files import order_shards
-from registry.intake.split_names import assign_splits, find_splits
+from registry.intake.split_names import NamedSplits
+from registry.intake.split_names import find_splits as find_splits_by
 from registry.model import ShardedFileTemplate
 
 WORDS = ["train", "training", "test", "testing", "eval", "evaluation", "validation", "valid", "val", "dev"]
@@ -22,6 +24,14 @@ NAMES = st.lists(
     min_size=1,
     max_size=8,
 )
+
+
+def find_splits(names: list[str], globs: dict[str, str], **options: bool) -> NamedSplits:
+    return find_splits_by(names, AddOptions(splits=globs), **options)
+
+
+def assign_splits(names: list[str], globs: dict[str, str], **options: bool) -> dict[str, list[str]]:
+    return find_splits(names, globs, **options).files
 
 
 @pytest.mark.parametrize(
