@@ -13,14 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
 from registry.errors import SourceError
+from registry.interop.croissant_terms import ENUMERATION, SPLIT, plain_term
 from registry.model import DatasetMetadata
 
 MARK: Final = b"mlcommons.org/croissant"
 """Every document contains it, in ``conformsTo`` or in the context."""
 
-_PREFIX: Final = re.compile(r"^(?:cr|ml|sc|schema|rai|dct|wd):|^https?://(?:mlcommons\.org/croissant|schema\.org)/")
-_ENUMERATIONS: Final = frozenset({"Enumeration"})
-_SPLIT_TYPES: Final = frozenset({"Split", "wd:Q3985153", "Q3985153"})
+_WIKIDATA_SPLIT: Final = "Q3985153"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,12 +88,12 @@ class RecordSet:
     @property
     def is_split_set(self) -> bool:
         """Whether it lists the splits."""
-        return bool(_SPLIT_TYPES & set(self.types))
+        return not {plain_term(SPLIT), _WIKIDATA_SPLIT}.isdisjoint(self.types)
 
     @property
     def is_enumeration(self) -> bool:
         """Whether it lists the classes of a label, or the splits."""
-        return self.is_split_set or bool(_ENUMERATIONS & set(self.types))
+        return self.is_split_set or plain_term(ENUMERATION) in self.types
 
     def values(self, field_id: str) -> list[Any]:
         """The values of a field in the document."""
@@ -242,7 +241,7 @@ class _Parser:
 def _plain(value: Any) -> Any:
     """JSON-LD with keys that have no prefix."""
     if isinstance(value, dict):
-        return {_PREFIX.sub("", key): inner if key == "data" else _plain(inner) for key, inner in value.items()}
+        return {plain_term(key): inner if key == "data" else _plain(inner) for key, inner in value.items()}
     return [_plain(one) for one in value] if isinstance(value, list) else value
 
 
@@ -252,7 +251,7 @@ def _dicts(value: Any) -> list[Mapping[str, Any]]:
 
 def _texts(value: Any) -> list[str]:
     """The texts of a value or of a list, without prefixes."""
-    return [_PREFIX.sub("", _text(one)) for one in (value if isinstance(value, list) else [value]) if _text(one)]
+    return [plain_term(_text(one)) for one in (value if isinstance(value, list) else [value]) if _text(one)]
 
 
 def _text(value: Any) -> str:

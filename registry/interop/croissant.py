@@ -20,10 +20,9 @@ from registry.escaping import escape_json
 from registry.features import ClassLabel, Feature, FeaturesDict
 from registry.features import Sequence as SequenceFeature
 from registry.features.feature import TEXT, Shape
+from registry.interop.croissant_terms import CONFORMS_TO, ENUMERATION, NAMESPACES, SPLIT
 from registry.model import DatasetVersion, Shard, Split
 from registry.storage import require_no_secrets
-
-CONFORMS_TO: Final = "http://mlcommons.org/croissant/1.1"
 
 REQUIRED: Final = ("description", "license", "name", "url", "creator", "datePublished")
 """The properties that Croissant requires of every dataset; a version may lack some."""
@@ -36,11 +35,8 @@ _TERMS: Final = (
 )
 _CONTEXT: Final[dict[str, Any]] = {
     "@language": "en",
-    "@vocab": "https://schema.org/",
-    "cr": "http://mlcommons.org/croissant/",
-    "dct": "http://purl.org/dc/terms/",
-    "rai": "http://mlcommons.org/croissant/RAI/",
-    "sc": "https://schema.org/",
+    "@vocab": NAMESPACES["sc"],
+    **NAMESPACES,
     "conformsTo": "dct:conformsTo",
     "data": {"@id": "cr:data", "@type": "@json"},
     "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
@@ -214,14 +210,14 @@ def _splits(splits: Sequence[Split]) -> dict[str, Any]:
         for split in splits
     ]
     about = "The splits: examples, bytes of serialized records, and shard files of each."
-    return _table("splits", "cr:Split", columns, rows, key="name", about=about)
+    return _table("splits", SPLIT, columns, rows, key="name", about=about)
 
 
 def _enumeration(stem: str, names: Sequence[str]) -> dict[str, Any]:
     rows = [{"index": index, "name": name} for index, name in enumerate(names)]
     columns: dict[str, str | list[str]] = {"index": ["cr:Int64", "sc:Integer"], "name": "sc:Text"}
     about = f"The names of the classes of {stem!r}, by number."
-    return _table(label_set_id(stem), "sc:Enumeration", columns, rows, key="index", about=about)
+    return _table(label_set_id(stem), ENUMERATION, columns, rows, key="index", about=about)
 
 
 def _table(
