@@ -13,6 +13,7 @@ from prepared_samples import animals, prepare
 import registry
 from registry.errors import NotStoredError
 from registry.features import FeaturesDict, Scalar, codec_of
+from registry.intake.options import AddOptions
 from registry.intake.record_files import describe_records
 from registry.prepared import read_prepared
 from registry.publishing.verify import stamp_shards
@@ -102,7 +103,7 @@ def test_record_files_in_a_bucket_are_described_without_asking_for_the_size_of_e
         record = codec_of(features).encode({"number": index})
         store.write_bytes(f"n-train.tfrecord-{index:05}-of-{AT_ONCE:05}", frame_record(record))
     monkeypatch.setattr(ObjectStore, "size", None)
-    found = describe_records(store, registry.Reference.parse("n"), features, {})
+    found = describe_records(store, registry.Reference.parse("n"), features, AddOptions())
     assert [split.num_examples for split in found.prepared.splits] == [AT_ONCE]
     assert {one.num_bytes for one in found.files} == {store.open(store.list()[0]).num_bytes}
 
