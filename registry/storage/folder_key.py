@@ -11,6 +11,7 @@ import os
 import secrets
 import stat
 import sys
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -18,6 +19,9 @@ from typing import Final
 _KEY_BYTES: Final = 32
 _WITHOUT_WAITING: Final = getattr(os, "O_NONBLOCK", 0)
 """To open a pipe would wait for a writer."""
+
+_REPLACING: Final = threading.Lock()
+"""Held while a key is replaced: two threads that met a damaged key made one each, and the seals of one were lost."""
 
 _WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 
@@ -73,7 +77,10 @@ class FolderKey:
             with os.fdopen(descriptor, "wb") as out:
                 out.write(secrets.token_bytes(_KEY_BYTES))
             if is_replaced:
-                temporary.replace(file)
+                with _REPLACING:
+                    with suppress(OSError):
+                        return _read_trusted(file)  # that of another thread, which was faster and seals with it
+                    temporary.replace(file)
             else:
                 with suppress(FileExistsError):
                     os.link(temporary, file)

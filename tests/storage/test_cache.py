@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -677,3 +678,19 @@ def test_a_key_that_others_may_have_written_is_replaced(
     assert file.stat().st_mode & 0o777 == 0o600
     assert FolderKey(tmp_path).read(make=False) == made
     assert [path.name for path in tmp_path.iterdir()] == ["key"]
+
+
+def test_threads_that_meet_a_damaged_key_make_one(tmp_path: Path) -> None:
+    for place in range(20):
+        folder = tmp_path / str(place)
+        folder.mkdir()
+        (folder / "key").write_bytes(b"")
+        start = threading.Barrier(8)
+
+        def read(folder: Path = folder, start: threading.Barrier = start) -> bytes:
+            start.wait()
+            return FolderKey(folder).read(make=True)
+
+        with ThreadPoolExecutor(8) as threads:
+            made = {future.result() for future in [threads.submit(read) for _ in range(8)]}
+        assert made == {(folder / "key").read_bytes()}
