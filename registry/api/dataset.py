@@ -366,7 +366,6 @@ class Dataset:
                 there, is damaged, or cannot be read.
         """
         from registry.publishing import compare_slices
-        from registry.publishing.changes import path_column
         from registry.publishing.fingerprint import StoredSplits
 
         if len(splits) < 2:
@@ -382,7 +381,7 @@ class Dataset:
             StoredSplits(readable.files(names), readable.facts.splits, readable.features),
             [plan.ranges for plan in plans],
             column=column,
-            path_column=path_column(readable.facts.metadata),
+            path_column=readable.facts.metadata.path_column,
             show=show,
             processes=processes,
             advance=count_progress(progress, "comparing", str(self.reference)),

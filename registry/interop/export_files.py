@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import tarfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,7 +118,7 @@ def plan_images(features: FeaturesDict, metadata: DatasetMetadata, labels: Label
             else "Export csv, jsonl or parquet.",
         )
     label = _choose_label(features)
-    others = [name for name in features if name not in (image, label)]
+    others = _others(features, metadata, (image, label))
     if others and label is not None:  # Hugging Face's software then ignores the names of folders
         others = [name for name in features if name != image]
     if _FILE_NAME in others:
@@ -147,10 +147,16 @@ def plan_samples(features: FeaturesDict, metadata: DatasetMetadata, labels: Labe
                 hint="Leave it out with --columns, or export parquet.",
             )
     label = _choose_label(features)
-    texts = [name for name, feature in features.items() if isinstance(feature, Text)]
+    texts = [name for name, one in features.items() if isinstance(one, Text) and name != metadata.path_column]
     text = texts[0] if len(texts) == 1 else None
-    others = [name for name in features if name not in (*files, label, text)]
+    others = _others(features, metadata, (*files, label, text))
     return _plan(features, metadata, labels, files=tuple(files), label=label, text=text, others=others)
+
+
+def _others(features: FeaturesDict, metadata: DatasetMetadata, named: Collection[str | None]) -> list[str]:
+    """The features that need a file of metadata; the path of the file that was added does not need one alone."""
+    others = [name for name in features if name not in named]
+    return [] if others == [metadata.path_column] else others
 
 
 def _plan(

@@ -84,6 +84,14 @@ class DatasetMetadata:
     custom: Mapping[str, Any] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def path_column(self) -> str | None:
+        """The feature in which ``registry add`` stored the path of each file, or None."""
+        match self.custom.get("intake"):
+            case {"key": {"kind": "path", "columns": [str(column)]}}:
+                return column
+        return None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetVersion:

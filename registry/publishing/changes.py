@@ -30,7 +30,7 @@ from registry.features import (
 from registry.features.containers import Column, columns_of
 from registry.features.content import content_path
 from registry.features.feature import TEXT, Leaf
-from registry.model import DatasetMetadata, DatasetVersion, Reference, SplitFingerprint, Version, block_size
+from registry.model import DatasetVersion, Reference, SplitFingerprint, Version, block_size
 from registry.model.version import MAX_PART
 from registry.splits import counted
 
@@ -189,14 +189,6 @@ def _key_kind(version: DatasetVersion) -> str | None:
     match version.metadata.custom.get("intake"):
         case {"key": {"kind": str(kind)}}:
             return kind
-    return None
-
-
-def path_column(metadata: DatasetMetadata) -> str | None:
-    """The feature in which ``registry add`` stored the path of each file, or None."""
-    match metadata.custom.get("intake"):
-        case {"key": {"kind": "path", "columns": [str(column)]}}:
-            return column
     return None
 
 

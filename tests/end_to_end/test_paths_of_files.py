@@ -135,3 +135,13 @@ def test_folders_of_a_dict_of_splits_have_paths_too(tmp_path: Path, catalog: Cat
     assert report.overlap is not None
     catalog.add(given, "others", features={"path": "skip"})
     assert "path" not in catalog.add(given, "others").plan.schema.features()
+
+
+def test_an_exported_folder_is_added_as_the_same_classes(tmp_path: Path, catalog: Catalog) -> None:
+    catalog.add(write(tmp_path / "pets", PETS), "pets")
+    catalog.dataset("pets").export("imagefolder", tmp_path / "out")
+    assert not list((tmp_path / "out").rglob("metadata.jsonl"))
+    again = catalog.add(tmp_path / "out", "again").plan.schema.features()
+    assert again == catalog.dataset("pets").features
+    catalog.dataset("pets").export("webdataset", tmp_path / "tars")
+    assert list(catalog.add(tmp_path / "tars", "tars").plan.schema.features()) == ["cls", "png", "path"]
