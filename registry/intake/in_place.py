@@ -242,7 +242,7 @@ def _planned(
             summary=f"{count(len(names), noun)}, which {'stay' if names[1:] else 'stays'} where "
             f"{'they are' if names[1:] else 'it is'}",
             parts=[
-                Part(split=split.name, name=name, read=lambda: iter(()), is_portable=False)
+                Part(split=split.name, name=name, read=lambda: iter(()))
                 for split in prepared.splits
                 for name in split.filenames
             ],

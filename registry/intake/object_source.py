@@ -51,7 +51,7 @@ def object_source(
     return Source(
         kind=kind,
         summary=summary,
-        parts=[Part(split=split or DEFAULT_SPLIT, name=PART, read=read, is_portable=False)],
+        parts=[Part(split=split or DEFAULT_SPLIT, name=PART, read=read)],
         columns=() if may_lack_columns else tuple(columns),
         hints=hints or {},
         may_lack_columns=may_lack_columns,

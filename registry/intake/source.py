@@ -86,14 +86,12 @@ class Part:
         name: its name for people: a file, relative to the source.
         read: reads it. Raises SourceError if the part as a whole cannot be read.
         num_bytes: the size of its file, for progress; None if unknown.
-        is_portable: whether ``read`` can be pickled and run in another process of this machine.
     """
 
     split: str
     name: str
     read: Callable[[], Iterator[Rows]]
     num_bytes: int | None = None
-    is_portable: bool = True
 
 
 PATH: Final = "path"

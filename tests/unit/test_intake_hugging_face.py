@@ -170,7 +170,6 @@ def test_a_saved_dict_comes_in_equal(hf: Any, dataset: Any, tmp_path: Path) -> N
     assert (rows_of(source, "train"), rows_of(source, "test")) == (want(dataset), want(dataset.select([4])))
     assert {(use.role, use.num_files) for use in source.files} == {("records", 1), ("metadata", 1)}
     assert sum(use.num_files for use in source.files) == len(files.names)
-    assert source.parts[0].is_portable
 
 
 def test_a_saved_split_has_the_name_it_was_saved_with(hf: Any, dataset: Any, tmp_path: Path) -> None:

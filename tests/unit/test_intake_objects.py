@@ -76,7 +76,6 @@ def test_a_pandas_frame_gives_its_columns_and_drops_a_default_index() -> None:
     source = opened(FRAME)
     assert (source.kind, source.summary, source.splits) == ("pandas", "pandas DataFrame: 2 rows, 2 columns", ("train",))
     assert rows_of(source) == [{"x": 1, "text": "a"}, {"x": 2, "text": None}]
-    assert not source.parts[0].is_portable
     (rows,) = source.parts[0].read()
     assert list(rows.lines) == [1, 2]
 
