@@ -300,6 +300,7 @@ def to_hugging_face(
 ) -> datasets.Dataset | datasets.DatasetDict:
     """The records of ``dataset`` for Hugging Face's software; see ``Dataset.to_hf``."""
     with require_extra("huggingface", package="datasets", needed_for="a dataset of Hugging Face"):
+        from registry.interop.dataset_card import HUGGING_FACE
         from registry.interop.export_columns import ExportColumns
         from registry.interop.hugging_face import load_all, load_plan
     source = _open(dataset, split, columns, slicing=slicing, rounding=rounding)
@@ -312,6 +313,7 @@ def to_hugging_face(
             converted.schema,
             content_digest=dataset.facts.content_digest,
             cache_dir=cache_dir,
+            kept=dataset.metadata.custom.get(HUGGING_FACE),
         )
         for one in source.slices
     }

@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from registry.errors import RegistryError, SourceError, StorageError
@@ -20,7 +20,7 @@ from registry.features import Feature
 from registry.intake.accounting import count
 from registry.intake.arrow_objects import cut_table, has_union
 from registry.intake.file_parts import list_names, make_parts, read_ahead
-from registry.intake.hf_features import described_features, hints_of, refuse_paths, with_plain_files
+from registry.intake.hf_features import described_features, hints_of, kept_features, refuse_paths, with_plain_files
 from registry.intake.kinds import KINDS
 from registry.intake.options import AddOptions
 from registry.intake.source import MAX_BYTES, MAX_ROWS, Files, Rows, Source
@@ -124,7 +124,7 @@ def _open(files: Files, options: AddOptions, kind: str, read_tables: _Tables) ->
             _check_values(first, name, 0)
             with _named(name):
                 hints.update(hints_of(described, _plain(first, described, name)))
-            metadata.append(metadata_of_schema(schema))
+            metadata.append(replace(metadata_of_schema(schema), custom=kept_features(described)))
         else:
             _check_same_schema(seen[0], seen[-1])
         return ArrowPart(

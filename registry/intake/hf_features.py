@@ -17,6 +17,7 @@ from registry.errors import SourceError
 from registry.features import Audio, Feature, FeaturesDict
 from registry.features.containers import columns_of
 from registry.intake.object_source import import_arrow
+from registry.interop.dataset_card import HUGGING_FACE, KEPT
 from registry.shards.arrow_schema import declared_length, describe_sound, features_of_schema
 
 _MEDIA: Final = frozenset({"Image", "Audio", "Video", "Pdf", "Nifti", "Mesh"})
@@ -35,6 +36,12 @@ def described_features(schema: Any) -> Mapping[str, Any]:
     except (ValueError, RecursionError, KeyError, TypeError):
         return {}
     return features if isinstance(features, dict) else {}
+
+
+def kept_features(described: Mapping[str, Any]) -> dict[str, Any]:
+    """The custom metadata of features that a column does not tell, so that ``to_hf`` gives them back."""
+    kept = {name: one for name, one in described.items() if isinstance(one, dict) and one.get("_type") in KEPT}
+    return {HUGGING_FACE: kept} if kept else {}
 
 
 def hints_of(described: Mapping[str, Any], table: Any) -> dict[str, Feature]:

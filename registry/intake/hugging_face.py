@@ -19,7 +19,14 @@ from typing import Any, Final
 from registry.errors import RegistryError, SourceError, UsageError
 from registry.intake.accounting import account_for
 from registry.intake.arrow_objects import cut_table, plain_table
-from registry.intake.hf_features import described_features, hints_of, read_local, refuse_paths, with_plain_files
+from registry.intake.hf_features import (
+    described_features,
+    hints_of,
+    kept_features,
+    read_local,
+    refuse_paths,
+    with_plain_files,
+)
 from registry.intake.object_source import (
     FEW_ROWS,
     FIRST_ROWS,
@@ -86,7 +93,7 @@ def _open_dataset(dataset: Any) -> Source:
         columns=names,
         read=read,
         hints=hints_of(described, first),
-        metadata=_metadata({name: getattr(dataset.info, name, "") for name in _METADATA}),
+        metadata=_metadata({name: getattr(dataset.info, name, "") for name in _METADATA}, described),
         split=_split_name(dataset.split),
     )
 
@@ -128,7 +135,7 @@ def _open_iterable(dataset: Any) -> Source:
         may_lack_columns=not described,
         read=read,
         hints=hints_of(described, first),
-        metadata=_metadata({name: getattr(dataset.info, name, "") for name in _METADATA}),
+        metadata=_metadata({name: getattr(dataset.info, name, "") for name in _METADATA}, described),
         split=_split_name(dataset.split),
     )
 
@@ -168,7 +175,7 @@ def open_saved_dataset(files: Files, options: AddOptions) -> Source:
                 f"{files.location}: the features of the split {split!r} differ from those of {next(iter(folders))!r}",
                 hint="Cast one of them before saving: dataset.cast(features)",
             )
-        described, metadata = own, metadata if parts else _metadata(info)
+        described, metadata = own, metadata if parts else _metadata(info, own)
         data = saved.data_files(folder)
         records.update(data)
         uses += account_for([(name, saved.sizes[name]) for name in data], "records", split=split)
@@ -294,8 +301,9 @@ def _read_stream(path: str, name: str, described: Mapping[str, Any]) -> Iterator
 _METADATA: Final = ("description", "citation", "homepage", "license")
 
 
-def _metadata(info: Mapping[str, Any]) -> DatasetMetadata:
-    return DatasetMetadata(**{name: info[name] for name in _METADATA if isinstance(info.get(name), str)})
+def _metadata(info: Mapping[str, Any], described: Mapping[str, Any]) -> DatasetMetadata:
+    texts = {name: info[name] for name in _METADATA if isinstance(info.get(name), str)}
+    return DatasetMetadata(**texts, custom=kept_features(described))
 
 
 def _split_name(split: Any) -> str | None:

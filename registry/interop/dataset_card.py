@@ -21,6 +21,17 @@ from registry.model import DatasetMetadata
 from registry.storage import Store
 
 CARD: Final = "README.md"
+
+HUGGING_FACE: Final = "hugging_face"
+"""The entry of a version's custom metadata with the features of columns that had one of ``KEPT``."""
+
+KEPT: Final = frozenset(
+    {
+        *("Array2D", "Array3D", "Array4D", "Array5D", "Json", "LargeList"),
+        *("Translation", "TranslationVariableLanguages"),
+    }
+)
+"""Features of Hugging Face that are stored as arrays, lists, texts and dicts."""
 _MOST_BYTES: Final = 2**20
 _MOST_TEXT: Final = 10_000
 _MOST_NESTED: Final = 100

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from registry.errors import require_extra
+from registry.interop.dataset_card import KEPT
 from registry.interop.export_tables import write_stream
 from registry.splits import Plan
 from registry.storage import expand_home, open_store
@@ -35,6 +36,7 @@ def load_plan(
     *,
     content_digest: str,
     cache_dir: str | os.PathLike[str] | None,
+    kept: Any = None,
 ) -> datasets.Dataset:
     """The records of ``plan`` as a ``datasets.Dataset``.
 
@@ -43,6 +45,7 @@ def load_plan(
         batches: reads them; called only if the file does not exist yet.
         schema: the schema of the batches, with Hugging Face's metadata.
         content_digest: the content of the version.
+        kept: the features that some columns had before they were added, see ``KEPT``.
         cache_dir: the folder of the cache; None is that of Hugging Face's software, ``HF_DATASETS_CACHE``.
 
     Raises:
@@ -60,7 +63,23 @@ def load_plan(
     names = {split.name for split in plan.splits}
     split = datasets.NamedSplit(names.pop()) if len(names) == 1 else None
     about = json.loads(schema.metadata[b"huggingface"])["info"] | {"features": None}  # the file has the features
-    return datasets.Dataset.from_file(str(folder / name), info=datasets.DatasetInfo(**about), split=split)
+    found = datasets.Dataset.from_file(str(folder / name), info=datasets.DatasetInfo(**about), split=split)
+    return _as_before(found, kept if isinstance(kept, dict) else {})
+
+
+def _as_before(found: datasets.Dataset, kept: dict[str, Any]) -> datasets.Dataset:
+    """``found`` with the features that its columns had before they were added; as it is if they do not fit."""
+    import datasets
+
+    known = {name: kept[name] for name in found.features if name in kept and isinstance(kept[name], dict)}
+    known = {name: one for name, one in known.items() if one.get("_type") in KEPT}
+    if not known:
+        return found
+    try:
+        features = datasets.Features({**found.features, **datasets.Features.from_dict(known)})
+        return found if features == found.features else found.cast(features)
+    except Exception:  # noqa: BLE001 (the library raises what it meets in a description that does not fit)
+        return found
 
 
 def load_all(found: dict[str, Any]) -> datasets.DatasetDict:
