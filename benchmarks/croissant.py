@@ -80,7 +80,7 @@ def write_document(folder: Path, num_rows: int, url: str = "f.csv") -> Path:
 def read(way: str, document: Path) -> Iterator[tuple[int, Any]]:
     """The number of records of each block, and its first text."""
     if way == "mlcroissant":
-        import mlcroissant
+        import mlcroissant  # type: ignore[import-untyped]
 
         for record in mlcroissant.Dataset(jsonld=str(document)).records("r"):
             yield 1, record["r/zip"]
