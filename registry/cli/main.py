@@ -122,6 +122,10 @@ def _interrupt(number: int, _frame: object) -> None:
     """Handle Ctrl-C and SIGTERM: cancel requests to other machines in all threads, then end the command."""
     global _received  # noqa: PLW0603 (there is one command in a process)
     _received = number
+    if "sqlalchemy" in sys.modules:  # it logs the traceback of a second signal that arrives while a connection closes
+        import logging
+
+        logging.getLogger("sqlalchemy").setLevel(logging.CRITICAL + 1)
     network = sys.modules.get("registry.storage.network")  # if it is not loaded, nothing waits
     if network is not None:
         network.interrupt()

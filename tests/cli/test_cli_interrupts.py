@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import registry
+
 PROGRAM = """
 import os, signal, sys
 from registry.cli import faults, main
@@ -68,3 +70,38 @@ def test_a_signal_while_an_error_is_printed_leaves_its_message(tmp_path: Path) -
 
 def test_a_second_signal_ends_a_command_that_cannot_print_its_error(tmp_path: Path) -> None:
     assert ended(tmp_path, f"{int(signal.SIGINT)},{int(signal.SIGINT)}", "failed") == (130, "")
+
+
+CLOSING = """
+import os, signal, sys
+from sqlalchemy.engine.default import DefaultDialect
+from registry.cli import main
+
+def interrupted(dialect, connection):
+    os.kill(os.getpid(), signal.SIGINT)
+    connection.close()
+
+def build(*arguments, **options):
+    DefaultDialect.do_close = interrupted
+    os.kill(os.getpid(), signal.SIGINT)
+
+from registry.api.catalog import Catalog
+Catalog.build = build
+sys.argv[1:] = ["build", "digits"]
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, signal.SIG_DFL)  # they may be ignored where the tests run
+main.main()
+"""
+
+
+def test_a_second_signal_while_a_connection_closes_prints_no_traceback(tmp_path: Path) -> None:
+    catalog = tmp_path / "catalog.db"
+    with registry.connect(catalog, create=True):
+        pass
+    environment = {**os.environ, "REGISTRY_CATALOG": str(catalog)}
+    command = [sys.executable, "-c", CLOSING]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr.lstrip() == (
+        "error: interrupted\nhint: No unfinished change is visible. Run the same command again to finish.\n"
+    )
