@@ -15,11 +15,12 @@ from registry.intake.keys import Occurrences
 HASHES = st.one_of(st.integers(0, 12), st.sampled_from([2**63, 2**64 - 1]), st.integers(0, 2**64 - 1))
 
 
-@given(blocks=st.lists(st.lists(HASHES, max_size=12), max_size=12), few=st.integers(1, 9))
-def test_occurrences_are_counted_for_any_cut_into_blocks(blocks: list[list[int]], few: int) -> None:
+@given(blocks=st.lists(st.lists(HASHES, max_size=12), max_size=12), marks=st.sampled_from([1, 4, 16]))
+def test_occurrences_are_counted_for_any_cut_into_blocks(blocks: list[list[int]], marks: int) -> None:
     seen: Counter[int] = Counter()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keys, "_FEW", few)  # arrays of real sizes would always be merged here
+        patch.setattr(keys, "_LEAST_MARKS", marks)  # so that hashes share marks, and the marks grow
+        patch.setattr(keys, "_MOST_MARKS", 16)
         occurrences = Occurrences()
         for block in blocks:
             expected = []
