@@ -348,6 +348,8 @@ class Adding(Publishing):
             encoding: for CSV, the encoding, such as ``"WINDOWS-1252"``. None: UTF-8, or that of the byte order mark.
             splits: split name -> glob of file names. None derives the splits from the names of files and folders.
             rename_splits: other names for splits of the source, such as ``{"train.100": "train_100"}``.
+            rename_columns: other names for columns. All other arguments use these names.
+            rename_configs: another name for the config that is read, such as ``{"en (US)": "en_US"}``.
             split_by: the column that decides the split. It is not stored.
             holdout: cut a split by the hash of the key, such as ``"test=10%"``.
             seed: another seed gives another holdout.
@@ -446,7 +448,7 @@ class Adding(Publishing):
         if given.in_place:
             return self._plan_in_place(source, name, given, name_use=name_use, name_origin=name_origin)
         self.require_data_dir()
-        reference = self._new_reference(source, name, given.config)
+        reference = self._new_reference(source, name, given.dataset_config())
         producer = self._producer_of(source, reference, name_use)
         if not isinstance(source, str | os.PathLike):
             given.require_object()
@@ -487,7 +489,10 @@ class Adding(Publishing):
         if isinstance(intake, Mapping):
             options = options.with_remembered(intake)
         options = dataclasses.replace(options, features=wishes, schema=None)
-        opened = _open(source, options, count_progress(progress, "downloading", unit="bytes"))
+        opened = _open(source, options.for_source(), count_progress(progress, "downloading", unit="bytes"))
+        opened = opened.with_column_names(
+            options.rename_columns or {}, must_exist="rename_columns" not in options.remembered
+        )
         earlier = self.backend.producers(reference.name, reference.config)
         check_continues(name_use, dataclasses.replace(producer, kind=opened.kind), earlier)
         return plan_source(opened, options, earlier=intake, progress=progress)

@@ -34,6 +34,8 @@ _ARGUMENTS: Final = {
     "--number": "number",
     "--path": "paths",
     "--records": "records",
+    "--rename-column": "rename_columns",
+    "--rename-config": "rename_configs",
     "--rename-split": "rename_splits",
     "--replace": "replace",
     "--retype": "retype",
@@ -53,7 +55,7 @@ _FLAGS: Final = {
     "--retype": "True",
 }
 _PLACEHOLDERS: Final = ("COLUMN", "FILE", "KIND", "N", "NAME")
-_PAIRS: Final = ("--feature", "--rename-split", "--split")
+_PAIRS: Final = ("--feature", "--rename-column", "--rename-config", "--rename-split", "--split")
 # A value is a quoted text as shlex.quote writes it, a placeholder such as COLUMN, or a word with a digit or a sign.
 _OPTION: Final = re.compile(
     r"(?<![\w-])(?P<option>--[a-z]+(?:-[a-z]+)*)(?: (?P<value>(?:'[^']*'|\"[^\"]*\"|[^\s'\":;,.?]|[,.](?=\S))+))?"

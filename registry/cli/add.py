@@ -30,6 +30,8 @@ _EXAMPLES = {
     "--feature": "--feature label=ClassLabel",
     "--split": "--split 'train=2019/*'",
     "--rename-split": "--rename-split train.100=train_100",
+    "--rename-column": "--rename-column 'Sepal Length=sepal_length'",
+    "--rename-config": "--rename-config 'en (US)=en_US'",
 }
 
 
@@ -38,8 +40,8 @@ def _pairs(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> 
     pairs: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
-        # A column without a name can be left out: --feature =skip
-        if not equals or not value or not (name or param.name == "features"):
+        # A column without a name can be left out, or named: --feature =skip
+        if not equals or not value or not (name or param.name in ("features", "rename_columns")):
             raise UsageError(
                 f"{param.opts[0]} {text}: expected {param.metavar}", hint=f"For example: {_EXAMPLES[param.opts[0]]}"
             )
@@ -141,6 +143,22 @@ def _complete_kind(_ctx: click.Context, _param: click.Parameter, incomplete: str
     callback=_pairs,
     metavar="OLD=NEW",
     help="Another name for a split of SOURCE, such as train.100=train_100; may be repeated.",
+)
+@click.option(
+    "--rename-column",
+    "rename_columns",
+    multiple=True,
+    callback=_pairs,
+    metavar="OLD=NEW",
+    help="Another name for a column of SOURCE; may be repeated. All other options use NEW.",
+)
+@click.option(
+    "--rename-config",
+    "rename_configs",
+    multiple=True,
+    callback=_pairs,
+    metavar="OLD=NEW",
+    help="Another name for the config of SOURCE that is read.",
 )
 @click.option("--split-by", metavar="COLUMN", help="The column that decides the split; it is not stored.")
 @click.option("--holdout", metavar="NAME=P%", help="Cut a split by the hash of the key: test=10%.")

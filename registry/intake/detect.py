@@ -180,6 +180,7 @@ def _open_kind(kind: str, files: Files, names: Sequence[str], options: AddOption
     if kind != "hugging_face":  # whose card may name CSV files
         options.require_csv(kind)
     options.require_records(kind)
+    options.require_configs(kind)
     given = files
     if len(names) < len(files.names):
         sizes = size_lookup(files)
@@ -188,7 +189,7 @@ def _open_kind(kind: str, files: Files, names: Sequence[str], options: AddOption
         )
     source = KINDS[kind].open()(given, replace(options, kind=kind))
     if kind == "croissant" and not options.split_by:
-        source = _with_names(source, options.split_names(source.splits))
+        source = source.with_split_names(options.split_names(source.splits))
     if _CARD in files.names and _CARD not in names:
         card = read_card(files.store)
         uses = [
@@ -197,13 +198,6 @@ def _open_kind(kind: str, files: Files, names: Sequence[str], options: AddOption
         ]
         source = replace(source, metadata=fill_from_card(source.metadata, card), files=uses)
     return source
-
-
-def _with_names(source: Source, names: Mapping[str, str]) -> Source:
-    """``source`` with other names of its splits."""
-    parts = [replace(one, split=names[one.split]) for one in source.parts]
-    uses = [replace(one, split=names.get(one.split or "", one.split)) for one in source.files]
-    return replace(source, parts=parts, files=uses)
 
 
 def _names_of_kind(kind: str, files: Files) -> Sequence[str]:

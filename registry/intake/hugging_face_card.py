@@ -90,8 +90,8 @@ def open_repository(files: Files, options: AddOptions) -> Source:
     """Open one config of a repository with a dataset card.
 
     Raises:
-        SourceError: the card is malformed, a glob matches no file, or there are several configs and ``options.config``
-            does not name one; and what the reader of the files raises.
+        SourceError: the card is malformed, a glob matches no file, or there are several configs and ``options``
+            do not name one; and what the reader of the files raises.
         UsageError: ``options`` names splits, which the card does.
     """
     configs = read_configs(files)
@@ -100,7 +100,7 @@ def open_repository(files: Files, options: AddOptions) -> Source:
             f"{files.location}: the dataset card names the files of each split",
             hint="Leave out --split, or remove `configs` from README.md.",
         )
-    config = _choose(files, configs, options.config)
+    config = _choose(files, configs, options.source_config())
     sizes = dict(zip(files.names, files.sizes, strict=True))
     classes = _classes_of(read_front_matter(files.store), config.name)
     sources: dict[str, Source] = {}

@@ -381,7 +381,9 @@ def _check_name(name: str, place: Place) -> None:
     part, line = place
     raise SourceError(
         f"{part}:{line}: a column has no name" if not name else f"{part}:{line}: the name {quote(name)} has a NUL",
-        hint="Rename the column in the source." if name else f"Rename it, or leave it out: {_option(name, 'skip')}",
+        hint="Rename the column in the source."
+        if name
+        else f"Rename it: --rename-column =NAME. Or leave it out: {_option(name, 'skip')}",
         details={"column": name},
     )
 

@@ -58,14 +58,13 @@ def open_object(given: Any, options: AddOptions | None = None) -> Source | None:
         if names is not None:
             return _open_splits({name: given[key] for key, name in names.items()}, options)
         source = _open(given, options.texts())
-    return _rename(source, options.split_names(source.splits))
+    return _named(source, PART).with_split_names(options.split_names(source.splits))
 
 
-def _rename(source: Source, names: Mapping[str, str], name: str = PART) -> Source:
-    """``source`` with other names of its splits and its part, whose errors are those of the object."""
+def _named(source: Source, name: str) -> Source:
+    """``source`` with the name ``name`` of its part, whose errors are those of the object."""
     (part,) = source.parts
-    read = partial(_read_named, source.kind, part.read, name)
-    return replace(source, parts=[replace(part, split=names[part.split], name=name, read=read)])
+    return replace(source, parts=[replace(part, name=name, read=partial(_read_named, source.kind, part.read, name))])
 
 
 @contextmanager
@@ -120,7 +119,7 @@ def _open_splits(given: Mapping[str, Any], options: AddOptions) -> Source:
             if opened.columns != first.columns:
                 opened = _in_order(opened, first.columns)
             tables[name] = opened
-        sources[name] = _rename(opened, dict.fromkeys(opened.splits, name), name)
+        sources[name] = _named(opened, name)
     return combine_splits(sources, split_reason="the keys of the dict")
 
 

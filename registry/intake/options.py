@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Call = TypeVar("Call", bound=Callable[..., Any])
 
 _CSV: Final = {"nulls": "--null", "header": "--header", "delimiter": "--delimiter", "encoding": "--encoding"}
-_OF_PATHS: Final = ("kind", "splits", "records", "paths", *_CSV)
+_OF_PATHS: Final = ("kind", "splits", "records", "paths", "rename_configs", *_CSV)
 _SPLIT_RULES: Final = ("splits", "split_by", "holdout")
 _REMEMBERED: Final = {
     **dict.fromkeys(("kind", "records", "delimiter", "encoding", "split_by", "holdout"), str),
@@ -26,9 +26,22 @@ _REMEMBERED: Final = {
     "header": bool,
     "splits": dict,
     "rename_splits": dict,
+    "rename_columns": dict,
     "seed": int,
 }
-_CHANGING: Final = (*_CSV, "split_by", "holdout", "key", "key_by", "retype", "dates", "skip_bad", "num_shards")
+_CHANGING: Final = (
+    *_CSV,
+    "rename_columns",
+    "rename_configs",
+    "split_by",
+    "holdout",
+    "key",
+    "key_by",
+    "retype",
+    "dates",
+    "skip_bad",
+    "num_shards",
+)
 
 
 class AddArguments(TypedDict, total=False):
@@ -48,6 +61,8 @@ class AddArguments(TypedDict, total=False):
     encoding: str | None
     splits: Mapping[str, str] | None
     rename_splits: Mapping[str, str] | None
+    rename_columns: Mapping[str, str] | None
+    rename_configs: Mapping[str, str] | None
     split_by: str | None
     holdout: str | None
     seed: int
@@ -68,7 +83,7 @@ class AddOptions:
         has_csv_options: False for the ``metadata.csv`` of images: errors then advise none of the options for CSV.
 
     Raises:
-        UsageError: ``skip_bad`` or ``num_shards`` is too small.
+        UsageError: ``skip_bad`` or ``num_shards`` is too small, or two columns would get one name.
     """
 
     kind: str | None = None
@@ -85,6 +100,8 @@ class AddOptions:
     encoding: str | None = None
     splits: Mapping[str, str] | None = None
     rename_splits: Mapping[str, str] | None = None
+    rename_columns: Mapping[str, str] | None = None
+    rename_configs: Mapping[str, str] | None = None
     split_by: str | None = None
     holdout: str | None = None
     seed: int = 0
@@ -104,6 +121,12 @@ class AddOptions:
             raise UsageError(
                 f"num_shards must be 1 or more, not {self.num_shards}",
                 hint="Leave it out to choose it by the size of the data.",
+            )
+        names = [*(self.rename_columns or {}).values()]
+        if len(set(names)) < len(names):
+            raise UsageError(
+                f"two columns would be named {max(names, key=names.count)!r:.200}",
+                hint="Choose another name with --rename-column.",
             )
 
     def wishes(self) -> dict[str, Wish]:
@@ -148,6 +171,37 @@ class AddOptions:
             return has_text and (wish.arrow_type is None or str(wish.arrow_type) == "string")
 
         return frozenset(name for name, wish in self.wishes().items() if is_text(wish) and not wish.is_inferred)
+
+    def source_config(self) -> str | None:
+        """The config of the source that is read; None if none is named."""
+        return self.config or next(iter(self.rename_configs or ()), None)
+
+    def dataset_config(self) -> str | None:
+        """The config of the dataset: another name for that of the source, if there is one. Raises UsageError."""
+        renamed, config = self.rename_configs or {}, self.source_config()
+        if renamed and (config not in renamed or len(renamed) > 1):
+            raise UsageError(
+                "only the config that is read can be renamed",
+                hint=f"Write --rename-config {shlex.quote(f'{config}=NAME')}, and add the other configs one by one.",
+                details={"config": config, "renamed": list(renamed)[:100]},
+            )
+        return renamed.get(config or "", config)
+
+    def require_configs(self, kind: str) -> None:
+        """Refuse the name of a config where a source has no configs. Raises UsageError."""
+        if self.rename_configs and kind != "hugging_face":
+            raise UsageError(
+                f"a source of the kind {kind} has no configs to rename",
+                hint="Leave it out. For a config of the dataset: --config NAME",
+                details={"kind": kind},
+            )
+
+    def for_source(self) -> AddOptions:
+        """These options with the names that columns have in the source, as readers know them."""
+        names = {new: old for old, new in (self.rename_columns or {}).items()}
+        return replace(
+            self, features={names.get(name, name): wish for name, wish in self.wishes().items()}, schema=None
+        )
 
     def split_names(self, names: Iterable[str], where: str | Mapping[str, Sequence[str]] = "") -> dict[str, str]:
         """The names of the splits of a source, each with the name that it gets.

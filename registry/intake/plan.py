@@ -25,7 +25,7 @@ from registry.intake.python_values import MIXED_LIST
 from registry.intake.records import stored_features
 from registry.intake.remembered import AS_BEFORE, describe_requests
 from registry.intake.schema import ColumnSchema, Schema
-from registry.intake.source import PATH, BadRow, Rows, Source
+from registry.intake.source import PATH, BadRow, Rows, Source, no_column
 from registry.intake.split_names import check_cases
 from registry.model import DatasetMetadata, ProgressCallback, count_progress
 from registry.shards.arrow_values import import_pyarrow
@@ -254,6 +254,10 @@ def plan_source(
     else:  # the types of all columns are known: one pass is enough, and rows that do not fit them are unusable
         num_rows, has_paths = None, first.keys is not None
     names = [column.name for column in schema.columns]
+    if "rename_columns" not in options.remembered:
+        for old, new in (options.rename_columns or {}).items():
+            if new not in (*names, *schema.skipped):
+                raise no_column(old, names)
     if options.dates:  # requested as by --feature, so the next version has them, too
         is_time = import_pyarrow().types.is_temporal
         made = [one for one in schema.columns if one.is_requested and is_time(one.arrow_type)]

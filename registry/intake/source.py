@@ -8,10 +8,11 @@ in a worker process.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from registry.errors import SourceError, UsageError, suggest
 from registry.features import Feature
 from registry.model import DatasetMetadata
 from registry.storage import Store
@@ -172,6 +173,72 @@ class Source:
     def splits(self) -> tuple[str, ...]:
         """The names of the splits, in order."""
         return tuple(dict.fromkeys(part.split for part in self.parts))
+
+    def with_split_names(self, names: Mapping[str, str]) -> Source:
+        """This source with the name in ``names`` for each split."""
+        return replace(
+            self,
+            parts=[replace(part, split=names[part.split]) for part in self.parts],
+            files=[replace(use, split=names.get(use.split or "", use.split)) for use in self.files],
+        )
+
+    def with_column_names(self, names: Mapping[str, str], *, must_exist: bool) -> Source:
+        """This source with other names for the columns in ``names``.
+
+        Reading raises UsageError if ``must_exist`` and there is no such column, and SourceError if two columns have one
+        name then.
+        """
+        if not names:
+            return self
+        must_exist = must_exist and not self.may_lack_columns
+        keys = self.metadata.supervised_keys
+        return replace(
+            self,
+            parts=[
+                replace(part, read=_RenamedColumns(read=part.read, names=names, must_exist=must_exist))
+                for part in self.parts
+            ],
+            columns=tuple(names.get(name, name) for name in self.columns),
+            hints={names.get(name, name): hint for name, hint in self.hints.items()},
+            metadata=replace(
+                self.metadata, supervised_keys=None if keys is None else tuple(names.get(key, key) for key in keys)
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RenamedColumns:
+    """The reader of a part, with other names of columns."""
+
+    read: Callable[[], Iterator[Rows]]
+    names: Mapping[str, str]
+    must_exist: bool
+
+    def __call__(self) -> Iterator[Rows]:
+        for rows in self.read():
+            columns = list(rows.table.schema.names)
+            missing = [name for name in self.names if name not in columns]
+            if missing and self.must_exist and rows.table.num_rows:
+                raise no_column(missing[0], columns)
+            renamed = [self.names.get(name, name) for name in columns]
+            for name in self.names.values():
+                if renamed.count(name) > 1:
+                    raise SourceError(
+                        f"two columns would be named {name!r}",
+                        hint="Choose another name with --rename-column.",
+                        details={"column": name[:200]},
+                    )
+            bad = tuple(replace(row, column=self.names.get(row.column or "", row.column)) for row in rows.bad)
+            yield replace(rows, table=rows.table.rename_columns(renamed), bad=bad)
+
+
+def no_column(name: str, columns: Sequence[str]) -> UsageError:
+    """The error for a column that is to be renamed and does not exist."""
+    return UsageError(
+        f"the source has no column {name!r:.200} to rename",
+        hint=suggest(name, columns, have="The columns are:", most=20),
+        details={"column": name[:200]},
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ from registry.model.reference import check_name
 from registry.model.version import Version
 
 _SPLIT_NAME = re.compile(r"(?=.*[a-zA-Z0-9])[a-zA-Z0-9_-]{1,200}")
+_TFDS_SPLIT_NAME = re.compile(r"(?=.*[^\W_])[\w-]{1,200}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +29,7 @@ class Split:
     """A split of a dataset version: its shards, in order, and the names of their files.
 
     Attributes:
-        name: e.g. ``train``.
+        name: e.g. ``train``. TFDS also writes letters of other scripts, and the slicing rule ``tfds-4`` reads them.
         shard_lengths: number of records in each shard.
         num_bytes: size of the serialized records, without framing, as TFDS counts it.
         files: the template of the file names.
@@ -40,7 +41,8 @@ class Split:
     files: ShardedFileTemplate = field(default_factory=lambda: ShardedFileTemplate(dataset="dataset"))
 
     def __post_init__(self) -> None:
-        check_split_name(self.name)
+        if not _TFDS_SPLIT_NAME.fullmatch(self.name) or self.name == "all":
+            check_split_name(self.name)
         if self.num_bytes < 0:
             raise UsageError(f"num_bytes must not be negative, not {self.num_bytes}")
         if self.num_shards > 1 and not self.files.has_index:
@@ -107,11 +109,14 @@ def check_splits(splits: Sequence[Split], where: str) -> None:
 
 
 def check_split_name(name: str) -> str:
-    """Check the name of a split, letters, digits, ``_`` and ``-`` with a letter or digit, not ``all``; return it."""
+    """Check the name of a new split; return it: ASCII letters, digits, ``_`` and ``-``, with a letter or digit.
+
+    ``all`` is not a name of a split.
+    """
     if name == "all" or not _SPLIT_NAME.fullmatch(name):
         raise UsageError(
             f"invalid split name {name[:80]!r}",
-            hint="A split name holds letters, digits, '_' and '-'; 'all' means the union of all splits.",
+            hint="A split name holds ASCII letters, digits, '_' and '-'; 'all' means the union of all splits.",
             details={"split": name[:80]},
         )
     return name
@@ -310,7 +315,7 @@ def tfds_id(filename: str, record: int) -> str:
 
 _VARIABLES: Final = {
     "DATASET": r"(?P<dataset>[a-zA-Z][a-zA-Z0-9_]*)",
-    "SPLIT": r"(?P<split>[a-zA-Z0-9_-]+)",
+    "SPLIT": r"(?P<split>[\w-]+)",
     "FILEFORMAT": r"(?P<format>[a-zA-Z0-9_]+)",
     "SHARD_INDEX": r"(?P<index>[0-9]{5,})",
     "NUM_SHARDS": r"(?P<num_shards>[0-9]{5,})",

@@ -240,7 +240,8 @@ def test_a_column_without_a_name_can_be_left_out(cli: Cli, folder: Path) -> None
     ran = cli("add", "named.jsonl")
     assert (ran.code, ran.err) == (
         1,
-        "error: named.jsonl:1: a column has no name\nhint: Rename it, or leave it out: --feature =skip\n",
+        "error: named.jsonl:1: a column has no name\n"
+        "hint: Rename it: --rename-column =NAME. Or leave it out: --feature =skip\n",
     )
     cli("add", "named.jsonl", "--feature", "=skip")
     assert rows("named") == [{"x": 1}]

@@ -325,7 +325,7 @@ def test_a_column_without_a_name_is_refused_unless_it_is_left_out() -> None:
         infer(block)
     assert (caught.value.message, caught.value.hint) == (
         "a.jsonl:3: a column has no name",
-        "Rename it, or leave it out: --feature =skip",
+        "Rename it: --rename-column =NAME. Or leave it out: --feature =skip",
     )
     assert [one.name for one in infer(block, wishes={"": "skip"}).columns] == ["x"]
 
