@@ -528,7 +528,7 @@ class Adding(Publishing):
         """Describe the addition as far as it is known before the source is opened; refused if that is enough."""
         if not isinstance(source, str | os.PathLike):
             return Producer(action="add")
-        from registry.intake.naming import place_of
+        from registry.intake.listing import place_of
 
         place = place_of(os.fspath(source))
         producer = Producer(action="add", place=place)
@@ -568,7 +568,7 @@ class Adding(Publishing):
                     hint='For example: catalog.add(frame, "prices")',
                     details={"type": type(source).__name__},
                 )
-            from registry.intake.naming import name_of_path
+            from registry.intake.listing import name_of_path
 
             name = name_of_path(os.fspath(source))
         check_name(name)
@@ -598,7 +598,7 @@ class Adding(Publishing):
 
 
 def _name_origin(source: Any) -> str:
-    from registry.intake.naming import derive_name
+    from registry.intake.listing import derive_name
 
     if not isinstance(source, str | os.PathLike):
         return ""

@@ -649,7 +649,7 @@ def _number_of(reference: Reference) -> Version | None:
 
 
 def _import_from(place: str | os.PathLike[str]) -> Producer:
-    from registry.intake.naming import place_of
+    from registry.intake.listing import place_of
 
     return Producer(action="import", place=place_of(os.fspath(place)))
 

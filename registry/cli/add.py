@@ -238,7 +238,7 @@ def add(
             addition = catalog.plan_add(source, name, progress=progress, **options)
         session.out.tell(_describe_plan(addition))
         if schema_out is not None:
-            from registry.intake.schema_file import write_schema_file
+            from registry.intake.schema import write_schema_file
 
             with schema_out.open("w", encoding="utf-8") as stream:
                 write_schema_file(addition.plan.schema, stream)
@@ -282,8 +282,8 @@ def _describe_overlap(session: Session, report: AddReport, overlap: RecordOverla
 
 def _describe_plan(addition: Addition) -> Iterator[Block]:
     """What was found, before anything is written."""
-    from registry.intake.key_candidates import describe_candidate
-    from registry.intake.schema_file import describe_type
+    from registry.intake.keys import describe_candidate
+    from registry.intake.schema import describe_type
 
     plan = addition.plan
     source = plan.source
@@ -342,7 +342,7 @@ def _describe_report(session: Session, report: AddReport) -> Iterator[Block]:
         if report.num_bad > 20:
             yield Note(f"  and {report.num_bad - 20:,} more; --format json lists them")
     if report.suggested_key != report.plan.suggested_key and report.suggested_key is not None:
-        from registry.intake.key_candidates import describe_candidate
+        from registry.intake.keys import describe_candidate
 
         yield describe_candidate(report.suggested_key, is_first=report.plan.is_first)
     if len(report.splits) > 1 and report.outcome != "unchanged":
@@ -367,7 +367,7 @@ def _describe_report(session: Session, report: AddReport) -> Iterator[Block]:
 
 
 def _values(report: AddReport) -> dict[str, Any]:
-    from registry.intake.schema_file import describe_type
+    from registry.intake.schema import describe_type
 
     plan, publication = report.plan, report.publication
     source = plan.source

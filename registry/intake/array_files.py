@@ -23,9 +23,8 @@ import numpy.typing as npt
 
 from registry.errors import SourceError
 from registry.features import Feature, Tensor, Text
-from registry.intake.accounting import account_for_source, count, size_lookup
 from registry.intake.archives import archive_errors
-from registry.intake.folder_columns import refuse_folder_columns
+from registry.intake.file_parts import account_for_source, count, refuse_folder_columns, size_lookup
 from registry.intake.options import AddOptions
 from registry.intake.python_values import array_column
 from registry.intake.source import MAX_BYTES, MAX_ROWS, Files, Part, Rows, Source, root_of

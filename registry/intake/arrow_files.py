@@ -17,11 +17,10 @@ from typing import Any, Final, TypeAlias
 
 from registry.errors import RegistryError, SourceError, StorageError
 from registry.features import Feature
-from registry.intake.accounting import count
-from registry.intake.arrow_objects import cut_table, has_union
-from registry.intake.file_parts import list_names, make_parts, read_ahead
+from registry.intake.file_parts import count, list_names, make_parts, read_ahead
 from registry.intake.hf_features import described_features, hints_of, kept_features, refuse_paths, with_plain_files
 from registry.intake.kinds import KINDS
+from registry.intake.object_tables import cut_table, has_union
 from registry.intake.options import AddOptions
 from registry.intake.source import MAX_BYTES, MAX_ROWS, Files, Rows, Source
 from registry.model import DatasetMetadata

@@ -17,25 +17,27 @@ from typing import Any, Final
 
 from registry.errors import SourceError, suggest
 from registry.features import ClassLabel, Feature, Image, Text
-from registry.intake.accounting import account_for
 from registry.intake.combining import combine_splits
 from registry.intake.croissant_document import (
+    CHECK,
     MARK,
+    OTHER,
     Document,
     RecordField,
     RecordSet,
+    Resources,
     parse_document,
+    subset,
 )
-from registry.intake.croissant_resources import CHECK, OTHER, Resources, subset
 from registry.intake.feature_text import parse_feature
-from registry.intake.file_rows import FilePart, open_parts
+from registry.intake.file_parts import account_for
+from registry.intake.file_rows import FilePart, decode_text, open_parts
 from registry.intake.kinds import KINDS
 from registry.intake.listing import list_folder
 from registry.intake.media_bytes import CheckMedia
 from registry.intake.object_source import import_arrow
 from registry.intake.options import AddOptions
 from registry.intake.source import Files, FileUse, Part, Rows, Source, root_of
-from registry.intake.text_folders import decode_text
 from registry.model.split import check_split_name
 
 KIND: Final = "croissant"

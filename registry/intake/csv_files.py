@@ -18,16 +18,15 @@ from typing import Any, Final
 import numpy as np
 
 from registry.errors import SourceError, UsageError
-from registry.intake.accounting import count
 from registry.intake.csv_rows import DELIMITERS, Dialect, RowPlaces, detect_dialect, find_number, split_row
-from registry.intake.decompression import COMPRESSIONS
-from registry.intake.file_parts import list_names, make_parts, read_ahead
+from registry.intake.file_parts import count, list_names, make_parts, read_ahead
 from registry.intake.kinds import KINDS
 from registry.intake.object_source import is_unicode
 from registry.intake.options import AddOptions
 from registry.intake.source import MAX_ROWS, BadRow, Files, Rows, Source
 from registry.intake.text_files import (
     BLOCK_BYTES,
+    COMPRESSIONS,
     MAX_ROW_BYTES,
     TextBlock,
     count_newlines,

@@ -18,21 +18,20 @@ from pathlib import Path
 from typing import Final
 
 from registry.errors import SourceError, UsageError, suggest
-from registry.intake.accounting import account_for, count, size_lookup
 from registry.intake.archives import EXTENSIONS as ARCHIVES
 from registry.intake.archives import extract, is_archive
 from registry.intake.croissant_files import find_document
-from registry.intake.decompression import COMPRESSIONS
+from registry.intake.file_parts import account_for, count, size_lookup
 from registry.intake.hugging_face_card import is_hugging_face
-from registry.intake.kinds import KINDS
+from registry.intake.kinds import ARCHIVE, KINDS, sniff_kind
 from registry.intake.listing import Progress, list_files
 from registry.intake.media_bytes import extension_of
 from registry.intake.metadata_files import is_metadata
 from registry.intake.options import AddOptions
 from registry.intake.record_files import explain_records, format_of_records
-from registry.intake.sniffing import ARCHIVE, sniff_kind
 from registry.intake.source import Files, FileUse, Source, root_of
 from registry.intake.split_names import names_split
+from registry.intake.text_files import COMPRESSIONS
 from registry.intake.webdataset import is_webdataset
 from registry.interop.dataset_card import describe_card, fill_from_card, read_card
 from registry.storage.faults import storage_errors

@@ -1,23 +1,130 @@
-"""Makes the parts of a source whose files are tables: one part per file, in the splits that the names show.
+"""What readers of files share: an account of the files, a part for each table, and the columns of its folders.
 
-``read_ahead`` parses the next rows of a part in a thread while its caller works on the last ones.
+    year=2022/city=Bern/a.parquet   ->   the columns year (int64) and city (Text) of every row of the file
+
+Folders name columns as Hive, Spark and DuckDB write them. Names and values are percent-decoded, and
+``__HIVE_DEFAULT_PARTITION__`` is null. A column has the same type in every kind of source: integers if all its values
+are, also with leading zeros, because pyarrow, DuckDB and polars read ``month=01`` as 1; else the type that a CSV would
+have, see ``text_types``; text if the caller requests a type, which then converts it. A folder ``split=NAME`` is a
+split, not a column; see ``split_names``.
+
+The account has one ``FileUse`` for each file if there are few, else one for each folder. ``read_ahead`` parses the next
+rows of a part in a thread while its caller works on the last ones.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+import re
+from bisect import bisect_left
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
+from urllib.parse import unquote
 
 from registry.errors import SourceError
-from registry.intake.accounting import account_for, count, size_lookup
-from registry.intake.folder_columns import add_folder_columns
 from registry.intake.options import AddOptions
-from registry.intake.source import Files, FileUse, Part, Rows
-from registry.intake.split_names import find_splits
+from registry.intake.source import Files, FileUse, Part, Role, Rows
+from registry.intake.split_names import SPLIT_FOLDER, NamedSplits, find_splits
+from registry.intake.text_types import TextTypes
+from registry.shards.arrow_values import import_pyarrow
+
+MAX_FILES: Final = 20
+MAX_FOLDERS: Final = 100
+"""Files are listed by folder if there are more files; folders by their parents if there are more folders."""
+
+
+def account_for(
+    files: Iterable[tuple[str, int]], role: Role, *, reason: str = "", split: str | None = None
+) -> tuple[FileUse, ...]:
+    """The uses of files that share role, reason and split, sorted by name.
+
+    Args:
+        files: names, relative to the source, and sizes in bytes.
+        role: what happened to them.
+        reason: why they were skipped, or what the metadata is for.
+        split: the split of their records.
+
+    >>> [(use.name, use.num_files) for use in account_for(((f"cat/{n}.png", 9) for n in range(2000)), "records")]
+    [('cat', 2000)]
+    """
+    # Sums for each folder, and the files themselves as long as they are few: a source may have a million.
+    few: list[tuple[str, int]] = []
+    sums: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for name, num_bytes in files:
+        if len(few) <= MAX_FILES:
+            few.append((name, num_bytes))
+        one = sums[name.rpartition("/")[0]]
+        one[0] += 1
+        one[1] += num_bytes
+    if len(few) <= MAX_FILES:
+        found = [(name, 1, num_bytes) for name, num_bytes in few]
+    else:
+        while len(sums) > MAX_FOLDERS:
+            deepest = max(folder.count("/") + 1 if folder else 0 for folder in sums)
+            merged: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
+            for folder, (num_files, num_bytes) in sums.items():
+                parts = folder.split("/") if folder else []
+                one = merged["/".join(parts[: deepest - 1])]
+                one[0] += num_files
+                one[1] += num_bytes
+            sums = merged
+        found = [(folder or ".", num_files, num_bytes) for folder, (num_files, num_bytes) in sums.items()]
+    return tuple(
+        FileUse(name=name, role=role, reason=reason, split=split, num_files=num_files, num_bytes=num_bytes)
+        for name, num_files, num_bytes in sorted(found)
+    )
+
+
+def account_for_source(files: Files, splits: NamedSplits, noun: str, *, metadata: Sequence[str] = ()) -> list[FileUse]:
+    """The uses of all files of a source whose kind is decided by names.
+
+    Args:
+        files: all of them.
+        splits: the files with records.
+        noun: what a file with records is called, such as ``"image"``.
+        metadata: files with columns of the records.
+    """
+    sizes = size_lookup(files)
+
+    def pairs(some: Sequence[str]) -> list[tuple[str, int]]:
+        return [(name, sizes(name)) for name in some]
+
+    used = {*metadata, *splits.unmatched, *(name for some in splits.files.values() for name in some)}
+    others = [name for name in files.names if name not in used] if len(used) < len(files.names) else []
+    return [
+        *(use for split, some in splits.files.items() for use in account_for(pairs(some), "records", split=split)),
+        *account_for(pairs(metadata), "metadata", reason="columns of the records"),
+        *account_for(pairs(splits.unmatched), "skipped", reason="no --split matches it"),
+        *account_for(pairs(others), "skipped", reason=f"not {'an' if noun[0] in 'aeiou' else 'a'} {noun} by its name"),
+        *files.skipped,
+    ]
+
+
+def size_lookup(files: Files) -> Callable[[str], int]:
+    """A function from the name of a file to its size. A million names need no dict, because they are sorted."""
+    return lambda name: files.sizes[bisect_left(files.names, name)]
+
+
+def count(number: int, noun: tuple[str, str]) -> str:
+    """A number with its noun.
+
+    >>> count(1, ("file", "files")), count(1204, ("file", "files"))
+    ('1 file', '1,204 files')
+    """
+    return f"{number:,} {noun[0] if number == 1 else noun[1]}"
+
+
+def in_folders(names: Sequence[str]) -> str:
+    """The number of folders of files, for people; empty if there are none.
+
+    >>> in_folders(["a/1", "b/1"]), in_folders(["1"])
+    (' in 2 folders', '')
+    """
+    folders = {name.rpartition("/")[0] for name in names} - {""}
+    return f" in {count(len(folders), ('folder', 'folders'))}" if folders else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +143,7 @@ def make_parts(
     *,
     noun: tuple[str, str],
 ) -> FileParts:
-    """Open each file that belongs to a split. Folders such as ``year=2022`` are columns; see ``folder_columns``.
+    """Open each file that belongs to a split. Folders such as ``year=2022`` are columns; see the module.
 
     Args:
         files: the files of the source.
@@ -107,3 +214,125 @@ def list_names(names: Sequence[str]) -> str:
 
 
 _MOST_SHOWN: Final = 5
+
+
+_FOLDER: Final = re.compile(r"([^=]+)=(.*)", re.DOTALL)
+_INTEGER: Final = re.compile(r"-?[0-9]{1,30}")
+_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
+
+
+def folder_values(name: str) -> dict[str, str | None]:
+    """The values in the names of the folders of a file.
+
+    >>> folder_values("year=2022/city=Z%C3%BCrich/split=test/a.csv")
+    {'year': '2022', 'city': 'Zürich'}
+    """
+    values: dict[str, str | None] = {}
+    for folder in name.split("/")[:-1]:
+        match = _FOLDER.fullmatch(folder)
+        if match is None or folder.startswith(SPLIT_FOLDER):
+            continue
+        key, value = unquote(match[1]), unquote(match[2])
+        if key in values:
+            raise SourceError(
+                f"{name}: two folders name the column {key!r}", hint="Rename one of them.", details={"file": name}
+            )
+        values[key] = None if value == _NULL else value
+    return values
+
+
+def refuse_folder_columns(names: Sequence[str], globs: Mapping[str, str] | None, *, hint: str) -> None:
+    """Refuse files below folders such as ``year=2022`` where a column cannot be added. Raises SourceError.
+
+    If ``globs`` give the splits, the folders need not be columns.
+    """
+    for name in () if globs else names:
+        if values := folder_values(name):
+            raise SourceError(
+                f"{name}: the folder {next(iter(values))}=... names a column, which this kind of source cannot take",
+                hint=f"{hint} If the folders are splits: --split NAME=GLOB",
+                details={"file": name, "columns": list(values)},
+            )
+
+
+def add_folder_columns(parts: Sequence[Part], requested: Collection[str]) -> list[Part]:
+    """``parts``, one for each file, with the columns that the names of their folders have.
+
+    Args:
+        parts: the parts; their names are those of the files.
+        requested: the columns whose types the caller requests.
+
+    Raises:
+        SourceError: some files lack a column that the folders of others have.
+    """
+    values = {part.name: folder_values(part.name) for part in parts}
+    columns = list(dict.fromkeys(column for row in values.values() for column in row))
+    if not columns:
+        return list(parts)
+    for name, row in values.items():
+        if missing := [column for column in columns if column not in row]:
+            other = next(one for one, row in values.items() if missing[0] in row)
+            raise SourceError(
+                f"{name}: expected a folder {missing[0]}=..., as {other} has",
+                hint=f"Move the file below such a folder; {missing[0]}={_NULL} is null.",
+                details={"file": name, "missing": missing},
+            )
+    types = {
+        column: "string" if column in requested else _type_of([row[column] for row in values.values()])
+        for column in sorted(columns)
+    }
+    return [replace(part, read=_WithColumns(part.name, part.read, values[part.name], types)) for part in parts]
+
+
+def _type_of(values: Sequence[str | None]) -> str:
+    """The Arrow type of the values of a column, as text."""
+    texts = [value for value in values if value is not None]
+    if not texts:
+        return "string"
+    if all(map(_INTEGER.fullmatch, texts)):
+        texts = [str(int(text)) for text in texts]
+    types = TextTypes()
+    types.update(import_pyarrow().array(texts), lambda index: ("", index))
+    return types.decide()[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _WithColumns:
+    """Reads a file, and adds a value to each of its rows; it is the ``read`` of a ``Part``."""
+
+    name: str
+    read: Callable[[], Iterator[Rows]]
+    values: Mapping[str, str | None]
+    types: Mapping[str, str]
+
+    def __call__(self) -> Iterator[Rows]:
+        for rows in self.read():
+            yield replace(rows, table=self._extend(rows))
+
+    def _extend(self, rows: Rows) -> Any:
+        arrow, table = import_pyarrow(), rows.table
+        for column, word in self.types.items():
+            values = arrow.array([self.values[column]], "string")
+            if word == "bool":
+                values = arrow.compute.utf8_lower(values)
+            value = values.cast(word)[0]
+            if column in table.schema.names:
+                self._require_equal(column, table.column(column), value, rows)
+            else:
+                table = table.append_column(column, arrow.repeat(value, table.num_rows))
+        return table
+
+    def _require_equal(self, column: str, array: Any, value: Any, rows: Rows) -> None:
+        """Check that a column of the file has the value of its folder in every row. It keeps its own type."""
+        arrow = import_pyarrow()
+        try:
+            distinct = array.cast(value.type).unique().to_pylist()
+        except (arrow.ArrowInvalid, arrow.ArrowNotImplementedError):
+            distinct = array.slice(0, 1).to_pylist()
+        if others := [other for other in distinct if other != value.as_py()]:
+            raise SourceError(
+                f"{self.name}: the folder says {column}={self.values[column]}, and the column {column!r} of the file "
+                f"has {others[0]!r:.200}, in line {rows.lines[0]} or later",
+                hint="Rename the folder or the column.",
+                details={"file": self.name, "column": column},
+            )

@@ -1,17 +1,17 @@
-"""Reads folders in which each file is one record: images, audio, video and text. Its parts are picklable.
+"""Reads files as records: their bytes or text, a label by folder, and columns of metadata. Its parts are picklable.
 
 names of a split -> parts of about 1000 files -> Rows: the content, the label, the columns of metadata; key = the name
 """
 
 from __future__ import annotations
 
+import codecs
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from registry.intake.accounting import size_lookup
-from registry.intake.folder_labels import label_of
+from registry.intake.file_parts import size_lookup
 from registry.intake.source import MAX_BYTES, MAX_ROWS, PATH, BadFileError, BadRow, Files, Part, Rows, root_of
 from registry.shards.arrow_values import import_pyarrow
 from registry.storage import Store
@@ -23,6 +23,8 @@ MAX_PART_FILES: Final = 1000
 MAX_PART_BYTES: Final = 256 * 2**20
 MAX_FILE_BYTES: Final = 2**31 - 2**20
 """A record is a protocol buffer, which has less than 2 GiB."""
+
+_OTHER_MARKS: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 Convert: TypeAlias = Callable[[str, bytes], Any]
@@ -104,6 +106,33 @@ class FilePart:
         if self.has_path:
             table = table.append_column(PATH, [arrow.array(names, arrow.string())])
         return Rows(table=table, lines=[place + 1 for place in places], keys=names, bad=tuple(bad), are_files=True)
+
+
+def label_of(name: str) -> str:
+    """The class of a file.
+
+    >>> label_of("train/dog/1.png")
+    'dog'
+    """
+    return name.rpartition("/")[0].rpartition("/")[2]
+
+
+def decode_text(name: str, data: bytes) -> str:
+    r"""The text of a file.
+
+    >>> decode_text("a.txt", b"\xef\xbb\xbfcaf\xc3\xa9")
+    'café'
+
+    Raises:
+        BadFileError: it is not UTF-8.
+    """
+    del name
+    try:
+        return data.removeprefix(codecs.BOM_UTF8).decode()
+    except UnicodeDecodeError as error:
+        found = "UTF-16" if data.startswith(_OTHER_MARKS) else f"the byte 0x{data[error.start]:02x}"
+        line = data.count(b"\n", 0, error.start) + 1
+        raise BadFileError(f"expected UTF-8, found {found} in line {line}") from error
 
 
 def cut_parts(names: Sequence[str], size_of: Callable[[str], int]) -> Iterator[tuple[int, int, int]]:

@@ -17,8 +17,7 @@ from functools import partial
 from typing import Any, Final
 
 from registry.errors import RegistryError, SourceError, UsageError
-from registry.intake.accounting import account_for
-from registry.intake.arrow_objects import cut_table, plain_table
+from registry.intake.file_parts import account_for
 from registry.intake.hf_features import (
     described_features,
     hints_of,
@@ -37,6 +36,7 @@ from registry.intake.object_source import (
     next_step,
     object_source,
 )
+from registry.intake.object_tables import cut_table, plain_table
 from registry.intake.options import AddOptions
 from registry.intake.source import MAX_BYTES, Files, FileUse, Part, Rows, Source, root_of
 from registry.model import DatasetMetadata

@@ -16,9 +16,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from registry.errors import NotStoredError, PreparedFormatError, SourceError, UsageError
-from registry.intake.accounting import account_for, count
 from registry.intake.column_types import arrow_type_of, as_optional
-from registry.intake.folder_columns import refuse_folder_columns
+from registry.intake.file_parts import account_for, count, refuse_folder_columns
 from registry.intake.keys import KeyRule
 from registry.intake.options import AddOptions
 from registry.intake.plan import BadRows, Plan

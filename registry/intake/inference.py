@@ -29,8 +29,7 @@ from registry.intake.media_bytes import (
     without_decoding,
 )
 from registry.intake.remembered import AS_BEFORE, keep_types
-from registry.intake.schema import ColumnSchema, Schema
-from registry.intake.schema_file import describe_type
+from registry.intake.schema import ColumnSchema, Schema, describe_type
 from registry.intake.source import Rows
 from registry.intake.text_types import TextTypes
 from registry.intake.value_types import (

@@ -20,8 +20,7 @@ from typing import Any, Final
 import numpy as np
 
 from registry.errors import SourceError, suggest
-from registry.intake.accounting import count
-from registry.intake.file_parts import make_parts, read_ahead
+from registry.intake.file_parts import count, make_parts, read_ahead
 from registry.intake.json_rows import (
     BadValueError,
     JsonRows,

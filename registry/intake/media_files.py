@@ -1,4 +1,4 @@
-"""Opens folders of images, audio or video. Each file is a record, stored as its bytes.
+"""Opens folders of images, audio, videos or texts. Each file is a record, stored as its bytes or its text.
 
 A WebP, GIF, BMP or TIFF of one frame becomes a PNG of the same pixels if an Image can hold all files.
 
@@ -9,22 +9,21 @@ record is the name of its file.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from registry.errors import FeatureError, MissingExtraError, SourceError, StorageError
-from registry.features import Audio, Feature, Image, Text
+from registry.features import Audio, ClassLabel, Feature, Image, Text
 from registry.features.audio import SoundError, measure_sound, read_sample_rate
-from registry.intake.accounting import account_for_source, count, in_folders
 from registry.intake.feature_text import Wish
-from registry.intake.file_rows import FilePart, open_parts
-from registry.intake.folder_columns import refuse_folder_columns
-from registry.intake.folder_labels import find_labels
-from registry.intake.kinds import KINDS
+from registry.intake.file_parts import account_for_source, count, in_folders, refuse_folder_columns
+from registry.intake.file_rows import Convert, FilePart, decode_text, open_parts
+from registry.intake.kinds import KINDS, sniff_kind
 from registry.intake.media_bytes import (
+    IMAGE_FAULTS,
     CheckMedia,
     bytes_of,
     common_picture,
@@ -34,8 +33,6 @@ from registry.intake.media_bytes import (
 )
 from registry.intake.metadata_files import Metadata, is_metadata, read_metadata
 from registry.intake.options import AddOptions
-from registry.intake.pillow_images import IMAGE_FAULTS
-from registry.intake.sniffing import sniff_kind
 from registry.intake.source import PATH, Files, Source, root_of
 from registry.intake.split_names import find_splits
 from registry.model import DatasetMetadata
@@ -77,11 +74,22 @@ def open_videos(files: Files, options: AddOptions) -> Source:
     return _open("videos", "video", files, options)
 
 
+def open_texts(files: Files, options: AddOptions) -> Source:
+    """Open text files in UTF-8; see the module. A byte order mark is removed, and newlines are kept.
+
+    Raises:
+        SourceError: there is no text file, or the names of splits are ambiguous.
+    """
+    return _open("text", "text", files, options)
+
+
 def _open(kind: str, column: str, files: Files, options: AddOptions) -> Source:
     import_pyarrow()
+    is_text = kind == "text"
     # Files without an extension are here only because their first bytes are those of media: see detect.
-    names = [name for name in files.names if extension_of(name) in ("", *KINDS[kind].extensions)]
-    if not names:  # so are files with another extension
+    extensions = KINDS[kind].extensions if is_text else ("", *KINDS[kind].extensions)
+    names = [name for name in files.names if extension_of(name) in extensions]
+    if not names and not is_text:  # so are files with another extension
         names = [name for name in files.names if sniff_kind(root_of(files.store) / name) == kind]
     metadata_names = [name for name in files.names if is_metadata(name)]
     if not names:
@@ -93,7 +101,9 @@ def _open(kind: str, column: str, files: Files, options: AddOptions) -> Source:
     refuse_folder_columns(
         names,
         options.splits,
-        hint="Rename the folders, and write the values into a metadata.csv with a column file_name.",
+        hint="Rename the folders, such as cat instead of label=cat."
+        if is_text
+        else "Rename the folders, and write the values into a metadata.csv with a column file_name.",
     )
     splits = find_splits(names, options, folders_only=True)
     metadata = read_metadata(files, metadata_names, names, KINDS[kind].noun) if metadata_names else None
@@ -118,7 +128,7 @@ def _open(kind: str, column: str, files: Files, options: AddOptions) -> Source:
             store=files.store,
             names=some,
             column=column,
-            is_text=False,
+            is_text=is_text,
             convert=check,
             has_label=label is not None,
             has_path=has_path,
@@ -147,8 +157,41 @@ def _open(kind: str, column: str, files: Files, options: AddOptions) -> Source:
     )
 
 
-def _describe(kind: str, files: Files, names: Sequence[str], wish: Wish | None) -> tuple[Feature, CheckMedia, str]:
+def find_labels(splits: Mapping[str, Sequence[str]]) -> tuple[ClassLabel | None, str]:
+    """The label of files, if folders are classes, and the reason, for people.
+
+    Folders are classes if the files of each split are exactly one folder below the same folder, and a split has at
+    least two of these folders. The names of all splits are sorted, by code points.
+
+    Args:
+        splits: the names of the files of each split, joined by ``/``.
+
+    >>> label, reason = find_labels({"train": ["train/dog/1.png", "train/cat/1.png"], "test": ["test/cat/1.png"]})
+    >>> label.names, reason
+    (('cat', 'dog'), 'the names of 2 folders, sorted')
+    >>> find_labels({"train": ["cat/1.png", "2.png"]})
+    (None, 'no label: not every file is exactly one folder below the same folder')
+    """
+    names: set[str] = set()
+    most = 0
+    for files in splits.values():
+        folders = {name.rpartition("/")[0] for name in files}
+        if len({folder.rpartition("/")[0] for folder in folders}) > 1 or ("" in folders and len(folders) > 1):
+            return None, "no label: not every file is exactly one folder below the same folder"
+        names.update(folder.rpartition("/")[2] for folder in folders)
+        most = max(most, len(folders))
+    if most < 2:
+        return None, "no label: no split has two folders"
+    try:
+        return ClassLabel(names=sorted(names)), f"the names of {len(names):,} folders, sorted"
+    except FeatureError as error:  # such as a space at the end of a name
+        return None, f"no label: {error.message}"
+
+
+def _describe(kind: str, files: Files, names: Sequence[str], wish: Wish | None) -> tuple[Feature, Convert, str]:
     """The feature of the content unless ``wish`` decides, the check of each file, and why the feature is bytes."""
+    if kind == "text":
+        return Text(), decode_text, ""
     if kind == "images":
         before = None if wish is None else wish.feature
         is_requested = wish is not None and not wish.is_inferred
@@ -231,6 +274,8 @@ def _summary(kind: str, names: Sequence[str], label: str, metadata: Metadata | N
     extensions = Counter(extension_of(name)[1:] for name in names)
     formats = ", ".join(sorted(extensions, key=lambda one: (-extensions[one], one)))
     found = f"{count(len(names), KINDS[kind].noun)} ({formats}){in_folders(names)}"
+    if kind == "text":
+        found = f"{count(len(names), KINDS[kind].noun)}{in_folders(names)}, each of which is a record"
     if unfit:
         found += f", stored as bytes: {unfit}"
     if metadata is not None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from registry.errors import SourceError
 from registry.features import Feature
-from registry.intake.accounting import count
+from registry.intake.file_parts import count
 from registry.intake.kinds import KINDS
 from registry.intake.options import AddOptions
 from registry.intake.source import BadRow, Files

@@ -16,7 +16,6 @@ import numpy as np
 
 from registry.errors import RegistryError, SourceError
 from registry.features import ClassLabel, Feature
-from registry.intake.arrow_objects import Spool
 from registry.intake.object_source import (
     FIRST_ROWS,
     check_columns,
@@ -27,6 +26,7 @@ from registry.intake.object_source import (
     next_step,
     object_source,
 )
+from registry.intake.object_tables import Spool
 from registry.intake.python_values import ValueConverter, columns_of, convert_block, estimate_bytes
 from registry.intake.source import MAX_BYTES, BadRow, Rows, Source
 

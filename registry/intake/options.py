@@ -138,7 +138,7 @@ class AddOptions:
         from pathlib import Path
 
         from registry.intake.feature_text import Wish, parse_feature
-        from registry.intake.schema_file import read_schema_file
+        from registry.intake.schema import read_schema_file
 
         wishes = {} if self.schema is None else dict(read_schema_file(Path(self.schema)))
         for name, wanted in (self.features or {}).items():

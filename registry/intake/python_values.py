@@ -24,8 +24,8 @@ import numpy.typing as npt
 from registry.errors import require_extra
 from registry.features import Feature, Image
 from registry.features import Sequence as SequenceFeature
+from registry.intake.media_bytes import IMAGE_FAULTS, image_feature, image_file
 from registry.intake.object_source import is_unicode
-from registry.intake.pillow_images import IMAGE_FAULTS, image_feature, image_file
 from registry.intake.source import BadRow, Rows
 from registry.shards.arrow_values import import_pyarrow
 

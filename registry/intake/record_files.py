@@ -26,7 +26,7 @@ from registry.errors import (
     UsageError,
 )
 from registry.features import FeaturesDict
-from registry.intake.accounting import account_for
+from registry.intake.file_parts import account_for
 from registry.intake.media_bytes import format_of
 from registry.intake.options import AddOptions
 from registry.intake.source import FileUse

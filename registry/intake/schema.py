@@ -1,24 +1,41 @@
 """The schema of a source: the feature and the Arrow type of each column, and the conversion of rows to these types.
 
 Rows -> Inference -> Schema;   Rows -> Schema.convert -> Rows of equal types, which the pipeline writes as records
+--schema FILE -> read_schema_file -> requested types;   Schema -> write_schema_file -> --schema-out FILE
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Mapping
+from collections.abc import Sequence as Values
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO
 
 import numpy as np
 
-from registry.errors import SourceError
-from registry.features import Feature, FeaturesDict
-from registry.intake.column_types import leaf_types, type_word
+from registry.errors import FeatureError, PinFormatError, PreparedFormatError, SourceError, UsageError
+from registry.features import (
+    ClassLabel,
+    Feature,
+    FeaturesDict,
+    Image,
+    Leaf,
+    Sequence,
+    features_from_json,
+    features_to_json,
+)
+from registry.intake.column_types import arrow_type_of, as_optional, leaf_types, type_word
 from registry.intake.conversion import Target, convert_values
+from registry.intake.feature_text import Wish, parse_feature
 from registry.intake.source import Rows
-from registry.intake.value_types import nullable_paths
+from registry.intake.value_types import is_list, is_nullable, nullable_paths, nullable_type
 from registry.intake.values import column_array, column_errors, quote
+from registry.pins.yaml_text import join_key, read_yaml, write_yaml
 from registry.shards.arrow_values import import_pyarrow
+from registry.storage import read_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -148,5 +165,242 @@ class Schema:
         )
 
 
-def _pick(values: Sequence[Any], keep: Any) -> list[Any]:
+def _pick(values: Values[Any], keep: Any) -> list[Any]:
     return [value for value, is_kept in zip(values, keep.tolist(), strict=True) if is_kept]
+
+
+_EXPECTED: Final = (
+    "expected a type such as int64, or a mapping with the key fields, list, nullable, names, num_classes or json"
+)
+_MOST_NAMES: Final = 12
+"""Most names of classes that are written on one line."""
+
+_COMMENT: Final = "The types of columns: registry add SOURCE --schema FILE\nA type that ends with ? may be null."
+
+
+def read_schema_file(path: str | Path) -> Mapping[str, Wish]:
+    """The types in a schema file, by column.
+
+    Raises:
+        SourceError: the file cannot be read, is not strict YAML, or holds an invalid type; the message names the line.
+        MissingExtraError: pyarrow is not installed.
+    """
+    try:
+        data = read_file(path)
+    except OSError as error:
+        raise SourceError(
+            f"{path}: {error.strerror}",
+            hint="Write a schema file with: registry add SOURCE --dry-run --schema-out FILE",
+            details={"path": str(path)},
+        ) from error
+    return parse_schema_file(data, str(path))
+
+
+def parse_schema_file(data: bytes, source: str) -> Mapping[str, Wish]:
+    """The types in the text of a schema file, by column.
+
+    Args:
+        data: the text.
+        source: the name of the file, for errors.
+
+    Raises:
+        SourceError: the text is not strict YAML, or holds an invalid type; the message names the line.
+        MissingExtraError: pyarrow is not installed.
+    """
+    try:
+        document = read_yaml(data, source)
+    except PinFormatError as error:
+        raise SourceError(
+            error.message.replace("in a pin file", "in a schema file"),
+            hint="Write a schema file with: registry add SOURCE --dry-run --schema-out FILE",
+            details={"path": source},
+        ) from error
+    return _Reader(source, document.lines).read(document.value)
+
+
+def read_type(value: Any, column: str, source: str) -> Wish:
+    """The type of ``column`` that ``write_type`` wrote.
+
+    Raises:
+        SourceError: it is not a type; the message names ``source``.
+    """
+    return _Reader(source, {})._column(value, column)
+
+
+def write_schema_file(schema: Schema, stream: TextIO) -> None:
+    """Write ``schema`` as YAML that ``read_schema_file`` reads."""
+    columns = {
+        column.name: write_type(column.feature, column.arrow_type, null_as_empty=column.null_as_empty)
+        for column in schema.columns
+    }
+    skipped = dict.fromkeys(schema.skipped, "skip")
+    stream.write(write_yaml({"columns": columns | skipped}, comment=_COMMENT))
+
+
+def describe_type(column: ColumnSchema) -> str:
+    """The type of a column for people: the word that ``parse_feature`` reads, if there is one.
+
+    >>> from registry.features import ClassLabel, Text
+    >>> from registry.shards.arrow_values import import_pyarrow
+    >>> describe_type(ColumnSchema(name="t", feature=Text(), arrow_type=import_pyarrow().string()))
+    'Text'
+    """
+    return _describe(write_type(column.feature, column.arrow_type))
+
+
+def _describe(written: Any) -> str:
+    if isinstance(written, str):
+        return written
+    if "fields" in written:
+        return "{" + ", ".join(f"{name}: {_describe(one)}" for name, one in written["fields"].items()) + "}"
+    if "nullable" in written:
+        return f"{_describe(written['nullable'])}?"
+    if "list" in written:
+        length = f" of {written['length']}" if "length" in written else ""
+        return f"list{length} of {_describe(written['list'])}"
+    if "names" in written or "num_classes" in written:
+        return f"ClassLabel of {written.get('num_classes') or len(written['names']):,} classes"
+    return str(written["json"].get("pythonClassName", "feature")).rpartition(".")[2]
+
+
+def write_type(feature: Feature, kind: Any, *, null_as_empty: bool = False) -> Any:
+    """A feature as a word if one describes it, otherwise as a mapping. ``read_type`` reads both."""
+    if import_pyarrow().types.is_null(kind):  # of TFDS, for records that are not converted
+        return {"json": json.loads(features_to_json(FeaturesDict({"x": feature})))["featuresDict"]["features"]["x"]}
+    if is_nullable(kind):
+        return {"nullable": write_type(feature.feature, kind.value_type)}  # type: ignore[attr-defined]  # a Sequence
+    if type(feature) is FeaturesDict:
+        return {"fields": {name: write_type(inner, kind.field(name).type) for name, inner in feature.items()}}
+    word = _word(feature, kind)
+    if word is not None:
+        return f"{word}?" if null_as_empty else word
+    if type(feature) is Sequence:
+        length = {} if feature.length is None else {"length": feature.length}
+        return {"list": write_type(feature.feature, kind.value_type)} | length
+    if type(feature) is ClassLabel and feature == ClassLabel(num_classes=feature.num_classes, names=feature.names):
+        return {"num_classes": feature.num_classes} if feature.names is None else {"names": list(feature.names)}
+    document = json.loads(features_to_json(FeaturesDict({"x": feature})))
+    found: dict[str, Any] = {"json": document["featuresDict"]["features"]["x"]}
+    if isinstance(feature, Leaf) and feature.class_label is not None and feature.class_label.names is not None:
+        found["names"] = list(feature.class_label.names)
+    if arrow_type_of(feature) != kind:
+        found["type"] = type_word(kind)
+    return found
+
+
+def _word(feature: Feature, kind: Any) -> str | None:
+    """The word that ``parse_feature`` reads as ``feature``; None if there is none."""
+    sizes: list[str] = []
+    inner = feature
+    while is_list(kind):
+        if is_nullable(kind):
+            return None
+        size = getattr(kind, "list_size", None)
+        sizes.append("" if size is None else str(size))
+        kind = kind.value_type
+        inner = inner.feature if isinstance(inner, Sequence) else inner
+    if isinstance(inner, ClassLabel):
+        if len(inner.names or ()) not in range(1, _MOST_NAMES + 1):
+            return None
+        word = f"ClassLabel({', '.join(map(_quote_name, inner.names or ()))})"
+    else:
+        word = type_word(kind)
+    if isinstance(inner, Image):
+        word = "Image" if inner.shape == (None, None, None) else f"Image[{', '.join(map(str, inner.shape))}]"
+    shape = f"[{', '.join(sizes)}]" if sizes else ""
+    nested = "".join(f"[{size}]" for size in reversed(sizes))
+    for candidate in (f"{word}{shape}", f"{word}{nested}", f"{word}{nested}?"):
+        try:
+            wish = parse_feature(candidate)
+        except UsageError:
+            continue
+        if wish.feature is not None and feature == (as_optional(wish.feature) if wish.optional else wish.feature):
+            return candidate
+    return None
+
+
+def _quote_name(name: str) -> str:
+    return name if re.fullmatch(r"[^\s\",()?]+( [^\s\",()?]+)*", name) else json.dumps(name, ensure_ascii=False)
+
+
+class _Reader:
+    """Reads the values of one file; ``lines`` are the lines of their key paths."""
+
+    def __init__(self, source: str, lines: Mapping[str, int]) -> None:
+        self._source = source
+        self._lines = lines
+
+    def read(self, value: Mapping[str, Any]) -> dict[str, Wish]:
+        if set(value) != {"columns"} or not isinstance(value["columns"], dict):
+            self._fail("", "expected the key 'columns' with a mapping of columns to types, and no other key")
+        return {name: self._column(inner, join_key("columns", name)) for name, inner in value["columns"].items()}
+
+    def _column(self, value: Any, path: str) -> Wish:
+        if isinstance(value, str):
+            return self._parse(value, path)
+        feature, kind = self._nested(value, path)
+        return Wish(text="a type of the schema file", feature=feature, arrow_type=kind, optional=False)
+
+    def _parse(self, text: str, path: str) -> Wish:
+        try:
+            wish = parse_feature(text)
+        except UsageError as error:
+            self._fail(path, error.message, error.hint)
+        return wish if wish.action == "skip" else replace(wish, optional=bool(wish.optional))
+
+    def _nested(self, value: Any, path: str) -> tuple[Feature, Any]:
+        """A feature and its Arrow type; None if the type depends on the data."""
+        if isinstance(value, str):
+            wish = self._parse(value, path)
+            if wish.feature is None:
+                self._fail(path, f"{wish.text} is possible for whole columns only")
+            return as_optional(wish.feature) if wish.optional else wish.feature, wish.arrow_type
+        if not isinstance(value, dict):
+            self._fail(path, _EXPECTED)
+        try:
+            return self._mapping(value, path)
+        except (FeatureError, PreparedFormatError) as error:
+            self._fail(path, error.message, error.hint)
+
+    def _mapping(self, value: dict[str, Any], path: str) -> tuple[Feature, Any]:
+        arrow = import_pyarrow()
+        keys = set(value)
+        if keys == {"fields"} and isinstance(value["fields"], dict) and value["fields"]:
+            inside = join_key(path, "fields")
+            fields = {name: self._nested(inner, join_key(inside, name)) for name, inner in value["fields"].items()}
+            struct = arrow.struct([(name, kind) for name, (_, kind) in fields.items()])
+            return FeaturesDict({name: feature for name, (feature, _) in fields.items()}), struct
+        if keys in ({"list"}, {"list", "length"}) and type(value.get("length", 0)) is int:
+            feature, kind = self._nested(value["list"], join_key(path, "list"))
+            length = value.get("length")
+            return Sequence(feature, length=length), arrow.list_(kind, -1 if length is None else length)
+        if keys == {"nullable"}:
+            feature, kind = self._nested(value["nullable"], join_key(path, "nullable"))
+            return Sequence(feature), nullable_type(arrow_type_of(feature) if kind is None else kind)
+        if keys == {"names"} and isinstance(value["names"], list):
+            return ClassLabel(names=value["names"]), arrow.int64()
+        if keys == {"num_classes"} and type(value["num_classes"]) is int:
+            return ClassLabel(num_classes=value["num_classes"]), arrow.int64()
+        if "json" in keys and keys <= {"json", "names", "type"} and isinstance(value["json"], dict):
+            return self._json(value, path)
+        return self._fail(path, _EXPECTED)
+
+    def _json(self, value: dict[str, Any], path: str) -> tuple[Feature, Any]:
+        document = {
+            "pythonClassName": "tensorflow_datasets.core.features.features_dict.FeaturesDict",
+            "featuresDict": {"features": {"x": value["json"]}},
+        }
+        feature = features_from_json(json.dumps(document))["x"]
+        if isinstance(feature, Leaf) and isinstance(value.get("names"), list):
+            feature = feature.with_label_names(tuple(value["names"]))
+        kind = self._parse(value["type"], path).arrow_type if isinstance(value.get("type"), str) else None
+        return feature, arrow_type_of(feature) if kind is None else kind
+
+    def _fail(self, path: str, problem: str, hint: str | None = None) -> NoReturn:
+        line = self._lines.get(path)
+        where = ", ".join(filter(None, (f"line {line}" if line else "", path)))
+        raise SourceError(
+            f"{self._source}: {where}: {problem}" if where else f"{self._source}: {problem}",
+            hint=hint or "Write a schema file with: registry add SOURCE --dry-run --schema-out FILE",
+            details={"path": self._source, "key": path, "line": line},
+        )

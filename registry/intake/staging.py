@@ -31,10 +31,8 @@ from registry.engines import Engine, Piece, choose_engine, watch_tasks
 from registry.errors import DuplicateKeyError, SourceError, UsageError, suggest
 from registry.features import FeaturesDict
 from registry.features.split_hasher import SplitHasher
-from registry.intake.freed_memory import return_freed_memory
-from registry.intake.key_candidates import KeyCandidates
-from registry.intake.keys import Hashes, Holdout, Occurrences, first_words, sort_keys_of_repeated
-from registry.intake.plan import BadRows, Plan
+from registry.intake.keys import Hashes, Holdout, KeyCandidates, Occurrences, first_words, sort_keys_of_repeated
+from registry.intake.plan import BadRows, Plan, return_freed_memory
 from registry.intake.records import Chunk, ChunkEncoder, Encoded, Keyed
 from registry.intake.source import BadRow, Source
 from registry.intake.split_names import check_cases

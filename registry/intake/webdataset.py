@@ -20,11 +20,10 @@ from typing import Any, Final
 
 from registry.errors import FeatureError, SourceError
 from registry.features import ClassLabel, Feature, Image, Text
-from registry.intake.accounting import account_for_source, count, size_lookup
 from registry.intake.archives import ZIP_SIGNATURES, archive_errors, open_tar, tar_members
 from registry.intake.classes import MAX_CLASSES
-from registry.intake.file_rows import MAX_FILE_BYTES
-from registry.intake.folder_columns import refuse_folder_columns
+from registry.intake.file_parts import account_for_source, count, refuse_folder_columns, size_lookup
+from registry.intake.file_rows import MAX_FILE_BYTES, decode_text
 from registry.intake.json_files import MAX_COLUMNS
 from registry.intake.json_rows import BadValueError, parse_value
 from registry.intake.listing import why_skipped
@@ -33,7 +32,6 @@ from registry.intake.options import AddOptions
 from registry.intake.python_values import Column, ValueConverter, columns_of, convert_block
 from registry.intake.source import MAX_BYTES, MAX_ROWS, PATH, BadFileError, BadRow, Files, Part, Rows, Source, root_of
 from registry.intake.split_names import find_splits
-from registry.intake.text_folders import decode_text
 from registry.shards.arrow_values import import_pyarrow
 from registry.storage import Store
 from registry.storage.faults import storage_errors

@@ -16,7 +16,7 @@ import registry
 from registry.api import Catalog
 from registry.errors import SourceError, UnusableRowsError, UsageError
 from registry.features import ClassLabel
-from registry.intake.schema_file import describe_type
+from registry.intake.schema import describe_type
 
 REQUESTS = {
     "when": "date32",

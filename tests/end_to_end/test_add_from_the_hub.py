@@ -17,7 +17,7 @@ from registry.api import Catalog
 from registry.cli.main import run
 from registry.errors import NotStoredError, RegistryError, SourceError, StorageError, UsageError
 from registry.intake.hub import repository_of
-from registry.intake.naming import name_of_path, place_of
+from registry.intake.listing import name_of_path, place_of
 
 CARD = b"""---
 license: mit

@@ -312,7 +312,7 @@ def test_a_bucket_names_the_dataset_and_its_loser_leaves_nothing(bucket: str, fo
 def test_the_home_folder_can_be_written_with_a_tilde(
     catalog: registry.Catalog, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from registry.intake.naming import place_of
+    from registry.intake.listing import place_of
 
     monkeypatch.setenv("HOME", str(folder))
     assert place_of("~/shop/prices.csv") == os.path.realpath(folder / "shop/prices.csv")

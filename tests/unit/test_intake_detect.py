@@ -16,9 +16,8 @@ import pytest
 from registry.errors import NotStoredError, SourceError, UsageError
 from registry.features.png import encode_png
 from registry.intake.detect import open_source
-from registry.intake.kinds import KINDS
+from registry.intake.kinds import KINDS, sniff_kind
 from registry.intake.options import AddOptions
-from registry.intake.sniffing import sniff_kind
 from registry.intake.source import Source
 
 PNG = encode_png(np.zeros((2, 2, 3), np.uint8))

@@ -11,7 +11,7 @@ import pytest
 SCRIPT = """
 import numpy as np
 import pyarrow
-from registry.intake.freed_memory import keep_freed_memory, return_freed_memory
+from registry.intake.plan import keep_freed_memory, return_freed_memory
 
 def resident_mb():
     with open("/proc/self/status") as file:

@@ -20,7 +20,7 @@ import fsspec
 import pytest
 
 from registry.errors import NotStoredError, SourceError, StorageError
-from registry.intake.accounting import MAX_FILES, MAX_FOLDERS, account_for
+from registry.intake.file_parts import MAX_FILES, MAX_FOLDERS, account_for
 from registry.intake.listing import list_files
 from registry.intake.source import FileUse, Origin
 from registry.storage.names import Owner

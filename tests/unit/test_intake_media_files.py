@@ -19,10 +19,9 @@ from registry.errors import SourceError
 from registry.features import Audio, ClassLabel, Image, Tensor
 from registry.features.png import encode_png
 from registry.intake import file_rows
-from registry.intake.folder_labels import find_labels
 from registry.intake.listing import list_files
 from registry.intake.media_bytes import CheckMedia
-from registry.intake.media_files import open_audio, open_images, open_videos
+from registry.intake.media_files import find_labels, open_audio, open_images, open_videos
 from registry.intake.options import AddOptions
 from registry.intake.source import FileUse, Rows, Source
 

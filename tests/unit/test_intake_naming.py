@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from registry.errors import OtherSourceError, UsageError
-from registry.intake.naming import derive_name, name_of_path, place_of
+from registry.intake.listing import derive_name, name_of_path, place_of
 from registry.model import NameUse, Producer, Reference, Version, check_continues, check_new_name, is_generic
 
 GENERIC = (

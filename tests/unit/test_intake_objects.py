@@ -22,7 +22,7 @@ from PIL import Image as Pillow
 
 from registry.errors import SourceError
 from registry.features import Image
-from registry.intake import arrow_objects, object_rows, object_source, object_tables
+from registry.intake import object_rows, object_source, object_tables
 from registry.intake.inference import Inference
 from registry.intake.objects import open_object
 from registry.intake.python_values import ValueConverter
@@ -527,7 +527,7 @@ def test_objects_equal_the_rows_they_came_from_however_they_are_cut(
         patch.setattr(object_rows, "FIRST_ROWS", size)
         patch.setattr(object_tables, "FEW_ROWS", size)
         patch.setattr(object_source, "MAX_ROWS", size)
-        patch.setattr(arrow_objects, "MAX_ROWS", size)
+        patch.setattr(object_tables, "MAX_ROWS", size)
         for one in (rows, iter(rows), chunked, chunked.to_reader(), columns, lists):
             assert told(rows_of(one)) == told(rows)
 

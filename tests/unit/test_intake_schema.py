@@ -20,8 +20,7 @@ from registry.features.png import encode_png
 from registry.intake import value_types
 from registry.intake.feature_text import parse_feature
 from registry.intake.inference import Inference, declare_schema
-from registry.intake.schema import ColumnSchema, Schema
-from registry.intake.schema_file import parse_schema_file, read_schema_file, write_schema_file
+from registry.intake.schema import ColumnSchema, Schema, parse_schema_file, read_schema_file, write_schema_file
 from registry.intake.source import Rows
 
 PNG = encode_png(np.zeros((2, 2, 3), np.uint8))
