@@ -5,7 +5,6 @@
 
 Each line runs in a fresh process with an empty catalog. The seconds include the start of the process, the imports, and
 the verification of the shards. A line of Python is preceded by the line that makes its object, which counts, too.
-``docs/adding.md`` shows the table.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def test_the_ten_lines_of_python_print_what_they_say(environment: dict[str, str]
         pytest.param("docs/exporting.md", 8, marks=pytest.mark.long),
         pytest.param("docs/importing.md", 6, marks=pytest.mark.long),
         pytest.param("docs/pinning.md", 12, marks=pytest.mark.long),
-        pytest.param("docs/adding.md", 14, marks=pytest.mark.long),
+        pytest.param("docs/adding.md", 12, marks=pytest.mark.long),
         ("docs/deployment.md", 4),
         ("docs/moving.md", 12),
         ("docs/splits.md", 6),
