@@ -1,6 +1,7 @@
 """Reads and writes rows as CSV, GeoJSON, JSON and JSON lines, by the suffix of the file.
 
-    .csv                 a header and rows; numbers where every cell of a column is one, else text; [1, 2] is an array
+    .csv                 a header and rows, as ``registry add`` reads them; a column is numbers if every cell is one
+                         without leading zeros, else text; [1, 2] is an array
     .geojson             a FeatureCollection; the geometry of a feature is under ``.geo``, its id under ``system:index``
     .geojsonl .ndjson    a feature, or a row, in each line, as ``.jsonl``
     .json                a list of rows, or a FeatureCollection
@@ -16,19 +17,25 @@ import io
 import json
 import math
 import os
-import re
 import warnings
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import numpy as np
 
 from registry.builders.earth_engine.table import GEO, INDEX, LATITUDE, LONGITUDE, Row, Table, read_geometry
 from registry.errors import FeatureError, PreparedFormatError, RegistryWarning, UsageError
+from registry.intake.text_types import parse_texts
+from registry.shards.arrow_values import import_pyarrow
 from registry.storage import Store, open_store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from registry.intake.source import Source
 
 _CSV: Final = (".csv",)
 _LINES: Final = (".geojsonl", ".jsonl", ".ndjson")
@@ -36,14 +43,7 @@ _COLLECTIONS: Final = (".geojson", ".json")
 SUFFIXES: Final = (*_CSV, *_COLLECTIONS, *_LINES)
 """The files that hold rows."""
 
-_NUMBER = re.compile(r"\s*+[-+]?(\d++(\.\d*+)?(e[-+]?\d++)?|\.\d++(e[-+]?\d++)?|nan|inf(inity)?)\s*+", re.IGNORECASE)
-"""Possessive, so that a cell of a million digits and a letter is looked at once."""
-
-_LEADING_ZERO = re.compile(r"0\d+")
-"""What a number is not written like, and a postal code is."""
-
 _WHOLE: Final = 2**53
-_MAX_CELL: Final = 2**26
 _MAX_LINE: Final = 2**28
 _MAX_DOCUMENT: Final = 2**30
 
@@ -56,22 +56,24 @@ def is_table_file(path: str | os.PathLike[str]) -> bool:
 def read_rows(path: str | os.PathLike[str], *, text: Iterable[str] = ()) -> Iterator[Row]:
     """The rows of a file, in order, as ``write_table`` takes them.
 
-    CSV and lines are read one by one, CSV twice: the first time to learn which columns are numbers. A collection is
-    read as a whole.
+    CSV and lines are read in bounded memory, CSV twice: the first time to learn which columns are numbers. A collection
+    is read as a whole.
 
     Args:
         path: path of the file; its suffix decides the format.
-        text: columns of a CSV file that are text, though each cell is a number: postal codes.
+        text: columns of a CSV file that are text, though each cell is a number.
 
     Raises:
         UsageError: the suffix is unknown, or a column in ``text`` does not exist.
         PreparedFormatError: the file is malformed; the message names the row.
+        SourceError: a CSV file has no header or no rows, or is not text.
+        MissingExtraError: pyarrow, which reads CSV, is not installed.
         StorageError: it cannot be read.
     """
     store, name = _open(path)
     suffix = Path(name).suffix.lower()
     if suffix in _CSV:
-        return _read_csv(store, name, frozenset(text))
+        return _read_csv(path, name, frozenset(text))
     if list(text):
         raise UsageError("only the columns of a CSV file can be told to be text", hint="In JSON a text has quotes.")
     if suffix in _LINES:
@@ -137,106 +139,99 @@ def _counting(table: Table, advance: Callable[[int], None] | None) -> Iterator[d
 # CSV
 
 
-def _read_csv(store: Store, name: str, text: frozenset[str]) -> Iterator[Row]:
-    header, numeric = _look_at_csv(store, name, text)
-    if unknown := text - set(header):
+def _read_csv(path: str | os.PathLike[str], name: str, text: frozenset[str]) -> Iterator[Row]:
+    from registry.intake.detect import open_source
+    from registry.intake.options import AddOptions
+
+    source = open_source(path, AddOptions(kind="csv", header=True, has_csv_options=False))
+    columns, numeric = _find_numbers(source, name, text)
+    if unknown := text - set(columns):
         raise UsageError(
             f"{name} has no column {min(unknown)!r:.80}",
-            hint=f"Its columns are: {', '.join(header[:20])}.",
-            details={"column": min(unknown), "known": header[:100]},
+            hint=f"Its columns are: {', '.join(columns[:20])}.",
+            details={"column": min(unknown), "known": columns[:100]},
         )
-    return _csv_rows(store, name, header, numeric, text)
+    return _csv_rows(source, numeric, text)
 
 
-def _csv_rows(
-    store: Store, name: str, header: list[str], numeric: set[str], text: frozenset[str]
-) -> Iterator[dict[str, Any]]:
-    for cells in _csv_lines(store, name, header):
-        row: dict[str, Any] = {}
-        for column, cell in zip(header, cells, strict=True):
-            if cell == "":
-                row[column] = None
-            elif column in numeric:
-                row[column] = float(cell)
+def _csv_rows(source: Source, numeric: set[str], text: frozenset[str]) -> Iterator[Row]:
+    for block in _csv_blocks(source):
+        texts, numbers = block.cells.to_pylist(), block.numbers.to_pylist()
+        columns: list[Sequence[Any]] = []
+        for place, column in enumerate(block.columns):
+            cells = slice(place * block.num_rows, (place + 1) * block.num_rows)
+            if column in numeric:
+                columns.append(numbers[cells])
+            elif column in text or column in (GEO, INDEX):
+                columns.append(texts[cells])
             else:
-                row[column] = cell if column in text or column in (GEO, INDEX) else _array_or_text(cell)
-        yield row
+                columns.append([None if cell is None else _array_or_text(cell) for cell in texts[cells]])
+        for values in zip(*columns, strict=True):
+            yield dict(zip(block.columns, values, strict=True))
 
 
-def _look_at_csv(store: Store, name: str, text: frozenset[str]) -> tuple[list[str], set[str]]:
-    """The header, and the columns of which each cell that holds anything is a number."""
-    header = next(_cells(store, name), None)
-    if not header:
-        raise PreparedFormatError(f"{store.locate(name)} is empty", hint="A CSV file begins with a line of names.")
-    if len(header) == 1 and (other := next((mark for mark in ";\t|" if mark in header[0]), None)):
-        raise PreparedFormatError(
-            f"{store.locate(name)} has one column {header[0]!r:.80}: its cells are set apart by {other!r}, not by "
-            "commas",
-            hint="Write the file with commas, and decimal points in numbers.",
-            details={"file": name},
-        )
-    doubles = sorted(column for column, times in Counter(header).items() if times > 1)
-    if doubles or "" in header:
-        told = f"two columns {doubles[0]!r:.80}" if doubles else "a column without a name"
-        raise PreparedFormatError(f"{store.locate(name)} has {told}", hint="Each column has a name of its own.")
-    zeros: dict[str, str] = {}
-    places = {place for place, column in enumerate(header) if column not in (GEO, INDEX)}
+def _find_numbers(source: Source, name: str, text: frozenset[str]) -> tuple[Sequence[str], set[str]]:
+    """The columns, and those that are numbers: each cell that holds anything is one, and has no leading zeros."""
+    columns: Sequence[str] = ()
     filled: set[int] = set()
-    for cells in _csv_lines(store, name, header):
-        for place in tuple(places):
-            if cells[place] != "":
-                filled.add(place)
-                if _LEADING_ZERO.fullmatch(cells[place]):
-                    zeros.setdefault(header[place], cells[place])
-                if not _NUMBER.fullmatch(cells[place]):
-                    places.discard(place)
-    numeric = {header[place] for place in places & filled}
-    for column, cell in zeros.items():
-        if column in numeric - text:
+    others: set[int] = set()
+    codes: dict[int, str] = {}
+    for block in _csv_blocks(source):
+        columns = block.columns
+        filled |= block.columns_of(block.cells.is_valid())
+        others |= {place // block.num_rows for place in block.faults}
+        has_zeros = import_pyarrow().compute.match_substring_regex(block.cells, "^[-+]?0[0-9]")
+        for place in np.flatnonzero(has_zeros.fill_null(fill_value=False)).tolist():
+            codes.setdefault(place // block.num_rows, block.cells[place].as_py())
+    not_numbers = {GEO, INDEX, *text}
+    for place, code in codes.items():
+        if place not in others and columns[place] not in not_numbers:
             warnings.warn(
-                f"column {column!r} of {name}: {cell} is read as the number {float(cell):.15g}. If it is text, such as "
-                f"a code, say so: text=[{column!r}]; --text {column}",
+                f"column {columns[place]!r} of {name} is text, because a number is not written like {code:.40}",
                 RegistryWarning,
                 stacklevel=4,
             )
-    return header, numeric - text
+    return columns, {columns[place] for place in filled - others - codes.keys()} - not_numbers
 
 
-def _csv_lines(store: Store, name: str, header: list[str]) -> Iterator[list[str]]:
-    lines = _cells(store, name)
-    next(lines, None)
-    for number, cells in enumerate(lines, start=1):
-        if not cells:  # an empty line
-            continue
-        if len(cells) != len(header):
-            raise PreparedFormatError(
-                f"{store.locate(name)}: row {number} has {len(cells)} cells, and the header has {len(header)}",
-                hint="Is a comma in a text without quotes?",
-                details={"file": name, "row": number},
-            )
-        yield cells
+@dataclass(frozen=True, slots=True)
+class _CsvBlock:
+    """Some rows of a CSV file, column after column: there may be a hundred thousand columns of one row.
+
+    Attributes:
+        columns: the names of the columns.
+        num_rows: the number of rows.
+        cells: the texts of all cells, the rows of the first column first; null where a cell is empty.
+        numbers: the same as numbers.
+        faults: why the cells that are not null are not numbers, by their places.
+    """
+
+    columns: Sequence[str]
+    num_rows: int
+    cells: pa.Array
+    numbers: pa.Array
+    faults: Mapping[int, str]
+
+    def columns_of(self, is_used: pa.Array) -> set[int]:
+        """The places of the columns in which a cell ``is_used``."""
+        return set(np.unique(np.flatnonzero(is_used) // self.num_rows).tolist())
 
 
-def _cells(store: Store, name: str) -> Iterator[list[str]]:
-    csv.field_size_limit(max(_MAX_CELL, csv.field_size_limit()))  # a polygon is longer than what csv allows
-    try:
-        with store.open(name) as raw:
-            text = io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")
-            yield from csv.reader(_csv_text(text, store.locate(name)), strict=True)
-    except csv.Error as error:
-        raise PreparedFormatError(f"{store.locate(name)} is not valid CSV: {error}", details={"file": name}) from error
-    except UnicodeDecodeError as error:
-        raise _no_utf8(store, name, error) from error
-
-
-def _csv_text(text: io.TextIOWrapper, path: str) -> Iterator[str]:
-    """The lines of a file, none of them longer than what memory can be asked for."""
-    while line := text.readline(_MAX_LINE):
-        if len(line) == _MAX_LINE:
-            raise PreparedFormatError(
-                f"{path} has a line longer than 256 MiB", hint="Is it a CSV file?", details={"file": path}
-            )
-        yield line
+def _csv_blocks(source: Source) -> Iterator[_CsvBlock]:
+    """Raises PreparedFormatError if a row has more or fewer cells than the header."""
+    arrow = import_pyarrow()
+    for part in source.parts:
+        for rows in part.read():
+            if rows.bad:
+                raise PreparedFormatError(
+                    str(rows.bad[0]),
+                    hint="Is a comma in a text without quotes?",
+                    details={"file": rows.bad[0].file, "line": rows.bad[0].line},
+                )
+            cells = arrow.concat_arrays([chunk for column in rows.table.columns for chunk in column.chunks])
+            cells = arrow.compute.if_else(arrow.compute.equal(cells, ""), None, cells)
+            numbers, faults = parse_texts(cells, arrow.float64(), is_requested=True)
+            yield _CsvBlock(rows.table.column_names, rows.table.num_rows, cells, numbers, faults)
 
 
 def _array_or_text(cell: str) -> Any:

@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from registry.builders.earth_engine import export_image, read_rows, row_files, write_table
+from registry.builders.earth_engine import export_image, read_rows, write_table
 from registry.builders.earth_engine.assembling.geotiff import read_crs
 from registry.builders.earth_engine.exporting.record_file import check_prefix
 from registry.builders.earth_engine.mixer import Mixer
-from registry.errors import FeatureError, PreparedFormatError, UsageError
+from registry.errors import FeatureError, PreparedFormatError, SourceError, UsageError
+from registry.intake import text_files
 
 _PLACE = {"transform": (30, 0, 500000, 0, -30, 4100000), "crs": "EPSG:32610"}
 
@@ -52,12 +53,12 @@ def test_a_header_of_many_columns_is_read_at_once(tmp_path: Path) -> None:
 
 
 def test_a_csv_line_without_an_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_files, "_MAX_LINE", 100)
+    monkeypatch.setattr(text_files, "MAX_ROW_BYTES", 100)
+    monkeypatch.setattr(text_files, "BLOCK_BYTES", 50)
     path = tmp_path / "rows.csv"
     path.write_text("a\n" + "x" * 200)
-    with pytest.raises(PreparedFormatError) as caught:
+    with pytest.raises(SourceError, match=r"rows\.csv:2: "):
         list(read_rows(path))
-    assert caught.value.message == f"{path} has a line longer than 256 MiB"
 
 
 def test_a_point_beyond_the_range_of_floats_is_invalid(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from registry.errors import (
     PreparedFormatError,
     RegistryError,
     RegistryWarning,
+    SourceError,
     UsageError,
 )
 from registry.tfrecord import frame_record
@@ -267,20 +268,24 @@ def test_csv_columns_are_numbers_if_each_cell_is_one(tmp_path: Path) -> None:
         {"system:index": "1", "n": None, "code": "12", "mixed": "3", "list": [], "flag": None, ".geo": None},
     ]
     with pytest.warns(RegistryWarning) as caught:
-        assert [row["code"] for row in read_rows(tmp_path / "in.CSV")] == [7.0, 12.0]
+        assert [row["code"] for row in read_rows(tmp_path / "in.CSV")] == ["007", "12"]
     assert [str(one.message) for one in caught] == [
-        "column 'code' of in.CSV: 007 is read as the number 7. If it is text, such as a code, say so: text=['code']; "
-        "--text code"
+        "column 'code' of in.CSV is text, because a number is not written like 007"
     ]
 
 
-def test_a_csv_file_of_semicolons_is_refused_and_not_one_column(tmp_path: Path) -> None:
-    (tmp_path / "in.csv").write_text("a;b\n1;2\n")
-    with pytest.raises(PreparedFormatError) as caught:
-        list(read_rows(tmp_path / "in.csv"))
-    assert caught.value.message == (
-        f"{tmp_path / 'in.csv'} has one column 'a;b': its cells are set apart by ';', not by commas"
-    )
+def test_numbers_of_a_csv_are_written_in_any_way(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text('a,b,c,d\n+1,.5,1e5,"1"\n-2,5.,NaN,""\n0.5,-0,inf,2\n')
+    rows = list(read_rows(tmp_path / "in.csv"))
+    assert [row["a"] for row in rows] == [1.0, -2.0, 0.5]
+    assert [row["b"] for row in rows] == [0.5, 5.0, 0.0]
+    assert str([row["c"] for row in rows]) == "[100000.0, nan, inf]"
+    assert [row["d"] for row in rows] == [1.0, None, 2.0]
+
+
+def test_a_csv_file_of_semicolons_and_another_encoding_is_read(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("a;b\n1;x\n", encoding="utf-16")
+    assert list(read_rows(tmp_path / "in.csv")) == [{"a": 1.0, "b": "x"}]
 
 
 def test_features_have_geometry_and_id(tmp_path: Path) -> None:
@@ -325,12 +330,8 @@ def test_floats_are_written_with_their_shortest_digits(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", b"", "{path} is empty"),
-        ("a.csv", b"a,a\n", "{path} has two columns 'a'"),
-        ("a.csv", b"a,\n", "{path} has a column without a name"),
-        ("a.csv", b"a,b\n1,2\n1\n", "{path}: row 2 has 1 cells, and the header has 2"),
-        ("a.csv", b'a\n"x', "{path} is not valid CSV: unexpected end of data"),
-        ("a.csv", b"a\n\xff", "{path}: expected UTF-8 text: invalid start byte at byte 2"),
+        ("a.csv", b"a,b\n1,2\n1\n", "a.csv:3: expected 2 values, found 1"),
+        ("a.csv", b'a\n"x', "a.csv:2: a quote in this row is never closed"),
         ("a.json", b"{}", "{path} is neither a FeatureCollection nor a list of rows"),
         ("a.json", b"[1]", "{path}: row 0 is not an object"),
         ("a.json", b"[", "{path} is invalid JSON: Expecting value: line 1 column 2 (char 1)"),
@@ -350,6 +351,23 @@ def test_a_file_that_is_not_of_its_format_is_refused(tmp_path: Path, name: str, 
     with pytest.raises(PreparedFormatError) as caught:
         list(read_rows(tmp_path / name))
     assert caught.value.message == message.format(path=tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "{path}: no row in 1 CSV file, such as 'a.csv'"),
+        (b"a,a\n1,2\n", "a.csv:1: columns 1 and 2 are both named 'a'"),
+        (b"a,\n1,2\n", "a.csv:1: column 2 of 2 has no name"),
+        (b"a\n\xff", "a.csv:2: byte 2 is not UTF-8"),
+    ],
+)
+def test_a_csv_file_that_is_not_a_table_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "a.csv").write_bytes(content)
+    with pytest.raises(SourceError) as caught:
+        list(read_rows(tmp_path / "a.csv"))
+    assert caught.value.message == message.format(path=tmp_path / "a.csv")
+    assert "--" not in (caught.value.hint or "")
 
 
 def test_deep_json_is_refused(tmp_path: Path) -> None:
