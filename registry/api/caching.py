@@ -200,7 +200,7 @@ def _require_room(found: FileCache, num_bytes: int) -> None:
 
 def _fetch(wanted: list[_Wanted], advance: Advance | None) -> None:
     """Read all files, several at a time: what the cache lacks is fetched and kept, the rest is checked."""
-    from registry.engines import FileRange, Piece, choose_engine
+    from registry.engines import Piece, choose_engine
 
     stop, alone = Event(), Lock()
 
@@ -229,7 +229,7 @@ def _fetch(wanted: list[_Wanted], advance: Advance | None) -> None:
         )
 
     with choose_engine(num_bytes=None, is_local=False, is_unlocked=True) as engine:
-        pieces = (Piece(fetch, one, (FileRange(one.files.url, one.name),)) for one in wanted)
+        pieces = (Piece(fetch, one) for one in wanted)
         try:
             for _ in engine.run(pieces, doing="fetched files", failure=StorageError):
                 pass

@@ -21,7 +21,6 @@ from typing import Any, Final, NamedTuple
 
 from registry.errors import BuildError, RegistryError
 
-TFDS_METHODS: Final = ("_info", "_split_generators", "_generate_examples")
 _METHOD_LINES: Final = {
     "features": 'def features(self): return FeaturesDict({"number": Scalar("int64")})',
     "splits": 'def splits(self): return {"train": [("key", {"number": 1})]}',

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from registry.engines.announcing import announced
     from registry.engines.argument import engine_argument
     from registry.engines.choice import ENGINES, choose_engine, has_engine_of_block, num_cpus, use_engine
-    from registry.engines.engine import Engine, FileRange, Piece, ThisProcess, call_ahead, shared_threads, submit
+    from registry.engines.engine import Engine, Piece, ThisProcess, call_ahead, shared_threads, submit
     from registry.engines.messages import REACH_HINT, ForeignError, NotSendableError, WorkerDiedError
     from registry.engines.watching import TaskCounts, TaskWatch, watch_tasks
     from registry.engines.workers import WorkerProcesses
@@ -24,7 +24,6 @@ __all__ = [
     "ENGINES",
     "REACH_HINT",
     "Engine",
-    "FileRange",
     "ForeignError",
     "NotSendableError",
     "Piece",
@@ -51,7 +50,7 @@ __getattr__, __dir__ = lazy_exports(
         "announcing": "announced",
         "argument": "engine_argument",
         "choice": "ENGINES choose_engine has_engine_of_block num_cpus use_engine",
-        "engine": "Engine FileRange Piece ThisProcess call_ahead shared_threads submit",
+        "engine": "Engine Piece ThisProcess call_ahead shared_threads submit",
         "messages": "REACH_HINT ForeignError NotSendableError WorkerDiedError",
         "watching": "TaskCounts TaskWatch watch_tasks",
         "workers": "WorkerProcesses",

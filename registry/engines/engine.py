@@ -2,8 +2,8 @@
 
     pieces of work  --drawn as they are needed-->  engine  --in order-->  (input, result) of each piece
 
-A piece of work is a value: a function, its input, and the byte ranges that it reads. Calling it twice gives the same
-result, so it can be sent to another process, placed near its data, and called again after a fault.
+A piece of work is a value: a function and its input. Calling it twice gives the same result, so it can be sent to
+another process, and called again after a fault.
 """
 
 from __future__ import annotations
@@ -16,25 +16,13 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Final, Generic, Protocol, Self, TypeVar
 
 from registry.engines.watching import Tally, TaskWatch, WatchedFutures
 from registry.errors import RegistryError, UsageError
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-
-class FileRange(NamedTuple):
-    """Bytes ``start``..``stop`` (stop excluded) of a stored file that a piece of work reads.
-
-    ``location`` is the URL of its folder. ``stop=None`` means the end of the file: finding its size costs a request.
-    """
-
-    location: str
-    name: str
-    start: int = 0
-    stop: int | None = None
 
 
 _WAITING_BYTES: Final = 128 * 2**20
@@ -49,13 +37,11 @@ class Piece(Generic[T, R]):
         function: called with the input. It contains only values, and gives the same result on every call in every
             process. Pieces of one run share one function object, which is sent to each worker once.
         input: the argument of the function.
-        needs: the byte ranges that it reads. An engine may use them to place the piece; nothing else depends on them.
         num_items: the number of items in the input, by which an engine judges how long one takes.
     """
 
     function: Callable[[T], R]
     input: T
-    needs: tuple[FileRange, ...] = ()
     num_items: int = 1
 
     def __call__(self) -> R:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from registry.engines import FileRange, Piece, choose_engine
+from registry.engines import Piece, choose_engine
 from registry.errors import (
     CorruptExampleError,
     PreparedFormatError,
@@ -320,7 +320,7 @@ def _count(store: Store, names: Sequence[str], counter: _Counter, sizes: Mapping
     """Read every record of the files; raise an error that names the records that do not match the features."""
 
     def pieces() -> Iterable[Piece[str, _Counted]]:
-        return (Piece(counter, name, (FileRange(store.url, name),)) for name in names)
+        return (Piece(counter, name) for name in names)
 
     is_local, num_bytes = store.local_root is not None, sum(sizes[name] for name in names)
     with choose_engine(num_bytes=num_bytes, is_local=is_local, reads=(store.url,)) as engine:

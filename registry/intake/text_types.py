@@ -58,8 +58,6 @@ _MOST_KEPT: Final = 200
 _FEW: Final = 64
 _INT64_DIGITS: Final = 19
 _MOST_DIGITS: Final = 30
-_MAX_INT64: Final = 2**63 - 1
-_MAX_UINT64: Final = 2**64 - 1
 
 _INTEGERS: Final = {False: _INTEGER, True: r"^[+-]?[0-9]+$"}
 _FLOATS: Final = {

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from registry.engines import FileRange, Piece, choose_engine, watch_tasks
+from registry.engines import Piece, choose_engine, watch_tasks
 from registry.errors import CorruptExampleError, StorageError, VerificationError
 from registry.features import FeaturesDict, codec_of
 from registry.order import Order, ReadConfig
@@ -144,7 +144,7 @@ def measure_records(
     # Each file is read twice: as a file and as records. Close together, the second read is served by the page cache.
     tasks = _interleave([*files], _plan_runs(plan.num_examples, mean, engine.width))
     worker = Measurer(plan, store, verify, indexes, features, whole)
-    pieces = _as_pieces(worker, tasks)
+    pieces = (Piece(worker, task) for task in tasks)
     state = _Sums(plan, whole=whole)
     digests: dict[str, FileFacts] = {}
     with engine, state.pile:
@@ -174,7 +174,7 @@ def measure_files(
     """
     digests = {}
     hasher = partial(_hash_and_stamp, store, indexes=indexes)
-    pieces = (Piece(hasher, name, (FileRange(store.url, name),)) for name in files)
+    pieces = (Piece(hasher, name) for name in files)
     with choose_engine(
         processes,
         num_bytes=sum(files.values()),
@@ -323,15 +323,6 @@ def _plan_runs(num_examples: int, mean: float, processes: int) -> list[tuple[int
     leaves = min(max(leaves, 1), _MOST_LEAVES, max(num_examples // (4 * processes * LEAF_RECORDS), 1))
     length = leaves * LEAF_RECORDS
     return [(start, min(start + length, num_examples)) for start in range(0, num_examples, length)]
-
-
-def _as_pieces(worker: Measurer, tasks: list[str | tuple[int, int]]) -> Iterator[Piece[Any, Any]]:
-    """The tasks as pieces for an engine, with the files that each reads."""
-    order, location = worker.plan.order(_RANGE_ORDER), worker.store.url
-    for task in tasks:
-        places = [] if isinstance(task, str) else sorted(set(order.locate(task)[0].tolist()))
-        names = [task] if isinstance(task, str) else [worker.plan[place].filename for place in places]
-        yield Piece(worker, task, tuple(FileRange(location, name) for name in names))
 
 
 def _interleave(files: list[str], runs: list[tuple[int, int]]) -> list[str | tuple[int, int]]:

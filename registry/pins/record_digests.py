@@ -53,20 +53,14 @@ class RecordSums:
     its old hash. If several items change, the quotient is the weight of an item with a probability of 2**-200 only.
     The sums of disjoint sets can be added.
 
-    >>> kept = RecordSums.of_item(5, b"a" * 32) + RecordSums.of_item(9, b"b" * 32)
-    >>> found = RecordSums.of_item(5, b"a" * 32) + RecordSums.of_item(9, b"c" * 32)
+    >>> kept = RecordSums.of_list(b"a" * 32, first=5) + RecordSums.of_list(b"b" * 32, first=9)
+    >>> found = RecordSums.of_list(b"a" * 32, first=5) + RecordSums.of_list(b"c" * 32, first=9)
     >>> kept.find_weight(found), kept.hash_before(found, now=b"c" * 32) == b"b" * 32
     (9, True)
     """
 
     sum: int = 0
     weighted: int = 0
-
-    @classmethod
-    def of_item(cls, weight: int, digest: bytes) -> RecordSums:
-        """The sums of one item."""
-        value = int.from_bytes(digest, "big")
-        return cls(value % PRIME, weight * value % PRIME)
 
     @classmethod
     def of_list(cls, digests: bytes, *, first: int) -> RecordSums:

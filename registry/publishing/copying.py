@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from registry.catalog import CatalogBackend, Holder, Origin, Reservation
-from registry.engines import FileRange, Piece, choose_engine, watch_tasks
+from registry.engines import Piece, choose_engine, watch_tasks
 from registry.errors import AlreadyStoredError, NotStoredError, StorageError
 from registry.model import Advance, DatasetVersion, Shard, SplitFingerprint, VersionState, version_folder
 from registry.prepared import describe, extra_files, write_prepared
@@ -287,7 +287,7 @@ def _each(
     """
     orders = [(name, named[name].sha256) for name in sorted(names) if name in named]
     num_bytes, urls = sum(named[name].num_bytes for name, _ in orders), [store.url for store in reads]
-    pieces = (Piece(function, order, (FileRange(urls[0], order[0]),)) for order in orders)
+    pieces = (Piece(function, order) for order in orders)
     with choose_engine(num_bytes=num_bytes, is_local=False, is_unlocked=True, reads=urls) as engine:
         watch = watch_tasks(sent, "files", total=len(orders))
         for (name, _), found in engine.run(pieces, doing=doing, failure=StorageError, watch=watch):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
-from registry.engines import FileRange, Piece, choose_engine, watch_tasks
+from registry.engines import Piece, choose_engine, watch_tasks
 from registry.errors import CorruptExampleError, VerificationError
 from registry.features import FeaturesDict, LimitReader, Outside, features_from_json, merge_outside
 from registry.features.content import ContentReader
@@ -174,16 +174,6 @@ class StoredSplits:
         """Yield the stored records of ``run``. Raises the errors of ``contents``."""
         return (record for _, _, record in self._stored(run) if isinstance(record, bytes))
 
-    def files_of(self, run: RecordRun) -> tuple[FileRange, ...]:
-        """The shards that contain the records of ``run``."""
-        split, position, found = self.splits[run.place], run.start, []
-        while position < run.stop:
-            index = split.shard_lengths.shard_of(position)
-            name = split.filename(index)
-            found.append(FileRange(self.store.source_of(name).url, name))
-            position = split.shard_lengths.start(index) + split.shard_lengths[index]
-        return tuple(found)
-
     def sources(self) -> tuple[Store, ...]:
         """The stores that have the bytes of the shards: a staged folder may take them from another store."""
         return self.store.sources_of(name for split in self.splits for name in split.filenames)
@@ -312,7 +302,7 @@ def call_on_runs(
         reads=[source.url for source in sources],
     )
     pieces = (
-        Piece(function, part, stored.files_of(part))
+        Piece(function, part)
         for run in runs
         for part in (stored.shards_of(run) if by_shard else divide_run(run, width=engine.width))
     )

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 
 from registry.catalog import CatalogBackend, Holder, Reservation
-from registry.engines import FileRange, Piece, TaskWatch, choose_engine, watch_tasks
+from registry.engines import Piece, TaskWatch, choose_engine, watch_tasks
 from registry.errors import (
     AlreadyStoredError,
     ConflictError,
@@ -297,7 +297,7 @@ class ObjectPlace:
         ]
         num_bytes = sum(size for _, size in orders)
         hasher, equal, location = _Hasher(self._final), self._put_here.intersection(names), self._final.url
-        pieces = (Piece(hasher, order, (FileRange(location, order[0]),)) for order in orders)
+        pieces = (Piece(hasher, order) for order in orders)
         with choose_engine(num_bytes=num_bytes, is_local=False, is_unlocked=True, reads=(location,)) as engine:
             watch = watch_tasks(self._sent, "files", total=len(orders))
             for (name, _), found in engine.run(pieces, doing="compared files", failure=StorageError, watch=watch):
@@ -450,7 +450,7 @@ class ObjectPlace:
     ) -> Iterator[tuple[str, T]]:
         """Send the requests of ``ask`` for each name, several at the same time."""
         with choose_engine(num_bytes=None, is_local=False, is_unlocked=True) as engine:
-            pieces = (Piece(ask, name, (FileRange(self._final.url, name),)) for name in names)
+            pieces = (Piece(ask, name) for name in names)
             yield from engine.run(pieces, doing=doing, failure=StorageError, watch=watch)
 
     def _put_missing(self, state: _State) -> None:

@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import Final
 
 from registry.catalog import CatalogBackend, DataDirectory, Holder, Promotion, Reservation, Unpromoted
-from registry.engines import FileRange, Piece, choose_engine
+from registry.engines import Piece, choose_engine
 from registry.errors import (
     ConflictError,
     NeighboursChangedError,
@@ -562,7 +562,7 @@ def read_tags(store: Store, splits: Sequence[Split]) -> dict[str, str | None]:
         except NotStoredError:
             return None
 
-    pieces = (Piece(read, name, (FileRange(store.url, name),)) for split in splits for name in split.filenames)
+    pieces = (Piece(read, name) for split in splits for name in split.filenames)
     with choose_engine(num_bytes=None, is_local=False, is_unlocked=True) as engine:
         return dict(engine.run(pieces, doing="asked for ETags", failure=StorageError))
 

@@ -14,7 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from registry.catalog import CatalogBackend
-from registry.engines import FileRange, Piece, choose_engine, watch_tasks
+from registry.engines import Piece, choose_engine, watch_tasks
 from registry.errors import (
     CorruptExampleError,
     ForeignShardError,
@@ -175,8 +175,7 @@ def verify_shards(
             for index in chosen[split.name]:
                 if len(faults) >= _MOST_FAULTS:
                     return
-                name = split.filename(index)
-                yield Piece(walker, (place, index), (FileRange(store.source_of(name).url, name),))
+                yield Piece(walker, (place, index))
 
     # Shards of a build for a bucket may be there already, and not in the staged folder on this machine.
     sources = store.sources_of(split.filename(index) for split in splits for index in chosen[split.name])

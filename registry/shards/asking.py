@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable
 from typing import TypeVar
 
-from registry.engines import FileRange, Piece, choose_engine
+from registry.engines import Piece, choose_engine
 from registry.errors import StorageError
 from registry.storage import Store
 
@@ -28,7 +28,7 @@ def ask_each(
             return error
 
     is_local = store.local_root is not None
-    pieces = (Piece(answer, name, (FileRange(store.url, name),)) for name in names)
+    pieces = (Piece(answer, name) for name in names)
     with choose_engine(num_bytes=0 if is_local else None, is_local=is_local, is_unlocked=True) as engine:
         yield from engine.run(pieces, doing=doing, failure=StorageError)
 

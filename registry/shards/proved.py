@@ -21,7 +21,7 @@ from functools import partial
 from threading import Event, Lock
 from typing import Final, Protocol
 
-from registry.engines import FileRange, Piece, choose_engine
+from registry.engines import Piece, choose_engine
 from registry.errors import RegistryError, ShardMismatchError, StorageError, StorageUnavailableError, VerificationError
 from registry.features import FeaturesDict
 from registry.model import Promises, Shard, UntaggedShards
@@ -224,7 +224,7 @@ class ProvedStore(WrappedStore):
         with choose_engine(num_bytes=None, is_local=self.local_root is not None, is_unlocked=True) as engine:
             found = ((name, self._promises.find(name)) for name in names)
             pieces = (
-                Piece(prove, (name, promised), (FileRange(self.url, name),))
+                Piece(prove, (name, promised))
                 for name, promised in found
                 if promised is not None and self._needs_proof(promised)
             )

@@ -21,12 +21,12 @@ from engine_pieces import Unreadable, follow, square
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.engines import Engine, FileRange, Piece, TaskCounts, TaskWatch, ThisProcess, WorkerProcesses
+from registry.engines import Engine, Piece, TaskCounts, TaskWatch, ThisProcess, WorkerProcesses
 from registry.errors import BuildError, StorageError, UsageError, VerificationError
 
 
 def run(engine: Engine, *inputs: Any, function: Callable[[Any], Any] = follow) -> Iterator[tuple[Any, Any]]:
-    pieces = (Piece(function, one, (FileRange("memory://folder", "file"),)) for one in inputs)
+    pieces = (Piece(function, one) for one in inputs)
     return engine.run(pieces, doing="followed orders", failure=VerificationError)
 
 
