@@ -22,7 +22,7 @@ from registry.api.locations import open_data
 from registry.api.publishing import Publishing
 from registry.argument_types import require_path, typed_arguments
 from registry.catalog import CatalogBackend
-from registry.engines import engine_argument
+from registry.engines import announces
 from registry.errors import ConflictError, NotFoundError, UsageError
 from registry.intake.options import takes_options
 from registry.model import (
@@ -45,7 +45,6 @@ from registry.model.version import HIGHEST
 from registry.storage import local_path
 
 if TYPE_CHECKING:
-    from registry.engines import Engine
     from registry.features import FeaturesDict
     from registry.intake.in_place import PlannedInPlace
     from registry.intake.options import AddArguments, AddOptions
@@ -161,7 +160,7 @@ class Addition:
         return self._catalog.backend
 
     @typed_arguments
-    @engine_argument("adding", "self")
+    @announces("adding", "self")
     @publishes
     def publish(
         self,
@@ -173,7 +172,6 @@ class Addition:
         processes: int | None = None,
         dry_run: bool = False,
         show: int = 5,
-        engine: str | Engine | None = None,  # noqa: ARG002 (for engine_argument)
         progress: ProgressCallback | None = None,
     ) -> AddReport:
         """Write the records, choose the number and publish; see ``Catalog.add``.
@@ -186,7 +184,6 @@ class Addition:
             processes: see ``Catalog.add``.
             dry_run: see ``Catalog.add``.
             show: see ``Catalog.add``.
-            engine: ``"ray"``, ``"local"`` or an engine, see ``use_engine``. None: that of the block, else this machine.
             progress: called with a ``Progress``: rows are ``encoding``, then the records of each split ``writing``,
                 then all are ``verifying``. For an object store, their shards are then ``uploading``, in bytes.
 
@@ -292,7 +289,7 @@ class Adding(Publishing):
     """The methods of ``Catalog`` that add data without a builder class."""
 
     @typed_arguments
-    @engine_argument("adding", "name", "source")
+    @announces("adding", "name", "source")
     @publishes
     @takes_options
     def add(
@@ -307,7 +304,6 @@ class Adding(Publishing):
         processes: int | None = None,
         dry_run: bool = False,
         show: int = 5,
-        engine: str | Engine | None = None,  # noqa: ARG002 (for engine_argument)
         progress: ProgressCallback | None = None,
         **options: Unpack[AddArguments],
     ) -> AddReport:
@@ -370,7 +366,6 @@ class Adding(Publishing):
             processes: number of processes that encode. None starts one for each core once there is enough work.
             dry_run: publish nothing, and report the changes down to records.
             show: describe at most this many differing records of each split.
-            engine: ``"ray"``, ``"local"`` or an engine, see ``use_engine``. None: that of the block, else this machine.
             progress: called with a ``Progress``: rows are ``reading``, then ``encoding``; then the records of each
                 split ``writing``; then all are ``verifying``.
 
@@ -409,7 +404,7 @@ class Adding(Publishing):
             )
 
     @typed_arguments
-    @engine_argument("reading", "name", "source")
+    @announces("reading", "name", "source")
     @previews
     @takes_options
     def plan_add(
@@ -417,7 +412,6 @@ class Adding(Publishing):
         source: Any,
         name: str | None = None,
         *,
-        engine: str | Engine | None = None,  # noqa: ARG002 (for engine_argument)
         progress: ProgressCallback | None = None,
         **options: Unpack[AddArguments],
     ) -> Addition:
@@ -426,7 +420,6 @@ class Adding(Publishing):
         Args:
             source: see ``add``.
             name: see ``add``.
-            engine: ``"ray"``, ``"local"`` or an engine, see ``use_engine``. None: that of the block, else this machine.
             progress: called with a ``Progress``: rows are ``reading``.
             options: see ``add``.
 

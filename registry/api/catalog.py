@@ -51,7 +51,7 @@ from registry.catalog import (
     sqlite_path,
     stream_events,
 )
-from registry.engines import engine_argument
+from registry.engines import announces
 from registry.errors import (
     CatalogError,
     CatalogNotFoundError,
@@ -84,7 +84,6 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or pu
     from registry.api.pinning import CatalogPins
     from registry.api.usage import Usage
     from registry.api.verify_state import VerifyState
-    from registry.engines import Engine
     from registry.publishing import VersionDiff
 
 
@@ -381,14 +380,13 @@ class Catalog(Adding):
         return self.backend.configs.protection(wanted.name, wanted.config, at=read_moment(at))
 
     @typed_arguments
-    @engine_argument("comparing", "new")
+    @announces("comparing", "new")
     def diff(
         self,
         old: DatasetLike,
         new: DatasetLike,
         *,
         show: int = 5,
-        engine: str | Engine | None = None,  # noqa: ARG002 (for engine_argument)
         progress: ProgressCallback | None = None,
     ) -> VersionDiff:
         """Compare two published versions, down to the record, and say which step of the number the changes require.
@@ -400,7 +398,6 @@ class Catalog(Adding):
             old: the version to start from, see ``dataset``.
             new: the version to compare with it.
             show: describe at most this many differing records of each split.
-            engine: ``"ray"``, ``"local"`` or an engine, see ``use_engine``. None: that of the block, else this machine.
             progress: called with a ``Progress``, in records.
 
         Raises:
@@ -600,7 +597,7 @@ class Catalog(Adding):
         return collect_garbage(self.backend, self.data_dir, older_than=grace, dry_run=dry_run, each=each)
 
     @typed_arguments
-    @engine_argument("verifying", other="every version")
+    @announces("verifying", other="every version")
     def verify_all(
         self,
         *,
@@ -609,7 +606,6 @@ class Catalog(Adding):
         since: str | datetime | timedelta | None = None,
         state: str | os.PathLike[str] | None = None,
         restart: bool = False,
-        engine: str | Engine | None = None,  # noqa: ARG002 (for engine_argument)
         progress: ProgressCallback | None = None,
         each: Callable[[VerifiedVersion], None] | None = None,
     ) -> CatalogReport:
@@ -632,7 +628,6 @@ class Catalog(Adding):
             state: a file that remembers which versions were sound, and when. If the last run with it was interrupted
                 less than a week ago, this run continues it. None remembers nothing.
             restart: do not continue an interrupted run.
-            engine: ``"ray"``, ``"local"`` or an engine, see ``use_engine``. None: that of the block, else this machine.
             progress: called with a ``Progress``, in records. ``subject`` is the version, or ``""`` if several are
                 compared at the same time.
             each: called with the result of each version, in the order of the catalog, as soon as it is known.
@@ -715,14 +710,13 @@ class Catalog(Adding):
         return VerifyState(path, since=moment, restart=restart, deep=deep, sizes=self.backend.sizes())
 
     @typed_arguments
-    @engine_argument("copying", "references", other="versions")
+    @announces("copying", "references", other="versions")
     def copy(
         self,
         references: DatasetLike | Sequence[DatasetLike] | None,
         to: Catalog,
         *,
         dry_run: bool = False,
-        engine: str | Engine | None = None,  # noqa: ARG002 (for engine_argument)
         progress: ProgressCallback | None = None,
         each: Callable[[CopiedVersion], None] | None = None,
     ) -> CopyReport:
@@ -741,7 +735,6 @@ class Catalog(Adding):
                 every version that matches and is not dropped, without a config in all configs. None copies everything.
             to: the other catalog.
             dry_run: return what would be copied, and write nothing.
-            engine: ``"ray"``, ``"local"`` or an engine, see ``use_engine``. None: that of the block, else this machine.
             progress: called with a ``Progress``, in bytes of files; ``subject`` is the version.
             each: called with the result of each version as soon as it is known.
 

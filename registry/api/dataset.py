@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from registry.api.locations import open_indexes
 from registry.argument_types import typed_arguments
-from registry.engines import engine_argument
+from registry.engines import announces
 from registry.errors import UnknownFeatureWarning, UsageError
 from registry.model import (
     Considered,
@@ -43,7 +43,6 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     from registry.api.exporting import ExportKind, ExportReport
     from registry.api.info import DatasetInfo
     from registry.api.provenance import Provenance
-    from registry.engines import Engine
     from registry.features import FeaturesDict
     from registry.interop.export_columns import Labels
     from registry.interop.tfds import Exported
@@ -324,7 +323,7 @@ class Dataset:
         )
 
     @typed_arguments
-    @engine_argument("comparing", other="slices")
+    @announces("comparing", other="slices")
     def overlap(
         self,
         splits: Sequence[str | ReadInstruction],
@@ -334,7 +333,6 @@ class Dataset:
         rounding: str | None = None,
         show: int = 5,
         processes: int | None = None,
-        engine: str | Engine | None = None,  # noqa: ARG002 (for engine_argument)
         progress: ProgressCallback | None = None,
     ) -> RecordOverlap:
         """Find records that several expressions have in common: equal records, or equal values of one feature.
@@ -355,7 +353,6 @@ class Dataset:
             rounding: see ``resolve``.
             show: name at most this many pairs of equal records of each two expressions.
             processes: the number of processes that decode. None: one for each core if there is enough work.
-            engine: ``"ray"``, ``"local"`` or an engine, see ``use_engine``. None: that of the block, else this machine.
             progress: called with a ``Progress``, in records.
 
         Raises:
@@ -491,7 +488,7 @@ class Dataset:
         return Slice(name=plan.expression, readable=readable, plan=plan)
 
     @typed_arguments
-    @engine_argument("pinning", "self")
+    @announces("pinning", "self")
     def pin(
         self,
         *splits: str | ReadInstruction | Mapping[str, str | ReadInstruction],
@@ -501,7 +498,6 @@ class Dataset:
         locations: Sequence[str] = (),
         into: PinFile | None = None,
         processes: int | None = None,
-        engine: str | Engine | None = None,  # noqa: ARG002 (for engine_argument)
         progress: ProgressCallback | None = None,
     ) -> PinFile:
         """Pin slices of this version for a paper: which records they have, and the digests that prove them.
@@ -521,7 +517,6 @@ class Dataset:
             locations: URLs of folders from which others can get the files.
             into: a pin file to add these pins to. It is not changed: the result has the pins of both.
             processes: number of processes that hash. None starts one for each core if there is enough to do.
-            engine: ``"ray"``, ``"local"`` or an engine, see ``use_engine``. None: that of the block, else this machine.
             progress: called with a ``Progress``, in bytes.
 
         Raises:
@@ -794,13 +789,12 @@ class Dataset:
         return report
 
     @typed_arguments
-    @engine_argument("verifying", "self")
+    @announces("verifying", "self")
     def verify(
         self,
         *,
         deep: bool = False,
         processes: int | None = None,
-        engine: str | Engine | None = None,  # noqa: ARG002 (for engine_argument)
         progress: ProgressCallback | None = None,
     ) -> VerifyReport:
         """Compare every shard file with its record in the catalog or pin file: size, number of records, sha256.
@@ -814,7 +808,6 @@ class Dataset:
                 such as a number that belongs to no class. They are not faults: the files are as published.
             processes: the number of files that are compared at the same time: by threads, or by worker processes with
                 ``deep``. None decides by the size of the version.
-            engine: ``"ray"``, ``"local"`` or an engine, see ``use_engine``. None: that of the block, else this machine.
             progress: called with a ``Progress``, in records.
 
         Returns:

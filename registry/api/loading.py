@@ -28,7 +28,6 @@ from registry.splits import ReadInstruction
 if TYPE_CHECKING:
     import pandas as pd
 
-    from registry.engines import Engine
     from registry.intake.options import AddArguments
     from registry.order import ReadConfig
     from registry.reading import Batches, Reader, SupervisedReader
@@ -388,7 +387,6 @@ def add(
     processes: int | None = None,
     dry_run: bool = False,
     show: int = 5,
-    engine: str | Engine | None = None,
     progress: ProgressCallback | None = None,
     **options: Unpack[AddArguments],
 ) -> AddReport:
@@ -432,7 +430,6 @@ def add(
             processes=processes,
             dry_run=dry_run,
             show=show,
-            engine=engine,
             progress=progress,
             **options,
         )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from registry.api.arguments import DatasetLike, read_reference
 from registry.api.pin_slices import pin_source_of, software
 from registry.argument_types import typed_arguments
-from registry.engines import engine_argument
+from registry.engines import announces
 from registry.errors import (
     FetchNotAllowedError,
     LockedError,
@@ -36,7 +36,6 @@ from registry.splits import ReadInstruction
 if TYPE_CHECKING:
     from registry.api.catalog import Catalog
     from registry.api.dataset import Dataset
-    from registry.engines import Engine
     from registry.publishing import VersionDiff
 
 
@@ -155,7 +154,7 @@ class CatalogPins:
         return pins.with_places(replace(pins.places, folders=folders))
 
     @typed_arguments
-    @engine_argument("comparing", other="pins")
+    @announces("comparing", other="pins")
     def preview_update(
         self,
         pins: PinFile,
@@ -163,7 +162,6 @@ class CatalogPins:
         names: Collection[str] = (),
         to: DatasetLike | None = None,
         show: int = 5,
-        engine: str | Engine | None = None,  # noqa: ARG002 (for engine_argument)
         progress: ProgressCallback | None = None,
     ) -> tuple[PinMove, ...]:
         """Find the versions that pins would move to, and what differs record by record. Nothing is written.
@@ -174,7 +172,6 @@ class CatalogPins:
             to: the version to move to, as for ``Catalog.dataset``, or a version request alone (``"2.*"``,
                 ``"@paper"``). None looks up the request of each pin again.
             show: describe at most this many differing records of each split.
-            engine: ``"ray"``, ``"local"`` or an engine, see ``use_engine``. None: that of the block, else this machine.
             progress: called with a ``Progress``, in records.
 
         Raises:
@@ -186,7 +183,7 @@ class CatalogPins:
         return tuple(self._preview(pin, to, show=show, progress=progress) for pin in chosen)
 
     @typed_arguments
-    @engine_argument("pinning", other="moved versions")
+    @announces("pinning", other="moved versions")
     def update(
         self,
         pins: PinFile,
@@ -195,7 +192,6 @@ class CatalogPins:
         names: Collection[str] = (),
         locations: Sequence[str] | None = None,
         processes: int | None = None,
-        engine: str | Engine | None = None,  # noqa: ARG002 (for engine_argument)
         progress: ProgressCallback | None = None,
     ) -> PinFile:
         """Move pins: resolve the same expression, slicing rule and order in the new version, and hash its records.
@@ -208,7 +204,6 @@ class CatalogPins:
             names: names of the pins that get ``locations`` if nothing moves. Empty means all.
             locations: URLs of folders to add to the pins that move, or, without moves, to the pins of ``names``.
             processes: number of processes that hash. None decides by size.
-            engine: ``"ray"``, ``"local"`` or an engine, see ``use_engine``. None: that of the block, else this machine.
             progress: called with a ``Progress``, in bytes.
 
         Returns:
@@ -240,13 +235,12 @@ class CatalogPins:
         return PinFile.of(entries, created_by=software(), places=pins.places, base=pins)
 
     @typed_arguments
-    @engine_argument("pinning", other="the cited records")
+    @announces("pinning", other="the cited records")
     def from_citation(
         self,
         text: str | Citation,
         *,
         processes: int | None = None,
-        engine: str | Engine | None = None,  # noqa: ARG002 (for engine_argument)
         progress: ProgressCallback | None = None,
     ) -> PinFile:
         """Create the pin that a citation in a paper names, and compare its records with the citation.
@@ -254,7 +248,6 @@ class CatalogPins:
         Args:
             text: the short form, e.g. ``digits@1.0.0 train[:80%] #1438 sha256:f9c5a485541c42ac``.
             processes: number of processes that hash. None decides by size.
-            engine: ``"ray"``, ``"local"`` or an engine, see ``use_engine``. None: that of the block, else this machine.
             progress: called with a ``Progress``, in bytes.
 
         Raises:

@@ -19,7 +19,7 @@ from registry.api.locations import open_data, open_indexes, open_version
 from registry.api.reports import ImportReport
 from registry.argument_types import typed_arguments
 from registry.catalog import CatalogBackend, DataDirectory, Unpromoted, refuse_protected
-from registry.engines import engine_argument
+from registry.engines import announces
 from registry.errors import ConflictError, NotFoundError, OtherSourceError, WrongTypeError
 from registry.model import (
     Advance,
@@ -37,7 +37,6 @@ from registry.model import (
 
 if TYPE_CHECKING:
     from registry.building import DatasetBuilder
-    from registry.engines import Engine
     from registry.prepared import PreparedDataset
     from registry.publishing import Preview, Publication, Target
     from registry.storage import Store
@@ -61,7 +60,7 @@ class Publishing:
         return self._directory.path
 
     @typed_arguments
-    @engine_argument("building", "reference")
+    @announces("building", "reference")
     @publishes
     def build(
         self,
@@ -71,7 +70,6 @@ class Publishing:
         num_shards: int | None = None,
         rebuild: bool = False,
         promote: bool | None = None,
-        engine: str | Engine | None = None,  # noqa: ARG002 (for engine_argument)
         progress: ProgressCallback | None = None,
     ) -> Publication:
         """Run a builder and publish the version that it makes.
@@ -95,7 +93,6 @@ class Publishing:
             promote: make it the canonical version, or not. None does so if it is the builder's own canonical version,
                 is at least as high as the catalog's, and nothing protects the dataset
                 (``catalog.lifecycle.protect``).
-            engine: ``"ray"``, ``"local"`` or an engine, see ``use_engine``. None: that of the block, else this machine.
             progress: called with a ``Progress``, in records: each split is ``encoding``, then ``writing``; then all
                 shards are ``verifying``. If ``data_dir`` is an object store, they are then ``uploading``, in bytes.
 
@@ -157,7 +154,7 @@ class Publishing:
         return publication
 
     @typed_arguments
-    @engine_argument("building", "reference")
+    @announces("building", "reference")
     @previews
     def preview_build(
         self,
@@ -167,7 +164,6 @@ class Publishing:
         num_shards: int | None = None,
         rebuild: bool = False,
         show: int = 5,
-        engine: str | Engine | None = None,  # noqa: ARG002 (for engine_argument)
         progress: ProgressCallback | None = None,
     ) -> Preview | None:
         """Run a builder, prove the number of the version that it makes, and delete the shards again.
@@ -178,7 +174,6 @@ class Publishing:
             num_shards: see ``build``.
             rebuild: build even if the version is published.
             show: describe at most this many differing records of each split.
-            engine: ``"ray"``, ``"local"`` or an engine, see ``use_engine``. None: that of the block, else this machine.
             progress: see ``build``.
 
         Returns:
@@ -208,7 +203,7 @@ class Publishing:
             return preview_folder(build.staged.store, target, show=show)
 
     @typed_arguments
-    @engine_argument("publishing", "folder")
+    @announces("publishing", "folder")
     @publishes
     def publish(
         self,
@@ -216,7 +211,6 @@ class Publishing:
         *,
         promote: bool | None = None,
         version_to_prepare: str | Version | None = None,
-        engine: str | Engine | None = None,  # noqa: ARG002 (for engine_argument)
         progress: ProgressCallback | None = None,
     ) -> Publication:
         """Publish a prepared version folder in TFDS's layout.
@@ -229,7 +223,6 @@ class Publishing:
                 and nothing protects the dataset.
             version_to_prepare: the last version of the builder's code that can prepare it, if today's code cannot:
                 ``1.0.0``, ``v1.0.0``, or a commit.
-            engine: ``"ray"``, ``"local"`` or an engine, see ``use_engine``. None: that of the block, else this machine.
             progress: called with a ``Progress``, in records, and in bytes while shards are uploaded to an object store.
 
         Returns:
@@ -262,7 +255,7 @@ class Publishing:
         return publication
 
     @typed_arguments
-    @engine_argument("importing", "folder")
+    @announces("importing", "folder")
     @publishes
     def import_tfds(
         self,
@@ -273,7 +266,6 @@ class Publishing:
         trust_lengths: bool = False,
         promote: bool | None = None,
         dry_run: bool = False,
-        engine: str | Engine | None = None,  # noqa: ARG002 (for engine_argument)
         progress: ProgressCallback | None = None,
     ) -> ImportReport:
         """Import what TFDS prepared: publish every version at or below ``folder``, one after the other.
@@ -299,7 +291,6 @@ class Publishing:
             promote: False leaves every canonical version as it is. None promotes a version unless a higher one exists;
                 True promotes each version in the order found.
             dry_run: only find the versions. No shard is opened, and nothing is written.
-            engine: ``"ray"``, ``"local"`` or an engine, see ``use_engine``. None: that of the block, else this machine.
             progress: called with a ``Progress``, in records; ``subject`` is the version.
 
         Returns:
@@ -327,7 +318,7 @@ class Publishing:
         )
 
     @typed_arguments
-    @engine_argument("importing", "name", "folder")
+    @announces("importing", "name", "folder")
     @publishes
     def import_parquet(
         self,
@@ -338,7 +329,6 @@ class Publishing:
         version: str | Version = "1.0.0",
         copy: bool = False,
         promote: bool | None = None,
-        engine: str | Engine | None = None,  # noqa: ARG002 (for engine_argument)
         progress: ProgressCallback | None = None,
     ) -> Publication:
         """Publish a folder of Parquet shards with typed columns as one version. The folder is not changed.
@@ -355,7 +345,6 @@ class Publishing:
             copy: copy the shards into ``data_dir``, and give them our names if theirs follow no template. False reads
                 them where they are, so they must stay there.
             promote: see ``publish``.
-            engine: ``"ray"``, ``"local"`` or an engine, see ``use_engine``. None: that of the block, else this machine.
             progress: called with a ``Progress``, in records.
 
         Returns:
@@ -386,7 +375,7 @@ class Publishing:
         )
 
     @typed_arguments
-    @engine_argument("publishing", "prepared")
+    @announces("publishing", "prepared")
     @publishes
     def publish_prepared(
         self,
@@ -397,7 +386,6 @@ class Publishing:
         place: str | os.PathLike[str] | None = None,
         is_derived: bool = False,
         promote: bool | None = None,
-        engine: str | Engine | None = None,  # noqa: ARG002 (for engine_argument)
         progress: ProgressCallback | None = None,
     ) -> Publication:
         """Publish shards that ``prepared`` describes, instead of files next to them. For importers of other formats.
@@ -409,7 +397,6 @@ class Publishing:
             place: path or URL that the shards were imported from, which the catalog records.
             is_derived: whether the name of the dataset was derived from ``place``, see ``require_same_source``.
             promote: see ``publish``.
-            engine: ``"ray"``, ``"local"`` or an engine, see ``use_engine``. None: that of the block, else this machine.
             progress: called with a ``Progress``, in records.
 
         Returns:
@@ -483,14 +470,13 @@ class Publishing:
         return prepared
 
     @typed_arguments
-    @engine_argument("comparing", "folder")
+    @announces("comparing", "folder")
     @previews
     def preview(
         self,
         folder: str | os.PathLike[str],
         *,
         show: int = 5,
-        engine: str | Engine | None = None,  # noqa: ARG002 (for engine_argument)
         progress: ProgressCallback | None = None,
     ) -> Preview:
         """Compute what publishing a prepared version folder would change. Nothing is written.
@@ -498,7 +484,6 @@ class Publishing:
         Args:
             folder: path or URL of the version folder, see ``publish``.
             show: describe at most this many differing records of each split.
-            engine: ``"ray"``, ``"local"`` or an engine, see ``use_engine``. None: that of the block, else this machine.
             progress: called with a ``Progress``, in records.
 
         Returns:

@@ -4,7 +4,7 @@ An engine takes pieces of work and returns their results in order (``engine``). 
 publishing checks shards and computes fingerprints, and pins hash records and files. ``choose_engine`` decides for all
 of them which engine runs and how many pieces run at the same time. This package knows nothing about datasets.
 
-Names are loaded on first use, because every call of the API has ``engine_argument`` and most need no engine.
+Names are loaded on first use, because every call of the API has ``announces`` and most need no engine.
 """
 
 from typing import TYPE_CHECKING
@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from registry.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from registry.engines.announcing import announced
-    from registry.engines.argument import engine_argument
+    from registry.engines.announcing import announced, announces
     from registry.engines.choice import ENGINES, choose_engine, has_engine_of_block, num_cpus, use_engine
     from registry.engines.engine import Engine, Piece, ThisProcess, call_ahead, shared_threads, submit
     from registry.engines.messages import REACH_HINT, ForeignError, NotSendableError, WorkerDiedError
@@ -33,9 +32,9 @@ __all__ = [
     "WorkerDiedError",
     "WorkerProcesses",
     "announced",
+    "announces",
     "call_ahead",
     "choose_engine",
-    "engine_argument",
     "has_engine_of_block",
     "num_cpus",
     "shared_threads",
@@ -47,8 +46,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "announcing": "announced",
-        "argument": "engine_argument",
+        "announcing": "announced announces",
         "choice": "ENGINES choose_engine has_engine_of_block num_cpus use_engine",
         "engine": "Engine Piece ThisProcess call_ahead shared_threads submit",
         "messages": "REACH_HINT ForeignError NotSendableError WorkerDiedError",

@@ -7,7 +7,6 @@ much, holds the lock           worker processes: decoding records, hashing many 
 an unknown amount              this process, until workers prove worthwhile
 
 In a block of ``use_engine``, the engine of the block does all but small amounts of work, if it can run the pieces.
-Calls of the API also take the engine as an argument (``argument``).
 """
 
 from __future__ import annotations

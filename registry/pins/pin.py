@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from registry.argument_types import typed_arguments
-from registry.engines import engine_argument
+from registry.engines import announces
 from registry.errors import RecordsMismatchError, UsageError
 from registry.model import DatasetVersion, ProgressCallback, Reference, SlicingRule, count_progress
 from registry.order import ReadConfig
@@ -31,7 +31,6 @@ from registry.splits import Plan
 from registry.storage import open_store
 
 if TYPE_CHECKING:
-    from registry.engines import Engine
     from registry.features import FeaturesDict
     from registry.pins.report import PinReport
     from registry.reading import ReadableVersion, Reader, Slice, State
@@ -274,7 +273,7 @@ class Pin:
         self._is_checked = True
 
     @typed_arguments
-    @engine_argument("verifying", "self")
+    @announces("verifying", "self")
     def verify(
         self,
         *,
@@ -282,7 +281,6 @@ class Pin:
         deep: bool = False,
         quick: bool = False,
         processes: int | None = None,
-        engine: str | Engine | None = None,  # noqa: ARG002 (for engine_argument)
         progress: ProgressCallback | None = None,
         fetch: bool = False,
         allow_hosts: Iterable[str] = (),
@@ -295,7 +293,6 @@ class Pin:
             deep: also decode every record, and check everything that the pin says about the records.
             quick: if all files are the pinned ones, check three records instead of all.
             processes: number of workers; None uses one for each core if there is enough data.
-            engine: ``"ray"``, ``"local"`` or an engine, see ``use_engine``. None: that of the block, else this machine.
             progress: called with a ``Progress``, in bytes.
             fetch: as in ``read``.
             allow_hosts: as in ``read``.

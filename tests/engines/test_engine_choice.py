@@ -77,34 +77,33 @@ CALLS: dict[str, tuple[Callable[..., Any], str]] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_call_works_with_the_engine_that_is_given(
+def test_a_call_works_with_the_engine_of_the_block(
     catalog: registry.Catalog, name: str, log: pytest.LogCaptureFixture
 ) -> None:
     call, doing = CALLS[name]
     with Counting() as engine:
-        call(catalog, engine=engine)
+        with registry.use_engine(engine):
+            call(catalog)
         assert log.messages == [f"{doing.format(data_dir=catalog.data_dir)} on a test"]
         num_runs = len(engine.runs)
         call(catalog)  # the block has ended
-        with registry.use_engine(engine):
-            call(catalog, engine="local")
+        with registry.use_engine(engine), registry.use_engine("local"):
+            call(catalog)
         assert len(engine.runs) == num_runs
-        with registry.use_engine(engine):
-            call(catalog, engine=None)  # the engine of the block
-        assert len(engine.runs) == 2 * num_runs
     assert num_runs > 0
 
 
 def test_an_engine_that_is_given_stays_open(catalog: registry.Catalog) -> None:
     with Counting() as engine:
-        catalog.dataset("digits").verify(engine=engine)
+        with registry.use_engine(engine):
+            catalog.dataset("digits").verify()
         assert list(engine.run([Piece(len, "ab")], doing="tested", failure=BuildError)) == [("ab", 2)]
 
 
 def test_added_data_is_announced_once(catalog: registry.Catalog, tmp_path: Path, log: pytest.LogCaptureFixture) -> None:
     (tmp_path / "prices.csv").write_text("id,price\n1,2\n")
-    with Counting() as engine:
-        registry.add(str(tmp_path / "prices.csv"), "prices", catalog=catalog, processes=2, engine=engine)
+    with Counting() as engine, registry.use_engine(engine):
+        registry.add(str(tmp_path / "prices.csv"), "prices", catalog=catalog, processes=2)
     assert log.messages == ["adding prices on a test"]
 
 
@@ -115,17 +114,10 @@ def test_added_data_is_announced_once(catalog: registry.Catalog, tmp_path: Path,
         (5, WrongTypeError, "engine must be str or Engine or None, not int"),
     ],
 )
-def test_a_wrong_engine_is_one_typed_error(
-    catalog: registry.Catalog, engine: Any, kind: type[UsageError], message: str
-) -> None:
-    calls: list[Callable[[], Any]] = [
-        lambda: catalog.dataset("digits").verify(engine=engine),
-        lambda: registry.use_engine(engine).__enter__(),
-    ]
-    for call in calls:
-        with pytest.raises(kind) as caught:
-            call()
-        assert caught.value.message == message
+def test_a_wrong_engine_is_one_typed_error(engine: Any, kind: type[UsageError], message: str) -> None:
+    with pytest.raises(kind) as caught:
+        registry.use_engine(engine).__enter__()
+    assert caught.value.message == message
 
 
 def test_a_wrong_setting_is_a_typed_error() -> None:

@@ -68,7 +68,8 @@ def test_a_slow_input_does_not_stop_the_others(
     monkeypatch.setenv("REGISTRY_TEST_FOLDER", str(tmp_path / "started"))
     with registry.connect(tmp_path / "catalog.db", create=True) as catalog:
         progress = (lambda _: None) if is_watched else None
-        catalog.build(Behind, processes=2, engine="ray", progress=progress)  # five pieces wait for two tasks
+        with registry.use_engine("ray"):
+            catalog.build(Behind, processes=2, progress=progress)  # five pieces wait for two tasks
         assert catalog.dataset("behind").splits["train"].num_examples == 180
 
 

@@ -185,13 +185,13 @@ def test_a_call_takes_the_engine(
     monkeypatch.setattr(choice, "_SMALL_BYTES", 0)
     caplog.set_level(logging.INFO, logger="registry.engines")
     with registry.connect(tmp_path / "catalog.db", create=True) as catalog, RayTasks() as opened:
-        engine = "ray" if form == "name" else opened
-        catalog.build(KINDS["Pieced"], processes=2, engine=engine)
-        dataset = catalog.dataset("pieced")
-        assert dataset.verify(deep=True, engine=engine).faults == ()
-        assert [one.is_sound for one in catalog.verify_all(engine=engine)] == [True]
-        pins = dataset.pin("train", processes=2, engine=engine)
-        assert pins["train"].verify(processes=2, engine=engine).is_sound
+        with registry.use_engine("ray" if form == "name" else opened):
+            catalog.build(KINDS["Pieced"], processes=2)
+            dataset = catalog.dataset("pieced")
+            assert dataset.verify(deep=True).faults == ()
+            assert [version.is_sound for version in catalog.verify_all()] == [True]
+            pins = dataset.pin("train", processes=2)
+            assert pins["train"].verify(processes=2).is_sound
         on = "on Ray, with 4 CPUs on 2 nodes"
         assert caplog.messages == [
             f"building Pieced {on}, 2 pieces at a time",
@@ -201,8 +201,8 @@ def test_a_call_takes_the_engine(
             f"verifying pieced:1.0.0 {on}, 2 pieces at a time",
         ]
         caplog.clear()
-        with registry.use_engine("ray"):
-            dataset.verify(engine="local")
+        with registry.use_engine("ray"), registry.use_engine("local"):
+            dataset.verify()
         assert caplog.messages == []
         assert opened.connect().num_cpus == 4  # an engine that is given stays open
 
@@ -214,11 +214,12 @@ def test_work_that_stays_here_says_why(
     for name in ("_TRIAL_SECONDS", "_WAITING_TRIAL_SECONDS"):
         monkeypatch.setattr(choice, name, 3600.0)  # on a busy machine, little work may take seconds
     with registry.connect(tmp_path / "catalog.db", create=True) as catalog:
-        catalog.build("digits", engine="ray")
-        dataset = catalog.dataset("digits")
-        dataset.verify(processes=1, engine="ray")
-        monkeypatch.setattr(RayTasks, "can_read", lambda *_: False)
-        dataset.verify(processes=2, engine="ray")
+        with registry.use_engine("ray"):
+            catalog.build("digits")
+            dataset = catalog.dataset("digits")
+            dataset.verify(processes=1)
+            monkeypatch.setattr(RayTasks, "can_read", lambda *_: False)
+            dataset.verify(processes=2)
         here = dataset.folder
     assert caplog.messages == [
         "building digits on this machine, because there is little to do",
