@@ -128,8 +128,10 @@ def fetch_slices(
             num_new_bytes=0,
             folder=None,
         )
+    from registry.storage.cache import CachedBlocks
+
     found = find_cache()
-    blocks = {one.shard.sha256: found.file(one.shard.sha256, one.shard.num_bytes) for one in wanted}
+    blocks = {one.shard.sha256: CachedBlocks(found, one.shard.sha256, one.shard.num_bytes) for one in wanted}
     _require_room(found, sum(one.num_kept_bytes() for one in blocks.values()))
     num_new_bytes = sum(one.num_missing_bytes() for one in blocks.values())
     _fetch(wanted, count_progress(progress, "fetching", str(reference), total=num_bytes, unit="bytes", announce=True))

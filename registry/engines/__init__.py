@@ -14,8 +14,9 @@ from registry.lazy import lazy_exports
 if TYPE_CHECKING:
     from registry.engines.announcing import announced, announces
     from registry.engines.choice import ENGINES, choose_engine, has_engine_of_block, num_cpus, use_engine
-    from registry.engines.engine import Engine, Piece, ThisProcess, call_ahead, shared_threads, submit
+    from registry.engines.engine import Engine, ThisProcess, call_ahead, shared_threads, submit
     from registry.engines.messages import REACH_HINT, ForeignError, NotSendableError, WorkerDiedError
+    from registry.engines.piece import Piece
     from registry.engines.watching import TaskCounts, TaskWatch, watch_tasks
     from registry.engines.workers import WorkerProcesses
 
@@ -48,8 +49,9 @@ __getattr__, __dir__ = lazy_exports(
     {
         "announcing": "announced announces",
         "choice": "ENGINES choose_engine has_engine_of_block num_cpus use_engine",
-        "engine": "Engine Piece ThisProcess call_ahead shared_threads submit",
+        "engine": "Engine ThisProcess call_ahead shared_threads submit",
         "messages": "REACH_HINT ForeignError NotSendableError WorkerDiedError",
+        "piece": "Piece",
         "watching": "TaskCounts TaskWatch watch_tasks",
         "workers": "WorkerProcesses",
     },

@@ -14,39 +14,15 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, Generic, Protocol, Self, TypeVar
+from typing import Final, Protocol, Self, TypeVar
 
+from registry.engines.piece import Piece, R, T
 from registry.engines.watching import Tally, TaskWatch, WatchedFutures
 from registry.errors import RegistryError, UsageError
 
-T = TypeVar("T")
-R = TypeVar("R")
-
-
 _WAITING_BYTES: Final = 128 * 2**20
 """Memory for the inputs of all pieces that wait, unless single ones are larger."""
-
-
-@dataclass(frozen=True, slots=True)
-class Piece(Generic[T, R]):
-    """One piece of work: ``function(input)``.
-
-    Attributes:
-        function: called with the input. It contains only values, and gives the same result on every call in every
-            process. Pieces of one run share one function object, which is sent to each worker once.
-        input: the argument of the function.
-        num_items: the number of items in the input, by which an engine judges how long one takes.
-    """
-
-    function: Callable[[T], R]
-    input: T
-    num_items: int = 1
-
-    def __call__(self) -> R:
-        """Call the function in this process."""
-        return self.function(self.input)
 
 
 class Cancellable(Protocol):

@@ -28,8 +28,9 @@ from typing import Any, Final, cast
 from urllib.parse import unquote, urlsplit
 
 from registry.engines.announcing import current_work
-from registry.engines.engine import Engine, Piece, R, T, closed_engine, in_order, most_drawn
+from registry.engines.engine import Engine, closed_engine, in_order, most_drawn
 from registry.engines.messages import REACH_HINT, NotSendableError, Taking, WorkerDiedError, not_sendable
+from registry.engines.piece import Piece, R, T
 from registry.engines.ray_connection import DIED_HINT, POLL_SECONDS, Connection, Patience, TaskDiedError
 from registry.engines.ray_settings import RaySettings, StoreRoom
 from registry.engines.ray_worker import (

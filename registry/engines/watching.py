@@ -11,12 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
+from registry.engines.piece import Piece
 from registry.model import ProgressCounter, TaskProgress, TaskUnit
-
-if TYPE_CHECKING:
-    from registry.engines.engine import Piece
 
 R = TypeVar("R")
 

@@ -28,8 +28,9 @@ from functools import partial
 from itertools import chain
 from typing import Any, BinaryIO, Final, NamedTuple, cast
 
-from registry.engines.engine import Engine, Piece, R, T, closed_engine, in_order, most_drawn
+from registry.engines.engine import Engine, closed_engine, in_order, most_drawn
 from registry.engines.messages import NotSendableError, Taking, WorkerDiedError, call_function, not_sendable, pickled
+from registry.engines.piece import Piece, R, T
 from registry.engines.watching import Tally, TaskWatch, WatchedFutures
 from registry.errors import RegistryError
 

@@ -416,7 +416,7 @@ def _convert(column: str, data: bytes, *, is_text: bool) -> Any:
         text = decode_text("", data).strip()
         return None if text == _NO_CLASS and column in _CLASSES else text
     if column in _NUMBERS:
-        return int(data)  # found while the headers were read
+        return int(decode_text("", data).strip())  # found while the headers were read
     if column in _TEXTS:
         return decode_text("", data)
     if column in _JSON:

@@ -35,7 +35,7 @@ from registry.prepared.info import FILENAME as INFO_FILENAME
 from registry.shards.asking import ask_sizes
 from registry.splits import counted
 from registry.storage import Allowed, Store, expand_home, open_named, open_store
-from registry.storage.cache import FileCache
+from registry.storage.cache import CachedBlocks, FileCache
 from registry.storage.consent import needs_name
 from registry.storage.names import check_relative_name
 from registry.tfrecord import IndexFolder
@@ -430,7 +430,7 @@ def first_missing(store: Store, entry: PinEntry, cache: FileCache | None = None)
 
     def is_cached(file: FileEntry) -> bool:
         sha256 = file.sha256.removeprefix("sha256:")
-        return cache is not None and cache.file(sha256, file.num_bytes).is_complete()
+        return cache is not None and CachedBlocks(cache, sha256, file.num_bytes).is_complete()
 
     asked = [file for file in entry.files if store.local_root is not None or not is_cached(file)]
     with closing(ask_sizes(store, [file.name for file in asked])) as sizes:

@@ -183,7 +183,7 @@ class ProvedStore(WrappedStore):
         """The cached blocks of a file of another machine; None without a cache."""
         if self._cache is None or self.local_root is not None:
             return None
-        return self._cache.file(promised.sha256, promised.num_bytes)
+        return CachedBlocks(self._cache, promised.sha256, promised.num_bytes)
 
     def _open_proved(self, name: str, promised: Shard, stop: Event | None = None) -> StoredFile:
         """Open a file and prove it now; once ``stop`` is set, hashing ends with an error that the caller drops."""

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from levels import examples
 
-from registry.storage.cache import BLOCK_BYTES, CachedFile, FileCache
+from registry.storage.cache import BLOCK_BYTES, CachedBlocks, CachedFile, FileCache
 
 
 @st.composite
@@ -87,13 +87,13 @@ def test_any_reads_give_the_bytes_of_the_file(limit: int | None, steps: list, is
                 cache = cache if is_one_object else FileCache(cache.folder, max_bytes=limit)
                 file = open_cached(cache)
             elif way == "hash":
-                blocks = cache.file(SHA256, SIZE)
+                blocks = CachedBlocks(cache, SHA256, SIZE)
                 with blocks.fill() as filling:
                     for piece in Source().pieces():
                         filling.add(piece)
                     filling.is_right = True
             elif way == "prove":
-                blocks = cache.file(SHA256, SIZE)
+                blocks = CachedBlocks(cache, SHA256, SIZE)
                 if blocks.prove():
                     assert (
                         b"".join(bytes(blocks.load(number, *blocks.range_of(number))) for number in range(7)) == CONTENT

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from registry.storage.cache import BLOCK_BYTES, CachedFile, FileCache
+from registry.storage.cache import BLOCK_BYTES, CachedBlocks, CachedFile, FileCache
 from registry.storage.faults import Range
 from registry.storage.remote import RangedFile
 
@@ -47,7 +47,7 @@ def open_cached(cache: FileCache, source: Source | None = None) -> CachedFile:
     """The file with this content, through the cache."""
     source = Source() if source is None else source
     digest = SHA256 if source.content is CONTENT else hashlib.sha256(source.content).hexdigest()
-    return CachedFile(cache.file(digest, len(source.content)), source)
+    return CachedFile(CachedBlocks(cache, digest, len(source.content)), source)
 
 
 def block_files(cache: FileCache) -> dict[int, Path]:

@@ -35,7 +35,7 @@ from cache_samples import (
 )
 
 from registry.errors import StorageError, UsageError
-from registry.storage.cache import BLOCK_BYTES, CachedFile, FileCache, parse_bytes, room
+from registry.storage.cache import BLOCK_BYTES, CachedBlocks, CachedFile, FileCache, parse_bytes, room
 from registry.storage.faults import Range
 from registry.storage.folder_key import FolderKey
 
@@ -74,15 +74,15 @@ def test_blocks_are_fetched_as_a_whole_and_only_once(cache: FileCache) -> None:
 
 
 def test_an_empty_file_is_complete(cache: FileCache) -> None:
-    blocks = cache.file(SHA256, 0)
+    blocks = CachedBlocks(cache, SHA256, 0)
     assert (blocks.is_complete(), blocks.num_blocks, blocks.num_missing_bytes()) == (True, 0, 0)
 
 
 def test_a_file_is_complete_with_its_last_block(cache: FileCache) -> None:
     for number in ALL:
-        assert not cache.file(SHA256, SIZE).is_complete()
+        assert not CachedBlocks(cache, SHA256, SIZE).is_complete()
         read_block(cache, number)
-    assert cache.file(SHA256, SIZE).is_complete()
+    assert CachedBlocks(cache, SHA256, SIZE).is_complete()
 
 
 @pytest.mark.parametrize(
@@ -268,19 +268,19 @@ def test_other_files_in_the_folder_are_left_alone(cache: FileCache) -> None:
 
 def test_what_is_kept_while_it_is_hashed_is_visible_if_the_digest_is_right(cache: FileCache) -> None:
     for is_right in (False, True):
-        with cache.file(SHA256, SIZE).fill() as filling:
+        with CachedBlocks(cache, SHA256, SIZE).fill() as filling:
             for piece in Source().pieces():
                 filling.add(piece)
             assert block_files(cache) == {}
             filling.is_right = is_right
-        assert cache.file(SHA256, SIZE).is_complete() is is_right
+        assert CachedBlocks(cache, SHA256, SIZE).is_complete() is is_right
         assert num_bytes_of(cache) == (SIZE + 8 * 32 if is_right else 0)
     assert read_all(cache) == []
 
 
 def test_bytes_that_were_damaged_on_their_way_are_found_when_all_blocks_are_there(cache: FileCache) -> None:
     damaged = CONTENT[:1000] + bytes([CONTENT[1000] ^ 1]) + CONTENT[1001:]
-    blocks = cache.file(SHA256, SIZE)
+    blocks = CachedBlocks(cache, SHA256, SIZE)
     with CachedFile(blocks, Source(damaged)) as file:
         file.read()
     assert blocks.is_complete()
@@ -289,13 +289,13 @@ def test_bytes_that_were_damaged_on_their_way_are_found_when_all_blocks_are_ther
     assert block_files(cache) == {}
     read_all(cache)
     assert blocks.prove()
-    assert cache.file(SHA256, SIZE).is_proved()
+    assert CachedBlocks(cache, SHA256, SIZE).is_proved()
     assert read_all(cache) == []
 
 
 def test_a_file_is_proved_again_after_a_block_was_fetched(cache: FileCache) -> None:
     read_all(cache)
-    blocks = cache.file(SHA256, SIZE)
+    blocks = CachedBlocks(cache, SHA256, SIZE)
     assert blocks.prove()
     block_files(cache)[3].unlink()
     assert not blocks.is_complete()
@@ -307,7 +307,7 @@ def test_a_file_is_proved_again_after_a_block_was_fetched(cache: FileCache) -> N
 @pytest.mark.parametrize("damage", ["changed", "of another file", "key"])
 def test_the_note_of_a_proof_is_sealed(cache: FileCache, damage: str) -> None:
     read_all(cache)
-    blocks = cache.file(SHA256, SIZE)
+    blocks = CachedBlocks(cache, SHA256, SIZE)
     assert blocks.prove()
     note = block_files(cache)[0].with_name("proved")
     if damage == "changed":
@@ -318,11 +318,11 @@ def test_the_note_of_a_proof_is_sealed(cache: FileCache, damage: str) -> None:
         other = Source(bytes(SIZE))
         with open_cached(cache, other) as file:
             file.read()
-        other_blocks = cache.file(hashlib.sha256(other.content).hexdigest(), SIZE)
+        other_blocks = CachedBlocks(cache, hashlib.sha256(other.content).hexdigest(), SIZE)
         assert other_blocks.prove()
         (found,) = (path for path in cache.folder.glob("??/*/proved") if path != note)
         shutil.copy(found, note)
-    assert not FileCache(cache.folder).file(SHA256, SIZE).is_proved()
+    assert not CachedBlocks(FileCache(cache.folder), SHA256, SIZE).is_proved()
 
 
 def test_a_file_is_forgotten_although_one_block_cannot_be_deleted(cache: FileCache) -> None:
@@ -330,7 +330,7 @@ def test_a_file_is_forgotten_although_one_block_cannot_be_deleted(cache: FileCac
     path = block_files(cache)[0]
     path.unlink()
     path.mkdir()
-    assert cache.file(SHA256, SIZE).forget()
+    assert CachedBlocks(cache, SHA256, SIZE).forget()
     assert list(block_files(cache)) == [0]
 
 
@@ -339,11 +339,11 @@ def test_a_proof_ends_with_its_read(cache: FileCache) -> None:
     stop = threading.Event()
     stop.set()
     with pytest.raises(InterruptedError):
-        cache.file(SHA256, SIZE).prove(stop)
+        CachedBlocks(cache, SHA256, SIZE).prove(stop)
 
 
 def test_nothing_is_kept_of_a_file_whose_hashing_failed(cache: FileCache) -> None:
-    with pytest.raises(InterruptedError), cache.file(SHA256, SIZE).fill() as filling:  # noqa: PT012 (as a hash fails)
+    with pytest.raises(InterruptedError), CachedBlocks(cache, SHA256, SIZE).fill() as filling:  # noqa: PT012 (as a hash fails)
         filling.add(memoryview(CONTENT))
         raise InterruptedError
     assert num_bytes_of(cache) == 0
@@ -351,7 +351,7 @@ def test_nothing_is_kept_of_a_file_whose_hashing_failed(cache: FileCache) -> Non
 
 def test_the_first_blocks_of_a_hashed_file_that_is_larger_than_the_cache_are_kept(cache: FileCache) -> None:
     limited = small(cache, 3)
-    with limited.file(SHA256, SIZE).fill() as filling:
+    with CachedBlocks(limited, SHA256, SIZE).fill() as filling:
         for piece in Source().pieces():
             filling.add(piece)
         filling.is_right = True
@@ -454,11 +454,11 @@ def test_a_folder_that_cannot_be_written_costs_only_speed(cache: FileCache, obst
         (cache.folder / SHA256[:2]).write_text("in the way")
     assert read_all(cache) == ALL
     assert read_all(cache) == ALL
-    with cache.file(SHA256, SIZE).fill() as filling:
+    with CachedBlocks(cache, SHA256, SIZE).fill() as filling:
         filling.add(memoryview(CONTENT))
         filling.is_right = True
-    assert not cache.file(SHA256, SIZE).is_complete()
-    assert not cache.file(SHA256, SIZE).forget()
+    assert not CachedBlocks(cache, SHA256, SIZE).is_complete()
+    assert not CachedBlocks(cache, SHA256, SIZE).forget()
     if obstacle == "a file":
         with pytest.raises(StorageError, match=f"cannot write {cache.folder}: "):
             cache.require_writable()

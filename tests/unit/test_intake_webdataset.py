@@ -38,6 +38,13 @@ def rows_of(source: Source) -> list[Rows]:
     return [rows for part in source.parts for rows in pickle.loads(pickle.dumps(part.read))()]  # noqa: S301 (ours)
 
 
+def test_the_number_of_a_class_may_have_any_white_space_around_it(tmp_path: Path) -> None:
+    """Text and bytes disagree about white space: U+2028, a separator of lines, was no integer when it was read."""
+    write_tar(tmp_path / "a.tar", [("1.txt", b"x"), ("1.cls", "\u20281\xa0\n".encode())])
+    (rows,) = rows_of(open_webdataset(list_files(tmp_path), AddOptions(paths=False)))
+    assert rows.table.to_pylist() == [{"cls": 1, "txt": "x"}]
+
+
 def test_samples(tmp_path: Path) -> None:
     array = b"\x93NUMPY"
     train = [("a/1.PNG", PNG), ("a/1.cls", b"7\n"), ("a/1.json", b'{"x": 1}'), ("a/2.png", PNG), ("a/2.seg.npy", array)]

@@ -19,13 +19,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from registry.storage.cache.folder import FileCache
 from registry.storage.cache.room import lock_file, unlock_file
 from registry.storage.folder_key import InvalidKeyError
 
 if TYPE_CHECKING:
     from threading import Event
 
-    from registry.storage.cache.folder import FileCache
     from registry.storage.faults import Range
 
 BLOCK_BYTES: Final = 2**18

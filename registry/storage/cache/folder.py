@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final
 
 from registry.errors import UsageError
-from registry.storage.cache.blocks import CachedBlocks
 from registry.storage.cache.room import Room
 from registry.storage.faults import storage_errors
 from registry.storage.folder_key import FolderKey, replace_file
@@ -58,10 +57,6 @@ class FileCache:
         self.room = Room(self.folder, max_bytes)
         self.key = FolderKey(self.folder)
         self._paused_until = 0.0
-
-    def file(self, sha256: str, num_bytes: int) -> CachedBlocks:
-        """The blocks of the published file with this digest and size."""
-        return CachedBlocks(self, sha256, num_bytes)
 
     def make_key(self) -> bytes:
         """The key of the folder, which is created if it does not exist. Raises OSError."""

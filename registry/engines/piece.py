@@ -1,0 +1,30 @@
+"""``Piece``: a piece of work, which an engine calls here or in another process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece(Generic[T, R]):
+    """One piece of work: ``function(input)``.
+
+    Attributes:
+        function: called with the input. It contains only values, and gives the same result on every call in every
+            process. Pieces of one run share one function object, which is sent to each worker once.
+        input: the argument of the function.
+        num_items: the number of items in the input, by which an engine judges how long one takes.
+    """
+
+    function: Callable[[T], R]
+    input: T
+    num_items: int = 1
+
+    def __call__(self) -> R:
+        """Call the function in this process."""
+        return self.function(self.input)
