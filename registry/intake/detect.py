@@ -14,6 +14,7 @@ import shutil
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +23,7 @@ from registry.intake.archives import EXTENSIONS as ARCHIVES
 from registry.intake.archives import extract, is_archive
 from registry.intake.croissant_files import find_document
 from registry.intake.file_parts import account_for, count, size_lookup
-from registry.intake.hugging_face_card import is_hugging_face
+from registry.intake.hugging_face_card import files_of_config, is_hugging_face
 from registry.intake.kinds import ARCHIVE, KINDS, sniff_kind
 from registry.intake.listing import Progress, list_files
 from registry.intake.media_bytes import extension_of
@@ -102,7 +103,9 @@ def open_source(
             hint=suggest(options.kind, KINDS, have="The kinds are:", most=len(KINDS)),
             details={"kind": options.kind[:60], "known": list(KINDS)},
         )
-    return _open(list_files(location, progress=progress), options, is_extracted=False)
+    config = options.source_config()
+    choose = None if config is None else partial(files_of_config, config)
+    return _open(list_files(location, progress=progress, choose=choose), options, is_extracted=False)
 
 
 def _open(files: Files, options: AddOptions, *, is_extracted: bool) -> Source:

@@ -7,17 +7,20 @@ is run.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
 import re
 import shlex
 import shutil
+import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
-from registry.errors import NotStoredError, SourceError, StorageError, UsageError, require_extra
+from registry.errors import NotStoredError, RegistryWarning, SourceError, StorageError, UsageError, require_extra
 from registry.intake.source import Origin
 from registry.storage.faults import storage_errors
 
@@ -26,7 +29,12 @@ _LOCATION: Final = re.compile(
     r"hf://(?:datasets/)?(?P<repository>[\w.-]+(?:/[\w.-]+)?)(?:@(?P<revision>[^@\s]+))?/?", re.ASCII
 )
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
+_CARD: Final = "README.md"
 _HOW_TO_LOG_IN: Final = "Log in with `hf auth login`, or set HF_TOKEN"
+
+
+Choose: TypeAlias = Callable[[Path, Sequence[str]], Sequence[str] | None]
+"""Chooses files of a repository, by a folder with its card and the names of all files; None chooses all."""
 
 
 def is_hub(location: str) -> bool:
@@ -57,12 +65,15 @@ def repository_of(location: str) -> tuple[str, str | None]:
     return match["repository"], match["revision"]
 
 
-def download_repository(location: str, progress: Callable[[int], None]) -> Path:
+def download_repository(location: str, progress: Callable[[int], None], choose: Choose | None = None) -> Path:
     """Download a repository into the cache of ``huggingface_hub``.
+
+    If the hub does not answer, files of the cache are used, with a RegistryWarning: nobody knows whether it has all.
 
     Args:
         location: ``hf://org/name[@revision]``.
         progress: called with the number of bytes that arrived.
+        choose: chooses the files to download. None: all.
 
     Returns:
         The folder of its files, which are links into the cache. Its name is the commit.
@@ -77,13 +88,34 @@ def download_repository(location: str, progress: Callable[[int], None]) -> Path:
     repository, revision = repository_of(location)
     with require_extra("huggingface", package="huggingface_hub", needed_for="adding from the Hugging Face Hub"):
         import huggingface_hub
+    hub = huggingface_hub.HfApi(endpoint=os.environ.get("HF_ENDPOINT"))
+    commit, patterns = None, None
+    with suppress(Exception):  # snapshot_download has the same fault, or reads from the cache
+        commit = hub.dataset_info(repository, revision=revision).sha
     with _hub_errors(repository, revision):
-        folder = huggingface_hub.snapshot_download(
+        if commit is not None and choose is not None:
+            names = hub.list_repo_files(repository, repo_type="dataset", revision=commit)
+            if _CARD in names:
+                card = hub.hf_hub_download(repository, _CARD, repo_type="dataset", revision=commit)
+                with tempfile.TemporaryDirectory() as made:  # in the cache, it is a link to another folder
+                    shutil.copyfile(card, Path(made, _CARD))
+                    chosen = choose(Path(made), names)
+                patterns = None if chosen is None else list(map(glob.escape, chosen))
+        folder = hub.snapshot_download(
             repository,
             repo_type="dataset",
             revision=revision,
-            endpoint=os.environ.get("HF_ENDPOINT"),
+            allow_patterns=patterns,
             tqdm_class=_progress_bar(progress),
+        )
+    if patterns is not None and Path(folder).name != commit:  # somebody published another commit meanwhile
+        return download_repository(location, progress, choose)
+    if commit is None:
+        warnings.warn(
+            f"{location} was read from the cache, because the hub does not answer: files that were never downloaded "
+            "are missing",
+            RegistryWarning,
+            stacklevel=2,
         )
     return Path(folder)
 

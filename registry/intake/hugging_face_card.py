@@ -21,6 +21,7 @@ import posixpath
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 import yaml
@@ -34,6 +35,7 @@ from registry.intake.kinds import KINDS
 from registry.intake.options import AddOptions
 from registry.intake.source import Files, FileUse, Source
 from registry.interop.dataset_card import CARD, read_card, read_front_matter
+from registry.storage.local import LocalStore
 
 _MEDIA: Final[tuple[str, ...]] = ("images", "audio", "videos")
 _DEFAULT_SPLIT: Final = "train"
@@ -84,6 +86,23 @@ def read_configs(files: Files) -> list[CardConfig]:
     except yaml.YAMLError as error:
         raise _malformed(files, f"its front matter is not YAML: {str(error).partition(chr(10))[0]}") from error
     return [_read_config(files, one) for one in _configs_of(front)]
+
+
+def files_of_config(config: str, folder: Path, names: Sequence[str]) -> list[str] | None:
+    """The card and the files that one of its configs needs; None if that is not known: then all files are.
+
+    Args:
+        config: the name of the config.
+        folder: a folder with the card.
+        names: the names of all files of the repository.
+    """
+    files = Files(store=LocalStore(folder), names=names, sizes=[0] * len(names), location=str(folder))
+    try:
+        chosen = _choose(files, read_configs(files), config)
+        needed = {name for globs in chosen.splits.values() for glob in globs for name in _matches(files, chosen, glob)}
+    except SourceError:  # said again when the files are opened
+        return None
+    return sorted({CARD, *needed})
 
 
 def open_repository(files: Files, options: AddOptions) -> Source:

@@ -23,7 +23,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from registry.errors import NotStoredError, SourceError, UsageError, suggest
 from registry.intake.file_parts import account_for
-from registry.intake.hub import describe_origins, download_repository, is_hub, link_files, repository_of
+from registry.intake.hub import Choose, describe_origins, download_repository, is_hub, link_files, repository_of
 from registry.intake.source import Files, FileUse, Origin, root_of
 from registry.masking import has_secret, mask, remove_secrets
 from registry.model import fold_name, is_generic, plain_name
@@ -47,13 +47,16 @@ Progress: TypeAlias = Callable[[int], None]
 """Called with the number of bytes that arrived since the last call."""
 
 
-def list_files(location: str | os.PathLike[str], *, progress: Progress | None = None) -> Files:
+def list_files(
+    location: str | os.PathLike[str], *, progress: Progress | None = None, choose: Choose | None = None
+) -> Files:
     """List the files of a file or folder that a path or URL names. Remote files are downloaded.
 
     Args:
         location: a path; ``https://`` and a file, or a folder that ends with ``/`` if the server shows its files; or
             ``hf://`` and a repository of the Hugging Face Hub; or any other URL that ``open_store`` accepts.
         progress: called while files are downloaded.
+        choose: chooses the files of a repository of the hub that are downloaded. None: all.
 
     Raises:
         NotStoredError: nothing has this name.
@@ -62,7 +65,7 @@ def list_files(location: str | os.PathLike[str], *, progress: Progress | None = 
     """
     text = require_plain(os.fspath(location))
     if is_hub(text):
-        return _list_repository(text, progress or _ignore)
+        return _list_repository(text, progress or _ignore, choose)
     if "://" in text and not text.startswith("file://"):
         return _download(text, progress or _ignore)
     root = root_of(open_store(text))
@@ -234,9 +237,9 @@ def _missing(location: str, root: Path) -> NotStoredError:
     return error
 
 
-def _list_repository(location: str, progress: Progress) -> Files:
+def _list_repository(location: str, progress: Progress, choose: Choose | None) -> Files:
     """Download a repository of the hub, and list its files."""
-    snapshot = download_repository(location, progress)
+    snapshot = download_repository(location, progress, choose)
     target = TemporaryStore()
     link_files(snapshot, root_of(target))
     files = list_folder(root_of(target), location)

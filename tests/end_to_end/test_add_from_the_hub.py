@@ -15,7 +15,7 @@ from hub_server import Hub, serve
 import registry
 from registry.api import Catalog
 from registry.cli.main import run
-from registry.errors import NotStoredError, RegistryError, SourceError, StorageError, UsageError
+from registry.errors import NotStoredError, RegistryError, RegistryWarning, SourceError, StorageError, UsageError
 from registry.intake.hub import repository_of
 from registry.intake.listing import name_of_path, place_of
 
@@ -81,12 +81,43 @@ def test_what_is_in_the_cache_needs_no_connection(hub: Hub, catalog: Catalog, mo
     catalog.add("hf://ann/flowers")
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     hub.requests.clear()
-    assert catalog.add("hf://ann/flowers").outcome == "unchanged"
+    with pytest.warns(RegistryWarning, match="hf://ann/flowers was read from the cache, because"):
+        assert catalog.add("hf://ann/flowers").outcome == "unchanged"
     with pytest.raises(StorageError, match=r"hf://squad cannot be downloaded, and is not in the cache: ") as caught:
         catalog.add("hf://squad")
     assert caught.value.hint is not None
     assert caught.value.hint.startswith("Check the connection and the disk. HF_HUB_OFFLINE=1 allows no request")
     assert hub.requests == []
+
+
+def test_only_the_files_of_a_config_are_downloaded(hub: Hub, catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    card = b"""---
+configs:
+- {config_name: de, data_files: "de/[ab]*.csv"}
+- {config_name: en, data_files: {train: "en/**", test: test.csv}}
+---
+"""
+    data = {f"{name}.csv": b"n\n1\n" for name in ("de/a[1]", "de/c", "en/x/y", "test")}
+    hub.commits["ann/texts"] = [{"README.md": card, **data}]
+    assert dict(catalog.add("hf://ann/texts", config="de").splits) == {"train": 1}
+    assert [one for one in hub.requests if one.startswith("GET") and one.endswith("csv")] == [
+        f"GET /datasets/ann/texts/resolve/{hub.sha_of(0)}/de/a[1].csv"
+    ]
+    assert dict(catalog.add("hf://ann/texts", rename_configs={"en": "english"}).splits) == {"train": 1, "test": 1}
+    with pytest.raises(SourceError, match="the dataset card has no config 'fr'"):
+        catalog.add("hf://ann/texts", config="fr")
+    hub.commits["ann/texts"].append({"README.md": card, **data, "de/b.csv": b"n\n2\n"})
+    assert dict(catalog.add("hf://ann/texts", config="de").splits) == {"train": 2}
+
+
+def test_a_cache_that_others_filled_in_part_is_not_taken_for_all_in_silence(
+    hub: Hub, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.commits["ann/parts"] = [{"a.csv": b"n\n1\n", "b.csv": b"n\n2\n"}]
+    huggingface_hub.hf_hub_download("ann/parts", "a.csv", repo_type="dataset", endpoint=os.environ["HF_ENDPOINT"])
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    with pytest.warns(RegistryWarning, match="files that were never downloaded are missing"):
+        assert dict(catalog.add("hf://ann/parts").splits) == {"train": 1}
 
 
 def test_a_damaged_file_of_the_cache_is_named(hub: Hub, catalog: Catalog, tmp_path: Path) -> None:
