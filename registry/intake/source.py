@@ -188,10 +188,15 @@ class Source:
         Reading raises UsageError if ``must_exist`` and there is no such column, and SourceError if two columns have one
         name then.
         """
+        from registry.interop.dataset_card import HUGGING_FACE
+
         if not names:
             return self
         must_exist = must_exist and not self.may_lack_columns
-        keys = self.metadata.supervised_keys
+        keys, custom = self.metadata.supervised_keys, self.metadata.custom
+        kept = custom.get(HUGGING_FACE)
+        if isinstance(kept, Mapping):  # the features of columns that these do not tell
+            custom = {**custom, HUGGING_FACE: {names.get(name, name): feature for name, feature in kept.items()}}
         return replace(
             self,
             parts=[
@@ -201,7 +206,9 @@ class Source:
             columns=tuple(names.get(name, name) for name in self.columns),
             hints={names.get(name, name): hint for name, hint in self.hints.items()},
             metadata=replace(
-                self.metadata, supervised_keys=None if keys is None else tuple(names.get(key, key) for key in keys)
+                self.metadata,
+                supervised_keys=None if keys is None else tuple(names.get(key, key) for key in keys),
+                custom=custom,
             ),
         )
 

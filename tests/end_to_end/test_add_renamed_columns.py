@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -103,6 +104,13 @@ def test_a_picture_keeps_its_supervised_keys(tmp_path: Path, catalog: Catalog) -
     assert dataset.metadata.supervised_keys == ("image", "class")
     assert {row["file"] for row in dataset.read("train")} == {b"a/1.png", b"b/1.png"}
     assert catalog.add(tmp_path / "pictures", "x").outcome == "unchanged"
+
+
+def test_a_feature_that_its_column_does_not_tell_is_given_back_under_the_new_name(catalog: Catalog) -> None:
+    features = datasets.Features({"m": datasets.Array2D((2, 2), "float32")})
+    given = datasets.Dataset.from_dict({"m": [[[1.0, 2.0], [3.0, 4.0]]]}, features=features)
+    catalog.add(given, "x", rename_columns={"m": "matrix"})
+    assert catalog.dataset("x").to_hf("train").features == datasets.Features({"matrix": features["m"]})
 
 
 def repository(folder: Path) -> Path:
