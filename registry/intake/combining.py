@@ -63,7 +63,7 @@ def combine_splits(sources: Mapping[str, Source], *, split_reason: str) -> Sourc
         parts=parts,
         hints=hints,
         is_text=first.is_text,
-        stores_paths=all(source.stores_paths for source in sources.values()),
+        path_column=first.path_column if all(source.path_column for source in sources.values()) else "",
         may_lack_columns=any(source.may_lack_columns for source in sources.values()),
         files=[
             replace(use, split=name) if use.role == "records" else use

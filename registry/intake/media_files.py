@@ -147,7 +147,7 @@ def _open(kind: str, column: str, files: Files, options: AddOptions) -> Source:
         parts=parts,
         hints=hints if metadata is None else {**metadata.hints, **hints},
         is_text=metadata is not None and metadata.is_text,
-        stores_paths=has_path,
+        path_column=PATH if has_path else "",
         is_typed=metadata is None,
         files=account_for_source(files, splits, KINDS[kind].noun[0], metadata=metadata_names),
         origins=files.origins,

@@ -29,7 +29,7 @@ from registry.intake.python_values import MIXED_LIST
 from registry.intake.records import stored_features
 from registry.intake.remembered import AS_BEFORE, describe_requests
 from registry.intake.schema import ColumnSchema, Schema
-from registry.intake.source import PATH, BadRow, Rows, Source, no_column
+from registry.intake.source import BadRow, Rows, Source, no_column
 from registry.intake.split_names import check_cases
 from registry.model import DatasetMetadata, ProgressCallback, count_progress
 from registry.shards.arrow_values import import_pyarrow
@@ -174,7 +174,7 @@ class Plan:
     @property
     def path_column(self) -> str:
         """The column of the names of files; empty if it is not stored."""
-        return PATH if self.source.stores_paths and PATH in self.stored() else ""
+        return self.source.path_column if self.source.path_column in self.stored() else ""
 
     @property
     def new_names(self) -> Mapping[str, str]:
@@ -287,8 +287,8 @@ def plan_source(
         )
     stored = [name for name in names if name != split_by]
     rule, reason = _choose_rule(stored, names, _Keys(key, options.key_by, has_paths), earlier or {})
-    if rule.kind == "path" and source.stores_paths and PATH in stored:
-        rule = replace(rule, columns=(PATH,))
+    if rule.kind == "path" and source.path_column in stored:
+        rule = replace(rule, columns=(source.path_column,))
     plan = Plan(
         source=source,
         schema=schema,

@@ -146,7 +146,7 @@ class Source:
         may_lack_columns: whether columns, and the fields of structs, may be missing in some ``Rows``: then all their
             values in these rows are null. The columns of JSON are known only after the last row; their order is that in
             which they first appear.
-        stores_paths: whether the column ``path`` has the keys of the rows.
+        path_column: the column that has the keys of the rows, which are names of files; empty if none has.
         is_typed: whether ``hints`` has every column, in order, and no value is null. The schema is then known without
             reading a row.
         files: the account of every file.
@@ -162,7 +162,7 @@ class Source:
     hints: Mapping[str, Feature] = field(default_factory=dict)
     is_text: bool = False
     may_lack_columns: bool = False
-    stores_paths: bool = False
+    path_column: str = ""
     is_typed: bool = False
     files: Sequence[FileUse] = ()
     metadata: DatasetMetadata = field(default_factory=DatasetMetadata)
@@ -205,6 +205,7 @@ class Source:
             ],
             columns=tuple(names.get(name, name) for name in self.columns),
             hints={names.get(name, name): hint for name, hint in self.hints.items()},
+            path_column=names.get(self.path_column, self.path_column),
             metadata=replace(
                 self.metadata,
                 supervised_keys=None if keys is None else tuple(names.get(key, key) for key in keys),

@@ -129,7 +129,7 @@ def open_webdataset(files: Files, options: AddOptions) -> Source:
             for name in names
         ],
         hints=hints,
-        stores_paths=has_path,
+        path_column=PATH if has_path else "",
         may_lack_columns=bool(spread),
         files=account_for_source(files, splits, "tar"),
         origins=files.origins,

@@ -106,6 +106,17 @@ def test_a_picture_keeps_its_supervised_keys(tmp_path: Path, catalog: Catalog) -
     assert catalog.add(tmp_path / "pictures", "x").outcome == "unchanged"
 
 
+def test_equal_pictures_of_two_splits_are_found_whatever_the_column_of_their_names_is(
+    tmp_path: Path, catalog: Catalog
+) -> None:
+    for split in ("train", "test"):
+        (tmp_path / "pictures" / split).mkdir(parents=True)
+        Image.new("L", (2, 2)).save(tmp_path / "pictures" / split / f"{split}.png")
+    report = catalog.add(tmp_path / "pictures", "x", rename_columns={"path": "file"})
+    assert report.overlap is not None
+    assert [pair.num_values for pair in report.overlap.shared] == [1]
+
+
 def test_a_feature_that_its_column_does_not_tell_is_given_back_under_the_new_name(catalog: Catalog) -> None:
     features = datasets.Features({"m": datasets.Array2D((2, 2), "float32")})
     given = datasets.Dataset.from_dict({"m": [[[1.0, 2.0], [3.0, 4.0]]]}, features=features)
