@@ -236,7 +236,10 @@ class _RenamedColumns:
                         hint="Choose another name with --rename-column.",
                         details={"column": name[:200]},
                     )
-            bad = tuple(replace(row, column=self.names.get(row.column or "", row.column)) for row in rows.bad)
+            bad = tuple(
+                row if row.column is None else replace(row, column=self.names.get(row.column, row.column))
+                for row in rows.bad
+            )
             yield replace(rows, table=rows.table.rename_columns(renamed), bad=bad)
 
 
