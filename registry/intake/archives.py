@@ -7,9 +7,7 @@ and at the end of the first of several concatenated archives, so the end is chec
 
 from __future__ import annotations
 
-import bz2
 import errno
-import gzip
 import lzma
 import os
 import re
@@ -17,7 +15,7 @@ import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final
@@ -25,6 +23,7 @@ from typing import IO, Any, Final
 from registry.errors import SourceError
 from registry.intake.listing import list_folder
 from registry.intake.source import Files, root_of
+from registry.intake.text_files import Read, decompress
 from registry.storage.faults import storage_errors
 from registry.storage.temporary import TemporaryStore, check_free_space
 
@@ -43,16 +42,11 @@ _SHARD: Final = re.compile(r"([._-][0-9]+([._-]of[._-][0-9]+)?|(^|/)[0-9]{2,})$"
 
 _MAX_HEADER_BYTES: Final = 2**20
 _PIECE_BYTES: Final = 2**20
+_START_BYTES: Final = 8
 _FAULTS: Final = (
     *(tarfile.TarError, zipfile.BadZipFile, EOFError, NotImplementedError, zlib.error, lzma.LZMAError),
     ValueError,
 )
-_OPENERS: Final[tuple[tuple[bytes, Callable[[Any], Any]], ...]] = (
-    (b"\x1f\x8b", gzip.open),
-    (b"BZh", bz2.open),
-    (b"\xfd7zXZ\x00", lzma.open),
-)
-_ZSTANDARD: Final = b"\x28\xb5\x2f\xfd"
 _EXTENDED: Final = (*tarfile.GNU_TYPES, tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
 
 
@@ -106,26 +100,53 @@ def extract(files: Files, names: Sequence[str]) -> Files:
 def open_tar(file: IO[bytes], shown: str) -> tarfile.TarFile:
     """Open a tar, compressed or not. Unlike tarfile's own, its iteration raises at a damaged or missing header.
 
+    A compressed tar is read once, from its beginning to its end: each member before the next.
+
     Raises:
-        SourceError: it is not a tar, or its compression is not supported.
+        SourceError: it is not a tar.
     """
-    start = file.read(6)
-    file.seek(0)
-    if start.startswith(_ZSTANDARD):
-        try:
-            from compression import zstd  # type: ignore[import-not-found]  # Python 3.14
-        except ImportError:
-            raise SourceError(
-                f"{shown}: Zstandard archives need Python 3.14",
-                hint=f"Extract it, then add the folder: mkdir data && tar --zstd -xf {shown} -C data",
-                details={"file": shown},
-            ) from None
-        file = zstd.ZstdFile(file)
-    for signature, opener in _OPENERS:
-        if start.startswith(signature):
-            file = opener(file)
+    start = file.read(_START_BYTES)
+    decompressed = decompress(file.read, start, size=os.fstat(file.fileno()).st_size, name=shown)
+    if decompressed is None:
+        file.seek(0)
     with archive_errors(shown):
-        return tarfile.TarFile(fileobj=file, mode="r", tarinfo=_StrictHeader)
+        opened: Any = file if decompressed is None else _Decompressed(decompressed)
+        return tarfile.TarFile(fileobj=opened, mode="r", tarinfo=_StrictHeader)
+
+
+class _Decompressed:
+    """The decompressed content of a file, for tarfile, which seeks forward only when it reads a tar in order."""
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+        self._waiting = memoryview(b"")
+        self._at = 0
+
+    def read(self, size: int) -> bytes:
+        """Return the next ``size`` bytes, fewer at the end."""
+        pieces, missing = [], size
+        while missing > 0 and (self._waiting or self._refill()):
+            piece, self._waiting = self._waiting[:missing], self._waiting[missing:]
+            pieces.append(piece)
+            missing -= len(piece)
+        self._at += size - missing
+        return b"".join(pieces)
+
+    def tell(self) -> int:
+        """Return the place of the next byte."""
+        return self._at
+
+    def seek(self, place: int) -> int:
+        """Leave out the bytes before ``place``."""
+        if place < self._at:
+            raise AssertionError(f"seek from {self._at} back to {place}")
+        while self._at < place and self.read(min(place - self._at, _PIECE_BYTES)):
+            pass
+        return self._at
+
+    def _refill(self) -> bool:
+        self._waiting = memoryview(self._read(_PIECE_BYTES))
+        return bool(self._waiting)
 
 
 def tar_members(tar: tarfile.TarFile, shown: str) -> Iterator[tarfile.TarInfo]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
+import lzma
 import pickle
 import tarfile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,6 +40,21 @@ def write_tar(path: Path, members: list[tuple[str, bytes]]) -> Path:
 
 def rows_of(source: Source) -> list[Rows]:
     return [rows for part in source.parts for rows in pickle.loads(pickle.dumps(part.read))()]  # noqa: S301 (ours)
+
+
+@pytest.mark.parametrize("form", ["tar", "gz", "bz2", "xz", "zstd"])
+def test_tars_of_any_compression_are_read_in_order(tmp_path: Path, form: str) -> None:
+    members = [(f"{key}.{end}", f"{key}{end}".encode() * key) for key in range(1, 700, 7) for end in ("txt", "bin")]
+    plain = write_tar(tmp_path / "plain", [*members, ("last.txt", b"x" * 3_000_000), ("last.bin", b"y" * 512)])
+    pack = {"tar": bytes, "gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}.get(
+        form, lambda data: pa.compress(data, "zstd", asbytes=True)
+    )
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / f"a.{'tar' if form == 'tar' else f'tar.{form[:3]}'}").write_bytes(pack(plain.read_bytes()))
+    rows = [row for rows in rows_of(open_source(tmp_path / "source")) for row in rows.table.to_pylist()]
+    assert [row["path"] for row in rows] == [*map(str, range(1, 700, 7)), "last"]
+    assert all(row["bin"] == members[2 * place + 1][1] for place, row in enumerate(rows[:-1]))
+    assert (len(rows[-1]["txt"]), rows[-1]["bin"]) == (3_000_000, b"y" * 512)
 
 
 def test_the_number_of_a_class_may_have_any_white_space_around_it(tmp_path: Path) -> None:
