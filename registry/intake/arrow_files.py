@@ -9,8 +9,8 @@ stores as structs, become their bytes. What Hugging Face's schema metadata defin
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
@@ -102,6 +102,13 @@ class ArrowPart:
             start += table.num_rows
 
 
+def _names_inside(fields: Iterable[Any]) -> Iterator[str]:
+    """The names of all fields in the types of ``fields``."""
+    for field in fields:
+        yield field.name
+        yield from _names_inside(field.type.field(place) for place in range(field.type.num_fields))
+
+
 def _open(files: Files, options: AddOptions, kind: str, read_tables: _Tables) -> Source:
     import_pyarrow()
     seen: list[tuple[str, Any]] = []
@@ -111,8 +118,9 @@ def _open(files: Files, options: AddOptions, kind: str, read_tables: _Tables) ->
     def open_file(name: str) -> ArrowPart | None:
         tables = read_tables(files.store, name)
         schema = next(tables).schema
-        with _damage_named(name):  # a name may not be UTF-8
+        with _damage_named(name):  # a name may not be UTF-8, also that of a field
             names = schema.names
+            deque(_names_inside(schema), maxlen=0)
         _check_names(name, names)
         first = next((table for table in tables if table.num_rows), None)
         if first is None:

@@ -261,3 +261,10 @@ def test_what_pyarrow_writes_is_read_equal(
 
     assert read({"all": written(rows)}) == rows
     assert read({"1": written(rows[:cut]), "2": written(rows[cut:])}) == rows
+
+
+def test_the_name_of_a_field_that_is_not_utf_8_is_an_error_of_the_file(tmp_path: Path) -> None:
+    content = to_file(pa.table({"a": pa.array([{"zqzq": 1}])})).replace(b"zqzq", b"\x80qzq")
+    message, hint = refuse(open_arrow, tmp_path, {"a": content})
+    assert message.startswith("a: ")
+    assert hint == HINT
