@@ -40,6 +40,9 @@ _DRIVE: Final = re.compile("[A-Za-z]:/")
 _SHARD: Final = re.compile(r"([._-][0-9]+([._-]of[._-][0-9]+)?|(^|/)[0-9]{2,})$")
 """The number of a shard. A single digit without a name may be a class."""
 
+_MOST_NAME: Final = 255  # bytes of one name, and characters of a path: the limits of most disks
+_MOST_PATH: Final = 3000
+
 _MAX_HEADER_BYTES: Final = 2**20
 _PIECE_BYTES: Final = 2**20
 _START_BYTES: Final = 8
@@ -206,6 +209,8 @@ def member_name(name: str, shown: str) -> str | None:
     parts = name.split("/")
     if name.startswith("/") or ".." in parts or "\0" in name:
         raise _unsafe(shown, name, "leads out of the folder")
+    if len(name) > _MOST_PATH or any(len(os.fsencode(part)) > _MOST_NAME for part in parts):
+        raise _unsafe(shown, name, "has a name that is too long for a file")
     return "/".join(part for part in parts if part not in ("", ".")) or None
 
 

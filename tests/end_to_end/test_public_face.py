@@ -511,7 +511,7 @@ def test_an_option_has_one_word_in_python_and_on_the_command_line(command: str) 
     assert words <= set(inspect.signature(call).parameters), command
 
 
-def test_a_command_that_a_cluster_can_run_has_a_call_with_an_engine() -> None:
+def test_the_engine_of_a_command_is_that_of_a_block_and_no_argument_of_its_call() -> None:
     calls = {name: call for name, (call, _) in OPTIONS_OF_CALLS.items()} | {
         "add": registry.Catalog.add,
         "copy": registry.Catalog.copy,
@@ -527,7 +527,7 @@ def test_a_command_that_a_cluster_can_run_has_a_call_with_an_engine() -> None:
             command = command.get_command(click.Context(command), word) or pytest.fail(word)
         if "--engine" in {option for one in command.params for option in one.opts}:
             found.add(name)
-            assert "engine" in inspect.signature(call).parameters, name
+            assert "engine" not in inspect.signature(call).parameters, name
     assert found == {
         *("add", "build", "copy", "import parquet", "import tfds", "pin create", "pin verify", "publish", "verify")
     }

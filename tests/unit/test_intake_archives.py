@@ -12,6 +12,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -273,6 +274,13 @@ def test_truncated_and_damaged_tars_are_refused(tmp_path: Path) -> None:
     damaged = bz2.compress(content)[:40] + b"x" * 40
     assert message(tmp_path, "x.tbz", damaged) == "x.tbz: the bzip2 stream is damaged or ends too early"
     assert message(tmp_path, "x.tar", b"not a tar" * 100) == "x.tar: damaged archive: invalid header"
+
+
+@pytest.mark.parametrize("name", ["x" * 256, "é" * 128, "/".join(["x" * 200] * 20)])
+@pytest.mark.parametrize("make", [make_zip, make_tar])
+def test_a_name_that_no_disk_takes_is_refused(tmp_path: Path, make: Any, name: str) -> None:
+    found = message(tmp_path, "x.bin", make({name: b"1"}))
+    assert found == f"x.bin: unsafe archive: the member {name[:200]!r} has a name that is too long for a file"
 
 
 def test_damaged_zips_are_refused(tmp_path: Path) -> None:
