@@ -202,8 +202,8 @@ class _CsvBlock:
         columns: the names of the columns.
         num_rows: the number of rows.
         cells: the texts of all cells, the rows of the first column first; null where a cell is empty.
-        numbers: the same as numbers.
-        faults: why the cells that are not null are not numbers, by their places.
+        numbers: the cells as float64; null where a cell is not a number.
+        faults: why a cell that is not null is not a number, by its index in ``cells``.
     """
 
     columns: Sequence[str]
@@ -213,12 +213,12 @@ class _CsvBlock:
     faults: Mapping[int, str]
 
     def columns_of(self, is_used: pa.Array) -> set[int]:
-        """The places of the columns in which a cell ``is_used``."""
+        """The indices of the columns with a cell for which ``is_used`` is true."""
         return set(np.unique(np.flatnonzero(is_used) // self.num_rows).tolist())
 
 
 def _csv_blocks(source: Source) -> Iterator[_CsvBlock]:
-    """Raises PreparedFormatError if a row has more or fewer cells than the header."""
+    """Yield the rows of a file. Raises PreparedFormatError if a row has more or fewer cells than the header."""
     arrow = import_pyarrow()
     for part in source.parts:
         for rows in part.read():

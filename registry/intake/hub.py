@@ -68,7 +68,7 @@ def repository_of(location: str) -> tuple[str, str | None]:
 def download_repository(location: str, progress: Callable[[int], None], choose: Choose | None = None) -> Path:
     """Download a repository into the cache of ``huggingface_hub``.
 
-    If the hub does not answer, files of the cache are used, with a RegistryWarning: nobody knows whether it has all.
+    If the hub does not answer, the files in the cache are used, with a RegistryWarning, because some may be missing.
 
     Args:
         location: ``hf://org/name[@revision]``.
@@ -81,7 +81,7 @@ def download_repository(location: str, progress: Callable[[int], None], choose: 
     Raises:
         NotStoredError: there is no such repository or revision, or it is private.
         SourceError: the repository asks for consent to its terms.
-        StorageError: the hub does not answer, and the files are not in the cache.
+        StorageError: the hub does not answer, and the files are not in the cache; or the branch moved meanwhile.
         MissingExtraError: huggingface_hub is not installed.
         UsageError: see ``repository_of``.
     """
@@ -108,8 +108,12 @@ def download_repository(location: str, progress: Callable[[int], None], choose: 
             allow_patterns=patterns,
             tqdm_class=_progress_bar(progress),
         )
-    if patterns is not None and Path(folder).name != commit:  # somebody published another commit meanwhile
-        return download_repository(location, progress, choose)
+    if patterns is not None and Path(folder).name != commit:
+        raise StorageError(
+            f"{location} changed while it was downloaded: it was {commit}, and is {Path(folder).name} now",
+            hint=f"Try again, or name the commit: {_SCHEME}{repository}@{Path(folder).name}",
+            details={"repository": repository, "expected": commit, "found": Path(folder).name},
+        )
     if commit is None:
         warnings.warn(
             f"{location} was read from the cache, because the hub does not answer: files that were never downloaded "

@@ -89,7 +89,7 @@ def read_configs(files: Files) -> list[CardConfig]:
 
 
 def files_of_config(config: str, folder: Path, names: Sequence[str]) -> list[str] | None:
-    """The card and the files that one of its configs needs; None if that is not known: then all files are.
+    """The names of the card and of the files of one of its configs; None if the card does not say which they are.
 
     Args:
         config: the name of the config.

@@ -185,8 +185,8 @@ class Source:
     def with_column_names(self, names: Mapping[str, str], *, must_exist: bool) -> Source:
         """This source with other names for the columns in ``names``.
 
-        Reading raises UsageError if ``must_exist`` and there is no such column, and SourceError if two columns have one
-        name then.
+        Reading it raises UsageError if ``must_exist`` and a column is missing, and SourceError if two columns get the
+        same name.
         """
         from registry.interop.dataset_card import HUGGING_FACE
 

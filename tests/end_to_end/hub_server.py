@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -26,12 +26,14 @@ class Hub:
         refused: the error code of a repository that may not be read, such as ``GatedRepo``.
         token: the token without which nothing is answered; empty for a public hub.
         requests: the method and path of each request.
+        on_request: called with the path before a request is answered.
     """
 
     commits: dict[str, list[dict[str, bytes]]] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     token: str = ""
     requests: list[str] = field(default_factory=list)
+    on_request: Callable[[str], None] = field(default=lambda _: None)
 
     @staticmethod
     def sha_of(number: int) -> str:
@@ -67,6 +69,7 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
         def answer(self, *, is_head: bool) -> None:
             path = unquote(urlsplit(self.path).path)
             hub.requests.append(f"{self.command} {path}")
+            hub.on_request(path)
             api = re.fullmatch(r"/api/datasets/(.+?)(?:/(revision|tree)/([^/]+))?", path)
             file = re.fullmatch(r"/datasets/(.+?)/resolve/([^/]+)/(.+)", path)
             match = api or file

@@ -110,6 +110,21 @@ configs:
     assert dict(catalog.add("hf://ann/texts", config="de").splits) == {"train": 2}
 
 
+def test_a_branch_that_moves_while_a_config_is_downloaded_is_an_error(hub: Hub, catalog: Catalog) -> None:
+    card = b"---\nconfigs:\n- {config_name: de, data_files: de.csv}\n- {config_name: en, data_files: en.csv}\n---\n"
+    first = {"README.md": card, "de.csv": b"n\n1\n", "en.csv": b"n\n2\n"}
+    hub.commits["ann/moving"] = [first]
+
+    def move(url: str) -> None:
+        if url.endswith("/README.md") and len(hub.commits["ann/moving"]) == 1:
+            hub.commits["ann/moving"].append(first | {"de.csv": b"n\n3\n"})
+
+    hub.on_request = move
+    with pytest.raises(StorageError, match="hf://ann/moving changed while it was downloaded"):
+        catalog.add("hf://ann/moving", config="de")
+    assert dict(catalog.add("hf://ann/moving", config="de").splits) == {"train": 1}
+
+
 def test_a_cache_that_others_filled_in_part_is_not_taken_for_all_in_silence(
     hub: Hub, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:

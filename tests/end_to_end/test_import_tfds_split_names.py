@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import registry
+from registry.catalog import schema
 from registry.errors import SourceError, SplitSyntaxError
 
 NAMES = ("très", "训练", "обучение")
@@ -48,6 +49,20 @@ def test_splits_of_any_script_are_imported_sliced_and_pinned(tmp_path: Path, pre
         root = catalog.data_dir
     (pinned,) = registry.load_pin(tmp_path / "paper.lock.yaml", data_dir=root if copy else prepared.parents[1]).values()
     assert [int(row["x"]) for row in pinned.read()] == expected
+
+
+def test_splits_of_any_script_are_copied_to_a_bucket_and_found_in_any_database(
+    database_url: str, bucket: str, prepared: Path
+) -> None:
+    schema.upgrade(database_url)
+    with registry.connect(database_url, data_dir=f"{bucket}/data") as catalog:
+        (version,) = catalog.import_tfds(prepared, copy=True)
+        assert version.error is None
+    with registry.connect(database_url) as catalog:
+        dataset = catalog.dataset("d")
+        assert set(dataset.splits) == set(NAMES)
+        assert sorted(int(row["x"]) for row in dataset.read("обучение")) == [*range(20, 30)]
+        assert dataset.verify(deep=True).faults == ()
 
 
 def test_new_splits_have_ascii_names_which_every_slicing_rule_reads(tmp_path: Path) -> None:
