@@ -47,6 +47,8 @@ from registry.storage.store import Names, Store, StoredEntry
 
 _BUFFER_BYTES: Final = 256 * 1024
 _SYNCS_AT_ONCE: Final = 16
+_REMOVALS: Final = 5
+"""How often a folder is emptied while other processes write files into it: workers of a build that has failed."""
 
 _NO_HARD_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
@@ -417,14 +419,25 @@ def sync_folder(path: str) -> None:
 
 def _remove_folder(path: str) -> None:
     """Remove a folder, its owner file last: if the process is killed meanwhile, the rest still names its owner."""
-    with os.scandir(path) as found:
-        others = [(entry.path, entry.is_dir(follow_symlinks=False)) for entry in found if entry.name != OWNER_FILE]
+    with os.scandir(path) as entries:
+        others = [(entry.path, entry.is_dir(follow_symlinks=False)) for entry in entries if entry.name != OWNER_FILE]
     for inside, is_folder in others:
         if is_folder:
-            shutil.rmtree(inside)
+            _remove_filling(inside)
         else:
             os.unlink(inside)
-    shutil.rmtree(path)
+    _remove_filling(path)
+
+
+def _remove_filling(folder: str) -> None:
+    """Remove a folder into which other processes may write meanwhile."""
+    for _ in range(_REMOVALS - 1):
+        try:
+            return shutil.rmtree(folder)
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:
+                raise
+    return shutil.rmtree(folder)
 
 
 def _sync_tree(top: str) -> None:

@@ -394,3 +394,22 @@ def test_a_pipe_or_a_device_is_never_replaced(tmp_path: Path) -> None:
         file.write(b"x")
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
     assert [one.name for one in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_a_folder_is_removed_while_another_process_writes_into_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, remove = open_store(tmp_path), os.rmdir
+    store.write_bytes("incomplete.1/inner/a", b"1")
+    written = []
+
+    def write_first(path: Any, **options: Any) -> None:
+        if len(written) < 3:
+            written.append(path)
+            (tmp_path / "incomplete.1" / f"late{len(written)}").write_bytes(b"2")
+        remove(path, **options)
+
+    monkeypatch.setattr(os, "rmdir", write_first)
+    store.remove_tree("incomplete.1")
+    assert len(written) == 3
+    assert list(tmp_path.iterdir()) == []
