@@ -201,7 +201,7 @@ def members(found: Found) -> Iterator[Function]:
 
 def _is_mixin(cls: type) -> bool:
     """Whether the methods of a base are shown with its one subclass: it is not a public name itself."""
-    return cls.__name__ in ("Publishing", "_Report")
+    return cls.__name__ in ("Publishing", "_Report", "ExampleReader", "SlicedVersion")
 
 
 def _own(node: ast.AST) -> Iterator[Function]:

@@ -358,6 +358,7 @@ def as_dataframe(dataset: Any, ds_info: Any = None) -> pd.DataFrame:
     """
     del ds_info
     from registry.reading import Reader, SupervisedReader
+    from registry.reading.frameworks import read_pandas
     from registry.reading.structure import names_in
 
     if isinstance(dataset, Reader):
@@ -368,7 +369,7 @@ def as_dataframe(dataset: Any, ds_info: Any = None) -> pd.DataFrame:
             hint="Pass the result of registry.load for one split, without batch_size.",
         )
     names = names_in(dataset.keys)
-    frame = dataset.reader.to_pandas()
+    frame = read_pandas(dataset.reader, text="str")
     return frame[[one for name in names for one in frame.columns if one == name or one.startswith(f"{name}/")]]
 
 
@@ -409,7 +410,6 @@ def add(
         processes: see ``Catalog.add``.
         dry_run: see ``Catalog.add``.
         show: see ``Catalog.add``.
-        engine: see ``Catalog.add``.
         progress: see ``Catalog.add``.
         options: see ``Catalog.add``.
 

@@ -36,9 +36,9 @@ from registry.errors import (
 from registry.model import Shard, ShardedFileTemplate, ShardLengths, Split
 from registry.prepared import PreparedDataset, write_prepared
 from registry.storage import StagedFolder, Store
-from registry.storage.local import LocalStore
+from registry.storage.local import LocalStore, PlacedFolder, StagedOnDisk
 from registry.storage.names import FINISHED_FILE, OWNER_FILE, is_own_staged, is_unfinished
-from registry.storage.staged import PlacedFolder, StagedOnDisk, owner_text, read_claim
+from registry.storage.staged import owner_text, read_claim
 from registry.storage.temporary import finished_temporary
 from registry.storage.upload import StagedUpload
 

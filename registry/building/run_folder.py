@@ -48,7 +48,8 @@ from registry.errors import StorageError, StorageUnavailableError
 from registry.features import FeaturesDict, features_to_json
 from registry.storage import Store, open_store
 from registry.storage.names import RUNS_SUFFIX
-from registry.storage.staged import warn_of_leftover, write_owner
+from registry.storage.staged import write_owner
+from registry.storage.store import warn_of_leftover
 
 if TYPE_CHECKING:
     from registry.building.builder import DatasetBuilder

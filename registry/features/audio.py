@@ -18,9 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.errors import require_extra
-from registry.features.block_columns import BlockColumn, BlockParts
 from registry.features.dtypes import exact_array, wire_kind
 from registry.features.feature import (
+    BlockColumn,
+    BlockParts,
     Counts,
     Part,
     Shape,

@@ -7,50 +7,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from registry.features.dtypes import is_bfloat16
-from registry.features.feature import TEXT
-from registry.wire import FlatColumn
+from registry.features.feature import TEXT, BlockColumn
 from registry.wire.gather import SMALL_TEXT, Octets, Places, as_rows, constant, cut_views, take, take_texts
 
 _LARGE_ROW: Final = 2**14
 """Rows of at least this many bytes are allocated one by one."""
-
-
-@dataclass(frozen=True, slots=True)
-class BlockParts:
-    """The stored values of one leaf in each of ``num_records`` records.
-
-    Attributes:
-        data: the bytes of the block, which offsets refer to.
-        columns: the flat values of each part of the leaf, over all records.
-        counts: the number of elements in each record if the leaf is in a Sequence; otherwise None.
-        copy: whether values must not be views of ``data``.
-    """
-
-    num_records: int
-    data: Octets
-    columns: tuple[FlatColumn, ...]
-    counts: int | Places | None
-    copy: bool
-
-
-class BlockColumn(Protocol):
-    """The values of one leaf in the examples of a block."""
-
-    @property
-    def row_bytes(self) -> int:
-        """Approximate number of bytes that ``rows`` allocates for each value."""
-
-    def array(self, stop: int) -> npt.NDArray[Any]:
-        """The values of the first ``stop`` examples, along the first dimension."""
-
-    def rows(self, start: int, stop: int) -> list[Any]:
-        """The values of examples ``start``..``stop``. They share no memory with the results of other calls."""
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,10 @@ from operator import setitem
 from typing import Any, Final
 
 from registry.errors import CorruptExampleError, RegistryError
-from registry.features.block_columns import BlockColumn
 from registry.features.block_flattener import BlockFlattener, UnusualExampleError
 from registry.features.column_reader import ColumnReader, RawReader
 from registry.features.containers import Dataset, FeaturesDict, Sequence, columns_of
-from registry.features.feature import Feature, RawFeature
+from registry.features.feature import BlockColumn, Feature, RawFeature
 from registry.features.flatten import flatten_example
 from registry.features.nested import NestedExamples, NestedNode, plain_tree
 from registry.wire import (

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.errors import RegistryError
-from registry.features.block_columns import ArrayColumn, BlockColumn, BlockParts, MaskedColumn
+from registry.features.block_columns import ArrayColumn, MaskedColumn
 from registry.features.containers import Column
-from registry.features.feature import TEXT, Leaf, Part, RawFeature, corrupt_fault, empty_flat
+from registry.features.feature import TEXT, BlockColumn, BlockParts, Leaf, Part, RawFeature, corrupt_fault, empty_flat
 from registry.features.nested import Ragged
 from registry.wire import BytesColumn, FlatBlock, FlatColumn, FlatValue, NumberColumn, WireKind
 from registry.wire.gather import constant

@@ -9,18 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Sequence as AnySequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from registry.errors import FeatureError, suggest
 from registry.features.dtypes import MAX_VALUES, is_sane_shape
-from registry.features.feature import Feature, Leaf, Part, RawFeature, feature_fault, is_text
+from registry.features.feature import Feature, LabelNames, Leaf, Part, RawFeature, feature_fault, is_text
 from registry.features.nested import Ragged
 from registry.features.tensor import Tensor
-
-if TYPE_CHECKING:
-    from registry.features.text import ClassLabel
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +107,9 @@ class FeaturesDict(Feature, Mapping[str, Feature]):
         """
         return {stem: list(label.names) for stem, label in self.class_labels().items() if label.names is not None}
 
-    def class_labels(self) -> dict[str, ClassLabel]:
+    def class_labels(self) -> dict[str, LabelNames]:
         """Every ClassLabel by the stem of its label file, with or without names, including those of LabeledImages."""
-        found: dict[str, ClassLabel] = {}
+        found: dict[str, LabelNames] = {}
         for column in columns_of(self):
             if (label := column.leaf.class_label) is not None:
                 stem = _label_stem(column.names)

@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.errors import CorruptExampleError
-from registry.features.block_columns import ArrayColumn, BlockColumn, StoredColumn, TextColumn
+from registry.features.block_columns import ArrayColumn, StoredColumn, TextColumn
 from registry.features.codec import codec_of
 from registry.features.column_reader import ColumnReader
 from registry.features.containers import FeaturesDict, columns_of
-from registry.features.feature import TEXT, Leaf
+from registry.features.feature import TEXT, BlockColumn, Leaf
 from registry.features.nested import Ragged
 from registry.wire import FlatBlock, FlatValue, decode_example
 from registry.wire.gather import Octets, Places, put, put_in_order, spare

@@ -13,19 +13,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from registry.errors import CorruptExampleError, FeatureError
-from registry.wire import FlatValue, WireKind
+from registry.wire import FlatColumn, FlatValue, WireKind
+from registry.wire.gather import Octets, Places
 
 if TYPE_CHECKING:
     from typing import Self
-
-    from registry.features.block_columns import BlockColumn, BlockParts
-    from registry.features.text import ClassLabel
 
 
 Shape: TypeAlias = tuple[int | None, ...]
@@ -73,6 +71,50 @@ class Feature:
         given = ((one, getattr(self, one.name)) for one in fields(self) if one.init and one.repr)
         shown = ", ".join(f"{one.name}={_shown(value)}" for one, value in given if value != one.default)
         return f"{type(self).__name__}({shown})"
+
+
+@dataclass(frozen=True, slots=True)
+class BlockParts:
+    """The stored values of one leaf in each of ``num_records`` records.
+
+    Attributes:
+        data: the bytes of the block, which offsets refer to.
+        columns: the flat values of each part of the leaf, over all records.
+        counts: the number of elements in each record if the leaf is in a Sequence; otherwise None.
+        copy: whether values must not be views of ``data``.
+    """
+
+    num_records: int
+    data: Octets
+    columns: tuple[FlatColumn, ...]
+    counts: int | Places | None
+    copy: bool
+
+
+class BlockColumn(Protocol):
+    """The values of one leaf in the examples of a block."""
+
+    @property
+    def row_bytes(self) -> int:
+        """Approximate number of bytes that ``rows`` allocates for each value."""
+
+    def array(self, stop: int) -> npt.NDArray[Any]:
+        """The values of the first ``stop`` examples, along the first dimension."""
+
+    def rows(self, start: int, stop: int) -> list[Any]:
+        """The values of examples ``start``..``stop``. They share no memory with the results of other calls."""
+
+
+class LabelNames(Protocol):
+    """A ``ClassLabel``, as other features see it."""
+
+    @property
+    def names(self) -> Any:
+        """The names of the classes, or None."""
+
+    @property
+    def num_classes(self) -> int | None:
+        """The number of classes; 0 if it is not known yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +178,7 @@ class Leaf(Feature, ABC):
         return False
 
     @property
-    def class_label(self) -> ClassLabel | None:
+    def class_label(self) -> LabelNames | None:
         """The ClassLabel of the feature, whose names are in a file next to the records; None if it has no label."""
         return None
 

@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.errors import RegistryError
-from registry.features.block_columns import BlockColumn, MaskedColumn
+from registry.features.block_columns import MaskedColumn
 from registry.features.codec import codec_of
 from registry.features.column_reader import ColumnReader
 from registry.features.containers import Column, FeaturesDict, columns_of
-from registry.features.feature import TEXT, Leaf
+from registry.features.feature import TEXT, BlockColumn, Leaf
 from registry.features.nested import Ragged
 from registry.wire import BlockDecoder, FlatBlock
 from registry.wire.gather import Octets, Places

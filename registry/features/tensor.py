@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.errors import CorruptExampleError, FeatureError
-from registry.features.block_columns import ArrayColumn, BlockColumn, BlockParts, StoredColumn, TextColumn
+from registry.features.block_columns import ArrayColumn, StoredColumn, TextColumn
 from registry.features.deflate import compress
 from registry.features.dtypes import (
     as_dtype,
@@ -35,6 +35,8 @@ from registry.features.dtypes import (
 )
 from registry.features.feature import (
     TEXT,
+    BlockColumn,
+    BlockParts,
     Counts,
     Leaf,
     Part,

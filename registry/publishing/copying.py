@@ -28,8 +28,8 @@ from registry.publishing.publish import Publication, Target, tag_shards, tell_de
 from registry.publishing.verify import is_published, verify_shards
 from registry.shards.asking import ask_sizes
 from registry.storage import StagedFolder, Store
-from registry.storage.local import LocalStore
-from registry.storage.staged import StagedOnDisk, abandoned_folders
+from registry.storage.local import LocalStore, StagedOnDisk
+from registry.storage.staged import abandoned_folders
 from registry.storage.store import RenamedStore
 
 T = TypeVar("T")

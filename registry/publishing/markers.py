@@ -21,7 +21,8 @@ from registry.model import DatasetVersion, Reference, SlicingRule, Version, vers
 from registry.publishing.verify import digest_of
 from registry.storage import Store
 from registry.storage.names import MARKER_FILE
-from registry.storage.staged import warn_of_leftover, write_owner
+from registry.storage.staged import write_owner
+from registry.storage.store import warn_of_leftover
 
 _NO_CONTENT: Final = "0" * 64
 _MAX_MARKER_BYTES: Final = 2**16

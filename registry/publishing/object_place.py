@@ -53,7 +53,8 @@ from registry.splits import counted
 from registry.storage import StagedFolder, Store
 from registry.storage.faults import StoredFile
 from registry.storage.names import MARKER_FILE
-from registry.storage.staged import warn_of_leftover, write_owner
+from registry.storage.staged import write_owner
+from registry.storage.store import warn_of_leftover
 
 T = TypeVar("T")
 

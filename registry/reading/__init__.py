@@ -6,9 +6,10 @@ state: the positions that are left, to save and to resume from
 """
 
 from registry.reading.readable import FileProof, ReadableVersion, make_readable, readable_folder
-from registry.reading.reader import Reader, State
+from registry.reading.reader import Batches, Reader
 from registry.reading.source import Slice, SplitSource
-from registry.reading.views import Batches, SupervisedReader
+from registry.reading.state import State
+from registry.reading.views import SupervisedReader
 
 __all__ = [
     "Batches",

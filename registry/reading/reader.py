@@ -1,45 +1,22 @@
-"""``Reader``: the examples of a plan in the order of a read config, one by one, in batches, by number, or resumed.
+"""``Reader``: the examples of a plan, for a loop of Python, NumPy and other frameworks; and ``Batches`` of a reader.
 
-It is the last step of a read: ``pieces.py`` fetches and decodes records, ``state.py`` tracks what is left, and
-``frameworks/`` turns a reader into tables, tensors and other tools' datasets.
+``examples.py`` reads, and ``frameworks/`` makes tables, tensors and other tools' datasets.
 """
 
 from __future__ import annotations
 
-import operator
-import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
-from itertools import chain
-from types import FunctionType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, overload
 
-import numpy as np
-import numpy.typing as npt
-
-from registry.argument_types import require_type
-from registry.errors import UsageError, require_extra, suggest
+from registry.errors import require_extra
 from registry.features import FeaturesDict
 from registry.model import whole_number
-from registry.order import Order, ReadConfig
+from registry.order import ReadConfig
 from registry.prepared.info import SupervisedKeys
-from registry.reading.frameworks import check_batches, read_ray, read_torch
-from registry.reading.pieces import ItemLists, ItemReader, PieceReader, RecordSource
-from registry.reading.readable import ReadableVersion
-from registry.reading.state import (
-    Cursor,
-    Intervals,
-    ReadState,
-    describe_source,
-    find_positions,
-    read_seed,
-    restore,
-    size_of,
-)
+from registry.reading.examples import ExampleReader
+from registry.reading.frameworks import TextForm, read_pandas, read_ray, read_tensorflow, read_torch
 from registry.reading.views import SupervisedReader
 from registry.splits import Plan
-from registry.tfrecord import Verify
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,14 +27,8 @@ if TYPE_CHECKING:
     from registry.reading.frameworks.sharing import ReaderSource
     from registry.reading.frameworks.torch import ReaderDataset, ReaderIterable
 
-TextForm: TypeAlias = Literal["str", "bytes"]
-"""What a ``Text`` becomes in a table: ``str``, which refuses invalid UTF-8, or ``bytes`` as they are stored."""
 
-State: TypeAlias = Mapping[str, Any]
-"""The value of ``Reader.state``: plain values that JSON can hold."""
-
-
-class Reader:
+class Reader(ExampleReader):
     """The examples of a plan, in the order of a ``ReadConfig``. No file is opened before the first example is read.
 
     Iterating reads one epoch (``read_config.repeat`` of them). Iterating again reads the next epoch, as a tf.data
@@ -89,178 +60,6 @@ class Reader:
         process: (index, count): this reader reads share ``index`` of ``count`` equal shares of each epoch.
         store: the folder of the files. Each file is proved to be the published one when it is opened.
     """
-
-    def __init__(
-        self,
-        readable: ReadableVersion,
-        plan: Plan,
-        *,
-        read_config: ReadConfig | None = None,
-        state: State | Sequence[State] | None = None,
-        process: tuple[int, int] = (0, 1),
-        verify: Verify = "block",
-        copy: bool = True,
-    ) -> None:
-        """Create a reader. ``Dataset.read`` and ``registry.load`` are the usual way to get one.
-
-        Args:
-            readable: the version.
-            plan: which records of which of its files to read.
-            read_config: the order; None is the default order of ``readable``.
-            state: the ``state()`` of an equal reader, to continue from there. Or the list of states of all processes of
-                a read, to continue with another number of processes.
-            process: index and count, if several processes share each epoch.
-            verify: ``block`` or ``record``, which find the same damage, or ``off``: see ``open_shard``.
-            copy: False returns records, text, and tensors stored as bytes as read-only views of the mapped files.
-
-        Raises:
-            StateMismatchError: the state belongs to another version, plan or order.
-            UsageError: an invalid ``process``, ``verify``, ``copy`` or ``read_config``; or several processes and a
-                shuffle without a seed.
-        """
-        read_config = readable.order(read_config)
-        if not isinstance(copy, bool):
-            raise UsageError(f"copy must be True or False, not {copy!r:.60}")
-        self._asked = read_config
-        self.process = _check_process(process)
-        if read_config.needs_seed:
-            seed = read_seed(state)
-            if seed is None and self.process[1] > 1:
-                raise UsageError(
-                    "several processes share a shuffle without a seed, and each would draw a seed of its own",
-                    hint="Give all of them the same seed: ReadConfig(..., shuffle_seed=42), or seed=42.",
-                )
-            read_config = read_config.with_seed(secrets.randbelow(2**31 - 1) if seed is None else seed)
-        self.readable = readable
-        self.plan = plan
-        self.read_config = read_config
-        self.store = readable.files({split.name for split in plan.splits})
-        self._verify: Verify = verify
-        self._copy = copy
-        self._order = plan.order(read_config)
-        source = RecordSource(
-            plan,
-            self.store,
-            verify=verify,
-            indexes=readable.indexes,
-            file_format=readable.file_format,
-            features=readable.features,
-        )
-        self._items = ItemReader(PieceReader(source, readable.features, copy=copy), add_ids=read_config.add_tfds_id)
-        self._source = describe_source(plan, self._order, dataset=readable.identity)
-        self._share = self._start(0).intervals
-        self._begin = self._start(0) if state is None else restore(state, self._source, process=self.process)
-        self._cursor = Cursor(self._begin)
-
-    @property
-    def features(self) -> FeaturesDict:
-        """The schema of an example."""
-        return self.readable.features
-
-    @property
-    def file_format(self) -> str:
-        """The format of the files, such as ``tfrecord``; see ``registry.shards``."""
-        return self.readable.file_format
-
-    def __len__(self) -> int:
-        """Number of examples that this reader reads of one epoch."""
-        return size_of(self._share)
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Read the next epoch, example by example.
-
-        Yields:
-            A dict of NumPy arrays and scalars with the shapes and dtypes of ``features``; nested as they are. Text is
-            ``bytes``. A missing value of an optional feature is None.
-
-        Raises:
-            CorruptRecordError: the framing or the checksum of a record is wrong.
-            CorruptExampleError: a record does not fit the features; the message names file and record.
-            ShardMismatchError: a file is not the published one, or has another number of records.
-            StorageError: a file cannot be read.
-        """
-        return self._iterate(self._items.examples)
-
-    def records(self) -> Iterator[bytes | memoryview]:
-        """Read the next epoch as stored records.
-
-        Yields:
-            A serialized tf.train.Example, checked and not decoded: ``bytes``, or a memoryview of the mapped file if the
-            reader has ``copy=False``.
-
-        Raises:
-            CorruptRecordError: the framing or the checksum of a record is wrong.
-            ShardMismatchError: a file is not the published one, or has another number of records.
-            StorageError: a file cannot be read.
-        """
-        return self._iterate(self._items.records)
-
-    def ids(self) -> Iterator[str]:
-        """Go through the next epoch by TFDS ids. No file is opened.
-
-        Yields:
-            File name and number of a record: ``mnist-train.tfrecord-00003-of-00010__17``.
-        """
-        return self._iterate(self._items.ids)
-
-    def batches(self, batch_size: int, *, drop_remainder: bool = False) -> Iterator[dict[str, Any]]:
-        """Read the next epoch in batches. A batch never contains examples of two epochs.
-
-        >>> [batch["image"].shape for batch in digits.read("train[:100]").batches(64)]
-        [(64, 8, 8, 1), (36, 8, 8, 1)]
-
-        Args:
-            batch_size: number of examples in a batch, at least 1.
-            drop_remainder: leave out the last batch of an epoch if it is smaller.
-
-        Yields:
-            A dict of arrays, nested as an example is, with a first dimension of ``batch_size``. If the values of a
-            feature differ in shape, and for text, it is an object array of arrays or ``bytes``. An optional feature is
-            a masked array (``numpy.ma``).
-
-        Raises:
-            UsageError: ``batch_size`` is not a whole number, or is below 1. Raised at once, not while iterating.
-            CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: as iterating a reader, after all
-                whole batches before the damaged record.
-        """
-        batch_size = whole_number(batch_size, "batch_size", least=1)
-        return self._iterate(partial(self._items.batches, batch_size=batch_size, drop_remainder=drop_remainder))
-
-    def blocks(self) -> Iterator[dict[str, Any]]:
-        """Read the next epoch in batches of the size that is read at once: thousands of small examples, few large ones.
-
-        Yields:
-            A dict of arrays, as ``batches``.
-        """
-        return self._iterate(self._items.blocks)
-
-    def select(self, *names: str | Sequence[str]) -> Reader:
-        """Return a reader of some features. The other features are not decoded.
-
-        >>> digits.read("train[:100]").select("label")[0]
-        {'label': np.int64(3)}
-
-        Args:
-            names: names of features, or one list of them.
-
-        Returns:
-            Another reader, which continues at the place of this one. Its features are in the order of ``names``.
-
-        Raises:
-            UsageError: no name, or an unknown name.
-            WrongTypeError: a name is not a str.
-        """
-        wanted: list[Any] = [
-            name for given in names for name in (given if isinstance(given, list | tuple) else [given])
-        ]
-        if not wanted:
-            raise UsageError("select needs at least one feature", hint=f"The features are: {', '.join(self.features)}.")
-        for name in wanted:
-            require_type("the name of a feature", name, str)
-            if name not in self.features:
-                raise UsageError(f"no feature {name!r:.80}", hint=suggest(name, list(self.features)))
-        some = self.readable.with_features(FeaturesDict({name: self.features[name] for name in wanted}))
-        return self._again(some, self._asked, state=self.state(), process=self.process)
 
     def as_supervised(self, *keys: SupervisedKeys) -> SupervisedReader:
         """Return a view of the examples as tuples, such as (input, target).
@@ -318,9 +117,7 @@ class Reader:
             MissingExtraError: pandas is not installed (extra ``pandas``).
             CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: as iterating a reader.
         """
-        with require_extra("pandas", package="pandas", needed_for="a read into pandas"):
-            from registry.reading.frameworks.pandas import read_frame
-        return read_frame(self, text=text)
+        return read_pandas(self, text=text)
 
     def to_arrow(self, *, text: TextForm = "str", batch_size: int | None = None) -> pa.Table:
         """Read the first epoch into an Arrow table; ``to_arrow_batches`` describes its schema.
@@ -508,213 +305,91 @@ class Reader:
             MissingExtraError: tensorflow is not installed (extra ``tensorflow``).
             tf.errors.OpError: while iterating, with the message of this reader's error.
         """
-        check_batches(batch_size, drop_remainder=drop_remainder)
-        with require_extra("tensorflow", package="tensorflow", needed_for="a read into tensorflow"):
-            from registry.reading.frameworks.tensorflow import read_dataset
-        return read_dataset(self, batch_size=batch_size, drop_remainder=drop_remainder)
+        return read_tensorflow(self, batch_size=batch_size, drop_remainder=drop_remainder)
+
+
+class Batches:
+    """The examples of a reader in batches; the last batch of an epoch may be smaller.
+
+    Attributes:
+        source: the reader or the supervised view. The batches share its place.
+        batch_size: number of examples in a batch.
+
+    Raises:
+        UsageError: ``batch_size`` is not a whole number, or is below 1.
+    """
+
+    def __init__(self, source: Reader | SupervisedReader, batch_size: int) -> None:
+        self.source = source
+        self.batch_size = whole_number(batch_size, "batch_size", least=1)
+
+    def __len__(self) -> int:
+        """Number of batches of one epoch."""
+        return (len(self.source) + self.batch_size - 1) // self.batch_size
+
+    def __iter__(self) -> Iterator[Any]:
+        """Read the batches of the next epoch. Errors as iterating the reader."""
+        return self.source.batches(self.batch_size)
+
+    def to_torch(
+        self,
+        *,
+        drop_remainder: bool = False,
+        process: tuple[int, int] | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        pad: Mapping[str, float | None] | None = None,
+    ) -> ReaderIterable:
+        """Return an iterable dataset of these batches, for ``DataLoader(dataset, batch_size=None)``.
+
+        Args:
+            drop_remainder: leave out the last batch of an epoch if it is smaller.
+            process: index and number of the ranks; None uses the reader's ``process``, or torch.distributed's rank.
+            transform: a function of one example, called in the worker before examples become a batch.
+            pad: numbers to pad features of varying shape with, by name, such as ``{"tokens": 0}``.
+
+        Raises:
+            UsageError: an invalid option, or ``pad`` names what does not exist or cannot be padded.
+            MissingExtraError: torch is not installed (extra ``torch``).
+        """
+        return self.source.to_torch(
+            iterable=True,
+            batch_size=self.batch_size,
+            drop_remainder=drop_remainder,
+            process=process,
+            transform=transform,
+            pad=pad,
+        )
+
+    def to_tf_dataset(self, *, drop_remainder: bool = False) -> tf.data.Dataset:
+        """Return these batches as a ``tf.data.Dataset``.
+
+        Args:
+            drop_remainder: leave out the last batch of an epoch if it is smaller.
+
+        Raises:
+            UsageError: a feature that TensorFlow has no tensor for.
+            MissingExtraError: tensorflow is not installed (extra ``tensorflow``).
+        """
+        return self.source.to_tf_dataset(batch_size=self.batch_size, drop_remainder=drop_remainder)
 
     def state(self) -> dict[str, Any]:
-        """Return the place of the iteration that was started last, to be saved with a checkpoint.
-
-            reader = dataset.read("train", config, state=json.loads(saved))
-
-        A reader of the same version, split and order that is created with ``state=`` continues with the very next
-        example, batch or record. If the iteration had ended, its first iteration is empty, and then the next epoch
-        follows.
-
-        Returns:
-            Plain values that JSON can hold: a few numbers and digests.
-        """
-        return self._cursor.state.to_json(self._source)
-
-    @overload
-    def __getitem__(self, index: int) -> dict[str, Any]: ...
-    @overload
-    def __getitem__(self, index: slice | Sequence[int] | npt.NDArray[np.integer[Any]]) -> dict[str, Any]: ...
-    def __getitem__(self, index: Any) -> dict[str, Any]:
-        """Read examples of the first epoch by number, in the order of ``read_config``.
-
-        Args:
-            index: a number, or a slice, list or array of numbers. Negative numbers count from the end.
-
-        Returns:
-            The example for a number, as from iterating; a batch for anything else, as from ``batches``.
-
-        Raises:
-            IndexError: a number is out of range.
-            TypeError: ``index`` is not a whole number, a slice or a list of whole numbers.
-            CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: as iterating a reader.
-        """
-        positions, is_one = find_positions(self._share, index)
-        return (self._items.example_at if is_one else self._items.columns_at)(self._order, positions)
-
-    def examples_at(self, indices: Sequence[int] | npt.NDArray[np.integer[Any]]) -> list[dict[str, Any]]:
-        """Read the examples at these positions of the first epoch together, and return them one by one.
-
-        Args:
-            indices: positions in the reader's order, in any order; a negative one counts from the end.
-
-        Raises:
-            IndexError: a position is outside the epoch.
-            TypeError: a position is not a whole number.
-            CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: a file is damaged or unreadable.
-        """
-        positions, _ = find_positions(self._share, indices)
-        return self._items.examples_at(self._order, positions)
-
-    def seek(self, epoch: int, part: Intervals | None = None) -> None:
-        """Make the next iteration read ``epoch`` only.
-
-        Args:
-            epoch: its number, from 0.
-            part: the positions to read of it; None reads this process's share.
-
-        Raises:
-            UsageError: ``epoch`` is not a whole number from 0.
-        """
-        epoch = whole_number(epoch, "epoch", least=0)
-        state = ReadState.start(self._source, epoch=epoch, repeat=1, process=self.process)
-        self._begin = state if part is None else replace(state, left=((epoch, part),))
-        self._cursor = Cursor(self._begin)
+        """The place of the reader's iteration: see ``Reader.state``."""
+        return self.source.state()
 
     @property
-    def drew_seed(self) -> bool:
-        """Whether the seed in ``read_config`` was drawn, because a shuffle had no seed."""
-        return self._asked.needs_seed
+    def plan(self) -> Plan:
+        """Which records of which files are read."""
+        return self.source.plan
 
-    def reopened(
-        self, *, process: tuple[int, int] | None = None, state: State | Sequence[State] | None = None
-    ) -> Reader:
-        """Return another reader of the same examples in the same order, at its beginning or at ``state``.
+    @property
+    def features(self) -> FeaturesDict:
+        """The schema of the examples."""
+        return self.source.features
 
-        Args:
-            process: index and count of its share; None keeps this reader's.
-            state: as for ``Reader``.
-
-        Raises:
-            StateMismatchError: the state belongs to another version, plan or order.
-            UsageError: an invalid ``process``.
-        """
-        config = self.read_config if state is None else self._asked
-        return self._again(self.readable, config, state=state, process=self.process if process is None else process)
-
-    def missing_as_none(self) -> Reader:
-        """Return a reader that gives None for a missing value of an optional feature, and a mask in batches.
-
-        It starts at the beginning. This is the default, except for readers of ``registry.load``.
-        """
-        return self._decoding(self.features.missing_as_none())
-
-    def missing_as_tfds(self) -> Reader:
-        """Return a reader that gives TFDS's value for a missing one: the lowest number of the dtype, ``b""`` or False.
-
-        It starts at the beginning. In batches an optional feature is a plain array.
-        """
-        return self._decoding(self.features.missing_as_tfds())
-
-    def fill_missing(self, values: Mapping[str, Any]) -> Reader:
-        """Return a reader that gives ``values`` for missing values of optional features.
-
-            reader.fill_missing({"age": -1, "place/name": b"?"})
-
-        It starts at the beginning. In batches these features are plain arrays.
-
-        Args:
-            values: a value for each path of a feature.
-
-        Raises:
-            FeatureError: no feature has that path, it is not optional, or the value does not fit it.
-            WrongTypeError: ``values`` is not a mapping.
-        """
-        require_type("values", values, Mapping)
-        return self._decoding(self.features.fill_missing(values))
-
-    def with_ids(self) -> Reader:
-        """Return a reader that adds each example's TFDS id as the feature ``tfds_id``, at the place of this one."""
-        config = replace(self._asked, add_tfds_id=True)
-        return self._again(self.readable, config, state=self.state(), process=self.process)
-
-    def __getstate__(self) -> tuple[Any, ...]:
-        sort_files = self.read_config.interleave_sort_fn
-        if isinstance(sort_files, FunctionType) and "<" in sort_files.__qualname__:
-            raise UsageError(
-                f"a reader with interleave_sort_fn {sort_files.__qualname__} cannot be sent to another process",
-                hint="Define that function with def, at the top level of a module.",
-            )
-        some = self.readable.within({split.name for split in self.plan.splits})
-        options = (self.read_config, self.process, self._verify, self._copy)
-        return (some, self.plan, options, self._asked, self._begin, self._cursor.state)
-
-    def __setstate__(self, sent: tuple[Any, ...]) -> None:
-        readable, plan, (read_config, process, verify, copy), asked, begin, place = sent
-        self.__init__(  # type: ignore[misc]  # nothing is open yet
-            readable, plan, read_config=read_config, process=process, verify=verify, copy=copy
-        )
-        self._asked, self._begin, self._cursor = asked, begin, Cursor(place)
+    @property
+    def read_config(self) -> ReadConfig:
+        """The order."""
+        return self.source.read_config
 
     def __repr__(self) -> str:
-        return f"<Reader {self.plan.expression}: {len(self)} examples>"
-
-    def _decoding(self, features: FeaturesDict) -> Reader:
-        """Another reader, at its beginning, that decodes examples by ``features``."""
-        return self._again(self.readable.with_features(features), self.read_config, state=None, process=self.process)
-
-    def _again(
-        self,
-        readable: ReadableVersion,
-        read_config: ReadConfig,
-        *,
-        state: State | Sequence[State] | None,
-        process: tuple[int, int],
-    ) -> Reader:
-        """Another reader of this plan. If it has the order of this one, it knows whether the seed was drawn."""
-        reader = Reader(
-            readable,
-            self.plan,
-            read_config=read_config,
-            state=state,
-            process=process,
-            verify=self._verify,
-            copy=self._copy,
-        )
-        if read_config is self.read_config:
-            reader._asked = self._asked
-        return reader
-
-    def _iterate(self, item_lists: ItemLists) -> Iterator[Any]:
-        """Start an iteration: of the next epoch, or from the given state."""
-        begin = self._begin
-        self._cursor = Cursor(begin)
-        self._begin = self._start(begin.epoch + 1 if begin.until is None else begin.until)
-        return chain.from_iterable(self._run(self._cursor, item_lists))
-
-    def _run(self, cursor: Cursor, item_lists: ItemLists) -> Iterator[Iterator[Any]]:
-        """The items in lists. The cursor derives the place within a list from what is left of its iterator."""
-        state: ReadState | None = cursor.state
-        while state is not None:
-            cursor.set(state)
-            if state.num_left:
-                for found in item_lists(self._order_of(state.epoch), state.intervals):
-                    yield cursor.hand_out(found.items, positions_each=found.positions_each)
-                    state = state.advance(found.num_positions)
-                    cursor.set(state)
-            state = state.next_epoch(self._order.num_examples)
-
-    def _start(self, epoch: int) -> ReadState:
-        return ReadState.start(self._source, epoch=epoch, repeat=self.read_config.repeat, process=self.process)
-
-    def _order_of(self, epoch: int) -> Order:
-        config = self.read_config
-        if self._order.epoch != epoch and (config.shuffle is not None or config.shuffle_files):
-            return self.plan.order(config, epoch=epoch)
-        return self._order
-
-
-def _check_process(process: tuple[int, int]) -> tuple[int, int]:
-    try:
-        index, count = map(operator.index, process)
-    except (TypeError, ValueError):
-        raise UsageError(f"process must be (index, count), two whole numbers, not {process!r:.60}") from None
-    if not 0 <= index < count:
-        raise UsageError(f"there is no process {index} of {count}", hint="Processes are counted from 0.")
-    return index, count
+        return f"<Batches of {self.batch_size}: {len(self)} of {self.source!r}>"

@@ -38,6 +38,10 @@ _ORDER_FIELDS: Final = (
 )
 
 
+State: TypeAlias = Mapping[str, Any]
+"""The value of ``Reader.state``: plain values that JSON can hold."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """Identifies what is read. ``plan`` and ``order`` are digests; ``seed`` may have been drawn by the reader."""

@@ -1,6 +1,6 @@
-"""Views of a reader: tuples for supervised learning, and batches. ``registry.load`` returns them.
+"""``SupervisedReader``: the examples of a reader as tuples. ``registry.load`` returns it.
 
-A view reads what its reader reads, in the same order, and shares its place. Views can be pickled.
+It reads what its reader reads, in the same order, and shares its place. It can be pickled.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import numpy.typing as npt
 
 from registry.errors import UsageError, suggest
 from registry.features import FeaturesDict
-from registry.model import whole_number
 from registry.order import ReadConfig
 from registry.prepared.info import SupervisedKeys
-from registry.reading.frameworks import read_torch
+from registry.reading.examples import ExampleReader
+from registry.reading.frameworks import read_tensorflow, read_torch
+from registry.reading.state import State
 from registry.reading.structure import names_in, pick
 from registry.splits import Plan
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from registry.reading.frameworks.torch import ReaderDataset, ReaderIterable
-    from registry.reading.reader import Reader, State
 
 
 class SupervisedReader:
@@ -39,7 +39,7 @@ class SupervisedReader:
         UsageError: no key, or a key that is not the name of a feature.
     """
 
-    def __init__(self, reader: Reader, keys: SupervisedKeys) -> None:
+    def __init__(self, reader: ExampleReader, keys: SupervisedKeys) -> None:
         self.reader = reader
         self.keys = keys
         names = names_in(keys)
@@ -98,7 +98,9 @@ class SupervisedReader:
 
     def to_numpy(self) -> Any:
         """Read all examples of the first epoch into arrays, nested as ``keys``: see ``Reader.to_numpy``."""
-        return pick(self.keys, self._selected().to_numpy())
+        from registry.reading.frameworks.arrays import read_arrays
+
+        return pick(self.keys, read_arrays(self._selected()))
 
     @overload
     def to_torch(
@@ -170,7 +172,7 @@ class SupervisedReader:
             UsageError: an invalid option, or a feature that TensorFlow has no tensor for.
             MissingExtraError: tensorflow is not installed (extra ``tensorflow``).
         """
-        dataset = self._selected().to_tf_dataset(batch_size=batch_size, drop_remainder=drop_remainder)
+        dataset = read_tensorflow(self._selected(), batch_size=batch_size, drop_remainder=drop_remainder)
         return dataset.map(partial(pick, self.keys))
 
     def state(self) -> dict[str, Any]:
@@ -225,93 +227,6 @@ class SupervisedReader:
     def _each(self, found: Iterator[dict[str, Any]]) -> Iterator[Any]:
         return map(partial(pick, self.keys), found)
 
-    def _selected(self) -> Reader:
+    def _selected(self) -> ExampleReader:
         """A reader that decodes the features in ``keys`` only."""
         return self.reader.select(names_in(self.keys))
-
-
-class Batches:
-    """The examples of a reader in batches; the last batch of an epoch may be smaller.
-
-    Attributes:
-        source: the reader or the supervised view. The batches share its place.
-        batch_size: number of examples in a batch.
-
-    Raises:
-        UsageError: ``batch_size`` is not a whole number, or is below 1.
-    """
-
-    def __init__(self, source: Reader | SupervisedReader, batch_size: int) -> None:
-        self.source = source
-        self.batch_size = whole_number(batch_size, "batch_size", least=1)
-
-    def __len__(self) -> int:
-        """Number of batches of one epoch."""
-        return (len(self.source) + self.batch_size - 1) // self.batch_size
-
-    def __iter__(self) -> Iterator[Any]:
-        """Read the batches of the next epoch. Errors as iterating the reader."""
-        return self.source.batches(self.batch_size)
-
-    def to_torch(
-        self,
-        *,
-        drop_remainder: bool = False,
-        process: tuple[int, int] | None = None,
-        transform: Callable[[Any], Any] | None = None,
-        pad: Mapping[str, float | None] | None = None,
-    ) -> ReaderIterable:
-        """Return an iterable dataset of these batches, for ``DataLoader(dataset, batch_size=None)``.
-
-        Args:
-            drop_remainder: leave out the last batch of an epoch if it is smaller.
-            process: index and number of the ranks; None uses the reader's ``process``, or torch.distributed's rank.
-            transform: a function of one example, called in the worker before examples become a batch.
-            pad: numbers to pad features of varying shape with, by name, such as ``{"tokens": 0}``.
-
-        Raises:
-            UsageError: an invalid option, or ``pad`` names what does not exist or cannot be padded.
-            MissingExtraError: torch is not installed (extra ``torch``).
-        """
-        return self.source.to_torch(
-            iterable=True,
-            batch_size=self.batch_size,
-            drop_remainder=drop_remainder,
-            process=process,
-            transform=transform,
-            pad=pad,
-        )
-
-    def to_tf_dataset(self, *, drop_remainder: bool = False) -> tf.data.Dataset:
-        """Return these batches as a ``tf.data.Dataset``.
-
-        Args:
-            drop_remainder: leave out the last batch of an epoch if it is smaller.
-
-        Raises:
-            UsageError: a feature that TensorFlow has no tensor for.
-            MissingExtraError: tensorflow is not installed (extra ``tensorflow``).
-        """
-        return self.source.to_tf_dataset(batch_size=self.batch_size, drop_remainder=drop_remainder)
-
-    def state(self) -> dict[str, Any]:
-        """The place of the reader's iteration: see ``Reader.state``."""
-        return self.source.state()
-
-    @property
-    def plan(self) -> Plan:
-        """Which records of which files are read."""
-        return self.source.plan
-
-    @property
-    def features(self) -> FeaturesDict:
-        """The schema of the examples."""
-        return self.source.features
-
-    @property
-    def read_config(self) -> ReadConfig:
-        """The order."""
-        return self.source.read_config
-
-    def __repr__(self) -> str:
-        return f"<Batches of {self.batch_size}: {len(self)} of {self.source!r}>"

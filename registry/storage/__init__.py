@@ -19,8 +19,7 @@ from registry.storage.location import (
     require_well_written,
     spell_place,
 )
-from registry.storage.staged import StagedFolder
-from registry.storage.store import RenamedStore, Store
+from registry.storage.store import RenamedStore, StagedFolder, Store
 
 __all__ = [
     "Allowed",

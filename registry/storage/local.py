@@ -42,8 +42,8 @@ from registry.storage.names import (
     is_unfinished,
     new_unfinished_file,
 )
-from registry.storage.staged import StagedFolder, StagedOnDisk, clear_abandoned
-from registry.storage.store import Names, Store, StoredEntry
+from registry.storage.staged import InnerFolder, clear_abandoned, release_owner
+from registry.storage.store import Names, StagedFolder, Store, StoredEntry
 
 _BUFFER_BYTES: Final = 256 * 1024
 _SYNCS_AT_ONCE: Final = 16
@@ -380,6 +380,46 @@ class LocalFile(StoredFile):
             if self._mapped is not None and (size := self._mapped.size()) < stop:
                 check_ranges([(start, stop)], size, self.path)
             yield index, view[start:stop]
+
+
+class StagedOnDisk(StagedFolder):
+    """A staged folder next to its final place. Discarding it also removes the empty folders that were made for it."""
+
+    def __init__(self, parent: LocalStore, *, final: str, name: str = "") -> None:
+        """``name`` is that of a folder that an earlier process left."""
+        # A dry run or a build that fails must not leave the empty folders of a dataset that was never published.
+        self._missing = parent.missing_folders(final)
+        self._folder = InnerFolder(parent, final, name=name)
+        super().__init__(self._folder.store, final=final)
+        self._parent = parent
+        self.name = self._folder.name
+
+    def _commit(self) -> None:
+        self._parent.rename_folder(self.name, self.final)
+        self.store = self._parent.child(self.final)
+
+    def _remove(self) -> None:
+        self._folder.discard()
+        self._parent.remove_empty(self._missing)
+
+    def _release(self) -> None:
+        release_owner(self.store, self._parent.catalog)
+
+
+class PlacedFolder(StagedFolder):
+    """A folder that has its final name already, because an earlier process ended before the row was written."""
+
+    def __init__(self, parent: LocalStore, *, final: str) -> None:
+        super().__init__(parent.child(final), final=final)
+
+    def _commit(self) -> None:
+        raise folder_exists(self.store.locate("").rstrip("/"))
+
+    def _remove(self) -> None:
+        """Do nothing: others may rely on the folder."""
+
+    def _release(self) -> None:
+        """Do nothing: no process owns the folder."""
 
 
 def open_raw(path: str, mode: str) -> RawFile:

@@ -21,8 +21,7 @@ from registry.masking import mask
 from registry.storage.faults import Range, StoredFile, cannot, check_ranges, storage_errors
 from registry.storage.names import check_folder_name, is_content
 from registry.storage.network import TransientFault, cancel, result_of, unavailable
-from registry.storage.staged import StagedFolder
-from registry.storage.store import Names, Store
+from registry.storage.store import Names, StagedFolder, Store
 from registry.storage.upload import StagedUpload
 
 if TYPE_CHECKING:

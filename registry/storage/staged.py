@@ -10,16 +10,12 @@ that is being written has its owner's mark in its name, and the same rule applie
 
 from __future__ import annotations
 
-import abc
 import json
-import warnings
 from collections.abc import Iterator
 from dataclasses import asdict
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final
 
-from registry.errors import LeftoverWarning, NotStoredError, StorageError
-from registry.storage.faults import folder_exists
+from registry.errors import NotStoredError, StorageError
 from registry.storage.names import (
     FINISHED_FILE,
     OWNER_FILE,
@@ -31,97 +27,9 @@ from registry.storage.names import (
     is_unfinished,
     new_unfinished_name,
 )
-
-if TYPE_CHECKING:
-    from registry.storage.local import LocalStore
-    from registry.storage.store import Store
+from registry.storage.store import Store, warn_of_leftover
 
 _STAGING_ATTEMPTS: Final = 10
-
-
-class StagedFolder(abc.ABC):
-    """A folder that is being filled. Leaving its ``with`` block without ``commit`` discards it.
-
-    Attributes:
-        store: rooted at the staged folder, which is on this machine; ``commit`` publishes the files in it.
-        final: the name that ``commit`` gives it, relative to the store that staged it.
-    """
-
-    def __init__(self, store: Store, *, final: str) -> None:
-        self._open = True
-        self.store = store
-        self.final = final
-
-    def commit(self) -> None:
-        """Make the folder visible under its final name, complete and safely stored.
-
-        On a disk this is one rename. An object store receives the files one by one, and readers who go through the
-        catalog see none of them before its row exists.
-
-        Raises:
-            FolderExistsError: something is stored under the final name. The staged folder is unchanged.
-            StorageError: the folder was already committed or discarded.
-        """
-        if not self._open:
-            raise StorageError(
-                f"{self.store.locate('')} was already committed or discarded",
-                hint="Stage a new folder.",
-                details={"path": self.store.locate("")},
-            )
-        self._commit()
-        self._open = False
-
-    def take(self, source: Store, name: str, *, sha256: str | None = None) -> None:
-        """Make a file of ``source`` part of the folder, under the same name.
-
-        Raises:
-            StorageError: a copy was made, and its digest is not ``sha256``.
-        """
-        if sha256 is None:
-            source.copy(name, self.store)
-        else:
-            self.store.create_from(name, source, name, sha256=sha256)
-
-    def discard(self) -> None:
-        """Remove the folder and everything in it. After ``commit`` or another ``discard`` it does nothing."""
-        if self._open:
-            self._open = False
-            self._remove()
-
-    def give_up(self) -> None:
-        """Discard the folder when the work has ended; files that cannot be removed cause a warning, not an error.
-
-        So an error that ended the work is the one that the caller sees.
-        """
-        try:
-            self.discard()
-        except StorageError as error:
-            warn_of_leftover(self.store.locate(""), error)
-
-    def keep(self) -> str:
-        """Leave the folder, complete or not, for a later run; returns its path, for people."""
-        if self._open:
-            self._open = False
-            self._release()
-        return self.store.locate("").rstrip("/")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.give_up()
-
-    @abc.abstractmethod
-    def _commit(self) -> None: ...
-
-    @abc.abstractmethod
-    def _remove(self) -> None: ...
-
-    @abc.abstractmethod
-    def _release(self) -> None:
-        """Let other processes use the folder."""
 
 
 class InnerFolder:
@@ -155,55 +63,6 @@ class InnerFolder:
     def discard(self) -> None:
         """Remove the folder and everything in it."""
         self._parent.remove_tree(self.name)
-
-
-class StagedOnDisk(StagedFolder):
-    """A staged folder next to its final place. Discarding it also removes the empty folders that were made for it."""
-
-    def __init__(self, parent: LocalStore, *, final: str, name: str = "") -> None:
-        """``name`` is that of a folder that an earlier process left."""
-        # A dry run or a build that fails must not leave the empty folders of a dataset that was never published.
-        self._missing = parent.missing_folders(final)
-        self._folder = InnerFolder(parent, final, name=name)
-        super().__init__(self._folder.store, final=final)
-        self._parent = parent
-        self.name = self._folder.name
-
-    def _commit(self) -> None:
-        self._parent.rename_folder(self.name, self.final)
-        self.store = self._parent.child(self.final)
-
-    def _remove(self) -> None:
-        self._folder.discard()
-        self._parent.remove_empty(self._missing)
-
-    def _release(self) -> None:
-        release_owner(self.store, self._parent.catalog)
-
-
-class PlacedFolder(StagedFolder):
-    """A folder that has its final name already, because an earlier process ended before the row was written."""
-
-    def __init__(self, parent: LocalStore, *, final: str) -> None:
-        super().__init__(parent.child(final), final=final)
-
-    def _commit(self) -> None:
-        raise folder_exists(self.store.locate("").rstrip("/"))
-
-    def _remove(self) -> None:
-        """Do nothing: others may rely on the folder."""
-
-    def _release(self) -> None:
-        """Do nothing: no process owns the folder."""
-
-
-def warn_of_leftover(place: str, error: StorageError) -> None:
-    """Warn that files which are no longer needed could not be removed."""
-    warnings.warn(
-        f"{place} is no longer needed but could not be removed ({error.message}); a later run removes it",
-        LeftoverWarning,
-        stacklevel=2,
-    )
 
 
 def clear_abandoned(store: Store, parent: str) -> list[str]:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import abc
 import errno
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import BinaryIO, Final, NoReturn, TypeAlias, TypeVar
+from types import TracebackType
+from typing import BinaryIO, Final, NoReturn, Self, TypeAlias, TypeVar
 
-from registry.errors import NotStoredError
+from registry.errors import LeftoverWarning, NotStoredError, StorageError
 from registry.masking import mask
 from registry.storage.faults import HashedFile, Range, StoredFile, cannot, replaced, too_long
 from registry.storage.names import check_folder_name, check_relative_name, new_unfinished_name
-from registry.storage.staged import StagedFolder
 
 T = TypeVar("T")
 
@@ -356,6 +357,100 @@ class Store(abc.ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({mask(self.url)!r})"
+
+
+class StagedFolder(abc.ABC):
+    """A folder that is being filled. Leaving its ``with`` block without ``commit`` discards it.
+
+    Attributes:
+        store: rooted at the staged folder, which is on this machine; ``commit`` publishes the files in it.
+        final: the name that ``commit`` gives it, relative to the store that staged it.
+    """
+
+    def __init__(self, store: Store, *, final: str) -> None:
+        self._open = True
+        self.store = store
+        self.final = final
+
+    def commit(self) -> None:
+        """Make the folder visible under its final name, complete and safely stored.
+
+        On a disk this is one rename. An object store receives the files one by one, and readers who go through the
+        catalog see none of them before its row exists.
+
+        Raises:
+            FolderExistsError: something is stored under the final name. The staged folder is unchanged.
+            StorageError: the folder was already committed or discarded.
+        """
+        if not self._open:
+            raise StorageError(
+                f"{self.store.locate('')} was already committed or discarded",
+                hint="Stage a new folder.",
+                details={"path": self.store.locate("")},
+            )
+        self._commit()
+        self._open = False
+
+    def take(self, source: Store, name: str, *, sha256: str | None = None) -> None:
+        """Make a file of ``source`` part of the folder, under the same name.
+
+        Raises:
+            StorageError: a copy was made, and its digest is not ``sha256``.
+        """
+        if sha256 is None:
+            source.copy(name, self.store)
+        else:
+            self.store.create_from(name, source, name, sha256=sha256)
+
+    def discard(self) -> None:
+        """Remove the folder and everything in it. After ``commit`` or another ``discard`` it does nothing."""
+        if self._open:
+            self._open = False
+            self._remove()
+
+    def give_up(self) -> None:
+        """Discard the folder when the work has ended; files that cannot be removed cause a warning, not an error.
+
+        So an error that ended the work is the one that the caller sees.
+        """
+        try:
+            self.discard()
+        except StorageError as error:
+            warn_of_leftover(self.store.locate(""), error)
+
+    def keep(self) -> str:
+        """Leave the folder, complete or not, for a later run; returns its path, for people."""
+        if self._open:
+            self._open = False
+            self._release()
+        return self.store.locate("").rstrip("/")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.give_up()
+
+    @abc.abstractmethod
+    def _commit(self) -> None: ...
+
+    @abc.abstractmethod
+    def _remove(self) -> None: ...
+
+    @abc.abstractmethod
+    def _release(self) -> None:
+        """Let other processes use the folder."""
+
+
+def warn_of_leftover(place: str, error: StorageError) -> None:
+    """Warn that files which are no longer needed could not be removed."""
+    warnings.warn(
+        f"{place} is no longer needed but could not be removed ({error.message}); a later run removes it",
+        LeftoverWarning,
+        stacklevel=2,
+    )
 
 
 def _and_close(views: Iterator[tuple[int, memoryview]], file: StoredFile) -> Iterator[tuple[int, memoryview]]:

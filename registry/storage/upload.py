@@ -12,8 +12,8 @@ from registry.errors import AlreadyStoredError
 from registry.storage.faults import StoredFile, folder_exists
 from registry.storage.local import LocalStore
 from registry.storage.names import check_relative_name
-from registry.storage.staged import StagedFolder, release_owner
-from registry.storage.store import Names, Store
+from registry.storage.staged import release_owner
+from registry.storage.store import Names, StagedFolder, Store
 from registry.storage.temporary import TemporaryStore
 
 

@@ -11,21 +11,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from registry.errors import UsageError, require_extra
 from registry.model import whole_number
 
 if TYPE_CHECKING:
+    import pandas as pd
     import ray.data
+    import tensorflow as tf
 
     from registry.prepared.info import SupervisedKeys
+    from registry.reading.examples import ExampleReader
     from registry.reading.frameworks.torch import ReaderDataset, ReaderIterable
-    from registry.reading.reader import Reader, TextForm
+
+
+TextForm: TypeAlias = Literal["str", "bytes"]
+"""What a ``Text`` becomes in a table: ``str``, which refuses invalid UTF-8, or ``bytes`` as they are stored."""
 
 
 def read_torch(
-    reader: Reader,
+    reader: ExampleReader,
     keys: SupervisedKeys | None,
     *,
     iterable: bool,
@@ -51,8 +57,23 @@ def read_torch(
     return ReaderDataset(reader, form)
 
 
+def read_pandas(reader: ExampleReader, *, text: TextForm) -> pd.DataFrame:
+    """The table of ``Reader.to_pandas``."""
+    with require_extra("pandas", package="pandas", needed_for="a read into pandas"):
+        from registry.reading.frameworks.pandas import read_frame
+    return read_frame(reader, text=text)
+
+
+def read_tensorflow(reader: ExampleReader, *, batch_size: int | None, drop_remainder: bool) -> tf.data.Dataset:
+    """The dataset of ``Reader.to_tf_dataset``."""
+    check_batches(batch_size, drop_remainder=drop_remainder)
+    with require_extra("tensorflow", package="tensorflow", needed_for="a read into tensorflow"):
+        from registry.reading.frameworks.tensorflow import read_dataset
+    return read_dataset(reader, batch_size=batch_size, drop_remainder=drop_remainder)
+
+
 def read_ray(
-    reader: Reader, *, text: TextForm, epoch: int, num_blocks: int | None, concurrency: int | None
+    reader: ExampleReader, *, text: TextForm, epoch: int, num_blocks: int | None, concurrency: int | None
 ) -> ray.data.Dataset:
     """The dataset of ``Reader.to_ray``."""
     epoch = whole_number(epoch, "epoch", least=0)

@@ -14,7 +14,7 @@ from registry.features.block_columns import all_masked
 from registry.features.containers import columns_of
 
 if TYPE_CHECKING:
-    from registry.reading.reader import Reader
+    from registry.reading.examples import ExampleReader
 
 
 class LeafColumn(NamedTuple):
@@ -60,7 +60,7 @@ def missing_rows(column: np.ma.MaskedArray[Any, Any]) -> npt.NDArray[np.bool_]:
     return rows
 
 
-def read_features(reader: Reader) -> FeaturesDict:
+def read_features(reader: ExampleReader) -> FeaturesDict:
     """The schema of an example, with the feature ``tfds_id`` if the read config adds it."""
     if not reader.read_config.add_tfds_id:
         return reader.features
@@ -78,14 +78,14 @@ def no_examples(features: FeaturesDict) -> dict[str, Any]:
     return codec_of(features).decode_block(np.empty(0, np.uint8), nothing, nothing).columns()
 
 
-def first_epoch(reader: Reader, *, batch_size: int | None = None) -> Iterator[dict[str, Any]]:
+def first_epoch(reader: ExampleReader, *, batch_size: int | None = None) -> Iterator[dict[str, Any]]:
     """The first epoch in batches or blocks. It uses another reader, so the place of ``reader`` does not change."""
     once = reader.reopened()
     once.seek(0)
     return once.blocks() if batch_size is None else once.batches(batch_size)
 
 
-def read_arrays(reader: Reader) -> dict[str, Any]:
+def read_arrays(reader: ExampleReader) -> dict[str, Any]:
     """The columns of the whole first epoch; see ``Reader.to_numpy``."""
     features = read_features(reader)
     columns, num_done = no_examples(features), 0

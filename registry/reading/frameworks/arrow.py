@@ -30,7 +30,8 @@ from registry.reading.frameworks.arrays import (
 )
 
 if TYPE_CHECKING:
-    from registry.reading.reader import Reader, TextForm
+    from registry.reading.examples import ExampleReader
+    from registry.reading.frameworks import TextForm
 
 _Lengths: TypeAlias = npt.NDArray[np.int64]
 
@@ -38,7 +39,7 @@ _NOTHING: Final = np.empty(0, np.int64)
 _MOST_ENTRIES: Final = 2**31 - 1
 
 
-def read_batches(reader: Reader, *, text: TextForm, batch_size: int | None) -> pa.RecordBatchReader:
+def read_batches(reader: ExampleReader, *, text: TextForm, batch_size: int | None) -> pa.RecordBatchReader:
     """The first epoch as record batches; see ``Reader.to_arrow_batches``."""
     maker = BatchMaker(read_features(reader), as_str=check_text_form(text))
     blocks = first_epoch(reader, batch_size=batch_size)

@@ -21,10 +21,11 @@ from registry.reading.frameworks.arrays import (
 )
 
 if TYPE_CHECKING:
-    from registry.reading.reader import Reader, TextForm
+    from registry.reading.examples import ExampleReader
+    from registry.reading.frameworks import TextForm
 
 
-def read_frame(reader: Reader, *, text: TextForm) -> pd.DataFrame:
+def read_frame(reader: ExampleReader, *, text: TextForm) -> pd.DataFrame:
     """The first epoch as a DataFrame; see ``Reader.to_pandas``."""
     as_str = check_text_form(text)
     columns = read_arrays(reader)

@@ -31,7 +31,8 @@ from registry.reading.frameworks.arrow import BatchMaker
 from registry.reading.state import Intervals, cut, divide, size_of
 
 if TYPE_CHECKING:
-    from registry.reading.reader import Reader, TextForm
+    from registry.reading.examples import ExampleReader
+    from registry.reading.frameworks import TextForm
 
 _DECODED_SIZE: Final = 8
 """The estimated size of decoded pictures and sounds, as a multiple of their size in the files: JPEG takes a tenth."""
@@ -44,7 +45,7 @@ class ReaderDatasource(Datasource):
         UsageError: the reader cannot be sent to another machine, or no feature has a type in Arrow.
     """
 
-    def __init__(self, reader: Reader, *, text: TextForm, epoch: int) -> None:
+    def __init__(self, reader: ExampleReader, *, text: TextForm, epoch: int) -> None:
         super().__init__()
         features = read_features(reader)
         self._schema = BatchMaker(features, as_str=check_text_form(text)).schema
@@ -120,7 +121,7 @@ class _ReadPart:
         setting, packed = pickle.loads(ray.get(self._content))  # noqa: S301 - from the program that started the task
         setting.prepare_imports()
         with _environment_of(environment_on_node(setting.environment)):
-            reader: Reader = pickle.loads(packed)  # noqa: S301
+            reader: ExampleReader = pickle.loads(packed)  # noqa: S301
             maker = BatchMaker(read_features(reader), as_str=self._text == "str")
             if not self._part:
                 yield maker.schema.empty_table()
@@ -134,21 +135,21 @@ class _ReadPart:
 
 
 def read_dataset(
-    reader: Reader, *, text: TextForm, epoch: int, num_blocks: int | None, concurrency: int | None
+    reader: ExampleReader, *, text: TextForm, epoch: int, num_blocks: int | None, concurrency: int | None
 ) -> ray.data.Dataset:
     """One epoch as a Ray dataset; see ``Reader.to_ray``."""
     source = ReaderDatasource(reader, text=text, epoch=epoch)
     return ray.data.read_datasource(source, override_num_blocks=num_blocks, concurrency=concurrency)
 
 
-def _share_of(reader: Reader) -> Intervals:
+def _share_of(reader: ExampleReader) -> Intervals:
     """The positions of an epoch that the reader reads: one interval, or none."""
     size = reader.plan.num_examples
     index, count = reader.process
     return divide(((0, size),) if size else (), index=index, count=count)
 
 
-def _pack(reader: Reader) -> bytes:
+def _pack(reader: ExampleReader) -> bytes:
     """The reader at its beginning, pickled, with what a worker needs before it unpickles the reader."""
     location = reader.readable.store.url
     if location.startswith("memory:"):
@@ -160,7 +161,7 @@ def _pack(reader: Reader) -> bytes:
     return dump(pickler, (Setting.of_program(), dump(pickler, reader.reopened())))
 
 
-def _estimate_bytes(reader: Reader, features: FeaturesDict) -> int | None:
+def _estimate_bytes(reader: ExampleReader, features: FeaturesDict) -> int | None:
     """Estimated bytes of a row in Arrow: exact for features of known size, else from the size of stored records."""
     known, is_open, is_coded = 0, False, False
     for column in leaves_of(features):

@@ -15,7 +15,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, SupportsIndex
 
 if TYPE_CHECKING:
-    from registry.reading.reader import Reader
+    from registry.reading.examples import ExampleReader
 
 
 _SLOTS: Final = 64
@@ -26,13 +26,13 @@ _WIDTH: Final = 4
 class SharedReader:
     """A reader that each process opens for itself, and that one thread at a time may use."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: ExampleReader) -> None:
         self._reader = reader.reopened()
         self._owner = os.getpid()
         self._lock = Lock()
 
     @contextmanager
-    def acquire(self) -> Iterator[Reader]:
+    def acquire(self) -> Iterator[ExampleReader]:
         """Lock the reader for this thread until the block ends."""
         if self._owner != os.getpid():  # after a fork, in which another thread may have held the lock
             self._lock, self._reader, self._owner = Lock(), self._reader.reopened(), os.getpid()
@@ -45,7 +45,7 @@ class SharedReader:
     def __repr__(self) -> str:
         return repr(self._reader)
 
-    def __reduce__(self) -> tuple[type[SharedReader], tuple[Reader]]:
+    def __reduce__(self) -> tuple[type[SharedReader], tuple[ExampleReader]]:
         return SharedReader, (self._reader,)
 
 
@@ -129,7 +129,7 @@ class ReaderSource:
     checkpoint.
     """
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: ExampleReader) -> None:
         self._reader = SharedReader(reader)
         state = reader.state()
         digests = " ".join(f"{name}={state[name]}" for name in ("plan", "order"))

@@ -21,10 +21,10 @@ from registry.features.feature import TEXT
 from registry.reading.frameworks.arrays import LeafColumn, leaves_of, no_examples, read_features
 
 if TYPE_CHECKING:
-    from registry.reading.reader import Reader
+    from registry.reading.examples import ExampleReader
 
 
-def read_dataset(reader: Reader, *, batch_size: int | None, drop_remainder: bool) -> tf.data.Dataset:
+def read_dataset(reader: ExampleReader, *, batch_size: int | None, drop_remainder: bool) -> tf.data.Dataset:
     """The examples as a tf.data.Dataset; see ``Reader.to_tf_dataset``."""
     features = read_features(reader)
     _refuse_optional(features)
@@ -172,7 +172,7 @@ def _examples(leaves: list[Any], block: tuple[Any, ...]) -> tf.data.Dataset:
 
 
 def _iterate(
-    reader: Reader, iteration: int, batch_size: int | None, *, drop_remainder: bool
+    reader: ExampleReader, iteration: int, batch_size: int | None, *, drop_remainder: bool
 ) -> Iterator[dict[str, Any]]:
     """The blocks or batches of iteration number ``iteration``, which reads the epochs after the one before."""
     repeat = reader.read_config.repeat
@@ -186,7 +186,7 @@ def _iterate(
             yield from reader.batches(batch_size, drop_remainder=drop_remainder)
 
 
-def _num_items(reader: Reader, batch_size: int | None, *, drop_remainder: bool) -> int:
+def _num_items(reader: ExampleReader, batch_size: int | None, *, drop_remainder: bool) -> int:
     size = batch_size or 1
     per_epoch = len(reader) // size if drop_remainder else -(-len(reader) // size)
     if reader.read_config.repeat is None and per_epoch:

@@ -30,7 +30,7 @@ from registry.reading.structure import pick, places_of
 
 if TYPE_CHECKING:
     from registry.prepared.info import SupervisedKeys
-    from registry.reading.reader import Reader
+    from registry.reading.examples import ExampleReader
 
 
 _FORMAT: Final = "registry.torch-state/1"
@@ -167,7 +167,7 @@ class ReaderDataset(Dataset):
         collate: the ``collate_fn`` for ``DataLoader(dataset, batch_size=32, collate_fn=dataset.collate)``.
     """
 
-    def __init__(self, reader: Reader, form: ExampleForm) -> None:
+    def __init__(self, reader: ExampleReader, form: ExampleForm) -> None:
         self._reader = SharedReader(reader)
         self._form = form
 
@@ -206,7 +206,7 @@ class ReaderIterable(IterableDataset):
 
     def __init__(
         self,
-        reader: Reader,
+        reader: ExampleReader,
         form: ExampleForm,
         *,
         batch_size: int | None = None,
@@ -333,7 +333,7 @@ class ReaderIterable(IterableDataset):
         reader.seek(begin)
         return self._start_of(reader, begin, (0, 1) if info is None else (info.id, info.num_workers))
 
-    def _start_of(self, reader: Reader, epoch: int, worker: tuple[int, int]) -> dict[str, Any]:
+    def _start_of(self, reader: ExampleReader, epoch: int, worker: tuple[int, int]) -> dict[str, Any]:
         """The place before the first item of ``epoch``, to which ``reader`` was moved."""
         return {
             "format": _FORMAT,
@@ -387,7 +387,7 @@ class ReaderIterable(IterableDataset):
     def __repr__(self) -> str:
         return f"<ReaderIterable of {self._reader!r}>"
 
-    def _run(self, reader: Reader, place: dict[str, Any], begin: int) -> Iterator[Any]:
+    def _run(self, reader: ExampleReader, place: dict[str, Any], begin: int) -> Iterator[Any]:
         repeat = reader.read_config.repeat
         share = self._share(reader.process)
         per_epoch = self._num_items(share)
@@ -406,7 +406,7 @@ class ReaderIterable(IterableDataset):
                 place["done"] += 1
                 yield item
 
-    def _items(self, reader: Reader) -> Iterator[Any]:
+    def _items(self, reader: ExampleReader) -> Iterator[Any]:
         if self._batch_size is None:
             for block in reader.blocks():
                 yield from self._form.examples(block)

@@ -1,0 +1,433 @@
+"""``ExampleReader``: the examples of a plan, one by one, in batches, by number, or resumed.
+
+``pieces.py`` fetches and decodes records, and ``state.py`` tracks what is left.
+"""
+
+from __future__ import annotations
+
+import operator
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from types import FunctionType
+from typing import Any, Self, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from registry.argument_types import require_type
+from registry.errors import UsageError, suggest
+from registry.features import FeaturesDict
+from registry.model import whole_number
+from registry.order import Order, ReadConfig
+from registry.reading.pieces import ItemLists, ItemReader, PieceReader, RecordSource
+from registry.reading.readable import ReadableVersion
+from registry.reading.state import (
+    Cursor,
+    Intervals,
+    ReadState,
+    State,
+    describe_source,
+    find_positions,
+    read_seed,
+    restore,
+    size_of,
+)
+from registry.splits import Plan
+from registry.tfrecord import Verify
+
+
+class ExampleReader:
+    """The examples of a plan, in the order of a ``ReadConfig``; ``Reader`` adds what gives them to other frameworks.
+
+    No file is opened before the first example is read. Iterating reads one epoch (``read_config.repeat`` of them).
+    Iterating again reads the next epoch, as a tf.data dataset does: each epoch of a shuffle has its own order.
+    ``reader[i]`` is example ``i`` of the first epoch.
+
+    Use a reader in one thread at a time. It can be pickled: the copy has no open files and continues at the same place.
+
+    Attributes:
+        readable: the version.
+        plan: which records of which files are read.
+        read_config: the order, with the seed that was drawn if it has a shuffle without a seed.
+        process: (index, count): this reader reads share ``index`` of ``count`` equal shares of each epoch.
+        store: the folder of the files. Each file is proved to be the published one when it is opened.
+    """
+
+    def __init__(
+        self,
+        readable: ReadableVersion,
+        plan: Plan,
+        *,
+        read_config: ReadConfig | None = None,
+        state: State | Sequence[State] | None = None,
+        process: tuple[int, int] = (0, 1),
+        verify: Verify = "block",
+        copy: bool = True,
+    ) -> None:
+        """Create a reader. ``Dataset.read`` and ``registry.load`` are the usual way to get one.
+
+        Args:
+            readable: the version.
+            plan: which records of which of its files to read.
+            read_config: the order; None is the default order of ``readable``.
+            state: the ``state()`` of an equal reader, to continue from there. Or the list of states of all processes of
+                a read, to continue with another number of processes.
+            process: index and count, if several processes share each epoch.
+            verify: ``block`` or ``record``, which find the same damage, or ``off``: see ``open_shard``.
+            copy: False returns records, text, and tensors stored as bytes as read-only views of the mapped files.
+
+        Raises:
+            StateMismatchError: the state belongs to another version, plan or order.
+            UsageError: an invalid ``process``, ``verify``, ``copy`` or ``read_config``; or several processes and a
+                shuffle without a seed.
+        """
+        read_config = readable.order(read_config)
+        if not isinstance(copy, bool):
+            raise UsageError(f"copy must be True or False, not {copy!r:.60}")
+        self._asked = read_config
+        self.process = _check_process(process)
+        if read_config.needs_seed:
+            seed = read_seed(state)
+            if seed is None and self.process[1] > 1:
+                raise UsageError(
+                    "several processes share a shuffle without a seed, and each would draw a seed of its own",
+                    hint="Give all of them the same seed: ReadConfig(..., shuffle_seed=42), or seed=42.",
+                )
+            read_config = read_config.with_seed(secrets.randbelow(2**31 - 1) if seed is None else seed)
+        self.readable = readable
+        self.plan = plan
+        self.read_config = read_config
+        self.store = readable.files({split.name for split in plan.splits})
+        self._verify: Verify = verify
+        self._copy = copy
+        self._order = plan.order(read_config)
+        source = RecordSource(
+            plan,
+            self.store,
+            verify=verify,
+            indexes=readable.indexes,
+            file_format=readable.file_format,
+            features=readable.features,
+        )
+        self._items = ItemReader(PieceReader(source, readable.features, copy=copy), add_ids=read_config.add_tfds_id)
+        self._source = describe_source(plan, self._order, dataset=readable.identity)
+        self._share = self._start(0).intervals
+        self._begin = self._start(0) if state is None else restore(state, self._source, process=self.process)
+        self._cursor = Cursor(self._begin)
+
+    @property
+    def features(self) -> FeaturesDict:
+        """The schema of an example."""
+        return self.readable.features
+
+    @property
+    def file_format(self) -> str:
+        """The format of the files, such as ``tfrecord``; see ``registry.shards``."""
+        return self.readable.file_format
+
+    def __len__(self) -> int:
+        """Number of examples that this reader reads of one epoch."""
+        return size_of(self._share)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Read the next epoch, example by example.
+
+        Yields:
+            A dict of NumPy arrays and scalars with the shapes and dtypes of ``features``; nested as they are. Text is
+            ``bytes``. A missing value of an optional feature is None.
+
+        Raises:
+            CorruptRecordError: the framing or the checksum of a record is wrong.
+            CorruptExampleError: a record does not fit the features; the message names file and record.
+            ShardMismatchError: a file is not the published one, or has another number of records.
+            StorageError: a file cannot be read.
+        """
+        return self._iterate(self._items.examples)
+
+    def records(self) -> Iterator[bytes | memoryview]:
+        """Read the next epoch as stored records.
+
+        Yields:
+            A serialized tf.train.Example, checked and not decoded: ``bytes``, or a memoryview of the mapped file if the
+            reader has ``copy=False``.
+
+        Raises:
+            CorruptRecordError: the framing or the checksum of a record is wrong.
+            ShardMismatchError: a file is not the published one, or has another number of records.
+            StorageError: a file cannot be read.
+        """
+        return self._iterate(self._items.records)
+
+    def ids(self) -> Iterator[str]:
+        """Go through the next epoch by TFDS ids. No file is opened.
+
+        Yields:
+            File name and number of a record: ``mnist-train.tfrecord-00003-of-00010__17``.
+        """
+        return self._iterate(self._items.ids)
+
+    def batches(self, batch_size: int, *, drop_remainder: bool = False) -> Iterator[dict[str, Any]]:
+        """Read the next epoch in batches. A batch never contains examples of two epochs.
+
+        >>> [batch["image"].shape for batch in digits.read("train[:100]").batches(64)]
+        [(64, 8, 8, 1), (36, 8, 8, 1)]
+
+        Args:
+            batch_size: number of examples in a batch, at least 1.
+            drop_remainder: leave out the last batch of an epoch if it is smaller.
+
+        Yields:
+            A dict of arrays, nested as an example is, with a first dimension of ``batch_size``. If the values of a
+            feature differ in shape, and for text, it is an object array of arrays or ``bytes``. An optional feature is
+            a masked array (``numpy.ma``).
+
+        Raises:
+            UsageError: ``batch_size`` is not a whole number, or is below 1. Raised at once, not while iterating.
+            CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: as iterating a reader, after all
+                whole batches before the damaged record.
+        """
+        batch_size = whole_number(batch_size, "batch_size", least=1)
+        return self._iterate(partial(self._items.batches, batch_size=batch_size, drop_remainder=drop_remainder))
+
+    def blocks(self) -> Iterator[dict[str, Any]]:
+        """Read the next epoch in batches of the size that is read at once: thousands of small examples, few large ones.
+
+        Yields:
+            A dict of arrays, as ``batches``.
+        """
+        return self._iterate(self._items.blocks)
+
+    def select(self, *names: str | Sequence[str]) -> Self:
+        """Return a reader of some features. The other features are not decoded.
+
+        >>> digits.read("train[:100]").select("label")[0]
+        {'label': np.int64(3)}
+
+        Args:
+            names: names of features, or one list of them.
+
+        Returns:
+            Another reader, which continues at the place of this one. Its features are in the order of ``names``.
+
+        Raises:
+            UsageError: no name, or an unknown name.
+            WrongTypeError: a name is not a str.
+        """
+        wanted: list[Any] = [
+            name for given in names for name in (given if isinstance(given, list | tuple) else [given])
+        ]
+        if not wanted:
+            raise UsageError("select needs at least one feature", hint=f"The features are: {', '.join(self.features)}.")
+        for name in wanted:
+            require_type("the name of a feature", name, str)
+            if name not in self.features:
+                raise UsageError(f"no feature {name!r:.80}", hint=suggest(name, list(self.features)))
+        some = self.readable.with_features(FeaturesDict({name: self.features[name] for name in wanted}))
+        return self._again(some, self._asked, state=self.state(), process=self.process)
+
+    def state(self) -> dict[str, Any]:
+        """Return the place of the iteration that was started last, to be saved with a checkpoint.
+
+            reader = dataset.read("train", config, state=json.loads(saved))
+
+        A reader of the same version, split and order that is created with ``state=`` continues with the very next
+        example, batch or record. If the iteration had ended, its first iteration is empty, and then the next epoch
+        follows.
+
+        Returns:
+            Plain values that JSON can hold: a few numbers and digests.
+        """
+        return self._cursor.state.to_json(self._source)
+
+    @overload
+    def __getitem__(self, index: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, index: slice | Sequence[int] | npt.NDArray[np.integer[Any]]) -> dict[str, Any]: ...
+    def __getitem__(self, index: Any) -> dict[str, Any]:
+        """Read examples of the first epoch by number, in the order of ``read_config``.
+
+        Args:
+            index: a number, or a slice, list or array of numbers. Negative numbers count from the end.
+
+        Returns:
+            The example for a number, as from iterating; a batch for anything else, as from ``batches``.
+
+        Raises:
+            IndexError: a number is out of range.
+            TypeError: ``index`` is not a whole number, a slice or a list of whole numbers.
+            CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: as iterating a reader.
+        """
+        positions, is_one = find_positions(self._share, index)
+        return (self._items.example_at if is_one else self._items.columns_at)(self._order, positions)
+
+    def examples_at(self, indices: Sequence[int] | npt.NDArray[np.integer[Any]]) -> list[dict[str, Any]]:
+        """Read the examples at these positions of the first epoch together, and return them one by one.
+
+        Args:
+            indices: positions in the reader's order, in any order; a negative one counts from the end.
+
+        Raises:
+            IndexError: a position is outside the epoch.
+            TypeError: a position is not a whole number.
+            CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: a file is damaged or unreadable.
+        """
+        positions, _ = find_positions(self._share, indices)
+        return self._items.examples_at(self._order, positions)
+
+    def seek(self, epoch: int, part: Intervals | None = None) -> None:
+        """Make the next iteration read ``epoch`` only.
+
+        Args:
+            epoch: its number, from 0.
+            part: the positions to read of it; None reads this process's share.
+
+        Raises:
+            UsageError: ``epoch`` is not a whole number from 0.
+        """
+        epoch = whole_number(epoch, "epoch", least=0)
+        state = ReadState.start(self._source, epoch=epoch, repeat=1, process=self.process)
+        self._begin = state if part is None else replace(state, left=((epoch, part),))
+        self._cursor = Cursor(self._begin)
+
+    @property
+    def drew_seed(self) -> bool:
+        """Whether the seed in ``read_config`` was drawn, because a shuffle had no seed."""
+        return self._asked.needs_seed
+
+    def reopened(self, *, process: tuple[int, int] | None = None, state: State | Sequence[State] | None = None) -> Self:
+        """Return another reader of the same examples in the same order, at its beginning or at ``state``.
+
+        Args:
+            process: index and count of its share; None keeps this reader's.
+            state: as for ``Reader``.
+
+        Raises:
+            StateMismatchError: the state belongs to another version, plan or order.
+            UsageError: an invalid ``process``.
+        """
+        config = self.read_config if state is None else self._asked
+        return self._again(self.readable, config, state=state, process=self.process if process is None else process)
+
+    def missing_as_none(self) -> Self:
+        """Return a reader that gives None for a missing value of an optional feature, and a mask in batches.
+
+        It starts at the beginning. This is the default, except for readers of ``registry.load``.
+        """
+        return self._decoding(self.features.missing_as_none())
+
+    def missing_as_tfds(self) -> Self:
+        """Return a reader that gives TFDS's value for a missing one: the lowest number of the dtype, ``b""`` or False.
+
+        It starts at the beginning. In batches an optional feature is a plain array.
+        """
+        return self._decoding(self.features.missing_as_tfds())
+
+    def fill_missing(self, values: Mapping[str, Any]) -> Self:
+        """Return a reader that gives ``values`` for missing values of optional features.
+
+            reader.fill_missing({"age": -1, "place/name": b"?"})
+
+        It starts at the beginning. In batches these features are plain arrays.
+
+        Args:
+            values: a value for each path of a feature.
+
+        Raises:
+            FeatureError: no feature has that path, it is not optional, or the value does not fit it.
+            WrongTypeError: ``values`` is not a mapping.
+        """
+        require_type("values", values, Mapping)
+        return self._decoding(self.features.fill_missing(values))
+
+    def with_ids(self) -> Self:
+        """Return a reader that adds each example's TFDS id as the feature ``tfds_id``, at the place of this one."""
+        config = replace(self._asked, add_tfds_id=True)
+        return self._again(self.readable, config, state=self.state(), process=self.process)
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        sort_files = self.read_config.interleave_sort_fn
+        if isinstance(sort_files, FunctionType) and "<" in sort_files.__qualname__:
+            raise UsageError(
+                f"a reader with interleave_sort_fn {sort_files.__qualname__} cannot be sent to another process",
+                hint="Define that function with def, at the top level of a module.",
+            )
+        some = self.readable.within({split.name for split in self.plan.splits})
+        options = (self.read_config, self.process, self._verify, self._copy)
+        return (some, self.plan, options, self._asked, self._begin, self._cursor.state)
+
+    def __setstate__(self, sent: tuple[Any, ...]) -> None:
+        readable, plan, (read_config, process, verify, copy), asked, begin, place = sent
+        self.__init__(  # type: ignore[misc]  # nothing is open yet
+            readable, plan, read_config=read_config, process=process, verify=verify, copy=copy
+        )
+        self._asked, self._begin, self._cursor = asked, begin, Cursor(place)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.plan.expression}: {len(self)} examples>"
+
+    def _decoding(self, features: FeaturesDict) -> Self:
+        """Another reader, at its beginning, that decodes examples by ``features``."""
+        return self._again(self.readable.with_features(features), self.read_config, state=None, process=self.process)
+
+    def _again(
+        self,
+        readable: ReadableVersion,
+        read_config: ReadConfig,
+        *,
+        state: State | Sequence[State] | None,
+        process: tuple[int, int],
+    ) -> Self:
+        """Another reader of this plan. If it has the order of this one, it knows whether the seed was drawn."""
+        reader = type(self)(
+            readable,
+            self.plan,
+            read_config=read_config,
+            state=state,
+            process=process,
+            verify=self._verify,
+            copy=self._copy,
+        )
+        if read_config is self.read_config:
+            reader._asked = self._asked
+        return reader
+
+    def _iterate(self, item_lists: ItemLists) -> Iterator[Any]:
+        """Start an iteration: of the next epoch, or from the given state."""
+        begin = self._begin
+        self._cursor = Cursor(begin)
+        self._begin = self._start(begin.epoch + 1 if begin.until is None else begin.until)
+        return chain.from_iterable(self._run(self._cursor, item_lists))
+
+    def _run(self, cursor: Cursor, item_lists: ItemLists) -> Iterator[Iterator[Any]]:
+        """The items in lists. The cursor derives the place within a list from what is left of its iterator."""
+        state: ReadState | None = cursor.state
+        while state is not None:
+            cursor.set(state)
+            if state.num_left:
+                for found in item_lists(self._order_of(state.epoch), state.intervals):
+                    yield cursor.hand_out(found.items, positions_each=found.positions_each)
+                    state = state.advance(found.num_positions)
+                    cursor.set(state)
+            state = state.next_epoch(self._order.num_examples)
+
+    def _start(self, epoch: int) -> ReadState:
+        return ReadState.start(self._source, epoch=epoch, repeat=self.read_config.repeat, process=self.process)
+
+    def _order_of(self, epoch: int) -> Order:
+        config = self.read_config
+        if self._order.epoch != epoch and (config.shuffle is not None or config.shuffle_files):
+            return self.plan.order(config, epoch=epoch)
+        return self._order
+
+
+def _check_process(process: tuple[int, int]) -> tuple[int, int]:
+    try:
+        index, count = map(operator.index, process)
+    except (TypeError, ValueError):
+        raise UsageError(f"process must be (index, count), two whole numbers, not {process!r:.60}") from None
+    if not 0 <= index < count:
+        raise UsageError(f"there is no process {index} of {count}", hint="Processes are counted from 0.")
+    return index, count
