@@ -14,10 +14,9 @@ from registry.api.caching import Cache, FetchReport, cache
 from registry.api.catalog import Catalog, connect
 from registry.api.dataset import Dataset
 from registry.api.lifecycle import Lifecycle
-from registry.api.loading import add, as_dataframe, load
+from registry.api.loading import add, as_dataframe, load, load_pin
 from registry.api.locations import CATALOG_VARIABLE, DATA_DIR_VARIABLE, catalog_url, data_folder, make_catalog_folder
 from registry.api.lock import is_locked, locked
-from registry.api.pin_files import load_pin
 from registry.api.tfds_compat import builder
 
 __all__ = [

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import os
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, time
 from typing import TypeAlias
@@ -154,14 +152,6 @@ def read_moment(at: Moment | None) -> datetime | None:
     if isinstance(at, date):
         return datetime.combine(at, time.max, tzinfo=UTC)
     raise WrongTypeError(f"expected a moment as str, date or datetime, not {_type_name(at)}")
-
-
-def log_actor() -> str:
-    """The name that the event log records: ``$REGISTRY_ACTOR``, else the login name."""
-    try:
-        return os.environ.get("REGISTRY_ACTOR") or getpass.getuser()
-    except (OSError, KeyError):  # the user id has no entry, as in many containers
-        return f"uid {os.getuid()}"
 
 
 def _type_name(value: object) -> str:

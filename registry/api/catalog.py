@@ -23,7 +23,6 @@ from registry.api.arguments import (
     DatasetLike,
     Moment,
     exact_version,
-    log_actor,
     read_dataset,
     read_exact_reference,
     read_moment,
@@ -32,10 +31,10 @@ from registry.api.arguments import (
 from registry.api.data_directory import ClientDataDirectory
 from registry.api.dataset import Dataset
 from registry.api.lifecycle import Aliases, Experiments, Lifecycle, Reservations
-from registry.api.locations import catalog_url, make_catalog_folder, name_origin, open_data, open_indexes
+from registry.api.locations import catalog_url, log_actor, make_catalog_folder, name_origin, open_data, open_indexes
 from registry.api.lock import current_lock, refuse_moving
 from registry.api.mirrors import Mirrors
-from registry.api.provenance import FoundAt, FoundBefore, FoundNow
+from registry.api.provenance import CatalogOrigin, FoundAt, FoundBefore, FoundNow
 from registry.api.reports import CatalogReport, Collected, CopiedVersion, CopyReport, GarbageReport, VerifiedVersion
 from registry.argument_types import typed_arguments
 from registry.catalog import (
@@ -299,7 +298,7 @@ class Catalog(Adding):
         """Check pin files against this catalog, and update them: ``audit``, ``preview_update``, ``update``."""
         from registry.api.pinning import CatalogPins
 
-        return CatalogPins(self)
+        return CatalogPins(self.backend, look_up=self.look_up, diff=self.diff)
 
     def published_digest(self, reference: DatasetLike) -> str | None:
         """The content digest that was published under an exact version, 64 hex digits, or None if the number is free.
@@ -323,7 +322,7 @@ class Catalog(Adding):
     @cached_property
     def mirrors(self) -> Mirrors:
         """The places that hold the files of a version: ``list``, ``add``, ``remove``, ``check``, ``relocate``."""
-        recorded = self._directory.recorded()
+        recorded = self.directory.recorded()
         return Mirrors(self.backend, data_dir=recorded or self.data_dir, is_recorded=recorded is not None)
 
     @cached_property
@@ -339,7 +338,7 @@ class Catalog(Adding):
     @property
     def recorded_data_dir(self) -> str | None:
         """Path or URL of the data directory that the catalog records; None before the first publication into one."""
-        return self._directory.recorded()
+        return self.directory.recorded()
 
     @typed_arguments
     @publishes
@@ -361,7 +360,7 @@ class Catalog(Adding):
             UsageError: ``data_dir`` contains a password or another secret.
             StorageError: the folder cannot be listed.
         """
-        return self._directory.record(data_dir, force=force, dry_run=dry_run)
+        return self.directory.record(data_dir, force=force, dry_run=dry_run)
 
     def protection(self, reference: DatasetLike, *, at: Moment | None = None) -> str | None:
         """What keeps publications from moving the canonical version of a dataset, or None if nothing does.
@@ -749,7 +748,7 @@ class Catalog(Adding):
         """
         from registry.api.copying import copy_versions
 
-        return copy_versions(self, references, to, dry_run=dry_run, progress=progress, each=each)
+        return copy_versions(self._origin, references, to, dry_run=dry_run, progress=progress, each=each)
 
     def close(self) -> None:
         """Close the database connections."""
@@ -764,7 +763,7 @@ class Catalog(Adding):
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Catalog {self.url}, data in {self._directory}>"
+        return f"<Catalog {self.url}, data in {self.directory}>"
 
     def _find(self, wanted: Reference, moment: datetime | None) -> Dataset:
         try:
@@ -773,7 +772,7 @@ class Catalog(Adding):
             past = self.backend.find_at(wanted, moment)
         except DatasetNotFoundError as error:
             raise _offer_builder(error, wanted.name) from error
-        return Dataset(past.version, FoundAt(past, self, moment))
+        return Dataset(past.version, FoundAt(past, self._origin, moment))
 
     def _find_now(self, wanted: Reference) -> Dataset:
         """Ask the catalog; if it cannot be reached, what this machine knows about an exact version."""
@@ -789,10 +788,14 @@ class Catalog(Adding):
                 CatalogUnavailableWarning,
                 stacklevel=5,
             )
-            return Dataset(known.facts, FoundBefore(known, self, wanted))
+            return Dataset(known.facts, FoundBefore(known, self._origin, wanted))
         if self._known is not None:
-            self._known.keep(wanted, facts, self.backend, data_dir=self._directory.relied_on())
-        return Dataset(facts, FoundNow(facts, self, wanted))
+            self._known.keep(wanted, facts, self.backend, data_dir=self.directory.relied_on())
+        return Dataset(facts, FoundNow(facts, self._origin, wanted))
+
+    @property
+    def _origin(self) -> CatalogOrigin:
+        return CatalogOrigin(self.backend, self.directory, self.look_up)
 
     @cached_property
     def _known(self) -> KnownVersions | None:

@@ -7,9 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from registry.api.absent_catalog import to_publish
-from registry.api.arguments import DatasetLike, exact_version, log_actor, read_reference
-from registry.api.locations import open_data, open_indexes
-from registry.api.provenance import FoundNow
+from registry.api.arguments import (
+    DatasetLike,
+    exact_version,
+    read_reference,
+)
+from registry.api.locations import log_actor, open_data, open_indexes
+from registry.api.provenance import CatalogOrigin, FoundNow
 from registry.api.reports import CopiedVersion, CopyOutcome, CopyReport
 from registry.catalog import AliasSummary, CatalogBackend, EventFilter, Origin, load_shards, stream_events
 from registry.errors import (
@@ -31,24 +35,24 @@ from registry.model import (
 )
 
 if TYPE_CHECKING:  # numpy is loaded when files are copied
-    from registry.api.catalog import Catalog
+    from registry.api.publishing import Publishing
     from registry.publishing import Publication
     from registry.storage import Store
 
 
 def copy_versions(
-    source: Catalog,
+    source: CatalogOrigin,
     references: DatasetLike | Sequence[DatasetLike] | None,
-    to: Catalog,
+    to: Publishing,
     *,
     dry_run: bool,
     progress: ProgressCallback | None,
     each: Callable[[CopiedVersion], None] | None,
 ) -> CopyReport:
     """See ``Catalog.copy``."""
-    if source.url == to.url:
+    if source.backend.url == to.backend.url:
         raise UsageError(
-            f"{to.url} is the catalog itself",
+            f"{to.backend.url} is the catalog itself",
             hint="Name another catalog. For copies in another store: registry mirror add REF URL",
         )
     wanted = choose_versions(source.backend, references)
@@ -57,9 +61,9 @@ def copy_versions(
 
 
 def _copy_each(
-    source: Catalog,
+    source: CatalogOrigin,
     wanted: list[Reference],
-    to: Catalog,
+    to: Publishing,
     *,
     dry_run: bool,
     progress: ProgressCallback | None,
@@ -130,9 +134,9 @@ def _events(catalog: CatalogBackend, reference: Reference) -> dict[str, list[Eve
 
 
 def _copy(
-    source: Catalog,
+    source: CatalogOrigin,
     version: DatasetVersion,
-    to: Catalog,
+    to: Publishing,
     events: list[Event],
     *,
     dry_run: bool,
@@ -178,7 +182,7 @@ def _shown(folder: Store) -> str:
     return folder.url if folder.local_root is None else str(folder.local_root)
 
 
-def _without_files(to: Catalog, version: DatasetVersion) -> DatasetVersion | None:
+def _without_files(to: Publishing, version: DatasetVersion) -> DatasetVersion | None:
     """The version as the target knows it, if the target's data directory lacks files of it."""
     from registry.publishing.copying import find_without_files
 
@@ -192,10 +196,10 @@ def _is_there(catalog: CatalogBackend, version: DatasetVersion) -> bool:
 
 
 def _send(
-    source: Catalog,
+    source: CatalogOrigin,
     version: DatasetVersion,
     shards: Mapping[str, tuple[Shard, ...]],
-    to: Catalog,
+    to: Publishing,
     events: list[Event],
     *,
     num_bytes: int,
@@ -230,7 +234,7 @@ def _send(
             patience=Patience.from_environment(progress),
         ),
         origin=Origin(
-            catalog=source.url,
+            catalog=source.backend.url,
             published_at=version.published_at,
             published_by=version.published_by,
             events=tuple(events),
@@ -248,7 +252,7 @@ def _aliases(catalog: CatalogBackend, version: DatasetVersion) -> list[AliasSumm
     return [one for one in catalog.aliases.list(version.reference.dataset) if one.config == version.config]
 
 
-def _alias_notes(source: Catalog, version: DatasetVersion, to: Catalog) -> tuple[str, ...]:
+def _alias_notes(source: CatalogOrigin, version: DatasetVersion, to: Publishing) -> tuple[str, ...]:
     """Aliases that point to the version in the source, and to another one in the target."""
     there = {one.alias: one.version for one in _aliases(to.backend, version)}
     return tuple(

@@ -14,8 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from registry.api.arguments import log_actor
-from registry.api.locations import DATA_DIR_VARIABLE, data_folder, named_data_folder, open_data
+from registry.api.locations import DATA_DIR_VARIABLE, data_folder, log_actor, named_data_folder, open_data
 from registry.catalog import CatalogBackend, DataDirectory, DataDirectoryChange, quote_catalog, sqlite_path
 from registry.errors import (
     CatalogNotFoundError,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import datasets
     import pyarrow as pa
 
-    from registry.api.dataset import Dataset
+    from registry.api.sliced_version import SlicedVersion
     from registry.features import FeaturesDict
     from registry.interop.export_columns import ExportColumns, Labels
     from registry.interop.export_files import Record
@@ -96,7 +96,7 @@ class ExportReport:
 class _Source:
     """The records to export: slices of a dataset, and the features to export."""
 
-    dataset: Dataset
+    dataset: SlicedVersion
     slices: Sequence[Slice]
     features: FeaturesDict
 
@@ -123,7 +123,7 @@ class _Source:
 
 
 def export_dataset(
-    dataset: Dataset,
+    dataset: SlicedVersion,
     kind: str,
     dest: str | os.PathLike[str] | BinaryIO,
     *,
@@ -289,7 +289,7 @@ def _check_folder(store: Store, name: str, is_left: Callable[[str], bool], *, ki
 
 
 def to_hugging_face(
-    dataset: Dataset,
+    dataset: SlicedVersion,
     split: str | ReadInstruction | None,
     *,
     columns: Sequence[str] | None,
@@ -321,7 +321,7 @@ def to_hugging_face(
 
 
 def _open(
-    dataset: Dataset,
+    dataset: SlicedVersion,
     split: str | ReadInstruction | None,
     columns: Sequence[str] | None,
     *,
@@ -355,7 +355,7 @@ def _is_folder(text: str) -> bool:
     return text.endswith("/") or ("://" not in text and os.path.isdir(expand_home(text)))  # noqa: PTH112 (of any length)
 
 
-def _only_split(dataset: Dataset, dest: Any) -> str:
+def _only_split(dataset: SlicedVersion, dest: Any) -> str:
     if len(dataset.splits) == 1:
         return next(iter(dataset.splits))
     named = f"{os.fspath(dest)} is one file" if isinstance(dest, str | os.PathLike) else "the destination is one file"

@@ -12,8 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from registry.api.arguments import log_actor
-from registry.api.locations import index_folder, open_data
+from registry.api.locations import index_folder, log_actor, open_data
 from registry.api.reports import Collected, GarbageOutcome, GarbageReport
 from registry.catalog import catalog_identity
 from registry.errors import StorageError

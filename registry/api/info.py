@@ -12,7 +12,7 @@ from registry.model import Split, Version
 from registry.splits import FileInstruction, Plan, ReadInstruction
 
 if TYPE_CHECKING:
-    from registry.api.dataset import Dataset
+    from registry.api.sliced_version import SlicedVersion
     from registry.features import FeaturesDict
     from registry.prepared.info import SupervisedKeys
 
@@ -27,7 +27,7 @@ class DatasetInfo:
     ('digits/1.0.0', 180)
     """
 
-    def __init__(self, dataset: Dataset) -> None:
+    def __init__(self, dataset: SlicedVersion) -> None:
         self._dataset = dataset
         self._metadata = dataset.metadata
 
@@ -170,7 +170,7 @@ class RedistributionInfo:
 class SplitInfos(Mapping[str, "SplitInfo"]):
     """The splits of a version, in order. Any split expression is a key; iteration and ``len`` cover whole splits."""
 
-    def __init__(self, dataset: Dataset) -> None:
+    def __init__(self, dataset: SlicedVersion) -> None:
         self._dataset = dataset
 
     @property
@@ -215,7 +215,7 @@ class SplitInfo:
         name: the split, or the expression.
     """
 
-    def __init__(self, key: str | ReadInstruction, dataset: Dataset) -> None:
+    def __init__(self, key: str | ReadInstruction, dataset: SlicedVersion) -> None:
         self.name = str(key)
         self._dataset = dataset
         self._whole: Split | None = dataset.splits.get(self.name)

@@ -13,14 +13,13 @@ from registry.api.absent_catalog import to_publish
 from registry.api.arguments import (
     DatasetLike,
     exact_version,
-    log_actor,
     make_uses,
     read_dataset,
     read_exact_reference,
     read_reference,
     read_version,
 )
-from registry.api.locations import mirrors_of, open_data, open_version
+from registry.api.locations import log_actor, mirrors_of, open_data, open_version
 from registry.argument_types import typed_arguments
 from registry.catalog import (
     AliasChange,

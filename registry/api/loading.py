@@ -1,4 +1,4 @@
-"""``registry.load`` and ``registry.add``: use a catalog in one call that opens it.
+"""``registry.load``, ``add`` and ``load_pin``: use a catalog or a pin file in one call that opens it.
 
 ``load`` looks a dataset up and reads it, with the arguments of ``tfds.load``. ``add`` publishes data.
 ``registry.builder(...).as_dataset`` shares its steps: find the version, check the arguments, wrap the readers.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, Unpack
@@ -19,6 +19,7 @@ from registry.api.arguments import DatasetLike, Moment, read_reference
 from registry.api.catalog import Catalog, connect
 from registry.api.dataset import Dataset
 from registry.api.lock import current_lock
+from registry.api.pin_files import open_pin_file
 from registry.argument_types import typed_arguments
 from registry.errors import CatalogNotFoundError, DatasetNotFoundError, UsageError, YankedVersionWarning
 from registry.intake.options import takes_options
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from registry.intake.options import AddArguments
     from registry.order import ReadConfig
+    from registry.pins import Pin, PinFile
     from registry.reading import Batches, Reader, SupervisedReader
 
 
@@ -433,3 +435,56 @@ def add(
             progress=progress,
             **options,
         )
+
+
+@typed_arguments
+def load_pin(
+    path: str | os.PathLike[str],
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    catalog: Catalog | None = None,
+    fetch: bool = False,
+    allow_hosts: Iterable[str] = (),
+) -> PinFile:
+    """Open a pin file. No catalog is opened.
+
+    It returns a ``PinFile``, because one file may hold several pins. A version that was yanked when it was pinned
+    gives a YankedVersionWarning.
+
+        registry.load_pin("dataset.lock.yaml")["train"].read()
+
+    Args:
+        path: path or URL of the pin file.
+        data_dir: folder that holds the shards: a data directory, a version folder, or an unpacked bundle. None looks in
+            ``data`` next to the file, in ``$REGISTRY_DATA_DIR`` or the default data directory, and in the locations
+            that the pin names.
+        catalog: an open catalog. It adds warnings about versions that were yanked since, and the folders from which it
+            reads the versions. None uses no catalog.
+        fetch: allow requests to the locations that the pins name, URLs and folders of this machine. The author of the
+            file chose them, so the default is False. Addresses that are not public must be in ``allow_hosts``.
+        allow_hosts: allow requests to these: ``example.org``, ``example.org:8443``, an address or network
+            (``10.0.0.0/8``), a bucket (``s3://bucket``), a folder (``file:///data``). The comma-separated hosts of
+            ``$REGISTRY_ALLOWED_HOSTS`` are always allowed.
+
+    Raises:
+        PinFormatError: the file is not a pin file; the message has every fault with its key path.
+        PinChangedError: the file was edited.
+        NotStoredError: the file does not exist.
+        StorageError: the file cannot be read.
+        UsageError: an allowed host is not a valid host, bucket or folder.
+    """
+    pins = open_pin_file(path, data_dir, fetch=fetch, allow_hosts=allow_hosts)
+    if catalog is not None:
+        pins = catalog.pins.place(pins)
+    for note in yank_notes(pins.values(), catalog):
+        warnings.warn(note, YankedVersionWarning, stacklevel=3)  # past the check of the arguments
+    return pins
+
+
+def yank_notes(pins: Iterable[Pin], catalog: Catalog | None = None) -> list[str]:
+    """The warnings about versions that were yanked when they were pinned or, by ``catalog``, since."""
+    chosen = list(pins)
+    notes = {pin.reference: pin.yank_note for pin in chosen}
+    if catalog is not None:
+        notes |= {one.reference: one.yank_note for one in catalog.pins.states(chosen) if one.yank_note}
+    return [note for note in notes.values() if note]

@@ -1,7 +1,8 @@
-"""Finds the catalog, its data directory and its caches: from arguments, then environment variables, then defaults."""
+"""Finds the catalog, its data directory, its caches and the actor: from arguments, environment variables, defaults."""
 
 from __future__ import annotations
 
+import getpass
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -188,6 +189,14 @@ def make_catalog_folder(url: str) -> None:
             hint="Choose another catalog with --catalog or $REGISTRY_CATALOG.",
             details={"path": str(path.parent), "errno": error.errno},
         ) from error
+
+
+def log_actor() -> str:
+    """The name that the event log records: ``$REGISTRY_ACTOR``, else the login name."""
+    try:
+        return os.environ.get("REGISTRY_ACTOR") or getpass.getuser()
+    except (OSError, KeyError):  # the user id has no entry, as in many containers
+        return f"uid {os.getuid()}"
 
 
 def _cache_folder() -> Path:

@@ -8,8 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from registry.api.arguments import DatasetLike, exact_version, log_actor, read_reference
-from registry.api.locations import open_data, open_indexes
+from registry.api.arguments import (
+    DatasetLike,
+    exact_version,
+    read_reference,
+)
+from registry.api.locations import log_actor, open_data, open_indexes
 from registry.api.reports import LocationReport, RelocatedVersion, RelocationReport
 from registry.argument_types import typed_arguments
 from registry.catalog import CatalogBackend, EventFilter, LocationChange, load_shards, stream_events

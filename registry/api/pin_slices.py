@@ -2,46 +2,29 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from registry.errors import (
-    BuildError,
-    NotFoundError,
-    UsageError,
-)
-from registry.escaping import printable
-from registry.model import DatasetVersion, ProgressCallback, Reference, SlicingRule, count_progress
-from registry.pins import AliasEntry, BuilderEntry, PinFile, PinSource, choose_names, make_entry
+from registry.api.provenance import software
+from registry.api.sliced_version import SlicedVersion
+from registry.errors import UsageError
+from registry.model import ProgressCallback, Reference, SlicingRule, count_progress
+from registry.pins import PinFile, PinSource, choose_names, make_entry
 from registry.pins.create import check_locations, check_names
 from registry.pins.pin_file import name_taken
 from registry.splits import ReadInstruction
 
 if TYPE_CHECKING:
-    from registry.api.catalog import Catalog
-    from registry.api.dataset import Dataset
-    from registry.api.provenance import FoundNow
     from registry.order import ReadConfig
-    from registry.reading import ReadableVersion
     from registry.splits import Plan
 
 
 SplitLike: TypeAlias = str | ReadInstruction
 
 
-def software() -> str:
-    """The name and version of this software, as pin files record it."""
-    from importlib.metadata import version
-
-    return f"shardbook {version('shardbook')}"
-
-
 def pin_dataset(
-    dataset: Dataset,
+    dataset: SlicedVersion,
     splits: Sequence[SplitLike | Mapping[str, SplitLike]],
     *,
     into: PinFile | None,
@@ -110,7 +93,7 @@ def pin_dataset(
     return into.merged(made).with_places(replace(into.places, folders={**into.places.folders, **places.folders}))
 
 
-def _num_bytes(dataset: Dataset, plans: Sequence[Plan]) -> int:
+def _num_bytes(dataset: SlicedVersion, plans: Sequence[Plan]) -> int:
     """The number of bytes to hash: whole files, and then the records of the plans."""
     total = 0
     for plan in plans:
@@ -123,7 +106,7 @@ def _num_bytes(dataset: Dataset, plans: Sequence[Plan]) -> int:
     return total
 
 
-def pin_source_of(dataset: Dataset, plan: Plan, config: ReadConfig | None) -> PinSource:
+def pin_source_of(dataset: SlicedVersion, plan: Plan, config: ReadConfig | None) -> PinSource:
     """What a pin records of the version and of where it was found, with the features that were read."""
     found = dataset.provenance
     return found.pin_source(found.readable_for(plan, dataset.features, config))
@@ -134,77 +117,3 @@ def _taken_names(into: PinFile | None, reference: Reference, texts: Collection[s
     if into is None:
         return set()
     return {pin.name for pin in into.values() if pin.reference != reference or pin.split not in texts}
-
-
-def catalog_pin_source(found: FoundNow, readable: ReadableVersion) -> PinSource:
-    """What a pin records of a version in a catalog."""
-    facts, wanted = found.facts, found.wanted
-    builder = None if facts.version_to_prepare else _find_builder(facts.reference)
-    packages = dict([software().split()])
-    if builder is not None:
-        packages[builder.package] = builder.version
-    return PinSource(
-        readable=readable,
-        request=wanted,
-        why=found.why,
-        shards=found.all_shards,
-        alias=None if wanted.alias is None else _alias_entry(found.catalog, wanted, facts, found.moment),
-        builder=builder,
-        packages=packages,
-    )
-
-
-def _alias_entry(
-    catalog: Catalog, wanted: Reference, version: DatasetVersion, moment: datetime | None
-) -> AliasEntry | None:
-    """The alias in the reference, and when it was last set to this version, up to ``moment``."""
-    moves = [
-        move
-        for move in catalog.aliases.history(wanted)
-        if move.after == version.version and (moment is None or move.at <= moment)
-    ]
-    if not moves or wanted.alias is None:
-        return None
-    move = moves[-1]
-    # In a pin file an actor is one line of text. In the log it is any text that REGISTRY_ACTOR held.
-    actor = " ".join(printable(move.actor).split())[:1000] or "unknown"
-    return AliasEntry(name=wanted.alias, set_at=move.at.isoformat(), set_by=actor, message=move.message)
-
-
-def _find_builder(reference: Reference) -> BuilderEntry | None:
-    """The installed code that can build exactly this version, or None."""
-    from registry.building import find_builder
-
-    try:
-        builder = find_builder(reference.name)
-        builder.pick(reference)
-    except (NotFoundError, BuildError, UsageError):
-        return None
-    package, version = _package_of(reference.name)
-    return BuilderEntry(
-        code=f"{builder.__module__}:{builder.__qualname__}",
-        package=package,
-        version=version,
-        sha256=_source_digest(builder),
-    )
-
-
-def _package_of(name: str) -> tuple[str, str]:
-    from importlib.metadata import entry_points
-
-    from registry.building.discovery import ENTRY_POINT_GROUP
-
-    for point in entry_points(group=ENTRY_POINT_GROUP, name=name):
-        if point.dist is not None:
-            return point.dist.name, point.dist.version
-    return "unknown", "unknown"
-
-
-def _source_digest(code: type) -> str | None:
-    import inspect
-
-    try:
-        path = inspect.getsourcefile(code)
-        return None if path is None else f"sha256:{hashlib.sha256(Path(path).read_bytes()).hexdigest()}"
-    except (OSError, TypeError):
-        return None

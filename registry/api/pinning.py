@@ -6,14 +6,16 @@ Pin files are read and written in ``registry.pins``.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from registry.api.arguments import DatasetLike, read_reference
-from registry.api.pin_slices import pin_source_of, software
+from registry.api.pin_slices import pin_source_of
+from registry.api.provenance import software
 from registry.argument_types import typed_arguments
+from registry.catalog import CatalogBackend
 from registry.engines import announces
 from registry.errors import (
     FetchNotAllowedError,
@@ -34,7 +36,6 @@ from registry.pins.layout import config_of, folder_of
 from registry.splits import ReadInstruction
 
 if TYPE_CHECKING:
-    from registry.api.catalog import Catalog
     from registry.api.dataset import Dataset
     from registry.publishing import VersionDiff
 
@@ -112,8 +113,13 @@ class PinMove:
 class CatalogPins:
     """``catalog.pins``: check and update pin files against the catalog."""
 
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
+    def __init__(
+        self, backend: CatalogBackend, *, look_up: Callable[..., Dataset], diff: Callable[..., VersionDiff]
+    ) -> None:
+        """``look_up`` and ``diff`` are the methods of the ``Catalog``."""
+        self._backend = backend
+        self._look_up = look_up
+        self._diff = diff
 
     @typed_arguments
     def states(self, pins: Iterable[Pin]) -> tuple[PinState, ...]:
@@ -148,7 +154,7 @@ class CatalogPins:
         folders: dict[str, str] = {}
         for pin in pins.values():
             try:
-                folders[folder_of(pin.entry)] = self._catalog.look_up(pin.reference).folder
+                folders[folder_of(pin.entry)] = self._look_up(pin.reference).folder
             except (NotFoundError, LockedError):  # a version that a lock answers has its folder already
                 continue
         return pins.with_places(replace(pins.places, folders=folders))
@@ -259,7 +265,7 @@ class CatalogPins:
                 read.
         """
         citation = Citation.parse(text) if isinstance(text, str) else text
-        dataset = self._catalog.look_up(citation.reference)
+        dataset = self._look_up(citation.reference)
         pins = dataset.pin(
             ReadInstruction.from_spec(citation.split, slicing=citation.slicing),
             slicing=citation.slicing,
@@ -287,15 +293,17 @@ class CatalogPins:
     def _state(self, pin: Pin) -> dict[str, Any]:
         """The values of a ``PinState``."""
         described = partial(dict[str, Any], name=pin.name, reference=pin.reference, split=pin.split)
+        dataset = pin.reference
         try:
-            standing = self._catalog.standing(pin.reference)
+            standing = self._backend.standing(dataset.name, dataset.config)
         except NotFoundError as error:
             return described(state="unknown", message=error.message, is_withdrawn=True)
         candidate = standing.find(pin.version.version)
         if candidate is None:
             return described(state="unknown", message=f"the catalog has no {pin.reference}", is_withdrawn=True)
         state = standing.status(candidate).value
-        if f"sha256:{self._catalog.published_digest(pin.reference)}" != pin.entry.version_digest:
+        digest = self._backend.published_digest(dataset.name, dataset.config, pin.version.version)
+        if f"sha256:{digest}" != pin.entry.version_digest:
             message = "the catalog has other content under this number than was pinned"
             return described(state=state, message=message, is_withdrawn=True)
         message = candidate.described.partition(": ")[2]
@@ -303,19 +311,19 @@ class CatalogPins:
 
     def _today(self, pin: Pin) -> Reference | None:
         try:
-            found = self._catalog.look_up(pin.entry.request).reference
+            found = self._look_up(pin.entry.request).reference
         except (NotFoundError, LockedError):  # a locked program must not depend on today's answer
             return None
         return None if found == pin.reference else found
 
     def _preview(self, pin: Pin, to: DatasetLike | None, *, show: int, progress: ProgressCallback | None) -> PinMove:
         wanted = _target(pin, to)
-        dataset = self._catalog.look_up(wanted)
+        dataset = self._look_up(wanted)
         move = PinMove(pin=pin, dataset=dataset, diff=None)
         if not move.is_move:
             return move
         try:
-            found = self._catalog.diff(pin.reference, dataset, show=show, progress=progress)
+            found = self._diff(pin.reference, dataset, show=show, progress=progress)
             return replace(move, diff=found)
         except NotFoundError as error:
             return replace(move, unseen=error.message)

@@ -7,14 +7,19 @@ in a catalog, now and at a moment. ``FoundBefore`` repeats an earlier look-up wh
 
 from __future__ import annotations
 
+import hashlib
 import shlex
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 from registry.api.locations import index_folder, mirrors_of, open_cache, open_data, open_indexes, open_version
 from registry.catalog import PublishedShards, load_shards
+from registry.errors import BuildError, NotFoundError, UsageError
+from registry.escaping import printable
 from registry.model import (
     Candidate,
     Choice,
@@ -37,12 +42,12 @@ from registry.model import (
 from registry.splits import Plan, ReadInstruction, resolve
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
-    from registry.api.catalog import Catalog
+    from registry.api.data_directory import ClientDataDirectory
     from registry.api.known_versions import KnownVersion
-    from registry.catalog import PastLookUp
+    from registry.catalog import CatalogBackend, PastLookUp
     from registry.features import FeaturesDict
     from registry.order import ReadConfig
-    from registry.pins import PinSource, Places
+    from registry.pins import AliasEntry, BuilderEntry, PinSource, Places
     from registry.reading import ReadableVersion, Slice
     from registry.splits import Explanation
     from registry.storage import Store
@@ -144,16 +149,36 @@ class Provenance(Protocol):
         """The places to search for the files of its pins."""
 
 
+@dataclass(frozen=True, slots=True)
+class CatalogOrigin:
+    """The catalog in which versions were found.
+
+    Attributes:
+        backend: the catalog protocol.
+        directory: the data directory, as its client sees it.
+        look_up: the method of the ``Catalog``, with which a copy of a ``Dataset`` looks its version up again.
+    """
+
+    backend: CatalogBackend
+    directory: ClientDataDirectory
+    look_up: Callable[..., Any]
+
+
 class FoundNow:
     """A version of a catalog, as it is now. ``Provenance`` describes each member."""
 
     flags_from = "the catalog"
 
-    def __init__(self, facts: DatasetVersion, catalog: Catalog, wanted: Reference) -> None:
+    def __init__(self, facts: DatasetVersion, origin: CatalogOrigin, wanted: Reference) -> None:
         self.facts = facts
-        self.catalog = catalog
+        self.origin = origin
         self.wanted = wanted
         self.moment: datetime | None = None
+
+    @property
+    def backend(self) -> CatalogBackend:
+        """The catalog protocol."""
+        return self.origin.backend
 
     @property
     def described_by(self) -> str:
@@ -190,11 +215,11 @@ class FoundNow:
     @cached_property
     def protected(self) -> str | None:
         """What protects the config, now or at the moment of the look-up."""
-        return self.catalog.protection(self.facts, at=self.moment)
+        return self.backend.configs.protection(self.facts.name, self.facts.config, at=self.moment)
 
     @cached_property
     def flags(self) -> Mapping[str, bool]:
-        return self.catalog.backend.experiments.of_version(self.facts)
+        return self.backend.experiments.of_version(self.facts)
 
     @property
     def candidate(self) -> Candidate:
@@ -207,7 +232,7 @@ class FoundNow:
     @cached_property
     def choice(self) -> Choice:
         """Which version the reference gives, and why."""
-        return choose(self.catalog.standing(self.facts), self.wanted)
+        return choose(self.backend.standing(self.facts.name, self.facts.config), self.wanted)
 
     def resolve(self, split: str | ReadInstruction, *, slicing: SlicingRule | str, rounding: str | None) -> Plan:
         return resolve(split, self.facts.layout, slicing=slicing, rounding=rounding)
@@ -218,7 +243,7 @@ class FoundNow:
         return explain(split, self.facts.layout, slicing=slicing, rounding=rounding)
 
     def store(self) -> Store:
-        return open_version(self.catalog.data_dir_for(self.facts), self.facts)
+        return open_version(self.origin.directory.require_for(self.facts), self.facts)
 
     def readable(self, features: FeaturesDict) -> ReadableVersion:
         """The version in its folder. Every file is compared with its record in the catalog before it is read."""
@@ -236,7 +261,7 @@ class FoundNow:
             proof=FileProof(promises=self._promises(), hint=hint),
             indexes=open_indexes(),
             cache=open_cache(),
-            mirrors=mirrors_of(self.catalog.data_dir, self.facts),
+            mirrors=mirrors_of(self.origin.directory.path, self.facts),
         )
 
     def readable_for(self, plan: Plan, features: FeaturesDict, config: ReadConfig | None) -> ReadableVersion:  # noqa: ARG002 (the same for every slice)
@@ -252,26 +277,26 @@ class FoundNow:
             yield Slice(name=split.name, readable=readable, plan=plan)
 
     def known_shards(self, split: str) -> tuple[Shard, ...]:
-        return load_shards(self.catalog.backend.shards, self.facts, split)
+        return load_shards(self.backend.shards, self.facts, split)
 
     all_shards = known_shards
 
     def keep_facts(self) -> None:
         from registry.api.known_versions import open_known_versions
 
-        known = open_known_versions(self.catalog.url)
+        known = open_known_versions(self.backend.url)
         if known is not None:
-            directory = self.catalog.recorded_data_dir
-            known.keep(self.wanted, self.facts, self.catalog.backend, data_dir=directory, most=None)
+            directory = self.origin.directory.recorded()
+            known.keep(self.wanted, self.facts, self.backend, data_dir=directory, most=None)
 
     def _promises(self) -> Promises:
         """The published size and digest of each file."""
-        return PublishedShards.of_version(self.catalog.backend.shards, self.facts)
+        return PublishedShards.of_version(self.backend.shards, self.facts)
 
     def describe_shards(self, digests: Collection[str]) -> Mapping[str, str]:
         """The shards of all versions of the dataset in the catalog."""
         facts = self.facts
-        found = self.catalog.backend.shards.find(facts.name, facts.config, digests) if digests else {}
+        found = self.backend.shards.find(facts.name, facts.config, digests) if digests else {}
         return {
             digest: f"shard {index} of split {split}"
             + ("" if number == facts.version else f" of {Reference.exactly(facts.name, facts.config, number)}")
@@ -285,7 +310,7 @@ class FoundNow:
             return f"This version was imported in place. Put its files back from a copy: {where}"
         from registry.building import list_builders
 
-        facts, data_dir = self.facts, self.catalog.data_dir
+        facts, data_dir = self.facts, self.origin.directory.path
         mirrors = [one if is_absolute(one) else open_data(data_dir).locate(one) for one in facts.locations[1:]]
         folder = shlex.quote(mirrors[0]) if mirrors else "FOLDER"
         ways = [f"from {'its mirror' if mirrors else 'a copy of its folder'}: registry publish {folder}"]
@@ -305,14 +330,43 @@ class FoundNow:
 
     @property
     def is_default_config(self) -> bool:
-        configs = self.catalog.lifecycle.configs(self.facts.name)
+        configs = self.backend.configs.list(self.facts.name)
         return any(one.is_default and one.config == self.facts.config for one in configs)
 
     def pin_source(self, readable: ReadableVersion) -> PinSource:
         """The version, its alias in the catalog, and the installed builder that can make it."""
-        from registry.api.pin_slices import catalog_pin_source
+        from registry.pins import PinSource
 
-        return catalog_pin_source(self, readable)
+        facts, wanted = self.facts, self.wanted
+        builder = None if facts.version_to_prepare else _find_builder(facts.reference)
+        packages = dict([software().split()])
+        if builder is not None:
+            packages[builder.package] = builder.version
+        return PinSource(
+            readable=readable,
+            request=wanted,
+            why=self.why,
+            shards=self.all_shards,
+            alias=None if wanted.alias is None else self._alias_entry(wanted.alias),
+            builder=builder,
+            packages=packages,
+        )
+
+    def _alias_entry(self, alias: str) -> AliasEntry | None:
+        """The alias in the reference, and when it was last set to this version, up to the moment of the look-up."""
+        from registry.pins import AliasEntry
+
+        moves = [
+            move
+            for move in self.backend.aliases.history(self.wanted)
+            if move.after == self.facts.version and (self.moment is None or move.at <= self.moment)
+        ]
+        if not moves:
+            return None
+        move = moves[-1]
+        # In a pin file an actor is one line of text. In the log it is any text that REGISTRY_ACTOR held.
+        actor = " ".join(printable(move.actor).split())[:1000] or "unknown"
+        return AliasEntry(name=alias, set_at=move.at.isoformat(), set_by=actor, message=move.message)
 
     def pin_places(self) -> Places:
         """The folder of the version, and the data directory of the catalog."""
@@ -321,7 +375,7 @@ class FoundNow:
         facts = self.facts
         folder = version_folder(facts.name, facts.config, facts.version)
         return Places(
-            data_dirs=(self.catalog.data_dir,),
+            data_dirs=(self.origin.directory.path,),
             folders={folder: self.store().url},
             index_folder=index_folder(),
             cache=open_cache(),
@@ -331,8 +385,8 @@ class FoundNow:
 class FoundAt(FoundNow):
     """A version of a catalog at a moment, with its state and the canonical version at that time."""
 
-    def __init__(self, past: PastLookUp, catalog: Catalog, moment: datetime) -> None:
-        super().__init__(past.version, catalog, past.choice.wanted)
+    def __init__(self, past: PastLookUp, origin: CatalogOrigin, moment: datetime) -> None:
+        super().__init__(past.version, origin, past.choice.wanted)
         self.moment = moment
         self._past = past
 
@@ -387,8 +441,8 @@ class FoundBefore(FoundNow):
     flags_from = "what this machine knows about the version"
     protected = None
 
-    def __init__(self, known: KnownVersion, catalog: Catalog, wanted: Reference) -> None:
-        super().__init__(known.facts, catalog, wanted)
+    def __init__(self, known: KnownVersion, origin: CatalogOrigin, wanted: Reference) -> None:
+        super().__init__(known.facts, origin, wanted)
         self._known = known
 
     @property
@@ -420,3 +474,50 @@ class FoundBefore(FoundNow):
         shards = ((split, shard) for split in self.facts.splits for shard in self._known.shards[split.name])
         found = KnownShards({split.filename(shard.index): shard for split, shard in shards})
         return found if self.facts.locations[0] == self.facts.location else UntaggedShards(found)
+
+
+def software() -> str:
+    """The name and version of this software, as pin files record it."""
+    from importlib.metadata import version
+
+    return f"shardbook {version('shardbook')}"
+
+
+def _find_builder(reference: Reference) -> BuilderEntry | None:
+    """The installed code that can build exactly this version, or None."""
+    from registry.building import find_builder
+    from registry.pins import BuilderEntry
+
+    try:
+        builder = find_builder(reference.name)
+        builder.pick(reference)
+    except (NotFoundError, BuildError, UsageError):
+        return None
+    package, version = _package_of(reference.name)
+    return BuilderEntry(
+        code=f"{builder.__module__}:{builder.__qualname__}",
+        package=package,
+        version=version,
+        sha256=_source_digest(builder),
+    )
+
+
+def _package_of(name: str) -> tuple[str, str]:
+    from importlib.metadata import entry_points
+
+    from registry.building.discovery import ENTRY_POINT_GROUP
+
+    for point in entry_points(group=ENTRY_POINT_GROUP, name=name):
+        if point.dist is not None:
+            return point.dist.name, point.dist.version
+    return "unknown", "unknown"
+
+
+def _source_digest(code: type) -> str | None:
+    import inspect
+
+    try:
+        path = inspect.getsourcefile(code)
+        return None if path is None else f"sha256:{hashlib.sha256(Path(path).read_bytes()).hexdigest()}"
+    except (OSError, TypeError):
+        return None

@@ -12,10 +12,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from registry.api.absent_catalog import previews, publishes
-from registry.api.arguments import DatasetLike, log_actor
+from registry.api.arguments import (
+    DatasetLike,
+)
 from registry.api.data_directory import ClientDataDirectory
 from registry.api.dataset import Dataset
-from registry.api.locations import open_data, open_indexes, open_version
+from registry.api.locations import log_actor, open_data, open_indexes, open_version
 from registry.api.reports import ImportReport
 from registry.argument_types import typed_arguments
 from registry.catalog import CatalogBackend, DataDirectory, Unpromoted, refuse_protected
@@ -47,17 +49,17 @@ class Publishing:
 
     Attributes:
         backend: the catalog protocol.
-        data_dir: path or URL of the data directory that this client uses.
+        directory: the data directory, as this client sees it.
     """
 
     def __init__(self, backend: CatalogBackend, *, directory: ClientDataDirectory) -> None:
         self.backend = backend
-        self._directory = directory
+        self.directory = directory
 
     @property
     def data_dir(self) -> str:
         """Path or URL of the data directory that this client uses: the named, the recorded, or the default one."""
-        return self._directory.path
+        return self.directory.path
 
     @typed_arguments
     @announces("building", "reference")
@@ -535,11 +537,11 @@ class Publishing:
 
     def data_dir_for(self, version: DatasetVersion) -> str:
         """See ``ClientDataDirectory.require_for``. For code of the registry that reads."""
-        return self._directory.require_for(version)
+        return self.directory.require_for(version)
 
     def require_data_dir(self, *, for_new: bool = True) -> DataDirectory | None:
         """See ``ClientDataDirectory.require``. For code of the registry that publishes."""
-        return self._directory.require(for_new=for_new)
+        return self.directory.require(for_new=for_new)
 
     def _target(
         self,

@@ -14,7 +14,7 @@ from registry.model import whole_number
 from registry.order import ReadConfig
 from registry.prepared.info import SupervisedKeys
 from registry.reading.examples import ExampleReader
-from registry.reading.frameworks import TextForm, read_pandas, read_ray, read_tensorflow, read_torch
+from registry.reading.frameworks import read_pandas, read_ray, read_tensorflow, read_torch
 from registry.reading.views import SupervisedReader
 from registry.splits import Plan
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import ray.data
     import tensorflow as tf
 
+    from registry.reading.frameworks.arrays import TextForm
     from registry.reading.frameworks.sharing import ReaderSource
     from registry.reading.frameworks.torch import ReaderDataset, ReaderIterable
 

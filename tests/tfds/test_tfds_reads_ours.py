@@ -118,7 +118,9 @@ def test_datasets_are_loaded_by_name_with_their_default_config(tfds: Any, catalo
 
 def test_supervised_pairs_and_infos_are_the_same(tfds: Any, every: tuple[registry.Dataset, Any]) -> None:
     dataset, builder = every
-    reader = registry.load("every_feature", split="test", as_supervised=True, catalog=dataset.provenance.catalog)
+    origin: Any = dataset.provenance
+    catalog = origin.origin.look_up.__self__
+    reader = registry.load("every_feature", split="test", as_supervised=True, catalog=catalog)
     pairs = tfds.as_numpy(builder.as_dataset(split="test", as_supervised=True))
     assert [tuple(map(exact, pair)) for pair in reader] == [tuple(map(exact, pair)) for pair in pairs]
     assert dataset.info.splits["train[5:9]"].num_examples == builder.info.splits["train[5:9]"].num_examples

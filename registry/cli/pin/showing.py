@@ -166,7 +166,7 @@ def open_pins(file: str, places: PinPlaces = ANYWHERE, session: Session | None =
 
 def note_yanks(session: Session, pins: Sequence[Pin]) -> None:
     """Note which versions were yanked when they were pinned or, if a catalog is named, since then."""
-    from registry.api.pin_files import yank_notes
+    from registry.api.loading import yank_notes
 
     if session.url is None:
         notes = yank_notes(pins)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from registry.errors import UsageError, require_extra
 from registry.model import whole_number
@@ -23,11 +23,8 @@ if TYPE_CHECKING:
 
     from registry.prepared.info import SupervisedKeys
     from registry.reading.examples import ExampleReader
+    from registry.reading.frameworks.arrays import TextForm
     from registry.reading.frameworks.torch import ReaderDataset, ReaderIterable
-
-
-TextForm: TypeAlias = Literal["str", "bytes"]
-"""What a ``Text`` becomes in a table: ``str``, which refuses invalid UTF-8, or ``bytes`` as they are stored."""
 
 
 def read_torch(
@@ -44,6 +41,7 @@ def read_torch(
     """The dataset of ``Reader.to_torch``, or of ``SupervisedReader.to_torch`` if there are ``keys``."""
     with require_extra("torch", package="torch", needed_for="a read into torch"):
         from registry.reading.frameworks.torch import ExampleForm, ReaderDataset, ReaderIterable
+
     form = ExampleForm(reader.features, keys=keys, transform=transform, pad=pad)
     if iterable:
         check_batches(batch_size, drop_remainder=drop_remainder)

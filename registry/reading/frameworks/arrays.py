@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,10 @@ from registry.features.containers import columns_of
 
 if TYPE_CHECKING:
     from registry.reading.examples import ExampleReader
+
+
+TextForm: TypeAlias = Literal["str", "bytes"]
+"""What a ``Text`` becomes in a table: ``str``, which refuses invalid UTF-8, or ``bytes`` as they are stored."""
 
 
 class LeafColumn(NamedTuple):

@@ -31,7 +31,7 @@ from registry.reading.frameworks.arrays import (
 
 if TYPE_CHECKING:
     from registry.reading.examples import ExampleReader
-    from registry.reading.frameworks import TextForm
+    from registry.reading.frameworks.arrays import TextForm
 
 _Lengths: TypeAlias = npt.NDArray[np.int64]
 

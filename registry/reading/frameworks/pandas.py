@@ -22,7 +22,7 @@ from registry.reading.frameworks.arrays import (
 
 if TYPE_CHECKING:
     from registry.reading.examples import ExampleReader
-    from registry.reading.frameworks import TextForm
+    from registry.reading.frameworks.arrays import TextForm
 
 
 def read_frame(reader: ExampleReader, *, text: TextForm) -> pd.DataFrame:

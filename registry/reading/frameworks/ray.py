@@ -32,7 +32,7 @@ from registry.reading.state import Intervals, cut, divide, size_of
 
 if TYPE_CHECKING:
     from registry.reading.examples import ExampleReader
-    from registry.reading.frameworks import TextForm
+    from registry.reading.frameworks.arrays import TextForm
 
 _DECODED_SIZE: Final = 8
 """The estimated size of decoded pictures and sounds, as a multiple of their size in the files: JPEG takes a tenth."""

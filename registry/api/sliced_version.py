@@ -1,0 +1,190 @@
+"""``SlicedVersion``, the base of ``Dataset``: a published version, its slices, and the files they are read from."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from registry.api.provenance import Provenance
+from registry.argument_types import typed_arguments
+from registry.errors import UnknownFeatureWarning, UsageError
+from registry.model import DatasetMetadata, DatasetVersion, Reference, Shard, SlicingRule, Split, Version
+from registry.splits import Plan, ReadInstruction
+
+if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
+    from registry.features import FeaturesDict
+    from registry.order import ReadConfig
+    from registry.reading import ReadableVersion, Slice
+
+
+class SlicedVersion:
+    """What is recorded about a published version, how it was found, and its slices.
+
+    The ways to export, pin and describe a ``Dataset`` start from it.
+
+    Attributes:
+        facts: everything that is recorded about the version.
+        provenance: how it was found. Internal.
+    """
+
+    def __init__(self, facts: DatasetVersion, provenance: Provenance) -> None:
+        self.facts = facts
+        self.provenance = provenance
+
+    @property
+    def reference(self) -> Reference:
+        """The exact reference of this version."""
+        return self.facts.reference
+
+    @property
+    def moment(self) -> datetime | None:
+        """The moment as of which it was looked up, or None for now."""
+        return self.provenance.moment
+
+    @property
+    def name(self) -> str:
+        """The dataset's name."""
+        return self.facts.name
+
+    @property
+    def config(self) -> str | None:
+        """The config's name, or None."""
+        return self.facts.config
+
+    @property
+    def version(self) -> Version:
+        """The version number."""
+        return self.facts.version
+
+    @property
+    def slicing(self) -> SlicingRule:
+        """The rule that resolves split expressions unless a call names another: ``documented`` or ``tfds-4``."""
+        return self.facts.slicing
+
+    @property
+    def metadata(self) -> DatasetMetadata:
+        """Description, homepage, licence, citation and release notes."""
+        return self.facts.metadata
+
+    @cached_property
+    def splits(self) -> Mapping[str, Split]:
+        """The splits by name, in order; each with ``num_examples``, ``shard_lengths`` and ``filenames``."""
+        return self.facts.layout
+
+    @typed_arguments
+    def shards(self, split: str) -> tuple[Shard, ...]:
+        """The files of a split, each with position, number of records, size in bytes and sha256.
+
+        Args:
+            split: its name.
+
+        Returns:
+            All files of the split; of a version that was found in a pin file, those that the pins name.
+
+        Raises:
+            SplitNotFoundError: the version has no split of that name.
+        """
+        return self.provenance.known_shards(split)
+
+    @cached_property
+    def features(self) -> FeaturesDict:
+        """The schema of an example.
+
+        Features of an unknown class are read as their stored values, with an UnknownFeatureWarning.
+        """
+        from registry.features import describe_unknown, features_from_json
+
+        features = features_from_json(self.facts.features_json).with_labels(self.facts.labels)
+        if note := describe_unknown(features.unknown_features()):
+            warnings.warn(f"{self.reference}: {note}", UnknownFeatureWarning, stacklevel=3)
+        return features
+
+    @property
+    def readable(self) -> ReadableVersion:
+        """The value that readers of all kinds start from: features, folder, proof of the files, default order.
+
+        For code that adds a way to read, such as a plugin; ``read`` is the usual way. The folder is searched for each
+        time, because files that were imported in place may have been replaced by a copy.
+
+        Raises:
+            NotStoredError: the version was found in a pin file, and its files are not where they should be.
+        """
+        return self.provenance.readable(self.features)
+
+    @property
+    def folder(self) -> str:
+        """URL of the folder that holds the shards, ``file://...`` on this machine; ``local_folder`` is its path."""
+        return self.provenance.store().url
+
+    @property
+    def local_folder(self) -> str | None:
+        """Path of the folder that holds the shards, or None if it is not on this machine."""
+        root = self.provenance.store().local_root
+        return None if root is None else str(root)
+
+    def resolve(
+        self,
+        split: str | ReadInstruction,
+        *,
+        slicing: SlicingRule | str | None = None,
+        rounding: str | None = None,
+    ) -> Plan:
+        """Resolve a split expression to a plan: which records of which files. No file is opened.
+
+        >>> [(one.filename, one.skip, one.take) for one in digits.resolve("train[-2:]")]
+        [('digits-train.tfrecord-00003-of-00004', 447, 2)]
+
+        Args:
+            split: an expression such as ``train[:80%]+test``, or a ReadInstruction.
+            slicing: ``documented`` or ``tfds-4``. None is the rule of the version.
+            rounding: ``closest`` or ``pct1_dropremainder`` for every percentage. None is the rule's own.
+
+        Raises:
+            SplitSyntaxError: the expression does not parse; a caret shows where.
+            SplitNotFoundError: the version has no split of that name.
+            SliceError: a slice is out of range or reversed. An empty one is allowed.
+            UsageError: ``split`` has a wrong type, or ``slicing`` or ``rounding`` is unknown.
+            LockedError: look-ups are locked to a pin file, and the expression names records that are not pinned.
+        """
+        return self.provenance.resolve(split, slicing=self.slicing if slicing is None else slicing, rounding=rounding)
+
+    def slice_of(
+        self,
+        split: str | ReadInstruction | None = None,
+        read_config: ReadConfig | None = None,
+        *,
+        slicing: SlicingRule | str | None = None,
+        rounding: str | None = None,
+    ) -> Slice:
+        """The plan of an expression with the readable version: what readers of other kinds take.
+
+        For code that adds a way to read, such as ``registry.slim`` and plugins (``registry.reading.SplitSource``);
+        ``read`` is the usual way.
+
+        Args:
+            split: an expression, see ``resolve``. None is the only split of the version.
+            read_config: the order, see ``read``.
+            slicing: see ``resolve``.
+            rounding: see ``resolve``.
+
+        Raises:
+            UsageError: ``split`` is None, and the version has several splits; or see ``resolve``.
+            SplitSyntaxError, SplitNotFoundError, SliceError, LockedError: see ``resolve``.
+            NotStoredError: the version was found in a pin file, and its files are not where they should be.
+        """
+        from registry.reading import Slice
+
+        if split is None:
+            if len(self.splits) != 1:
+                raise UsageError(
+                    "no split expression was given",
+                    hint=f"Name the records of {self.reference}, e.g. train[:80%]. It has the splits "
+                    f"{', '.join(list(self.splits)[:20])}.",
+                )
+            split = next(iter(self.splits))
+        plan = self.resolve(split, slicing=slicing, rounding=rounding)
+        readable = self.provenance.readable_for(plan, self.features, read_config)
+        return Slice(name=plan.expression, readable=readable, plan=plan)
