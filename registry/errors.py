@@ -170,7 +170,12 @@ class RegistryError(Exception):
         return self.message
 
     def rephrase(self, *, text: str | None = None, hint: str | None = None) -> None:
-        """Replace the text of the message, or the hint, for another kind of caller. Nothing else changes."""
+        """Say the error to another kind of caller. Its code and its details stay.
+
+        Args:
+            text: the new message. None keeps it.
+            hint: the new hint. None keeps it.
+        """
         if text is not None:
             self.message = mask(text)
             self.args = (self.message,)

@@ -165,7 +165,7 @@ class ExampleReader:
         """Go through the next epoch by TFDS ids. No file is opened.
 
         Yields:
-            File name and number of a record: ``mnist-train.tfrecord-00003-of-00010__17``.
+            File name and number of a record, such as ``mnist-train.tfrecord-00003-of-00010__17``.
         """
         return self._iterate(self._items.ids)
 
