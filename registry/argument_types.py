@@ -21,7 +21,7 @@ Test = Callable[[object], bool]
 
 
 def _is_flag(value: object) -> bool:
-    return isinstance(value, bool) or any(one.__name__ in ("bool_", "bool") for one in type(value).__mro__)  # NumPy's
+    return isinstance(value, bool) or any(base.__name__ in ("bool_", "bool") for base in type(value).__mro__)  # NumPy's
 
 
 def _is_collection_of(kind: type) -> Test:
@@ -73,7 +73,7 @@ def typed_arguments(function: Callable[P, R]) -> Callable[P, R]:
 
     @cache  # read at the first call, not at import
     def checked() -> dict[str, tuple[tuple[str, Test], ...]]:
-        found = {name: _read_annotation(str(one.annotation)) for name, one in signature.parameters.items()}
+        found = {name: _read_annotation(str(parameter.annotation)) for name, parameter in signature.parameters.items()}
         return {name: tests for name, tests in found.items() if tests}
 
     @wraps(function)
@@ -151,7 +151,7 @@ def _read_annotation(annotation: str) -> tuple[tuple[str, Test], ...]:
 
 def _has_class_named(name: str) -> Test:
     # By name, because the class need not be loaded for this: its module may need NumPy or pydantic.
-    return lambda value: any(one.__name__ == name for one in type(value).__mro__)
+    return lambda value: any(base.__name__ == name for base in type(value).__mro__)
 
 
 def _split_union(annotation: str) -> list[str]:

@@ -55,11 +55,11 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, str):
         return mask(value)
     if isinstance(value, Mapping):
-        return {mask(str(key)): to_plain(one) for key, one in value.items()}
+        return {mask(str(key)): to_plain(item) for key, item in value.items()}
     if isinstance(value, Records):
         return list(value.items)
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, Iterable):
-        return [to_plain(one) for one in value]
+        return [to_plain(item) for item in value]
     return mask(str(value))

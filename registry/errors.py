@@ -181,7 +181,7 @@ class RegistryError(Exception):
             self.args = (self.message,)
         if hint is not None:
             before, self.hint = f"hint: {self.hint}", mask(hint)
-            self.__notes__ = [one for one in getattr(self, "__notes__", []) if one != before]
+            self.__notes__ = [note for note in getattr(self, "__notes__", []) if note != before]
             self.add_note(f"hint: {self.hint}")
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -437,20 +437,20 @@ class PinFormatError(RegistryError, ValueError, code="pin_format", exit_code=Ver
         cls, source: str, faults: Iterable[tuple[str, int | None, str]], *, hint: str | None = None
     ) -> PinFormatError:
         """The error for a file; each fault is key path (``""`` for the whole file), line and problem."""
-        found = list(faults)
+        result = list(faults)
         told = []
-        for key, line, problem in found[:20]:
+        for key, line, problem in result[:20]:
             where = ", ".join(filter(None, (f"line {line}" if line else "", key)))
             told.append(f"{where}: {problem}" if where else problem)
-        if len(found) > 20:
-            told.append(f"and {len(found) - 20} more")
-        body = told[0] if len(told) == 1 else "".join(f"\n  {one}" for one in told)
+        if len(result) > 20:
+            told.append(f"and {len(result) - 20} more")
+        body = told[0] if len(told) == 1 else "".join(f"\n  {fault}" for fault in told)
         return cls(
-            f"{source}: {body}" if len(told) == 1 else f"{source}: {len(found)} faults{body}",
+            f"{source}: {body}" if len(told) == 1 else f"{source}: {len(result)} faults{body}",
             hint=hint or "Get the file again from where it was published, or create a new one: registry pin create",
             details={
                 "file": source,
-                "faults": [{"key": key, "line": line, "problem": problem} for key, line, problem in found[:1000]],
+                "faults": [{"key": key, "line": line, "problem": problem} for key, line, problem in result[:1000]],
             },
         )
 

@@ -52,7 +52,7 @@ def printable(text: str) -> str:
     text = text.expandtabs(4)
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() or one == "\n" else REPLACEMENT for one in text)
+    return "".join(letter if letter.isprintable() or letter == "\n" else REPLACEMENT for letter in text)
 
 
 def point_at(text: str, start: int, stop: int, *, indent: int = 4, width: int = 72) -> str:
@@ -65,19 +65,19 @@ def point_at(text: str, start: int, stop: int, *, indent: int = 4, width: int = 
         train[:1O%]
                 ^
     """
-    shown = "".join(character if character.isprintable() else " " for character in text)
-    start = min(max(start, 0), len(shown))
+    listing = "".join(character if character.isprintable() else " " for character in text)
+    start = min(max(start, 0), len(listing))
     stop = min(max(stop, start + 1), start + width)
-    begin = max(0, min(start - width // 2, len(shown) - width))
-    window = shown[begin : begin + width]
-    prefix, suffix = ("…" if begin else ""), ("…" if begin + width < len(shown) else "")
+    begin = max(0, min(start - width // 2, len(listing) - width))
+    window = listing[begin : begin + width]
+    prefix, suffix = ("…" if begin else ""), ("…" if begin + width < len(listing) else "")
     caret_column = indent + len(prefix) + start - begin
     marks = "^" + "~" * max(0, min(stop, begin + width + 1) - start - 1)
     return f"{' ' * indent}{prefix}{window}{suffix}\n{' ' * caret_column}{marks}"
 
 
-def _escape(found: re.Match[str]) -> str:
-    number = ord(found[0])
+def _escape(match: re.Match[str]) -> str:
+    number = ord(match[0])
     if number < 0x10000:
         return f"\\u{number:04x}"
     number -= 0x10000

@@ -85,11 +85,11 @@ def mask_all(value: Any, *, in_urls_only: bool = False) -> Any:
     if isinstance(value, str):
         return value if in_urls_only and "://" not in value else mask(value)
     if isinstance(value, Mapping):
-        pairs = ((key, mask_all(one, in_urls_only=in_urls_only)) for key, one in value.items())
-        return {mask_all(key, in_urls_only=in_urls_only): one for key, one in pairs}
+        pairs = ((key, mask_all(item, in_urls_only=in_urls_only)) for key, item in value.items())
+        return {mask_all(key, in_urls_only=in_urls_only): item for key, item in pairs}
     if isinstance(value, list | tuple):
-        found = [mask_all(one, in_urls_only=in_urls_only) for one in value]
-        return found if isinstance(value, list) else tuple(found)
+        result = [mask_all(item, in_urls_only=in_urls_only) for item in value]
+        return result if isinstance(value, list) else tuple(result)
     return value
 
 
@@ -148,8 +148,8 @@ def remove_secrets(url: str) -> str:
     'https://host/a?sv=1'
     """
     masked = re.sub(rf"(?<=://)[^\s/?#]*{re.escape(MASK)}@", "", mask(url))
-    kept = re.sub(rf"(?<=[?&;#])[^=&;#?\s]+={re.escape(MASK)}&?", "", masked)
-    return re.sub(r"[?&;#]+(?=[\s#]|$)", "", kept)
+    result = re.sub(rf"(?<=[?&;#])[^=&;#?\s]+={re.escape(MASK)}&?", "", masked)
+    return re.sub(r"[?&;#]+(?=[\s#]|$)", "", result)
 
 
 def _mask_keys(match: re.Match[str]) -> str:

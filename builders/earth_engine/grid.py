@@ -165,13 +165,13 @@ class Transform(NamedTuple):
             found = found[:6]
         if len(found) != 6 or not all(map(math.isfinite, found)):
             raise _refuse(f"{found!r:.80}", "expected six finite numbers")
-        made = cls(*found)
-        area = made.a * made.e - made.b * made.d  # of a pixel
+        result = cls(*found)
+        area = result.a * result.e - result.b * result.d  # of a pixel
         if not math.isfinite(area):
-            raise _refuse(f"{tuple(made)!r:.120}", "its numbers are too large")
+            raise _refuse(f"{tuple(result)!r:.120}", "its numbers are too large")
         if area == 0:
-            raise _refuse(f"{tuple(made)!r:.120}", "it maps all pixels to one line")
-        return made
+            raise _refuse(f"{tuple(result)!r:.120}", "it maps all pixels to one line")
+        return result
 
     @classmethod
     def given(cls, numbers: Iterable[Any]) -> Transform:
@@ -183,17 +183,17 @@ class Transform(NamedTuple):
         Raises:
             UsageError: there are not six finite numbers, they cannot be inverted, or they are in GDAL's order.
         """
-        made = cls.of(numbers)
-        if made.a != 0 and made.e == 0 and made.c == 0:
-            own = (made.b, made.c, made.a, made.e, made.f, made.d)
-            shown = ", ".join(f"{number:.12g}" for number in own)
+        result = cls.of(numbers)
+        if result.a != 0 and result.e == 0 and result.c == 0:
+            own = (result.b, result.c, result.a, result.e, result.f, result.d)
+            listing = ", ".join(f"{number:.12g}" for number in own)
             raise UsageError(
-                f"{tuple(made)!r:.120} is a transform in GDAL's order",
-                hint=f"Use the order of Earth Engine, affine and rasterio: transform=({shown}); "
-                f"--transform {shown.replace(' ', '')}.",
+                f"{tuple(result)!r:.120} is a transform in GDAL's order",
+                hint=f"Use the order of Earth Engine, affine and rasterio: transform=({listing}); "
+                f"--transform {listing.replace(' ', '')}.",
                 details={"option": "transform"},
             )
-        return made
+        return result
 
     def apply(self, column: float, row: float) -> tuple[float, float]:
         """The place (x, y) on the map of a pixel's outer corner, in units of the CRS."""
@@ -296,7 +296,7 @@ def infer_tile(num_values: int, patch: Size, kernel: Size | None = None, *, what
     )
 
 
-def _tile_of_kernel(num_values: int, patch: Size, kernel: Size, what: str) -> Tile:
+def _tile_of_kernel(num_values: int, patch: Size, kernel: Size, subject: str) -> Tile:
     margin = margin_of(kernel)
     size = Size(patch.width + 2 * margin.width, patch.height + 2 * margin.height)
     if num_values == size.width * size.height:
@@ -305,12 +305,15 @@ def _tile_of_kernel(num_values: int, patch: Size, kernel: Size, what: str) -> Ti
     if num_values == uneven.width * uneven.height:
         return Tile(size=uneven, patch=patch, margin=margin, is_uneven=True)
     with_kernel = f" with a kernel of {kernel.width} x {kernel.height}"
-    raise _no_such_tile(num_values, patch, what, f"{size.width * size.height} values", with_kernel)
+    raise _no_such_tile(num_values, patch, subject, f"{size.width * size.height} values", with_kernel)
 
 
-def _no_such_tile(num_values: int, patch: Size, what: str, expected: str, with_kernel: str = "") -> ShardMismatchError:
+def _no_such_tile(
+    num_values: int, patch: Size, subject: str, expected: str, with_kernel: str = ""
+) -> ShardMismatchError:
     return ShardMismatchError(
-        f"{what}: expected {expected} for a patch of {patch.width} x {patch.height}{with_kernel}, found {num_values}",
+        f"{subject}: expected {expected} for a patch of {patch.width} x {patch.height}{with_kernel}, "
+        f"found {num_values}",
         hint="Check that the mixer belongs to this export. If it does, give the kernel_size of the export (--kernel), "
         "or the depth of an array band (tensor_depths; --depth).",
         details={"values": num_values, "patch": list(patch)},

@@ -91,8 +91,8 @@ class SplitPlaces:
 
     def all_bounds(self, numbers: Numbers, *, margin: bool) -> npt.NDArray[np.float64]:
         """``bounds`` of many patches, shape (N, 4): left, bottom, right, top."""
-        found = [self.bounds(window) for number in numbers.tolist() if (window := self.window(number, margin=margin))]
-        return np.array(found, np.float64).reshape(-1, 4)
+        result = [self.bounds(window) for number in numbers.tolist() if (window := self.window(number, margin=margin))]
+        return np.array(result, np.float64).reshape(-1, 4)
 
 
 class RecordNumbers:
@@ -122,8 +122,8 @@ class RecordNumbers:
         """The split of each record, and its number in the split."""
         splits: list[str] = []
         numbers = np.empty(len(ids), np.int64)
-        for place, one in enumerate(ids):
-            name, _, record = (one.decode() if isinstance(one, bytes) else one).rpartition("__")
+        for place, patch_id in enumerate(ids):
+            name, _, record = (patch_id.decode() if isinstance(patch_id, bytes) else patch_id).rpartition("__")
             split, start = self._starts[name]
             splits.append(split)
             numbers[place] = start + int(record)
@@ -132,7 +132,7 @@ class RecordNumbers:
 
 def places_of_split(
     features: FeaturesDict,
-    kept: KeptSplit | None,
+    kept_split: KeptSplit | None,
     *,
     num_records: int | None,
     split: str,
@@ -144,7 +144,7 @@ def places_of_split(
 
     Args:
         features: the features of the version.
-        kept: the facts of the export of this split, from the metadata of the version.
+        kept_split: the facts of the export of this split, from the metadata of the version.
         num_records: number of records of the split; None if it is unknown.
         split: name of the split.
         bands: the bands to read, in this order; None reads all.
@@ -156,8 +156,8 @@ def places_of_split(
         ShardMismatchError: the mixer is of another export.
         PreparedFormatError: what is kept is malformed.
     """
-    kept = kept or KeptSplit()
-    if kept.is_table:
+    kept_split = kept_split or KeptSplit()
+    if kept_split.is_table:
         raise UsageError(
             f"split {split} is a table, which does not have patches",
             hint="Read its rows: dataset.read(...).",
@@ -166,20 +166,20 @@ def places_of_split(
     found = None
     if mixer is not None:
         found = find_mixer(mixer, split=split)
-    elif kept.mixer is not None:
-        found = find_mixer(kept.mixer)
-    kernel = kernel or (None if found is None else found.kernel) or kept.kernel
-    known = _bands_of(features, kept, split)
-    chosen = known if bands is None else _choose(known, bands, is_collapsed=kept.collapsed is not None)
+    elif kept_split.mixer is not None:
+        found = find_mixer(kept_split.mixer)
+    kernel = kernel or (None if found is None else found.kernel) or kept_split.kernel
+    known = _bands_of(features, kept_split, split)
+    chosen = known if bands is None else _choose(known, bands, is_collapsed=kept_split.collapsed is not None)
     _refuse_optional(features, chosen)
     found_mixer = None if found is None else found.mixer
     places = SplitPlaces(
         mixer=found_mixer,
-        tile=None if kept.is_sequence else _tile_of(features, known, found_mixer, kernel, kept),
-        patches=None if kept.patches is None else np.array(kept.patches, np.int64),
+        tile=None if kept_split.is_sequence else _tile_of(features, known, found_mixer, kernel, kept_split),
+        patches=None if kept_split.patches is None else np.array(kept_split.patches, np.int64),
         bands=chosen,
-        is_collapsed=kept.collapsed is not None and bool(known) and known[0].channels == kept.collapsed,
-        is_sequence=kept.is_sequence,
+        is_collapsed=kept_split.collapsed is not None and bool(known) and known[0].channels == kept_split.collapsed,
+        is_sequence=kept_split.is_sequence,
     )
     if places.patches is not None and num_records is not None and num_records != places.patches.size:
         raise PreparedFormatError(
@@ -206,26 +206,26 @@ def _check_count(mixer: Mixer, places: SplitPlaces, num_records: int | None, spl
         )
 
 
-def _bands_of(features: FeaturesDict, kept: KeptSplit, split: str) -> tuple[ReadBand, ...]:
+def _bands_of(features: FeaturesDict, kept_split: KeptSplit, split: str) -> tuple[ReadBand, ...]:
     """The bands in order."""
-    names = [band.name for band in kept.bands if not band.is_series]
+    names = [band.name for band in kept_split.bands if not band.is_series]
     if lost := [name for name in names if name not in features or not isinstance(features[name], Tensor)]:
         raise PreparedFormatError(
             f"band {lost[0]!r} of split {split} is in the version's metadata, but not in its examples",
             hint="Choose bands that the version has: bands=[...].",
             details={"key": "bands", "split": split},
         )
-    if not kept.bands:  # nothing is kept: all that has the form of patches
+    if not kept_split.bands:  # nothing is kept: all that has the form of patches
         names = [name for name, feature in features.items() if isinstance(feature, Tensor) and _is_tile(feature)]
-    found = []
+    result = []
     for name in names:
         shape = features[name].shape
         depth = int(shape[0] or 1) if len(shape) in (1, 3) else 1
         channels = (name,) if depth == 1 else tuple(f"{name}_{level}" for level in range(depth))
-        if kept.collapsed is not None and len(kept.collapsed) == depth:
-            channels = kept.collapsed
-        found.append(ReadBand(feature=name, depth=depth, channels=channels))
-    return tuple(found)
+        if kept_split.collapsed is not None and len(kept_split.collapsed) == depth:
+            channels = kept_split.collapsed
+        result.append(ReadBand(feature=name, depth=depth, channels=channels))
+    return tuple(result)
 
 
 def _refuse_optional(features: FeaturesDict, bands: Sequence[ReadBand]) -> None:
@@ -244,12 +244,12 @@ def _is_tile(feature: Tensor) -> bool:
     return len(feature.shape) in (2, 3) and None not in feature.shape and feature.dtype.kind in "biuf"
 
 
-def _choose(known: Sequence[ReadBand], wanted: Sequence[str], *, is_collapsed: bool) -> tuple[ReadBand, ...]:
+def _choose(bands: Sequence[ReadBand], wanted: Sequence[str], *, is_collapsed: bool) -> tuple[ReadBand, ...]:
     """The bands of these names, in this order."""
     names = (wanted,) if isinstance(wanted, str) else tuple(wanted)
-    by_name = {band.feature: band for band in known}
+    by_name = {band.feature: band for band in bands}
     if is_collapsed:
-        hint = f"All its channels are in one feature: {', '.join(known[0].channels[:20])}. Read all, and take some."
+        hint = f"All its channels are in one feature: {', '.join(bands[0].channels[:20])}. Read all, and take some."
     else:
         hint = f"The bands are: {', '.join(list(by_name)[:20])}."
     unknown = [name for name in names if name not in by_name]
@@ -263,7 +263,7 @@ def _choose(known: Sequence[ReadBand], wanted: Sequence[str], *, is_collapsed: b
 
 
 def _tile_of(
-    features: FeaturesDict, bands: Sequence[ReadBand], mixer: Mixer | None, kernel: Size | None, kept: KeptSplit
+    features: FeaturesDict, bands: Sequence[ReadBand], mixer: Mixer | None, kernel: Size | None, split: KeptSplit
 ) -> Tile:
     """The tile that all bands share."""
     shapes = {features[band.feature].shape[-2:] for band in bands}
@@ -273,7 +273,7 @@ def _tile_of(
             hint="Import an Earth Engine export first: registry import earth-engine DIR",
         )
     size = Size(shape[1], shape[0])
-    patch = mixer.patch if mixer is not None else kept.patch or size
+    patch = mixer.patch if mixer is not None else split.patch or size
     if size == patch:
         return Tile(size=size, patch=patch, margin=NO_MARGIN)
     wider, higher = size.width - patch.width, size.height - patch.height

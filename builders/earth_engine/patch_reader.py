@@ -157,10 +157,10 @@ class Patches:
             SplitNotFoundError: the version does not have the split.
             StorageError: a file cannot be read.
         """
-        found = open_slice(source, split, read_config, slicing=slicing, rounding=rounding)
+        part = open_slice(source, split, read_config, slicing=slicing, rounding=rounding)
         reader = Reader(
-            found.readable,
-            found.plan,
+            part.readable,
+            part.plan,
             read_config=read_config,
             state=state,
             process=process,
@@ -236,9 +236,9 @@ class Patches:
         readable = readable_folder(plan.source, prepared)
         plan_of_split = resolve(split, readable.facts.layout)
         reader = Reader(readable, plan_of_split, read_config=read_config, state=state, process=process).with_ids()
-        made = cls.__new__(cls)
-        made._start(reader, prepared.metadata.custom, bands, margin, layout, dtype, None, None)
-        return made
+        result = cls.__new__(cls)
+        result._start(reader, prepared.metadata.custom, bands, margin, layout, dtype, None, None)
+        return result
 
     def _start(
         self,
@@ -279,8 +279,8 @@ class Patches:
         self._is_collapsed = first.is_collapsed
         self.channels = tuple(name for band in first.bands for name in band.channels)
         self.crs = None if first.mixer is None else first.mixer.crs
-        wanted = [band.feature for band in first.bands]
-        self.reader = reader if list(reader.features) == wanted else reader.select(wanted)
+        features = [band.feature for band in first.bands]
+        self.reader = reader if list(reader.features) == features else reader.select(features)
         self._dtype = np.dtype(dtype) if dtype is not None else None
         self._joint = self._dtype or _joint_dtype(self.reader.features)
         self._numbers = RecordNumbers(reader.plan)
@@ -348,7 +348,7 @@ class Patches:
     def _batch(self, columns: Mapping[str, Any]) -> PatchBatch:
         splits, records = self._numbers.find(columns[TFDS_ID])
         numbers = np.empty_like(records)
-        rows, found, bounds = np.empty_like(records), np.empty_like(records), np.empty((records.size, 4), np.float64)
+        rows, result, bounds = np.empty_like(records), np.empty_like(records), np.empty((records.size, 4), np.float64)
         is_placed = True
         names = np.array(splits)
         for split in dict.fromkeys(splits):
@@ -357,31 +357,31 @@ class Patches:
             if places.grid is None:
                 is_placed = False
                 continue
-            rows[own], found[own] = np.divmod(numbers[own], places.grid.patches_per_row)
+            rows[own], result[own] = np.divmod(numbers[own], places.grid.patches_per_row)
             bounds[own] = places.all_bounds(numbers[own], margin=self._margin)
         return PatchBatch(
             values=self._values(columns),
             indexes=numbers,
             rows=rows if is_placed else None,
-            columns=found if is_placed else None,
+            columns=result if is_placed else None,
             bounds=bounds if is_placed else None,
         )
 
     def _values(self, columns: Mapping[str, Any]) -> Values:
         """The values of some records in the requested layout, with the records on the first axis."""
         tile = next(iter(self._places.values())).tile
-        found: list[npt.NDArray[Any]] = []
+        arrays: list[npt.NDArray[Any]] = []
         for band in self._bands:
             values = columns[band.feature]
-            found.append(values if self._margin or tile is None else tile.crop(values))
+            arrays.append(values if self._margin or tile is None else tile.crop(values))
         if self._layout == "bands":
             if self._is_collapsed:
-                return {name: self._cast(found[0][:, level]) for level, name in enumerate(self._bands[0].channels)}
-            return {band.feature: self._cast(values) for band, values in zip(self._bands, found, strict=True)}
-        size = found[0].shape[-2:]
-        joined = np.empty((found[0].shape[0], len(self.channels), *size), self._joint)
+                return {name: self._cast(arrays[0][:, level]) for level, name in enumerate(self._bands[0].channels)}
+            return {band.feature: self._cast(values) for band, values in zip(self._bands, arrays, strict=True)}
+        size = arrays[0].shape[-2:]
+        joined = np.empty((arrays[0].shape[0], len(self.channels), *size), self._joint)
         start = 0
-        for band, values in zip(self._bands, found, strict=True):
+        for band, values in zip(self._bands, arrays, strict=True):
             joined[:, start : start + band.depth] = values.reshape(-1, band.depth, *size)
             start += band.depth
         return joined if self._layout == "CHW" else np.ascontiguousarray(np.moveaxis(joined, 1, -1))
@@ -399,4 +399,4 @@ def _joint_dtype(features: FeaturesDict) -> np.dtype[Any]:
 
 
 def _at(values: Values, place: int) -> Values:
-    return {name: one[place] for name, one in values.items()} if isinstance(values, dict) else values[place]
+    return {name: value[place] for name, value in values.items()} if isinstance(values, dict) else values[place]

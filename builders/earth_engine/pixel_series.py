@@ -97,10 +97,10 @@ class PixelSeries:
             ShardMismatchError: the mixer belongs to another export.
             The errors of ``Dataset.read`` and, while iterating, of a ``Reader``.
         """
-        found = open_slice(source, split, read_config, slicing=slicing, rounding=rounding)
+        part = open_slice(source, split, read_config, slicing=slicing, rounding=rounding)
         reader = Reader(
-            found.readable,
-            found.plan,
+            part.readable,
+            part.plan,
             read_config=read_config,
             state=state,
             process=process,
@@ -141,9 +141,9 @@ class PixelSeries:
         )
         readable = readable_folder(plan.source, plan.prepared)
         reader = Reader(readable, resolve(split, readable.facts.layout), read_config=read_config)
-        made = cls.__new__(cls)
-        made._start(reader, plan.prepared.metadata.custom, bands, None)
-        return made
+        result = cls.__new__(cls)
+        result._start(reader, plan.prepared.metadata.custom, bands, None)
+        return result
 
     def _start(
         self, reader: Reader, metadata: Mapping[str, Any], bands: Sequence[str] | None, mixer: MixerLike | None
@@ -190,16 +190,16 @@ class PixelSeries:
             CorruptRecordError: a record is damaged.
             StorageError: a file cannot be read.
         """
-        for record, one in zip(self.reader.records(), self._ids.ids(), strict=True):
-            (split,), numbers = self._numbers.find([one])
-            yield self._pixel(record, self._places[split], int(numbers[0]), one)
+        for record, record_id in zip(self.reader.records(), self._ids.ids(), strict=True):
+            (split,), numbers = self._numbers.find([record_id])
+            yield self._pixel(record, self._places[split], int(numbers[0]), record_id)
 
     def __repr__(self) -> str:
         return f"<PixelSeries {self.reader.plan.expression}: {len(self)} of {', '.join(b.name for b in self.bands)}>"
 
     def _pixel(self, record: bytes | memoryview, places: SplitPlaces, number: int, name: str) -> PixelValues:
-        found = decode_sequence_example(record)
-        values = {band.name: _values_of(found, band, name) for band in self.bands}
+        sequence_example = decode_sequence_example(record)
+        values = {band.name: _values_of(sequence_example, band, name) for band in self.bands}
         if places.mixer is None or places.grid is None:
             return PixelValues(patch=None, row=None, column=None, values=values)
         width, height = places.mixer.patch
@@ -210,15 +210,15 @@ class PixelSeries:
         return PixelValues(patch=patch, row=window.row + row, column=window.column + column, values=values)
 
 
-def _values_of(found: SequenceValues, band: StoredBand, name: str) -> Any:
+def _values_of(sequence_values: SequenceValues, band: StoredBand, name: str) -> Any:
     """The number of a pixel, or its series."""
     try:
         if not band.is_series:
-            _, values = from_flat(found.context.get(band.name), band.name)
+            _, values = from_flat(sequence_values.context.get(band.name), band.name)
             if values.size != 1:
                 raise CorruptExampleError(f"band {band.name!r}: expected 1 value for a pixel, found {values.size}")
             return values[0]
-        steps = [from_flat(step, band.name) for step in found.lists.get(band.name, [])]
+        steps = [from_flat(step, band.name) for step in sequence_values.lists.get(band.name, [])]
     except CorruptExampleError as error:
         raise CorruptExampleError(f"{name}: {error.message}", hint=error.hint, details=error.details) from error
     if any(kind != band.kind for kind, _ in steps):

@@ -112,8 +112,8 @@ def draw_export(export: StoredExport, *, margin: bool = False, advance: Callable
     _import_pillow()
     tile = export.tile
     if tile is None:
-        what = "a table" if export.is_table else "pixels with series"
-        raise UsageError(f"expected patches of an image, found {what}", details={"option": "plot"})
+        subject = "a table" if export.is_table else "pixels with series"
+        raise UsageError(f"expected patches of an image, found {subject}", details={"option": "plot"})
     total = export.num_records or 1
     columns = math.isqrt(total - 1) + 1 if export.mixer is None else export.mixer.patches_per_row
     rows = -(-total // columns) if export.mixer is None else export.mixer.total_patches // columns
@@ -303,10 +303,10 @@ class PlotLayout:
 
     def thumbnail(self, bands: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.float32]:
         """The tiles of some bands as the pixels of a cell, bands last, by nearest neighbour."""
-        found = []
+        result = []
         for band in bands:
             pixels = band if self.margin else self.tile.crop(band)
             rows = np.arange(self.cell_height) * pixels.shape[0] // self.cell_height
             columns = np.arange(self.cell_width) * pixels.shape[1] // self.cell_width
-            found.append(pixels[np.ix_(rows, columns)].astype(np.float32))
-        return np.stack(found, axis=-1)
+            result.append(pixels[np.ix_(rows, columns)].astype(np.float32))
+        return np.stack(result, axis=-1)

@@ -238,11 +238,11 @@ def _array_or_text(cell: str) -> Any:
     """Parse a cell that is not a number: an array if it is JSON of one, else text."""
     if cell.startswith("[") and cell.endswith("]"):
         try:
-            found = json.loads(cell)
-            array = np.asarray(found)
+            document = json.loads(cell)
+            array = np.asarray(document)
         except (ValueError, RecursionError):
             return cell
-        return found if array.dtype.kind in "bif" else cell
+        return document if array.dtype.kind in "bif" else cell
     return cell
 
 
@@ -289,7 +289,7 @@ def _read_collection(store: Store, name: str) -> Iterator[Row]:
             hint='A collection is {"type": "FeatureCollection", "features": [...]}.',
             details={"file": name},
         )
-    return (_to_row(one, number, store.locate(name)) for number, one in enumerate(features))
+    return (_to_row(feature, number, store.locate(name)) for number, feature in enumerate(features))
 
 
 def _read_lines(store: Store, name: str) -> Iterator[Row]:
@@ -303,13 +303,13 @@ def _read_lines(store: Store, name: str) -> Iterator[Row]:
             if not line:
                 continue
             try:
-                found = json.loads(line)
+                document = json.loads(line)
             except (ValueError, RecursionError) as error:
                 raise PreparedFormatError(
                     f"{store.locate(name)}: row {number} is invalid JSON: {error}",
                     details={"file": name, "row": number},
                 ) from error
-            yield _to_row(found, number, store.locate(name))
+            yield _to_row(document, number, store.locate(name))
             number += 1
 
 
@@ -374,7 +374,7 @@ def _to_json(value: Any, *, finite: bool = True) -> Any:
     if isinstance(value, np.ndarray):
         return _to_json(value.tolist(), finite=finite)
     if isinstance(value, list):
-        return [_to_json(one, finite=finite) for one in value]
+        return [_to_json(item, finite=finite) for item in value]
     if isinstance(value, bytes):
         raise _no_text(value)
     if not isinstance(value, float):

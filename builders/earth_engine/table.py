@@ -199,14 +199,14 @@ def read_table(
     return Table(store, filename, columns=columns, shapes=shapes)
 
 
-def _look_at(found: dict[str, Column], name: str, value: FlatValue) -> None:
+def _look_at(columns: dict[str, Column], name: str, value: FlatValue) -> None:
     """Record the kind and the number of values of one row's column."""
     kind = "bytes" if isinstance(value, list) else "int64" if value.dtype == np.int64 else "float"
-    size, known = len(value), found.get(name)
+    size, known = len(value), columns.get(name)
     if known is None:
-        found[name] = Column(name=name, kind=kind, shortest=size, longest=size)
+        columns[name] = Column(name=name, kind=kind, shortest=size, longest=size)
     elif known.kind != kind or not known.shortest <= size <= known.longest:
-        found[name] = replace(
+        columns[name] = replace(
             known,
             kind=known.kind if known.kind == kind else "mixed",
             shortest=min(known.shortest, size),
@@ -218,7 +218,7 @@ def _to_value(value: FlatValue | None, column: Column) -> Any:
     if value is None:
         return None
     if isinstance(value, list):
-        texts = [_to_text(one) for one in value]
+        texts = [_to_text(item) for item in value]
         return texts[0] if column.is_scalar else texts
     if column.is_scalar:
         return value[0].item()
@@ -383,11 +383,11 @@ class _Encoder:
     def _flat(self, value: Any, name: str, number: int) -> FlatValue:
         if isinstance(value, str | bytes):
             return [_to_bytes(value, name, number)]
-        if isinstance(value, list | tuple) and value and all(isinstance(one, str | bytes) for one in value):
-            return [_to_bytes(one, name, number) for one in value]
+        if isinstance(value, list | tuple) and value and all(isinstance(item, str | bytes) for item in value):
+            return [_to_bytes(item, name, number) for item in value]
         try:
             array = np.asarray(value)
-            if array.dtype.kind == "O" and all(one is None or isinstance(one, int | float) for one in array.flat):
+            if array.dtype.kind == "O" and all(item is None or isinstance(item, int | float) for item in array.flat):
                 array = array.astype(np.float64)  # an integer beyond 64 bits; a null of JSON in a list, which is NaN
         except (ValueError, OverflowError) as error:  # a ragged list, an integer beyond all floats
             raise _no_feature(value, name, number) from error

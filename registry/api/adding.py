@@ -107,14 +107,14 @@ class AddReport:
 
         if self.latest is None or self.changes is None or self.changes.level is not ChangeLevel.MAJOR:
             return False
-        if any(one.kind not in ("records", "metadata", "storage") for one in self.changes.changes):
+        if any(change.kind not in ("records", "metadata", "storage") for change in self.changes.changes):
             return False
         before = {split.name: split.num_examples for split in self.latest.splits}
         is_larger = all(self.splits[name] >= number for name, number in before.items()) and self.num_examples > sum(
             before.values()
         )
         records = () if self.diff is None else self.diff.records
-        return is_larger and not any(one.changed or one.removed or one.moved for one in records)
+        return is_larger and not any(record.changed or record.removed or record.moved for record in records)
 
     @property
     def files(self) -> tuple[FileUse, ...]:
@@ -208,25 +208,31 @@ class Addition:
         if self._stored is not None:
             target = dataclasses.replace(target, slicing=self._stored.slicing)
         publication = None
-        with self._staged(processes, progress, dry_run=dry_run) as made:
+        with self._staged(processes, progress, dry_run=dry_run) as result:
             if dry_run:
                 preview = preview_next(
-                    made.store, made.prepared, made.shards, target, wish, show=show, fingerprints=made.fingerprints
+                    result.store,
+                    result.prepared,
+                    result.shards,
+                    target,
+                    wish,
+                    show=show,
+                    fingerprints=result.fingerprints,
                 )
-            elif made.staged is None or made.shards is None:
+            elif result.staged is None or result.shards is None:
                 publication, preview = publish_next_in_place(
-                    made.store, made.prepared, target, wish, release_note=reason, show=show
+                    result.store, result.prepared, target, wish, release_note=reason, show=show
                 )
             else:
                 publication, preview = publish_next(
-                    made.staged,
-                    made.prepared,
-                    made.shards,
+                    result.staged,
+                    result.prepared,
+                    result.shards,
                     target,
                     wish,
                     release_note=reason,
                     show=show,
-                    fingerprints=made.fingerprints,
+                    fingerprints=result.fingerprints,
                 )
         found = preview.next
         # Another publisher may have taken the number with the same content meanwhile.
@@ -243,22 +249,22 @@ class Addition:
             reference=Reference.exactly(self.reference.name, self.reference.config, version),
             outcome=outcome,
             plan=self.plan,
-            splits={split.name: split.num_examples for split in made.prepared.splits},
-            bad=tuple(made.bad.first),
-            num_bad=made.bad.count,
+            splits={split.name: split.num_examples for split in result.prepared.splits},
+            bad=tuple(result.bad.first),
+            num_bad=result.bad.count,
             latest=found.latest,
             changes=found.changes,
             diff=preview.diff,
             publication=publication,
-            overlap=None if made.overlap is None or made.overlap.is_disjoint else made.overlap,
-            suggested_key=self._suggested_key(made),
+            overlap=None if result.overlap is None or result.overlap.is_disjoint else result.overlap,
+            suggested_key=self._suggested_key(result),
         )
 
-    def _suggested_key(self, made: StagedSource) -> str | None:
+    def _suggested_key(self, source: StagedSource) -> str | None:
         plan = self.plan
         if plan.suggested_key is not None or not plan.may_suggest_key:
             return plan.suggested_key
-        return made.candidates.find(list(plan.stored()))
+        return source.candidates.find(list(plan.stored()))
 
     @contextmanager
     def _staged(
@@ -281,8 +287,8 @@ class Addition:
             processes=processes,
             inputs=None if dry_run else self._inputs,
             progress=progress,
-        ) as made:
-            yield made
+        ) as result:
+            yield result
 
 
 class Adding(Publishing):
@@ -575,18 +581,18 @@ class Adding(Publishing):
     def _refuse_other_form(self, name: str, config: str | None) -> None:
         """Raise if all versions of the dataset have configs and ``config`` is None, or the other way round."""
         try:
-            known = [one.config for one in self.backend.configs.list(name)]
+            known = [listed.config for listed in self.backend.configs.list(name)]
         except NotFoundError:
             return
         if (config is None) == (None in known):
             return
-        configs = ", ".join(one for one in known if one is not None)
+        configs = ", ".join(label for label in known if label is not None)
         raise ConflictError(
             f"{name} is published {f'with configs: {configs}' if config is None else 'without configs'}",
             hint="Name the config: --config NAME. Or choose another name: --as NAME"
             if config is None
             else "Leave out --config, or choose another name: --as NAME",
-            details={"dataset": name, "configs": [one for one in known if one is not None]},
+            details={"dataset": name, "configs": [label for label in known if label is not None]},
         )
 
 

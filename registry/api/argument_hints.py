@@ -74,11 +74,11 @@ def as_arguments(text: str) -> str:
     return text if "registry " in text else _OPTION.sub(_argument, text)
 
 
-def _argument(found: re.Match[str]) -> str:
-    option, value = found["option"], found["value"]
+def _argument(match: re.Match[str]) -> str:
+    option, value = match["option"], match["value"]
     name = _ARGUMENTS.get(option)
     if name is None:
-        return found[0]
+        return match[0]
     if option in _FLAGS:
         return f"{name}={_FLAGS[option]}" + ("" if value is None else f" {value}")
     if value is None:
@@ -88,7 +88,7 @@ def _argument(found: re.Match[str]) -> str:
     try:
         plain = "".join(shlex.split(value))
     except ValueError:  # a text in quotes that is not closed
-        return found[0]
+        return match[0]
     if option in _PAIRS:
         key, _, item = plain.partition("=")
         return f"{name}={{{key!r}: {item!r}}}"

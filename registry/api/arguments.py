@@ -71,12 +71,12 @@ def read_dataset(dataset: DatasetLike) -> Reference:
     Raises:
         UsageError: a text or a ``Reference`` names a version: the call is about all versions.
     """
-    wanted = read_reference(dataset)
+    reference = read_reference(dataset)
     if isinstance(dataset, Dataset | DatasetVersion):
-        return Reference(wanted.name, wanted.config)
-    if wanted.request is not None or wanted.alias is not None:
-        raise UsageError(f"{wanted}: name a dataset without a version", hint=f"Write {wanted.dataset}.")
-    return wanted
+        return Reference(reference.name, reference.config)
+    if reference.request is not None or reference.alias is not None:
+        raise UsageError(f"{reference}: name a dataset without a version", hint=f"Write {reference.dataset}.")
+    return reference
 
 
 def read_version(version: str | Version | None) -> Version | None:
@@ -122,7 +122,7 @@ def read_uses(lines: Iterable[str], place: str) -> list[Use]:
 
 def make_uses(uses: Sequence[DatasetLike | Use]) -> list[Use]:
     """The uses that a caller gave. A reference becomes a use without a place."""
-    return [one if isinstance(one, Use) else Use(reference=read_reference(one), place="") for one in uses]
+    return [use if isinstance(use, Use) else Use(reference=read_reference(use), place="") for use in uses]
 
 
 Moment: TypeAlias = str | date | datetime

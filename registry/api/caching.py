@@ -118,7 +118,7 @@ def fetch_slices(
 ) -> FetchReport:
     """Fetch the files of ``slices`` into the cache; see ``Dataset.fetch``."""
     wanted, num_local, num_local_bytes = _list_files(slices)
-    num_bytes = sum(one.shard.num_bytes for one in wanted)
+    num_bytes = sum(file.shard.num_bytes for file in wanted)
     if not wanted:
         return FetchReport(
             reference=reference,
@@ -130,23 +130,23 @@ def fetch_slices(
         )
     from registry.storage.cache import CachedBlocks
 
-    found = find_cache()
-    blocks = {one.shard.sha256: CachedBlocks(found, one.shard.sha256, one.shard.num_bytes) for one in wanted}
-    _require_room(found, sum(one.num_kept_bytes() for one in blocks.values()))
-    num_new_bytes = sum(one.num_missing_bytes() for one in blocks.values())
+    result = find_cache()
+    blocks = {file.shard.sha256: CachedBlocks(result, file.shard.sha256, file.shard.num_bytes) for file in wanted}
+    _require_room(result, sum(block.num_kept_bytes() for block in blocks.values()))
+    num_new_bytes = sum(block.num_missing_bytes() for block in blocks.values())
     _fetch(wanted, count_progress(progress, "fetching", str(reference), total=num_bytes, unit="bytes", announce=True))
     lost = []
-    for one in wanted:
-        if blocks[one.shard.sha256].is_complete():
-            blocks[one.shard.sha256].note_proof()
+    for block in wanted:
+        if blocks[block.shard.sha256].is_complete():
+            blocks[block.shard.sha256].note_proof()
         else:
-            lost.append(one)
+            lost.append(block)
     if lost:
-        found.require_writable()
+        result.require_writable()
         raise StorageError(
-            f"{len(lost):,} of {len(wanted):,} files of {reference} could not be kept in the cache {found.folder}",
+            f"{len(lost):,} of {len(wanted):,} files of {reference} could not be kept in the cache {result.folder}",
             hint="Its disk is full, or others filled the cache meanwhile. See its size with: registry cache show",
-            details={"path": str(found.folder), "files": [one.name for one in lost[:100]]},
+            details={"path": str(result.folder), "files": [file.name for file in lost[:100]]},
         )
     return FetchReport(
         reference=reference,
@@ -154,7 +154,7 @@ def fetch_slices(
         num_files=len(wanted) + num_local,
         num_bytes=num_bytes + num_local_bytes,
         num_new_bytes=num_new_bytes,
-        folder=str(found.folder),
+        folder=str(result.folder),
     )
 
 
@@ -178,23 +178,23 @@ def _list_files(slices: Iterable[Slice]) -> tuple[list[_Wanted], int, int]:
     return list(wanted.values()), len(local), sum(local.values())
 
 
-def _require_room(found: FileCache, num_bytes: int) -> None:
+def _require_room(file_cache: FileCache, num_bytes: int) -> None:
     """Check that the cache may hold ``num_bytes`` before anything is fetched.
 
     Raises:
         UsageError: it is switched off.
         StorageError: its limit is lower.
     """
-    limit = found.usage().max_bytes
+    limit = file_cache.usage().max_bytes
     if limit == 0:
         raise UsageError(
             f"the cache is switched off: {CACHE_BYTES_VARIABLE} is 0", hint=f"Set {CACHE_BYTES_VARIABLE}, e.g. to 20GB."
         )
     if num_bytes > limit:
         error = StorageError(
-            f"the files need {num_bytes:,} bytes, and the cache {found.folder} is limited to {limit:,}",
+            f"the files need {num_bytes:,} bytes, and the cache {file_cache.folder} is limited to {limit:,}",
             hint=f"Set {CACHE_BYTES_VARIABLE} to a larger number, or fetch a smaller slice.",
-            details={"path": str(found.folder), "num_bytes": num_bytes, "max_bytes": limit},
+            details={"path": str(file_cache.folder), "num_bytes": num_bytes, "max_bytes": limit},
         )
         error.errno = errno.ENOSPC
         raise error
@@ -231,7 +231,7 @@ def _fetch(wanted: list[_Wanted], advance: Advance | None) -> None:
         )
 
     with choose_engine(num_bytes=None, is_local=False, is_unlocked=True) as engine:
-        pieces = (Piece(fetch, one) for one in wanted)
+        pieces = (Piece(fetch, file) for file in wanted)
         try:
             for _ in engine.run(pieces, doing="fetched files", failure=StorageError):
                 pass

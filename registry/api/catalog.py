@@ -136,10 +136,10 @@ def connect(
     except CatalogUnavailableError as error:
         from registry.api.known_versions import open_known_versions, unreachable
 
-        known = open_known_versions(chosen)
-        if known is None or known.is_empty():
+        versions = open_known_versions(chosen)
+        if versions is None or versions.is_empty():
             raise
-        backend = unreachable(known.url, error)
+        backend = unreachable(versions.url, error)
     return Catalog(backend, directory=ClientDataDirectory(backend, chosen, data_dir))
 
 
@@ -199,10 +199,10 @@ class Catalog(Adding):
             LockedError: look-ups are locked, and the reference does not name one version exactly, or is not pinned.
             UsageError: ``reference`` or ``at`` has a wrong type.
         """
-        found = self.look_up(reference, at=at)
-        if found.yank_note is not None:
-            warnings.warn(found.yank_note, YankedVersionWarning, stacklevel=2)
-        return found
+        dataset = self.look_up(reference, at=at)
+        if dataset.yank_note is not None:
+            warnings.warn(dataset.yank_note, YankedVersionWarning, stacklevel=2)
+        return dataset
 
     def look_up(self, reference: DatasetLike, *, at: Moment | None = None) -> Dataset:
         """Look up a version without a warning: ``Dataset.notes`` says if it is yanked, deprecated or experimental.
@@ -223,10 +223,10 @@ class Catalog(Adding):
         moment = read_moment(at)
         if lock is not None and wanted.exact is None:
             raise refuse_moving(wanted, self._given(wanted, moment), moment)
-        found = self._find(wanted, moment)
-        if lock is not None and found.config != wanted.config:
-            raise refuse_moving(wanted, found.reference, moment)
-        return found
+        result = self._find(wanted, moment)
+        if lock is not None and result.config != wanted.config:
+            raise refuse_moving(wanted, result.reference, moment)
+        return result
 
     def datasets(self) -> tuple[DatasetSummary, ...]:
         """Every dataset and config, sorted by name.
@@ -311,8 +311,10 @@ class Catalog(Adding):
         Raises:
             UsageError: ``reference`` has a wrong type or does not name one version by its number.
         """
-        wanted = read_exact_reference(reference)
-        return self.backend.published_digest(wanted.name, wanted.config, exact_version(wanted))
+        exact_reference = read_exact_reference(reference)
+        return self.backend.published_digest(
+            exact_reference.name, exact_reference.config, exact_version(exact_reference)
+        )
 
     @property
     def aliases(self) -> Aliases:
@@ -645,10 +647,10 @@ class Catalog(Adding):
             whole_number(processes, "processes", least=1)
         remembered = self._open_state(state, since=since, restart=restart, deep=deep)
         versions = [
-            one
+            version
             for dataset in self.datasets()
-            for one in self.backend.versions(dataset.name, dataset.config)
-            if one.state is not VersionState.DROPPED
+            for version in self.backend.versions(dataset.name, dataset.config)
+            if version.state is not VersionState.DROPPED
         ]
         width = 1
         if processes is not None and not deep and not has_engine_of_block():
@@ -656,13 +658,13 @@ class Catalog(Adding):
         for_each = None if processes is None else max(1, processes // width)
         added_up = None
         if progress is not None and width > 1:
-            added_up = _add_up(progress, sum(one.num_examples for one in versions))
+            added_up = _add_up(progress, sum(version.num_examples for version in versions))
         stop = ThreadEvent()
 
-        def verify(one: VersionSummary) -> VerifiedVersion:
-            before = None if remembered is None else remembered.verified_before(one)
+        def verify(version: VersionSummary) -> VerifiedVersion:
+            before = None if remembered is None else remembered.verified_before(version)
             if before is not None:
-                return VerifiedVersion(reference=_exactly(one), state=one.state, verified_before=before)
+                return VerifiedVersion(reference=_exactly(version), state=version.state, verified_before=before)
             report = progress if added_up is None else added_up()
 
             def watched(progressed: Progress) -> None:
@@ -671,11 +673,11 @@ class Catalog(Adding):
                 if report is not None:
                     report(progressed)
 
-            return self._verify(one, deep=deep, processes=for_each, progress=watched)
+            return self._verify(version, deep=deep, processes=for_each, progress=watched)
 
         found = []
         with ThisProcess(threads=width) as threads:
-            pieces = (Piece(verify, one) for one in versions)
+            pieces = (Piece(verify, version) for version in versions)
             try:
                 for one, result in threads.run(pieces, doing="verified versions", failure=CatalogError):
                     found.append(result)
@@ -765,21 +767,21 @@ class Catalog(Adding):
     def __repr__(self) -> str:
         return f"<Catalog {self.url}, data in {self.directory}>"
 
-    def _find(self, wanted: Reference, moment: datetime | None) -> Dataset:
+    def _find(self, reference: Reference, moment: datetime | None) -> Dataset:
         try:
             if moment is None:
-                return self._find_now(wanted)
-            past = self.backend.find_at(wanted, moment)
+                return self._find_now(reference)
+            past = self.backend.find_at(reference, moment)
         except DatasetNotFoundError as error:
-            raise _offer_builder(error, wanted.name) from error
+            raise _offer_builder(error, reference.name) from error
         return Dataset(past.version, FoundAt(past, self._origin, moment))
 
-    def _find_now(self, wanted: Reference) -> Dataset:
+    def _find_now(self, reference: Reference) -> Dataset:
         """Ask the catalog; if it cannot be reached, what this machine knows about an exact version."""
         try:
-            facts = self.backend.find(wanted)
+            facts = self.backend.find(reference)
         except CatalogUnavailableError as error:
-            known = None if self._known is None else self._known.find(wanted)
+            known = None if self._known is None else self._known.find(reference)
             if known is None:
                 raise
             since = describe_moment(known.since.replace(microsecond=0))
@@ -788,10 +790,10 @@ class Catalog(Adding):
                 CatalogUnavailableWarning,
                 stacklevel=5,
             )
-            return Dataset(known.facts, FoundBefore(known, self._origin, wanted))
+            return Dataset(known.facts, FoundBefore(known, self._origin, reference))
         if self._known is not None:
-            self._known.keep(wanted, facts, self.backend, data_dir=self.directory.relied_on())
-        return Dataset(facts, FoundNow(facts, self._origin, wanted))
+            self._known.keep(reference, facts, self.backend, data_dir=self.directory.relied_on())
+        return Dataset(facts, FoundNow(facts, self._origin, reference))
 
     @property
     def _origin(self) -> CatalogOrigin:
@@ -807,9 +809,9 @@ class Catalog(Adding):
         return open_known_versions(self.url)
 
     def _verify(
-        self, one: VersionSummary, *, deep: bool, processes: int | None, progress: ProgressCallback
+        self, version: VersionSummary, *, deep: bool, processes: int | None, progress: ProgressCallback
     ) -> VerifiedVersion:
-        reference = _exactly(one)
+        reference = _exactly(version)
         report, failed, started = None, None, time.monotonic()
         try:
             report = self.look_up(reference).verify(deep=deep, processes=processes, progress=progress)
@@ -818,12 +820,12 @@ class Catalog(Adding):
         except RegistryError as error:
             failed = error
         seconds = time.monotonic() - started
-        return VerifiedVersion(reference=reference, state=one.state, report=report, error=failed, seconds=seconds)
+        return VerifiedVersion(reference=reference, state=version.state, report=report, error=failed, seconds=seconds)
 
-    def _given(self, wanted: Reference, moment: datetime | None) -> Reference | None:
+    def _given(self, reference: Reference, moment: datetime | None) -> Reference | None:
         """The version that a refused reference names at that moment, for the hint."""
         try:
-            return self._find(wanted, moment).reference
+            return self._find(reference, moment).reference
         except NotFoundError:
             return None
 
@@ -844,8 +846,8 @@ def _open_again(url: str, data_dir: str) -> Catalog:
     return connect(url, data_dir=data_dir)
 
 
-def _exactly(one: VersionSummary) -> Reference:
-    return Reference.exactly(one.name, one.config, one.version)
+def _exactly(version: VersionSummary) -> Reference:
+    return Reference.exactly(version.name, version.config, version.version)
 
 
 def _add_up(progress: ProgressCallback, total: int) -> Callable[[], ProgressCallback]:

@@ -55,44 +55,46 @@ def copy_versions(
             f"{to.backend.url} is the catalog itself",
             hint="Name another catalog. For copies in another store: registry mirror add REF URL",
         )
-    wanted = choose_versions(source.backend, references)
+    versions = choose_versions(source.backend, references)
     with to_publish(to.backend, dry_run=dry_run):  # a mistyped reference creates no catalog
-        return CopyReport(_copy_each(source, wanted, to, dry_run=dry_run, progress=progress, each=each))
+        return CopyReport(_copy_each(source, versions, to, dry_run=dry_run, progress=progress, each=each))
 
 
 def _copy_each(
     source: CatalogOrigin,
-    wanted: list[Reference],
+    references: list[Reference],
     to: Publishing,
     *,
     dry_run: bool,
     progress: ProgressCallback | None,
     each: Callable[[CopiedVersion], None] | None,
 ) -> list[CopiedVersion]:
-    to._require_target(wanted, dry_run=dry_run)
+    to._require_target(references, dry_run=dry_run)
     told: dict[str, dict[str, list[Event]]] = {}
-    found = []
-    for reference in wanted:
+    result = []
+    for reference in references:
         version = source.backend.published(reference.name, reference.config, exact_version(reference))
         if version is None:
             raise AssertionError("the catalog has just listed this version")
         if not dry_run and reference.dataset not in told:
             told[reference.dataset] = _events(source.backend, reference)
         events = told.get(reference.dataset, {}).get(str(version.version), [])
-        found.append(_copy(source, version, to, events, dry_run=dry_run, progress=progress))
+        result.append(_copy(source, version, to, events, dry_run=dry_run, progress=progress))
         if each is not None:
-            each(found[-1])
-    return found
+            each(result[-1])
+    return result
 
 
 def choose_versions(catalog: CatalogBackend, references: DatasetLike | Sequence[DatasetLike] | None) -> list[Reference]:
     """The exact references of the versions to copy, each once, lower numbers of a config first."""
     if references is None:
-        configs = [Reference(name=one.name, config=one.config) for one in catalog.datasets()]
-        return [one for config in configs for one in _of_config(catalog, config)]
+        configs = [Reference(name=dataset.name, config=dataset.config) for dataset in catalog.datasets()]
+        return [reference for config in configs for reference in _of_config(catalog, config)]
     is_one = isinstance(references, str | bytes) or not isinstance(references, Sequence)
     given: Sequence[DatasetLike] = [references] if is_one else references  # type: ignore[list-item, assignment]
-    return list(dict.fromkeys(one for reference in given for one in _matches(catalog, read_reference(reference))))
+    return list(
+        dict.fromkeys(matched for reference in given for matched in _matches(catalog, read_reference(reference)))
+    )
 
 
 def _matches(catalog: CatalogBackend, wanted: Reference) -> list[Reference]:
@@ -105,32 +107,32 @@ def _matches(catalog: CatalogBackend, wanted: Reference) -> list[Reference]:
         return [catalog.find(wanted).reference]
     configs = [wanted.config]
     if wanted.config is None:
-        configs = [one.config for one in catalog.configs.list(wanted.name)]
-    found = [one for config in configs for one in _of_config(catalog, replace(wanted, config=config))]
-    if not found:
+        configs = [entry.config for entry in catalog.configs.list(wanted.name)]
+    references = [reference for config in configs for reference in _of_config(catalog, replace(wanted, config=config))]
+    if not references:
         raise VersionNotFoundError(
             f"no version of {wanted.dataset} matches {wanted}",
             hint=f"List the versions: registry versions {wanted.dataset}",
             details={"name": str(wanted)},
         )
-    return found
+    return references
 
 
-def _of_config(catalog: CatalogBackend, wanted: Reference) -> Iterator[Reference]:
+def _of_config(catalog: CatalogBackend, reference: Reference) -> Iterator[Reference]:
     """The versions of a config that match, the lowest first; also yanked ones, which may be pinned."""
-    for one in sorted(catalog.versions(wanted.name, wanted.config), key=lambda summary: summary.version):
-        matches = wanted.request is None or wanted.request.allows(one.version)
-        if matches and one.state is not VersionState.DROPPED:
-            yield Reference.exactly(one.name, one.config, one.version)
+    for version in sorted(catalog.versions(reference.name, reference.config), key=lambda summary: summary.version):
+        matches = reference.request is None or reference.request.allows(version.version)
+        if matches and version.state is not VersionState.DROPPED:
+            yield Reference.exactly(version.name, version.config, version.version)
 
 
 def _events(catalog: CatalogBackend, reference: Reference) -> dict[str, list[Event]]:
     """The events of each version of a config, oldest first, by the version."""
-    found: dict[str, list[Event]] = {}
+    events: dict[str, list[Event]] = {}
     for event in stream_events(catalog.log, EventFilter(dataset=reference.dataset)):
         if event.version and event.dataset == reference.dataset:
-            found.setdefault(event.version, []).append(event)
-    return found
+            events.setdefault(event.version, []).append(event)
+    return events
 
 
 def _copy(
@@ -238,7 +240,9 @@ def _send(
             published_at=version.published_at,
             published_by=version.published_by,
             events=tuple(events),
-            aliases=tuple(one.alias for one in _aliases(source.backend, version) if one.version == version.version),
+            aliases=tuple(
+                alias.alias for alias in _aliases(source.backend, version) if alias.version == version.version
+            ),
         ),
         fingerprints=source.backend.fingerprints(version),
         sent=count_progress(
@@ -249,16 +253,16 @@ def _send(
 
 def _aliases(catalog: CatalogBackend, version: DatasetVersion) -> list[AliasSummary]:
     """The aliases of the config of a version."""
-    return [one for one in catalog.aliases.list(version.reference.dataset) if one.config == version.config]
+    return [alias for alias in catalog.aliases.list(version.reference.dataset) if alias.config == version.config]
 
 
 def _alias_notes(source: CatalogOrigin, version: DatasetVersion, to: Publishing) -> tuple[str, ...]:
     """Aliases that point to the version in the source, and to another one in the target."""
-    there = {one.alias: one.version for one in _aliases(to.backend, version)}
+    there = {alias.alias: alias.version for alias in _aliases(to.backend, version)}
     return tuple(
-        f"the alias {one.reference} points to {there[one.alias]} there, and was not moved"
-        for one in _aliases(source.backend, version)
-        if one.version == version.version and there.get(one.alias, version.version) != version.version
+        f"the alias {alias.reference} points to {there[alias.alias]} there, and was not moved"
+        for alias in _aliases(source.backend, version)
+        if alias.version == version.version and there.get(alias.alias, version.version) != version.version
     )
 
 
@@ -266,20 +270,20 @@ def _add_flags(source: CatalogBackend, to: CatalogBackend, version: DatasetVersi
     """Add the experiments that the version overrides and the target lacks."""
     if not version.experiments:
         return
-    known = {one.name for one in to.experiments.list()}
-    for one in source.experiments.list():
-        if one.name in version.experiments and one.name not in known:
-            description = one.description or f"Copied from {source.url}."
-            to.experiments.add(one.name, description, default=one.default, actor=log_actor())
+    known = {experiment.name for experiment in to.experiments.list()}
+    for experiment in source.experiments.list():
+        if experiment.name in version.experiments and experiment.name not in known:
+            description = experiment.description or f"Copied from {source.url}."
+            to.experiments.add(experiment.name, description, default=experiment.default, actor=log_actor())
 
 
 def _is_default(source: CatalogBackend, to: CatalogBackend, version: DatasetVersion) -> bool:
     """Whether its config is the default one in the source, and the target has none."""
     if version.config is None:
         return False
-    if not any(one.is_default and one.config == version.config for one in source.configs.list(version.name)):
+    if not any(entry.is_default and entry.config == version.config for entry in source.configs.list(version.name)):
         return False
     try:
-        return not any(one.is_default for one in to.configs.list(version.name))
+        return not any(entry.is_default for entry in to.configs.list(version.name))
     except DatasetNotFoundError:
         return True

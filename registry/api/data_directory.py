@@ -143,8 +143,8 @@ class ClientDataDirectory:
         except CatalogUnavailableError:
             from registry.api.known_versions import open_known_versions
 
-            known = open_known_versions(self._url)
-            return None if known is None else known.data_dir()
+            versions = open_known_versions(self._url)
+            return None if versions is None else versions.data_dir()
 
     def _describe(self, text: str) -> DataDirectory:
         """How the catalog records a place: relative if it is below the folder of the SQLite file."""
@@ -162,14 +162,14 @@ class ClientDataDirectory:
         return DataDirectory(recorded=place, place=place)
 
     @staticmethod
-    def _require_complete(text: str, what: str) -> None:
+    def _require_complete(text: str, subject: str) -> None:
         """Refuse a relative path for everybody: each client would look below its own working directory."""
         if is_absolute(text) or os.path.isabs(os.path.expanduser(text)):  # noqa: PTH111, PTH117 (a text, not a file)
             return
         plain = os.path.normpath(text)
         bucket = "" if plain.startswith(".") else f"for a bucket, s3://{plain}; "
         raise UsageError(
-            f"{what} is {text[:200]}, a relative path: it names another folder for each client of the catalog",
+            f"{subject} is {text[:200]}, a relative path: it names another folder for each client of the catalog",
             hint=f"Write the complete place: {bucket}for a folder that all machines reach, {os.path.abspath(text)}",  # noqa: PTH100 (a text)
             details={"path": text[:200]},
         )
@@ -177,10 +177,10 @@ class ClientDataDirectory:
     def _inside(self) -> list[tuple[Reference, str]]:
         """The locations below the data directory, with their versions, the first published version first."""
         return [
-            (one.reference, location)
-            for one in self._backend.sizes()
-            if one.state is not VersionState.DROPPED
-            for location in one.locations
+            (version.reference, location)
+            for version in self._backend.sizes()
+            if version.state is not VersionState.DROPPED
+            for location in version.locations
             if not is_absolute(location)
         ]
 

@@ -245,7 +245,7 @@ class Dataset(SlicedVersion):
         whole_number(show, "show", least=0)
         plans = [self.resolve(split, slicing=slicing, rounding=rounding) for split in splits]
         readable = self.readable
-        names = {one.split for plan in plans for one in plan.ranges}
+        names = {span.split for plan in plans for span in plan.ranges}
         return compare_slices(
             StoredSplits(readable.files(names), readable.facts.splits, readable.features),
             [plan.ranges for plan in plans],
@@ -296,9 +296,15 @@ class Dataset(SlicedVersion):
         """
         from registry.reading import Reader
 
-        found = self.slice_of(split, read_config, slicing=slicing, rounding=rounding)
+        result = self.slice_of(split, read_config, slicing=slicing, rounding=rounding)
         return Reader(
-            found.readable, found.plan, read_config=read_config, state=state, process=process, verify=verify, copy=copy
+            result.readable,
+            result.plan,
+            read_config=read_config,
+            state=state,
+            process=process,
+            verify=verify,
+            copy=copy,
         )
 
     def read_slices(self, read_config: ReadConfig | None = None) -> dict[str, Reader]:
@@ -319,7 +325,7 @@ class Dataset(SlicedVersion):
         from registry.reading import Reader
 
         slices = self.provenance.slices(self.features)
-        return {one.name: Reader(one.readable, one.plan, read_config=read_config) for one in slices}
+        return {part.name: Reader(part.readable, part.plan, read_config=read_config) for part in slices}
 
     @typed_arguments
     @announces("pinning", "self")

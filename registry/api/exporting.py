@@ -102,19 +102,19 @@ class _Source:
 
     @property
     def num_records(self) -> int:
-        return sum(one.plan.num_examples for one in self.slices)
+        return sum(part.plan.num_examples for part in self.slices)
 
-    def batches(self, one: Slice, columns: ExportColumns, advance: Advance | None) -> Iterator[pa.RecordBatch]:
+    def batches(self, part: Slice, columns: ExportColumns, advance: Advance | None) -> Iterator[pa.RecordBatch]:
         """The record batches of a slice."""
-        return (columns.batch(block) for block, _ in self.blocks(one, columns.features, advance))
+        return (columns.batch(block) for block, _ in self.blocks(part, columns.features, advance))
 
     def blocks(
-        self, one: Slice, features: FeaturesDict, advance: Advance | None
+        self, part: Slice, features: FeaturesDict, advance: Advance | None
     ) -> Iterator[tuple[dict[str, Any], int]]:
         """The examples of a slice in blocks, and their numbers, in the order in which its records are stored."""
         from registry.reading import Reader
 
-        reader = Reader(one.readable.with_features(features), one.plan, read_config=_STORED_ORDER)
+        reader = Reader(part.readable.with_features(features), part.plan, read_config=_STORED_ORDER)
         for block in reader.blocks():
             count = _count_rows(block)
             yield block, count
@@ -176,7 +176,7 @@ def export_dataset(
     files: list[ExportedFile] = []
     advance = count_progress(progress, "exporting", str(dataset.reference), total=source.num_records)
     with ExitStack() as stack:
-        for one, name in zip(source.slices, names, strict=True):
+        for part, name in zip(source.slices, names, strict=True):
             num_bytes = None
             if not dry_run:
                 opened: Any = dest if store is None else stack.enter_context(store.create(name, overwrite=force))
@@ -184,11 +184,11 @@ def export_dataset(
                     _Counting(opened) as counting,
                     compressing(cast("BinaryIO", counting), gz=name.endswith(".gz")) as file,
                 ):
-                    WRITERS[kind](source.batches(one, converted, advance), converted.schema, file)
+                    WRITERS[kind](source.batches(part, converted, advance), converted.schema, file)
                 num_bytes = counting.num_bytes
             path = name if store is None else store.locate(name)
             files.append(
-                ExportedFile(path=path, split=one.name, num_records=one.plan.num_examples, num_bytes=num_bytes)
+                ExportedFile(path=path, split=part.name, num_records=part.plan.num_examples, num_bytes=num_bytes)
             )
     return ExportReport(kind=kind, files=tuple(files), dry_run=dry_run)
 
@@ -217,17 +217,17 @@ def _export_folder(
 
     dataset = source.dataset
     as_images = kind == "imagefolder"
-    shown: Labels = labels or ("names" if as_images else "numbers")
-    plan = (plan_images if as_images else plan_samples)(source.features, dataset.metadata, shown)
+    form: Labels = labels or ("names" if as_images else "numbers")
+    plan = (plan_images if as_images else plan_samples)(source.features, dataset.metadata, form)
     if as_images and plan.class_label is not None:
-        class_folders(plan.class_label, shown)  # raises before anything is written
+        class_folders(plan.class_label, form)  # raises before anything is written
     parent, name = _split_path(dest)
     replaces = _check_folder(parent, name, LEFT_BY[kind], kind=kind, force=force)
-    folders = [("" if as_images else dataset.name) if is_one else _checked_name(one.name) for one in source.slices]
+    folders = [("" if as_images else dataset.name) if is_one else _checked_name(part.name) for part in source.slices]
     advance = count_progress(progress, "exporting", str(dataset.reference), total=source.num_records)
 
-    def records(one: Slice) -> Iterator[Record]:
-        for block, count in source.blocks(one, plan.features, advance):
+    def records(part: Slice) -> Iterator[Record]:
+        for block, count in source.blocks(part, plan.features, advance):
             yield from plan.records(block, count)
 
     def place(inside: str) -> str:
@@ -235,8 +235,8 @@ def _export_folder(
 
     files: list[ExportedFile] = []
 
-    def add(inside: str, one: Slice, num_records: int, num_bytes: int | None) -> None:
-        files.append(ExportedFile(path=place(inside), split=one.name, num_records=num_records, num_bytes=num_bytes))
+    def add(inside: str, part: Slice, num_records: int, num_bytes: int | None) -> None:
+        files.append(ExportedFile(path=place(inside), split=part.name, num_records=num_records, num_bytes=num_bytes))
 
     if dry_run:
         for one, folder in zip(source.slices, folders, strict=True):
@@ -246,11 +246,11 @@ def _export_folder(
         for one, folder in zip(source.slices, folders, strict=True):
             count = one.plan.num_examples
             if as_images:
-                size = write_images(records(one), plan, staged.store, folder=folder, num_records=count, labels=shown)
+                size = write_images(records(one), plan, staged.store, folder=folder, num_records=count, labels=form)
                 add(folder, one, count, size)
                 continue
             for tar, num_records, num_bytes in write_samples(
-                records(one), plan, staged.store, name=folder, shard_bytes=shard_bytes, labels=shown
+                records(one), plan, staged.store, name=folder, shard_bytes=shard_bytes, labels=form
             ):
                 add(tar, one, num_records, num_bytes)
         if replaces:
@@ -271,21 +271,21 @@ def _check_folder(store: Store, name: str, is_left: Callable[[str], bool], *, ki
     if not store.exists(name):
         return False
     inside = store.list(name)
-    found = [one.removeprefix(f"{name}/") for one in inside]
-    others = [one for one in found if not is_left(one)]
-    if others or (not found and store.local_root is not None and (store.local_root / name).is_file()):
+    result = [path.removeprefix(f"{name}/") for path in inside]
+    others = [path for path in result if not is_left(path)]
+    if others or (not result and store.local_root is not None and (store.local_root / name).is_file()):
         raise AlreadyStoredError(
             f"{place} already exists" + (f" and has other files than an export, such as {others[0]}" if others else ""),
             hint="Name a folder that does not exist.",
             details={"path": place},
         )
-    if found and not force:
+    if result and not force:
         raise AlreadyStoredError(
             f"{place} already exists and has an export of {kind}",
             hint="Name another destination, or replace it with --force (force=True in Python).",
             details={"path": place},
         )
-    return bool(found)
+    return bool(result)
 
 
 def to_hugging_face(
@@ -306,18 +306,18 @@ def to_hugging_face(
     source = _open(dataset, split, columns, slicing=slicing, rounding=rounding)
     converted = ExportColumns(source.features, dataset.metadata, labels="numbers")
     advance = count_progress(progress, "exporting", str(dataset.reference), total=source.num_records)
-    found = {
-        one.name: load_plan(
-            one.plan,
-            partial(source.batches, one, converted, advance),
+    result = {
+        part.name: load_plan(
+            part.plan,
+            partial(source.batches, part, converted, advance),
             converted.schema,
             content_digest=dataset.facts.content_digest,
             cache_dir=cache_dir,
             kept=dataset.metadata.custom.get(HUGGING_FACE),
         )
-        for one in source.slices
+        for part in source.slices
     }
-    return load_all(found) if split is None else next(iter(found.values()))
+    return load_all(result) if split is None else next(iter(result.values()))
 
 
 def _open(
@@ -391,7 +391,7 @@ def _find_place(
         store, name = _split_path(text)
         names = [name]
     else:
-        store, names = open_store(text), [f"{_checked_name(one.name)}{_SUFFIXES[kind][0]}" for one in slices]
+        store, names = open_store(text), [f"{_checked_name(part.name)}{_SUFFIXES[kind][0]}" for part in slices]
     if not force:
         for name in names:
             if store.exists(name):

@@ -35,37 +35,37 @@ def collect_garbage(
     from registry.publishing.garbage import GarbageCollector
 
     collector = GarbageCollector(open_data(data_dir), backend, older_than=older_than, actor=log_actor())
-    found = []
+    result = []
     for leftovers, remove in (
         (collector.find(), collector.remove),
         (_find_local(older_than, catalog_identity(backend.log)), _remove_local),
     ):
-        for one in leftovers:
-            found.append(_collect(one, remove, dry_run=dry_run))
+        for leftover in leftovers:
+            result.append(_collect(leftover, remove, dry_run=dry_run))
             if each is not None:
-                each(found[-1])
-    return GarbageReport(found, notes=collector.notes)
+                each(result[-1])
+    return GarbageReport(result, notes=collector.notes)
 
 
-def _collect(one: Leftover, remove: Callable[[Leftover], bool], *, dry_run: bool) -> Collected:
+def _collect(leftover: Leftover, remove: Callable[[Leftover], bool], *, dry_run: bool) -> Collected:
     """Remove a leftover if it is garbage."""
     outcome, error = GarbageOutcome.FOUND, None
-    if one.verdict.value != "garbage":
-        outcome = GarbageOutcome(one.verdict.value)
+    if leftover.verdict.value != "garbage":
+        outcome = GarbageOutcome(leftover.verdict.value)
     elif not dry_run:
         try:
-            outcome = GarbageOutcome.REMOVED if remove(one) else GarbageOutcome.KEPT
+            outcome = GarbageOutcome.REMOVED if remove(leftover) else GarbageOutcome.KEPT
         except StorageError as fault:
             outcome, error = GarbageOutcome.FAILED, fault
     return Collected(
-        kind=one.kind,
-        place=one.place,
+        kind=leftover.kind,
+        place=leftover.place,
         outcome=outcome,
-        why=one.why,
-        num_files=one.num_files,
-        num_bytes=one.num_bytes,
-        filenames=one.filenames,
-        changed_at=one.changed_at,
+        why=leftover.why,
+        num_files=leftover.num_files,
+        num_bytes=leftover.num_bytes,
+        filenames=leftover.filenames,
+        changed_at=leftover.changed_at,
         error=error,
     )
 
@@ -88,7 +88,7 @@ def _find_local(older_than: timedelta, identity: str | None) -> Iterator[Leftove
             verdict=Verdict.GARBAGE,
             why="the process that made it has ended",
             num_files=len(files),
-            num_bytes=sum(one.st_size for one in files),
+            num_bytes=sum(file.st_size for file in files),
         )
     latest = (datetime.now(UTC) - older_than).timestamp()
     for path in finished_temporary():
@@ -109,7 +109,7 @@ def _find_local(older_than: timedelta, identity: str | None) -> Iterator[Leftove
             verdict=Verdict.KEPT if not is_old else Verdict.GARBAGE if is_ours else Verdict.UNKNOWN,
             why=why,
             num_files=len(files),
-            num_bytes=sum(one.st_size for one in files),
+            num_bytes=sum(file.st_size for file in files),
         )
     unused = list(_unused(older_than))
     if unused:
@@ -125,12 +125,12 @@ def _find_local(older_than: timedelta, identity: str | None) -> Iterator[Leftove
         )
 
 
-def _remove_local(one: Leftover) -> bool:
-    with storage_errors("remove", one.place):
-        if one.kind == "temporary":
-            shutil.rmtree(one.name)
+def _remove_local(leftover: Leftover) -> bool:
+    with storage_errors("remove", leftover.place):
+        if leftover.kind == "temporary":
+            shutil.rmtree(leftover.name)
             return True
-        for path, _ in _unused(timedelta(seconds=float(one.details["seconds"]))):
+        for path, _ in _unused(timedelta(seconds=float(leftover.details["seconds"]))):
             path.unlink(missing_ok=True)
     return True
 

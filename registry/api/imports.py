@@ -62,8 +62,8 @@ def find_tfds(folder: str | os.PathLike[str], *, name: str | None = None) -> lis
     if name is not None:
         check_new_name(name)
     root = open_store(folder)
-    found = [_read(one) for one in find_version_folders(root)]
-    if not found:
+    result = [_read(version_folder) for version_folder in find_version_folders(root)]
+    if not result:
         is_there = root.local_root is None or os.path.isdir(root.local_root)  # noqa: PTH112 (Path.is_dir raises if a parent is unreadable)
         raise PreparedFormatError(
             f"{os.fspath(folder)} holds nothing that TFDS prepared" if is_there else f"there is no folder {folder}",
@@ -72,64 +72,67 @@ def find_tfds(folder: str | os.PathLike[str], *, name: str | None = None) -> lis
             else "Give a data_dir of TFDS, the folder of a dataset in it, or the folder of a version.",
             details={"folder": os.fspath(folder)},
         )
-    return found if name is None else _renamed(found, name)
+    return result if name is None else _renamed(result, name)
 
 
-def _renamed(found: list[_Found], name: str) -> list[_Found]:
-    names = sorted({one.prepared.name for one in found if one.prepared is not None})
+def _renamed(groups: list[_Found], name: str) -> list[_Found]:
+    names = sorted({folder.prepared.name for folder in groups if folder.prepared is not None})
     if len(names) > 1:
         raise UsageError(
             f"the folder holds {len(names)} datasets, {', '.join(names[:_MOST_NAMES])}: {name} can name only one",
             hint="Import the folder of each dataset on its own.",
             details={"name": name, "datasets": names[:_MOST_NAMES]},
         )
-    return [one if one.prepared is None else replace(one, prepared=one.prepared.renamed(name)) for one in found]
+    return [
+        folder if folder.prepared is None else replace(folder, prepared=folder.prepared.renamed(name))
+        for folder in groups
+    ]
 
 
 def publish_found(
-    found: Iterable[_Found],
+    groups: Iterable[_Found],
     target: Target,
     *,
     copy: bool,
     store_of: Callable[[DatasetVersion], Store],
     progress: ProgressCallback | None,
 ) -> Iterator[ImportedVersion]:
-    """Publish each version of ``found`` into ``target``. The default config is decided for each.
+    """Publish each version of ``groups`` into ``target``. The default config is decided for each.
 
     ``store_of`` returns the folder from which the catalog reads a version.
     """
-    found = list(found)
-    for place, one in enumerate(found, start=1):
-        if one.prepared is None:
-            yield _refused(one)
+    groups = list(groups)
+    for place, folder in enumerate(groups, start=1):
+        if folder.prepared is None:
+            yield _refused(folder)
             continue
-        prepared = one.prepared
+        prepared = folder.prepared
         advance = count_progress(
             progress,
             "importing",
-            f"{prepared.reference}{f' ({place} of {len(found)})' if len(found) > 1 else ''}",
+            f"{prepared.reference}{f' ({place} of {len(groups)})' if len(groups) > 1 else ''}",
             # Shards are verified and then fingerprinted; with trust_lengths they are hashed once.
             total=(1 if target.trust_lengths else 2) * sum(split.num_examples for split in prepared.splits),
             announce=True,
         )
         try:
-            chosen, unread = _target_of(one.folder, prepared, replace(target, advance=advance))
-            publication = publish_folder(one.folder.store, chosen, prepared=prepared, in_place=not copy)
+            chosen, unread = _target_of(folder.folder, prepared, replace(target, advance=advance))
+            publication = publish_folder(folder.folder.store, chosen, prepared=prepared, in_place=not copy)
         except _REFUSALS as error:
-            yield _refused(replace(one, error=_for_importers(error, one.folder, prepared.reference)))
+            yield _refused(replace(folder, error=_for_importers(error, folder.folder, prepared.reference)))
         else:
-            taken = _taken(one.folder, prepared, publication)
+            taken = _taken(folder.folder, prepared, publication)
             gone = None if publication.newly else _gone(target, prepared.reference, store_of)
             yield replace(taken, notes=(*taken.notes, *(note for note in (unread, gone) if note is not None)))
 
 
-def list_found(found: Iterable[_Found]) -> Iterator[ImportedVersion]:
+def list_found(groups: Iterable[_Found]) -> Iterator[ImportedVersion]:
     """The versions that ``publish_found`` would publish. No shard is opened."""
-    for one in found:
-        if one.prepared is None:
-            yield _refused(one)
+    for folder in groups:
+        if folder.prepared is None:
+            yield _refused(folder)
         else:
-            yield _describe(one.folder, one.prepared, ImportOutcome.FOUND, notes=_notes(one.prepared))
+            yield _describe(folder.folder, folder.prepared, ImportOutcome.FOUND, notes=_notes(folder.prepared))
 
 
 def _read(folder: VersionFolder) -> _Found:
@@ -151,7 +154,7 @@ def _target_of(folder: VersionFolder, prepared: PreparedDataset, target: Target)
     except RegistryError:
         configs = ()
     is_default, unread = False, None
-    if not any(one.is_default for one in configs):
+    if not any(config.is_default for config in configs):
         try:
             is_default = folder.is_default_config(prepared)
         except (PreparedFormatError, StorageError) as error:
@@ -225,10 +228,10 @@ def _describe(
     )
 
 
-def _refused(one: _Found) -> ImportedVersion:
-    if one.prepared is None:
-        return ImportedVersion(folder=one.folder.path, outcome=ImportOutcome.REFUSED, error=one.error)
-    return replace(_describe(one.folder, one.prepared, ImportOutcome.REFUSED), error=one.error)
+def _refused(folder: _Found) -> ImportedVersion:
+    if folder.prepared is None:
+        return ImportedVersion(folder=folder.folder.path, outcome=ImportOutcome.REFUSED, error=folder.error)
+    return replace(_describe(folder.folder, folder.prepared, ImportOutcome.REFUSED), error=folder.error)
 
 
 def _notes(prepared: PreparedDataset) -> tuple[str, ...]:

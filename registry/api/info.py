@@ -140,7 +140,7 @@ class DatasetInfo:
 
     def __repr__(self) -> str:
         """A summary for notebooks."""
-        shown: list[tuple[str, Any]] = [
+        text: list[tuple[str, Any]] = [
             ("full_name", self.full_name),
             ("description", self.description),
             ("config_description", self.config_description),
@@ -156,7 +156,7 @@ class DatasetInfo:
             ("splits", dict(self.splits)),
             ("citation", self.citation),
         ]
-        lines = [f"    {name}={value!r}," for name, value in shown if value not in ("", None)]
+        lines = [f"    {name}={value!r}," for name, value in text if value not in ("", None)]
         return "\n".join(("DatasetInfo(", *lines, ")"))
 
 
@@ -234,7 +234,9 @@ class SplitInfo:
     @property
     def shard_lengths(self) -> list[int]:
         """Number of records in each file; for a slice, of the records that it reads."""
-        return [one.take for one in self._plan] if self._whole is None else list(self._whole.shard_lengths)
+        return (
+            [instruction.take for instruction in self._plan] if self._whole is None else list(self._whole.shard_lengths)
+        )
 
     @property
     def num_bytes(self) -> int:
@@ -254,7 +256,7 @@ class SplitInfo:
     @property
     def file_instructions(self) -> list[FileInstruction]:
         """The records to read from each file; ``filename`` is its path or URL."""
-        return [one._replace(filename=self._locate(one.filename)) for one in self._plan]
+        return [instruction._replace(filename=self._locate(instruction.filename)) for instruction in self._plan]
 
     @cached_property
     def _plan(self) -> Plan:
@@ -263,7 +265,7 @@ class SplitInfo:
 
     @property
     def _names(self) -> list[str]:
-        return [one.filename for one in self._plan] if self._whole is None else self._whole.filenames
+        return [instruction.filename for instruction in self._plan] if self._whole is None else self._whole.filenames
 
     def _locate(self, filename: str) -> str:
         return f"{self._folder}/{filename}"

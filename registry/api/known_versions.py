@@ -80,9 +80,9 @@ class KnownVersions:
         """Whether no version of the catalog is known."""
         return not self._folder.is_dir()
 
-    def find(self, wanted: Reference) -> KnownVersion | None:
+    def find(self, reference: Reference) -> KnownVersion | None:
         """What is known about an exact reference; None if nothing is, or the files are damaged."""
-        file = self._file(str(wanted), "version")
+        file = self._file(str(reference), "version")
         try:
             since = file.stat().st_mtime
             values = self._read(file)
@@ -102,19 +102,19 @@ class KnownVersions:
 
     def keep(
         self,
-        wanted: Reference,
+        reference: Reference,
         facts: DatasetVersion,
         backend: CatalogBackend,
         *,
         data_dir: str | None = None,
         most: int | None = MOST_SHARDS,
     ) -> None:
-        """Keep what the catalog answered to ``wanted``, and the data directory that it records, if that is used.
+        """Keep what the catalog answered to ``reference``, and the data directory that it records, if that is used.
 
         Nothing is kept if the reference does not name one version by its number, or if the version has more than
         ``most`` shards.
         """
-        if wanted.exact is None or (most is not None and sum(split.num_shards for split in facts.splits) > most):
+        if reference.exact is None or (most is not None and sum(split.num_shards for split in facts.splits) > most):
             return
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -124,15 +124,15 @@ class KnownVersions:
             if not self._is_sound(shards_file):  # they never change, and may be many
                 rows = {
                     split.name: [
-                        [one.num_examples, one.num_bytes, one.sha256, one.entity_tag]
-                        for one in load_shards(backend.shards, facts, split.name)
+                        [shard.num_examples, shard.num_bytes, shard.sha256, shard.entity_tag]
+                        for shard in load_shards(backend.shards, facts, split.name)
                     ]
                     for split in facts.splits
                 }
                 self._write(shards_file, rows, key)
             if data_dir is not None:
                 self._write(self._file("", "data_dir"), {"path": data_dir}, key)
-            self._write(self._file(str(wanted), "version"), values, key)
+            self._write(self._file(str(reference), "version"), values, key)
         except (OSError, CatalogError):  # the look-up has succeeded
             return
 
@@ -196,7 +196,7 @@ class _Unreachable:
 
 def _values_of(facts: DatasetVersion) -> dict[str, Any]:
     """A version as JSON values, without the lengths of its shards."""
-    values = {one.name: getattr(facts, one.name) for one in fields(facts)}
+    values = {field.name: getattr(facts, field.name) for field in fields(facts)}
     numbers = ("version", "superseded_by", "canonical")
     return values | {
         **{name: None if values[name] is None else str(values[name]) for name in numbers},
@@ -204,13 +204,13 @@ def _values_of(facts: DatasetVersion) -> dict[str, Any]:
             {
                 "name": split.name,
                 "num_bytes": split.num_bytes,
-                "files": {one.name: getattr(split.files, one.name) for one in fields(split.files)},
+                "files": {field.name: getattr(split.files, field.name) for field in fields(split.files)},
             }
             for split in facts.splits
         ],
         "labels": dict(facts.labels),
         "experiments": dict(facts.experiments),
-        "metadata": {one.name: _plain(getattr(facts.metadata, one.name)) for one in fields(facts.metadata)},
+        "metadata": {field.name: _plain(getattr(facts.metadata, field.name)) for field in fields(facts.metadata)},
         "published_at": None if facts.published_at is None else facts.published_at.isoformat(),
     }
 
@@ -241,7 +241,7 @@ def _version_of(values: dict[str, Any], rows: dict[str, list[Any]]) -> DatasetVe
             "state": VersionState(values["state"]),
             "slicing": SlicingRule(values["slicing"]),
             "location_steps": tuple(LocationStep(*step) for step in values["location_steps"]),
-            "labels": {name: tuple(found) for name, found in values["labels"].items()},
+            "labels": {name: tuple(names) for name, names in values["labels"].items()},
             "metadata": DatasetMetadata(**metadata),
             "published_at": None if published_at is None else datetime.fromisoformat(published_at),
         }

@@ -199,7 +199,7 @@ class Lifecycle:
 
         store, mirrors = open_version(self._data_dir, version), mirrors_of(self._data_dir, version)
         missing = self._missing_files(version, store)
-        if not missing or any(not self._missing_files(version, open_store(one)) for one in mirrors):
+        if not missing or any(not self._missing_files(version, open_store(mirror)) for mirror in mirrors):
             return
         num_shards = sum(split.num_shards for split in version.splits)
         raise ShardMismatchError(
@@ -218,8 +218,8 @@ class Lifecycle:
             for name, shard in zip(split.filenames, shards, strict=True):
                 if not store.exists(name):
                     missing.append(f"{name} is missing")
-                elif (found := store.size(name)) != shard.num_bytes:
-                    missing.append(f"{name} has {found:,} bytes, expected {shard.num_bytes:,}")
+                elif (num_bytes := store.size(name)) != shard.num_bytes:
+                    missing.append(f"{name} has {num_bytes:,} bytes, expected {shard.num_bytes:,}")
         return missing
 
     def configs(self, dataset: DatasetLike) -> tuple[ConfigSummary, ...]:
@@ -500,8 +500,10 @@ class Reservations:
             ConflictError: a publisher is alive on this machine, and ``force`` is False.
             UsageError: ``reference`` has a wrong type, or does not name one version by its number.
         """
-        wanted = read_exact_reference(reference)
-        return self._catalog.reservations.release(wanted.dataset, str(wanted.request), force=force, dry_run=dry_run)
+        exact_reference = read_exact_reference(reference)
+        return self._catalog.reservations.release(
+            exact_reference.dataset, str(exact_reference.request), force=force, dry_run=dry_run
+        )
 
     @typed_arguments
     def clear(self, reference: DatasetLike, *, force: bool = False, dry_run: bool = False) -> Cleared:
@@ -521,6 +523,6 @@ class Reservations:
         """
         from registry.publishing import clear_place
 
-        wanted = read_exact_reference(reference)
+        exact_reference = read_exact_reference(reference)
         data = open_data(self._data_dir, catalog=self._catalog)
-        return clear_place(data, self._catalog, wanted, actor=log_actor(), force=force, dry_run=dry_run)
+        return clear_place(data, self._catalog, exact_reference, actor=log_actor(), force=force, dry_run=dry_run)

@@ -185,8 +185,8 @@ def read_tree(
         if isinstance(tree, Mapping):
             return {key: read(inner) for key, inner in tree.items()}
         if isinstance(tree, (list, tuple)):
-            found = [read(inner) for inner in tree]
-            return tuple(found) if isinstance(tree, tuple) else found
+            result = [read(inner) for inner in tree]
+            return tuple(result) if isinstance(tree, tuple) else result
         return wrap(dataset.read(tree, config, slicing=slicing, rounding=rounding))
 
     return read(split)
@@ -210,10 +210,10 @@ def find_dataset(
 
         return find_pinned(lock.pins, read_reference(reference), at=at)
     try:
-        found = open_catalog_for(catalog, data_dir, create=False).look_up(reference, at=at)
+        dataset = open_catalog_for(catalog, data_dir, create=False).look_up(reference, at=at)
         if data_dir is not None:
-            _require_below(found, data_dir)
-        return found
+            _require_below(dataset, data_dir)
+        return dataset
     except (CatalogNotFoundError, DatasetNotFoundError) as error:
         if data_dir is None:
             raise
@@ -372,7 +372,9 @@ def as_dataframe(dataset: Any, ds_info: Any = None) -> pd.DataFrame:
         )
     names = names_in(dataset.keys)
     frame = read_pandas(dataset.reader, text="str")
-    return frame[[one for name in names for one in frame.columns if one == name or one.startswith(f"{name}/")]]
+    return frame[
+        [column for name in names for column in frame.columns if column == name or column.startswith(f"{name}/")]
+    ]
 
 
 @typed_arguments
@@ -486,5 +488,5 @@ def yank_notes(pins: Iterable[Pin], catalog: Catalog | None = None) -> list[str]
     chosen = list(pins)
     notes = {pin.reference: pin.yank_note for pin in chosen}
     if catalog is not None:
-        notes |= {one.reference: one.yank_note for one in catalog.pins.states(chosen) if one.yank_note}
+        notes |= {state.reference: state.yank_note for state in catalog.pins.states(chosen) if state.yank_note}
     return [note for note in notes.values() if note]

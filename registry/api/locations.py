@@ -110,8 +110,8 @@ def open_cache() -> FileCache | None:
     Raises:
         UsageError: ``$REGISTRY_CACHE_BYTES`` is not a number of bytes.
     """
-    found = find_cache()
-    return None if found.is_off else found
+    cache = find_cache()
+    return None if cache.is_off else cache
 
 
 def find_cache() -> FileCache:
@@ -164,12 +164,12 @@ def open_version(data_dir: str, version: DatasetVersion) -> Store:
 
     data = open_data(data_dir)
     location = version.locations[0]
-    found = open_location(data, location)
-    root = found.local_root
+    result = open_location(data, location)
+    root = result.local_root
     if location.startswith("/") and root is not None and not os.path.isdir(root):  # noqa: PTH112 (Path.is_dir raises if a parent is unreadable)
         copy = data.child(version_folder(version.name, version.config, version.version))
-        return copy if copy.exists("dataset_info.json") else found
-    return found
+        return copy if copy.exists("dataset_info.json") else result
+    return result
 
 
 def make_catalog_folder(url: str) -> None:

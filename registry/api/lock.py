@@ -144,11 +144,11 @@ def _open_pins(
     return open_pin_file(pins, data_dir)
 
 
-def refuse_moving(wanted: Reference, given: Reference | None, moment: datetime | None) -> LockedError:
+def refuse_moving(reference: Reference, given: Reference | None, moment: datetime | None) -> LockedError:
     """The error for a reference that is not exact. ``given`` is what it gives, or gave at ``moment``, or None."""
     when = "Today it gives" if moment is None else f"At {describe_moment(moment)} it gave"
     return LockedError(
-        f"{wanted} does not name one version exactly, and look-ups are locked",
+        f"{reference} does not name one version exactly, and look-ups are locked",
         hint=f"{when} {given}. Write that." if given else "Name one version, e.g. mnist:3.0.1 or mnist/plain:3.0.1.",
-        details={"reference": str(wanted), "exactly": None if given is None else str(given)},
+        details={"reference": str(reference), "exactly": None if given is None else str(given)},
     )

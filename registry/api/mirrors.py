@@ -86,12 +86,12 @@ class Mirrors:
 
     def list_all(self) -> tuple[tuple[Reference, tuple[Location, ...]], ...]:
         """The versions with more than one location, which are not dropped, and their locations as in ``list``."""
-        found = [
-            self._published(one.reference)
-            for one in self._catalog.sizes()
-            if len(one.locations) > 1 and one.state is not VersionState.DROPPED
+        result = [
+            self._published(version.reference)
+            for version in self._catalog.sizes()
+            if len(version.locations) > 1 and version.state is not VersionState.DROPPED
         ]
-        return tuple((version.reference, self._locations(version)) for version in found)
+        return tuple((version.reference, self._locations(version)) for version in result)
 
     def _locations(self, version: DatasetVersion) -> tuple[Location, ...]:
         by: dict[str, tuple[datetime | None, str | None]] = {
@@ -105,13 +105,13 @@ class Mirrors:
                     by[str(added)] = event.at, event.actor
         return tuple(
             Location(
-                location=one,
-                url=self.locate(one),
-                is_published=one == version.location,
-                added_at=by.get(one, (None, None))[0],
-                added_by=by.get(one, (None, None))[1],
+                location=location,
+                url=self.locate(location),
+                is_published=location == version.location,
+                added_at=by.get(location, (None, None))[0],
+                added_by=by.get(location, (None, None))[1],
             )
-            for one in version.locations
+            for location in version.locations
         )
 
     def _published(self, exactly: Reference) -> DatasetVersion:
@@ -204,7 +204,7 @@ class Mirrors:
                     details={"name": os.fspath(url), "known": list(wanted)},
                 )
             wanted = (known,)
-        return tuple(self._check(version, one, processes=processes, progress=progress) for one in wanted)
+        return tuple(self._check(version, location, processes=processes, progress=progress) for location in wanted)
 
     @typed_arguments
     def relocate(
@@ -274,7 +274,7 @@ class Mirrors:
         befores, after = _spellings(old), _absolute(new)
         if after in befores:
             raise UsageError(f"{after} is the old place and the new one", hint=_SAME)
-        found = []
+        result = []
         for reference, locations in (*self._catalog.locations.outside(), *self._inside(befores)):
             for location in locations:
                 full = self.locate(location)
@@ -289,20 +289,20 @@ class Mirrors:
                     raise
                 except RegistryError as fault:
                     error = fault
-                found.append(
+                result.append(
                     RelocatedVersion(reference=reference, before=full, after=place, is_dry_run=dry_run, error=error)
                 )
-        return RelocationReport(found)
+        return RelocationReport(result)
 
     def _inside(self, befores: tuple[str, ...]) -> Iterator[tuple[Reference, tuple[str, ...]]]:
         """The versions with locations below the data directory only, if those may be in one of ``befores``."""
         data = open_data(self._data_dir)
         top = data.url if data.local_root is None else str(data.local_root)
-        if not any(_below(top, one) is not None or _below(one, top) is not None for one in befores):
+        if not any(_below(top, place) is not None or _below(place, top) is not None for place in befores):
             return
-        for one in self._catalog.sizes():
-            if one.state is not VersionState.DROPPED and not any(map(is_absolute, one.locations)):
-                yield one.reference, one.locations
+        for version in self._catalog.sizes():
+            if version.state is not VersionState.DROPPED and not any(map(is_absolute, version.locations)):
+                yield version.reference, version.locations
 
     def _relocate(
         self,
@@ -391,7 +391,7 @@ class Mirrors:
         from registry.storage import require_plain
 
         text = require_plain(os.fspath(url))
-        return next((one for one in (text, *self._spelled(text)) if one in version.locations), None)
+        return next((spelling for spelling in (text, *self._spelled(text)) if spelling in version.locations), None)
 
     def _spelled(self, text: str) -> Iterator[str]:
         try:

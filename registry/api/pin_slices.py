@@ -40,18 +40,18 @@ def pin_dataset(
     named: dict[str, SplitLike] = {}
     texts: list[SplitLike] = []
     plans: dict[str, Plan] = {}
-    for one in splits:
-        if isinstance(one, Mapping):
-            check_names(one)
-            if twice := [name for name in one if name in named and str(named[name]) != str(one[name])]:
+    for argument in splits:
+        if isinstance(argument, Mapping):
+            check_names(argument)
+            if twice := [name for name in argument if name in named and str(named[name]) != str(argument[name])]:
                 raise UsageError(
-                    f"two slices have the name {twice[0]!r}: {named[twice[0]]} and {one[twice[0]]}",
+                    f"two slices have the name {twice[0]!r}: {named[twice[0]]} and {argument[twice[0]]}",
                     hint="Give each slice a name of its own, e.g. train='train[:80%]' test='train[80%:]'.",
                 )
-            named |= one
+            named |= argument
         else:
-            texts.append(one)
-        for split in one.values() if isinstance(one, Mapping) else [one]:
+            texts.append(argument)
+        for split in argument.values() if isinstance(argument, Mapping) else [argument]:
             plan = dataset.resolve(split, slicing=slicing, rounding=rounding)
             if plans.setdefault(str(split), plan).instruction != plan.instruction:
                 raise UsageError(
@@ -62,8 +62,8 @@ def pin_dataset(
         raise UsageError("no slice to pin was given", hint='Name split expressions: pin("train[:80%]", "test").')
 
     chosen = choose_names(
-        {name: str(one) for name, one in named.items()},
-        [str(one) for one in texts],
+        {name: str(expression) for name, expression in named.items()},
+        [str(expression) for expression in texts],
         lambda text: "+".join(plans[text].instruction.names),
         _taken_names(into, dataset.reference, set(plans)),
         str(dataset.reference),
@@ -84,13 +84,13 @@ def pin_dataset(
             processes=processes,
             advance=advance,
         )
-        for name, text in sorted(chosen.items(), key=lambda one: list(plans).index(one[1]))
+        for name, text in sorted(chosen.items(), key=lambda pair: list(plans).index(pair[1]))
     ]
     places = dataset.provenance.pin_places()
-    made = PinFile.of(entries, created_by=software(), places=places)
+    result = PinFile.of(entries, created_by=software(), places=places)
     if into is None:
-        return made
-    return into.merged(made).with_places(replace(into.places, folders={**into.places.folders, **places.folders}))
+        return result
+    return into.merged(result).with_places(replace(into.places, folders={**into.places.folders, **places.folders}))
 
 
 def _num_bytes(dataset: SlicedVersion, plans: Sequence[Plan]) -> int:
@@ -101,15 +101,15 @@ def _num_bytes(dataset: SlicedVersion, plans: Sequence[Plan]) -> int:
         for split in plan.splits:
             found = dataset.splits[split.name]
             sizes = [shard.num_bytes for shard in dataset.shards(split.name) if found.filename(shard.index) in touched]
-            taken = sum(one.num_examples for one in plan.ranges if one.split == split.name)
+            taken = sum(span.num_examples for span in plan.ranges if span.split == split.name)
             total += sum(sizes) + found.num_bytes * taken // max(found.num_examples, 1)
     return total
 
 
 def pin_source_of(dataset: SlicedVersion, plan: Plan, config: ReadConfig | None) -> PinSource:
     """What a pin records of the version and of where it was found, with the features that were read."""
-    found = dataset.provenance
-    return found.pin_source(found.readable_for(plan, dataset.features, config))
+    result = dataset.provenance
+    return result.pin_source(result.readable_for(plan, dataset.features, config))
 
 
 def _taken_names(into: PinFile | None, reference: Reference, texts: Collection[str]) -> set[str]:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from registry.storage import Store
 
 
-def find_pinned(pins: PinFile, wanted: Reference, *, at: Moment | None = None) -> Dataset:
+def find_pinned(pins: PinFile, reference: Reference, *, at: Moment | None = None) -> Dataset:
     """The pinned version that a reference gives: the only one that it allows, or the one that was pinned for it.
 
     Raises:
@@ -39,24 +39,26 @@ def find_pinned(pins: PinFile, wanted: Reference, *, at: Moment | None = None) -
     """
     if at is not None:
         raise LockedError(
-            f"cannot look up {wanted} as of {at}: look-ups are locked to a pin file, which does not record the past",
+            f"cannot look up {reference} as of {at}: look-ups are locked to a pin file, which does not record the past",
             hint="Leave the moment out, or look it up outside the lock.",
-            details={"reference": str(wanted), "at": str(at)},
+            details={"reference": str(reference), "at": str(at)},
         )
-    of_dataset = [pin for pin in pins.values() if pin.reference.dataset == wanted.dataset or _is_bare(pin, wanted)]
-    allowed = [pin for pin in of_dataset if _answers(pin, wanted)]
-    asked = [pin for pin in allowed if pin.entry.request == str(wanted)]
+    of_dataset = [
+        pin for pin in pins.values() if pin.reference.dataset == reference.dataset or _is_bare(pin, reference)
+    ]
+    allowed = [pin for pin in of_dataset if _answers(pin, reference)]
+    asked = [pin for pin in allowed if pin.entry.request == str(reference)]
     found = list(dict.fromkeys(pin.reference for pin in asked or allowed))
     if len(found) != 1:
         known = list(dict.fromkeys(str(pin.reference) for pin in pins.values()))
-        what = f"{wanted} could be {' or '.join(map(str, found))}" if found else f"{wanted} is not pinned"
+        subject = f"{reference} could be {' or '.join(map(str, found))}" if found else f"{reference} is not pinned"
         raise LockedError(
-            f"{what}, and look-ups are locked to a pin file",
+            f"{subject}, and look-ups are locked to a pin file",
             hint=f"The file pins: {', '.join(known[:12])}{' and more' if len(known) > 12 else ''}. "
-            f"Add it with: registry pin add {shlex.quote(str(wanted))} SPLIT -o FILE",
-            details={"reference": str(wanted), "pinned": known[:100]},
+            f"Add it with: registry pin add {shlex.quote(str(reference))} SPLIT -o FILE",
+            details={"reference": str(reference), "pinned": known[:100]},
         )
-    provenance = FoundInPins([pin for pin in of_dataset if pin.reference == found[0]], wanted)
+    provenance = FoundInPins([pin for pin in of_dataset if pin.reference == found[0]], reference)
     return Dataset(provenance.facts, provenance)
 
 
@@ -74,9 +76,9 @@ class FoundInPins:
     described_by = "the pin file"
     is_default_config = False
 
-    def __init__(self, pins: Sequence[Pin], wanted: Reference) -> None:
+    def __init__(self, pins: Sequence[Pin], reference: Reference) -> None:
         self.pins = tuple(pins)
-        self.wanted = wanted
+        self.wanted = reference
         self.moment: datetime | None = None
         self._joined = join_pins(self.pins)
         self.facts = self._joined.version
@@ -135,7 +137,7 @@ class FoundInPins:
             plan = resolve(instruction, self._layout, slicing=rule)
         except (SplitNotFoundError, SliceError) as error:
             raise self._not_pinned(split, error.message) from error
-        if missing := without(plan.ranges, [one for pin in self.pins for one in pin.plan.ranges]):
+        if missing := without(plan.ranges, [span for pin in self.pins for span in pin.plan.ranges]):
             raise self._not_pinned(split, f"{_describe_ranges(missing)} are not among the pinned records")
         return plan
 
@@ -272,17 +274,17 @@ class FoundInPins:
         )
 
 
-def _is_bare(pin: Pin, wanted: Reference) -> bool:
+def _is_bare(pin: Pin, reference: Reference) -> bool:
     """Whether the reference has no config, and names the dataset of the pin."""
-    return wanted.config is None and pin.reference.name == wanted.name
+    return reference.config is None and pin.reference.name == reference.name
 
 
-def _answers(pin: Pin, wanted: Reference) -> bool:
-    if wanted.alias is not None:
-        return pin.entry.alias is not None and pin.entry.alias.name == wanted.alias
-    return wanted.request is None or wanted.request.allows(pin.version.version)
+def _answers(pin: Pin, reference: Reference) -> bool:
+    if reference.alias is not None:
+        return pin.entry.alias is not None and pin.entry.alias.name == reference.alias
+    return reference.request is None or reference.request.allows(pin.version.version)
 
 
 def _describe_ranges(ranges: Sequence[RecordRange]) -> str:
-    shown = ", ".join(f"records {one.start}..{one.stop} of {one.split}" for one in ranges[:3])
-    return f"{shown} and more" if len(ranges) > 3 else shown
+    listing = ", ".join(f"records {span.start}..{span.stop} of {span.split}" for span in ranges[:3])
+    return f"{listing} and more" if len(ranges) > 3 else listing

@@ -311,10 +311,10 @@ class CatalogPins:
 
     def _today(self, pin: Pin) -> Reference | None:
         try:
-            found = self._look_up(pin.entry.request).reference
+            result = self._look_up(pin.entry.request).reference
         except (NotFoundError, LockedError):  # a locked program must not depend on today's answer
             return None
-        return None if found == pin.reference else found
+        return None if result == pin.reference else result
 
     def _preview(self, pin: Pin, to: DatasetLike | None, *, show: int, progress: ProgressCallback | None) -> PinMove:
         wanted = _target(pin, to)
@@ -323,8 +323,8 @@ class CatalogPins:
         if not move.is_move:
             return move
         try:
-            found = self._diff(pin.reference, dataset, show=show, progress=progress)
-            return replace(move, diff=found)
+            result = self._diff(pin.reference, dataset, show=show, progress=progress)
+            return replace(move, diff=result)
         except NotFoundError as error:
             return replace(move, unseen=error.message)
 

@@ -169,10 +169,10 @@ class FoundNow:
 
     flags_from = "the catalog"
 
-    def __init__(self, facts: DatasetVersion, origin: CatalogOrigin, wanted: Reference) -> None:
+    def __init__(self, facts: DatasetVersion, origin: CatalogOrigin, reference: Reference) -> None:
         self.facts = facts
         self.origin = origin
-        self.wanted = wanted
+        self.wanted = reference
         self.moment: datetime | None = None
 
     @property
@@ -224,9 +224,9 @@ class FoundNow:
     @property
     def candidate(self) -> Candidate:
         """The version as the choice of a look-up sees it."""
-        found = self.facts
+        result = self.facts
         return Candidate(
-            version=found.version, state=found.state, message=found.state_message, superseded_by=found.superseded_by
+            version=result.version, state=result.state, message=result.state_message, superseded_by=result.superseded_by
         )
 
     @cached_property
@@ -284,10 +284,10 @@ class FoundNow:
     def keep_facts(self) -> None:
         from registry.api.known_versions import open_known_versions
 
-        known = open_known_versions(self.backend.url)
-        if known is not None:
+        versions = open_known_versions(self.backend.url)
+        if versions is not None:
             directory = self.origin.directory.recorded()
-            known.keep(self.wanted, self.facts, self.backend, data_dir=directory, most=None)
+            versions.keep(self.wanted, self.facts, self.backend, data_dir=directory, most=None)
 
     def _promises(self) -> Promises:
         """The published size and digest of each file."""
@@ -296,11 +296,11 @@ class FoundNow:
     def describe_shards(self, digests: Collection[str]) -> Mapping[str, str]:
         """The shards of all versions of the dataset in the catalog."""
         facts = self.facts
-        found = self.backend.shards.find(facts.name, facts.config, digests) if digests else {}
+        result = self.backend.shards.find(facts.name, facts.config, digests) if digests else {}
         return {
             digest: f"shard {index} of split {split}"
             + ("" if number == facts.version else f" of {Reference.exactly(facts.name, facts.config, number)}")
-            for digest, (number, split, index) in found.items()
+            for digest, (number, split, index) in result.items()
         }
 
     @property
@@ -311,7 +311,10 @@ class FoundNow:
         from registry.building import list_builders
 
         facts, data_dir = self.facts, self.origin.directory.path
-        mirrors = [one if is_absolute(one) else open_data(data_dir).locate(one) for one in facts.locations[1:]]
+        mirrors = [
+            location if is_absolute(location) else open_data(data_dir).locate(location)
+            for location in facts.locations[1:]
+        ]
         folder = shlex.quote(mirrors[0]) if mirrors else "FOLDER"
         ways = [f"from {'its mirror' if mirrors else 'a copy of its folder'}: registry publish {folder}"]
         if facts.name in list_builders():
@@ -331,7 +334,7 @@ class FoundNow:
     @property
     def is_default_config(self) -> bool:
         configs = self.backend.configs.list(self.facts.name)
-        return any(one.is_default and one.config == self.facts.config for one in configs)
+        return any(config.is_default and config.config == self.facts.config for config in configs)
 
     def pin_source(self, readable: ReadableVersion) -> PinSource:
         """The version, its alias in the catalog, and the installed builder that can make it."""
@@ -441,9 +444,9 @@ class FoundBefore(FoundNow):
     flags_from = "what this machine knows about the version"
     protected = None
 
-    def __init__(self, known: KnownVersion, origin: CatalogOrigin, wanted: Reference) -> None:
-        super().__init__(known.facts, origin, wanted)
-        self._known = known
+    def __init__(self, version: KnownVersion, origin: CatalogOrigin, reference: Reference) -> None:
+        super().__init__(version.facts, origin, reference)
+        self._known = version
 
     @property
     def why(self) -> tuple[str, ...]:
@@ -472,8 +475,8 @@ class FoundBefore(FoundNow):
 
     def _promises(self) -> Promises:
         shards = ((split, shard) for split in self.facts.splits for shard in self._known.shards[split.name])
-        found = KnownShards({split.filename(shard.index): shard for split, shard in shards})
-        return found if self.facts.locations[0] == self.facts.location else UntaggedShards(found)
+        result = KnownShards({split.filename(shard.index): shard for split, shard in shards})
+        return result if self.facts.locations[0] == self.facts.location else UntaggedShards(result)
 
 
 def software() -> str:

@@ -307,16 +307,16 @@ class Publishing:
         """
         from registry.api.imports import find_tfds, list_found, publish_found
 
-        found = find_tfds(folder, name=name)
-        references = [one.prepared.reference for one in found if one.prepared is not None]
+        folders = find_tfds(folder, name=name)
+        references = [one.prepared.reference for one in folders if one.prepared is not None]
         self._require_target(references, has_files=copy, dry_run=dry_run)
         if dry_run:
-            return ImportReport(list_found(found))
+            return ImportReport(list_found(folders))
         # The default config is decided for each version.
         target = self._target(promote, None, progress, producer="import")
         target = replace(target, trust_lengths=trust_lengths)
         return ImportReport(
-            publish_found(found, target, copy=copy, store_of=partial(open_version, self.data_dir), progress=progress)
+            publish_found(folders, target, copy=copy, store_of=partial(open_version, self.data_dir), progress=progress)
         )
 
     @typed_arguments
@@ -519,7 +519,7 @@ class Publishing:
             CatalogPermissionError: the database user lacks a right, or the catalog is read-only.
             StorageError: the data directory cannot be written.
         """
-        new = next((one for one in references if not self._is_used(one)), None)
+        new = next((reference for reference in references if not self._is_used(reference)), None)
         is_writing = new is not None and not dry_run
         if is_writing:  # first: who may not publish may not record a data directory either
             self.backend.require_publisher()

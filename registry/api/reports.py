@@ -99,13 +99,13 @@ class ImportReport(_Report[ImportedVersion]):
     @property
     def counts(self) -> Mapping[ImportOutcome, int]:
         """The number of versions for each outcome that occurred."""
-        found = [one.outcome for one in self]
-        return {outcome: found.count(outcome) for outcome in ImportOutcome if outcome in found}
+        outcomes = [result.outcome for result in self]
+        return {outcome: outcomes.count(outcome) for outcome in ImportOutcome if outcome in outcomes}
 
     @property
     def failed(self) -> tuple[ImportedVersion, ...]:
         """The versions that were refused."""
-        return tuple(one for one in self if one.error is not None)
+        return tuple(result for result in self if result.error is not None)
 
     def require_all(self) -> ImportReport:
         """The report itself, if no version was refused.
@@ -114,7 +114,9 @@ class ImportReport(_Report[ImportedVersion]):
             PartialFailureError: a version was refused. The message names the versions and reasons.
         """
         _raise_for_errors(
-            "imported", len(self), [(one.reference or one.folder, one.error) for one in self if one.error is not None]
+            "imported",
+            len(self),
+            [(result.reference or result.folder, result.error) for result in self if result.error is not None],
         )
         return self
 
@@ -162,7 +164,7 @@ class CatalogReport(_Report[VerifiedVersion]):
     @property
     def num_sound(self) -> int:
         """The number of versions whose shards all match what was published."""
-        return sum(one.is_sound for one in self)
+        return sum(result.is_sound for result in self)
 
     @property
     def is_sound(self) -> bool:
@@ -172,7 +174,7 @@ class CatalogReport(_Report[VerifiedVersion]):
     @property
     def failed(self) -> tuple[VerifiedVersion, ...]:
         """The versions that do not match, or could not be verified."""
-        return tuple(one for one in self if not one.is_sound)
+        return tuple(result for result in self if not result.is_sound)
 
     def require_sound(self) -> CatalogReport:
         """The report itself, if all versions match what was published.
@@ -181,7 +183,7 @@ class CatalogReport(_Report[VerifiedVersion]):
             PartialFailureError: a version does not match, or could not be verified. The message names the versions and
                 reasons.
         """
-        _raise_for_errors("verified", len(self), [(one.reference, _error_of(one)) for one in self.failed])
+        _raise_for_errors("verified", len(self), [(result.reference, _error_of(result)) for result in self.failed])
         return self
 
     def __repr__(self) -> str:
@@ -239,13 +241,13 @@ class CopyReport(_Report[CopiedVersion]):
     @property
     def counts(self) -> Mapping[CopyOutcome, int]:
         """The number of versions for each outcome that occurred."""
-        found = [one.outcome for one in self]
-        return {outcome: found.count(outcome) for outcome in CopyOutcome if outcome in found}
+        outcomes = [result.outcome for result in self]
+        return {outcome: outcomes.count(outcome) for outcome in CopyOutcome if outcome in outcomes}
 
     @property
     def failed(self) -> tuple[CopiedVersion, ...]:
         """The versions that were refused."""
-        return tuple(one for one in self if one.error is not None)
+        return tuple(result for result in self if result.error is not None)
 
     def require_all(self) -> CopyReport:
         """The report itself, if no version was refused.
@@ -253,7 +255,9 @@ class CopyReport(_Report[CopiedVersion]):
         Raises:
             PartialFailureError: a version was refused. The message names the versions and reasons.
         """
-        _raise_for_errors("copied", len(self), [(one.reference, one.error) for one in self if one.error is not None])
+        _raise_for_errors(
+            "copied", len(self), [(result.reference, result.error) for result in self if result.error is not None]
+        )
         return self
 
     def __repr__(self) -> str:
@@ -307,7 +311,7 @@ class RelocationReport(_Report[RelocatedVersion]):
     @property
     def failed(self) -> tuple[RelocatedVersion, ...]:
         """The locations that were refused."""
-        return tuple(one for one in self if one.error is not None)
+        return tuple(result for result in self if result.error is not None)
 
     def require_all(self) -> RelocationReport:
         """The report itself, if no location was refused.
@@ -315,7 +319,7 @@ class RelocationReport(_Report[RelocatedVersion]):
         Raises:
             PartialFailureError: a location was refused. The message names the versions and reasons.
         """
-        errors = [(one.reference, one.error) for one in self if one.error is not None]
+        errors = [(result.reference, result.error) for result in self if result.error is not None]
         _raise_for_errors("relocated", len(self), errors)
         return self
 
@@ -384,7 +388,7 @@ class GarbageReport(_Report[Collected]):
 
     def of(self, outcome: GarbageOutcome | str) -> tuple[Collected, ...]:
         """The leftovers with this outcome, e.g. ``"kept"``."""
-        return tuple(one for one in self if one.outcome == outcome)
+        return tuple(result for result in self if result.outcome == outcome)
 
     def require_all(self) -> GarbageReport:
         """The report itself, if everything that is garbage was removed.
@@ -398,7 +402,7 @@ class GarbageReport(_Report[Collected]):
             raise PartialFailureError(
                 f"{len(failed):,} of {len(self):,} leftovers could not be removed: {failed[0].place}",
                 hint=None if first is None else first.hint,
-                details={"failed": [one.place for one in failed[:100]]},
+                details={"failed": [leftover.place for leftover in failed[:100]]},
             ) from first
         return self
 
@@ -409,10 +413,10 @@ class GarbageReport(_Report[Collected]):
         )
 
 
-def _error_of(one: VerifiedVersion) -> RegistryError:
-    if one.error is not None or one.report is None:
-        return one.error or VerificationError("not verified")
-    problems = [fault.problem for fault in one.report.faults]
+def _error_of(version: VerifiedVersion) -> RegistryError:
+    if version.error is not None or version.report is None:
+        return version.error or VerificationError("not verified")
+    problems = [fault.problem for fault in version.report.faults]
     return VerificationError(f"{problems[0]}{f', and {len(problems) - 1:,} more' if len(problems) > 1 else ''}")
 
 

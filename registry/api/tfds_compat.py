@@ -77,11 +77,11 @@ def builder(
     except VersionWithdrawnError:
         raise
     except NotFoundError as error:
-        made = _to_build(wanted)
-        if made is None:
+        result = _to_build(wanted)
+        if result is None:
             raise
         opened = open_catalog_for(catalog, data_dir)
-        return Builder(made, catalog=opened, file_format=file_format, why_not=error)
+        return Builder(result, catalog=opened, file_format=file_format, why_not=error)
     if dataset.yank_note is not None:
         warnings.warn(dataset.yank_note, YankedVersionWarning, stacklevel=3)  # past the check of the arguments
     return Builder(dataset, file_format=file_format)
@@ -105,15 +105,15 @@ class Builder:
 
     def __init__(
         self,
-        found: Dataset | Reference,
+        dataset: Dataset | Reference,
         *,
         catalog: Catalog | None = None,
         file_format: str | None = None,
         why_not: NotFoundError | None = None,
     ) -> None:
-        """``found`` is a published version, or the exact reference that an installed builder can build."""
-        self._dataset = found if isinstance(found, Dataset) else None
-        self._reference = found.reference if isinstance(found, Dataset) else found
+        """``dataset`` is a published version, or the exact reference that an installed builder can build."""
+        self._dataset = dataset if isinstance(dataset, Dataset) else None
+        self._reference = dataset.reference if isinstance(dataset, Dataset) else dataset
         self._catalog = catalog
         self._file_format = file_format
         self._why_not = why_not
@@ -272,13 +272,13 @@ def _with_choice(reference: Reference, config: str | None, version: str | None) 
     )
 
 
-def _to_build(wanted: Reference) -> Reference | None:
-    """The exact reference that an installed builder makes for ``wanted``, or None."""
+def _to_build(reference: Reference) -> Reference | None:
+    """The exact reference that an installed builder makes for ``reference``, or None."""
     from registry.building import open_builder
 
-    if wanted.alias is not None:
+    if reference.alias is not None:
         return None
     try:
-        return open_builder(wanted).reference
+        return open_builder(reference).reference
     except RegistryError:
         return None

@@ -100,18 +100,18 @@ class Usage:
 
 
 def measure_usage(
-    backend: CatalogBackend, data_dir: str, wanted: Reference | None, *, named: str = "", check: bool = False
+    backend: CatalogBackend, data_dir: str, reference: Reference | None, *, named: str = "", check: bool = False
 ) -> Usage:
-    """The disk space of the versions that ``wanted`` means: a dataset, all configs of a name, or one version.
+    """The disk space of the versions that ``reference`` means: a dataset, all configs of a name, or one version.
 
     ``named`` is the reference as the caller wrote it, for messages.
 
     Raises:
         VersionNotFoundError: no such version is published.
     """
-    sizes = [one for one in backend.sizes() if wanted is None or _is_meant(one, wanted)]
-    if not sizes and wanted is not None:
-        raise VersionNotFoundError(f"no version matches {named or wanted}", hint="To list datasets: registry list")
+    sizes = [version for version in backend.sizes() if reference is None or _is_meant(version, reference)]
+    if not sizes and reference is not None:
+        raise VersionNotFoundError(f"no version matches {named or reference}", hint="To list datasets: registry list")
     groups = _group(backend, open_data(data_dir), sizes)
     totals = _Totals()
     for group in groups:
@@ -128,12 +128,14 @@ def measure_usage(
         for group in groups
         for copy in group.copies
     ]
-    order = {one.reference: number for number, one in enumerate(sizes)}
-    versions.sort(key=lambda one: (order[one.reference], one.location))
+    order = {version.reference: number for number, version in enumerate(sizes)}
+    versions.sort(key=lambda version: (order[version.reference], version.location))
     return Usage(
         versions=tuple(versions),
-        datasets={name: totals.of("dataset", name) for name in dict.fromkeys(one.reference.dataset for one in sizes)},
-        locations={place: totals.of("location", place) for place in sorted({one.location for one in versions})},
+        datasets={
+            name: totals.of("dataset", name) for name in dict.fromkeys(version.reference.dataset for version in sizes)
+        },
+        locations={place: totals.of("location", place) for place in sorted({version.location for version in versions})},
         total=totals.of("all", ""),
         stored=tuple(_compare_all(backend, groups)) if check else (),
     )
@@ -213,14 +215,14 @@ def _group(backend: CatalogBackend, data: Store, sizes: Sequence[VersionSize]) -
     from registry.storage import open_location
 
     copies = []
-    for one in sizes:
-        for location in one.locations:
+    for version in sizes:
+        for location in version.locations:
             try:
                 store = open_location(data, location)
             except (StorageError, MissingExtraError) as error:
-                copies.append(_Copy(one, error, mask(location)))
+                copies.append(_Copy(version, error, mask(location)))
             else:
-                copies.append(_Copy(one, store, mask(store.locate("x")[:-2])))
+                copies.append(_Copy(version, store, mask(store.locate("x")[:-2])))
     copies.sort(key=lambda copy: f"{copy.shown}/")
     groups: list[list[_Copy]] = []
     for copy in copies:
@@ -245,19 +247,19 @@ def _compare_all(backend: CatalogBackend, groups: Sequence[_Group]) -> Iterator[
 def _compare(group: _Group, named: _Files) -> StoredUsage:
     """List the location of a group, and compare the files that versions name."""
     outer = group.copies[0]
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     unlisted: list[tuple[str, str]] = []  # folders, each with the name that prevents its listing
     error: RegistryError | None = None
     if isinstance(outer.store, RegistryError):
         error, unlisted = outer.store, [(f"{outer.shown}/", "")]
     else:
         try:
-            for one in outer.store.scan_listable():
-                if one.unlisted is not None:
-                    inside = f"{outer.shown}/{one.unlisted}".rstrip("/")
-                    unlisted.append((f"{inside}/", f"{outer.shown}/{one.name}"))
-                elif not one.is_folder:
-                    found[f"{outer.shown}/{one.name}"] = one.num_bytes
+            for entry in outer.store.scan_listable():
+                if entry.unlisted is not None:
+                    inside = f"{outer.shown}/{entry.unlisted}".rstrip("/")
+                    unlisted.append((f"{inside}/", f"{outer.shown}/{entry.name}"))
+                elif not entry.is_folder:
+                    result[f"{outer.shown}/{entry.name}"] = entry.num_bytes
         except StorageError as fault:
             error, unlisted = fault, [(f"{outer.shown}/", "")]
     if error is None and unlisted:
@@ -271,16 +273,16 @@ def _compare(group: _Group, named: _Files) -> StoredUsage:
     for copy in group.copies:
         for name, num_bytes in named[copy.size.reference]:
             path = f"{copy.shown}/{name}"
-            if path not in found:
+            if path not in result:
                 if not path.startswith(folders):
                     missing.append(path)
-            elif found[path] != num_bytes:
+            elif result[path] != num_bytes:
                 differing.append(path)
     return StoredUsage(
         location=outer.shown,
         references=tuple(dict.fromkeys(copy.size.reference for copy in group.copies)),
-        num_files=len(found),
-        num_bytes=sum(found.values()),
+        num_files=len(result),
+        num_bytes=sum(result.values()),
         missing=tuple(missing[:_SHOWN]),
         differing=tuple(differing[:_SHOWN]),
         num_faults=len(missing) + len(differing),
@@ -288,7 +290,7 @@ def _compare(group: _Group, named: _Files) -> StoredUsage:
     )
 
 
-def _is_meant(one: VersionSize, wanted: Reference) -> bool:
-    if wanted.name != one.name or wanted.config not in (None, one.config):
+def _is_meant(version: VersionSize, reference: Reference) -> bool:
+    if reference.name != version.name or reference.config not in (None, version.config):
         return False
-    return wanted.request is None or wanted.request.allows(one.version)
+    return reference.request is None or reference.request.allows(version.version)

@@ -102,38 +102,38 @@ class VerifyState:
         """
         self._path = expand_home(path).absolute()
         self._deep = deep
-        self._locations = {one.reference: one.locations for one in sizes}
+        self._locations = {version.reference: version.locations for version in sizes}
         self._known: dict[str, _Verified] = {}
         now, begun = datetime.now(UTC), self._read()
         is_recent = begun is not None and now - begun <= CONTINUED
         self.continues = begun if is_recent and not restart else None
-        self._since = min((one for one in (since, self.continues) if one is not None), default=None)
+        self._since = min((moment for moment in (since, self.continues) if moment is not None), default=None)
         if self.continues is not None:
             when = describe_moment(self.continues.replace(microsecond=0))
             warnings.warn(f"continues the run of {when}; to begin anew: --restart", ContinuedRunWarning, stacklevel=4)
         first = {"begin": (self.continues or now).isoformat()}
-        lines = [*(one.as_line(version) for version, one in self._known.items()), first]
+        lines = [*(verified.as_line(version) for version, verified in self._known.items()), first]
         store = open_store(self._path.parent)
         with store.create(self._path.name, overwrite=True) as file:
             file.write("".join(f"{json.dumps(line)}\n" for line in lines).encode())
 
-    def verified_before(self, one: VersionSummary) -> datetime | None:
+    def verified_before(self, version: VersionSummary) -> datetime | None:
         """When a version was found sound, if it need not be verified again."""
-        known = self._known.get(_name_of(one))
+        known = self._known.get(_name_of(version))
         if known is None or self._since is None or known.at < self._since or (self._deep and not known.is_deep):
             return None
-        is_same = (known.content, known.locations) == (one.content_digest, self._locations.get(_reference(one)))
+        is_same = (known.content, known.locations) == (version.content_digest, self._locations.get(_reference(version)))
         return known.at if is_same else None
 
-    def keep(self, one: VersionSummary) -> None:
+    def keep(self, version: VersionSummary) -> None:
         """Note that a version is sound."""
-        found = _Verified(
-            content=one.content_digest,
-            locations=self._locations.get(_reference(one), ()),
+        verified = _Verified(
+            content=version.content_digest,
+            locations=self._locations.get(_reference(version), ()),
             is_deep=self._deep,
             at=datetime.now(UTC),
         )
-        self._append(found.as_line(_name_of(one)))
+        self._append(verified.as_line(_name_of(version)))
 
     def end(self) -> None:
         """Note that the run is complete."""
@@ -170,9 +170,9 @@ class VerifyState:
         return None if begun is None else begun.astimezone(UTC)
 
 
-def _reference(one: VersionSummary) -> Reference:
-    return Reference.exactly(one.name, one.config, one.version)
+def _reference(version: VersionSummary) -> Reference:
+    return Reference.exactly(version.name, version.config, version.version)
 
 
-def _name_of(one: VersionSummary) -> str:
-    return str(_reference(one))
+def _name_of(version: VersionSummary) -> str:
+    return str(_reference(version))

@@ -79,7 +79,7 @@ def add_place(error: RegistryError, place: Place | None) -> None:
 
 
 def author_error(
-    what: str,
+    subject: str,
     error: BaseException,
     *,
     after: str = "",
@@ -93,7 +93,7 @@ def author_error(
     """
     place = _error_place(error)
     return BuildError(
-        f"{what}{after}: {text_of(error)}" + (f" ({place})" if place is not None else ""),
+        f"{subject}{after}: {text_of(error)}" + (f" ({place})" if place is not None else ""),
         hint=(error.hint if isinstance(error, RegistryError) else None) or hint,
         details={
             **(details or {}),
@@ -121,12 +121,12 @@ def text_of(error: BaseException) -> str:
 
 def author_traceback(error: BaseException) -> str:
     """The traceback of ``error`` and of its causes, without lines of the registry and of Python's import system."""
-    shown = traceback.TracebackException.from_exception(error)
-    one: traceback.TracebackException | None = shown
+    trace = traceback.TracebackException.from_exception(error)
+    one: traceback.TracebackException | None = trace
     while one is not None:
         one.stack = traceback.StackSummary.from_list([frame for frame in one.stack if not _is_ours(frame.filename)])
         one = one.__cause__ or one.__context__
-    return "".join(shown.format()).rstrip()
+    return "".join(trace.format()).rstrip()
 
 
 def missing_methods(cls: type, definition: Place) -> BuildError:
@@ -137,7 +137,7 @@ def missing_methods(cls: type, definition: Place) -> BuildError:
         return _tfds_error(cls.__name__, definition, advice)
     hints = []
     for name in missing:
-        near = difflib.get_close_matches(name, [one for one, value in vars(cls).items() if callable(value)], n=1)
+        near = difflib.get_close_matches(name, [method for method, value in vars(cls).items() if callable(value)], n=1)
         hints.append(
             f"Rename {cls.__name__}.{near[0]} to {name}."
             if near
@@ -150,7 +150,7 @@ def missing_methods(cls: type, definition: Place) -> BuildError:
     )
 
 
-def not_a_builder(what: str, found: object, *, path: str | None, name: str) -> BuildError:
+def not_a_builder(subject: str, found: object, *, path: str | None, name: str) -> BuildError:
     """The error for ``found``, called ``name`` in the file ``path``, which is not a subclass of DatasetBuilder."""
     advice = tfds_advice(path, name) if path is not None and isinstance(found, type) else None
     node = None if path is None else _class_named(path, name)
@@ -159,7 +159,7 @@ def not_a_builder(what: str, found: object, *, path: str | None, name: str) -> B
         return _tfds_error(name, place, advice)
     kind = f"the class {found.__name__}" if isinstance(found, type) else f"an object of type {type(found).__name__}"
     return BuildError(
-        f"{what}: expected a subclass of registry.DatasetBuilder, found {kind}" + (f" ({place})" if place else ""),
+        f"{subject}: expected a subclass of registry.DatasetBuilder, found {kind}" + (f" ({place})" if place else ""),
         hint=f"Define it as: class {name}(registry.DatasetBuilder):" if isinstance(found, type) else None,
         details={"where": "" if place is None else str(place)},
     )
@@ -177,7 +177,11 @@ def tfds_advice(path: str, name: str) -> list[str] | None:
     Each is ``line N: the new line``, with the feature and split names that the source text of the class gives.
     """
     node = _class_named(path, name)
-    methods = {one.name: one for one in ([] if node is None else node.body) if isinstance(one, ast.FunctionDef)}
+    methods = {
+        definition.name: definition
+        for definition in ([] if node is None else node.body)
+        if isinstance(definition, ast.FunctionDef)
+    }
     if node is None or not methods.keys() & {"_info", "_split_generators"}:
         return None
     lines = []
@@ -188,9 +192,14 @@ def tfds_advice(path: str, name: str) -> list[str] | None:
     if splits := methods.get("_split_generators"):
         lines.append(f"line {splits.lineno}: def splits(self): return {_tfds_splits(splits)}")
     if examples := methods.get("_generate_examples"):
-        arguments = ", ".join(one.arg for one in examples.args.args)
-        bare = [one for one in ast.walk(examples) if isinstance(one, ast.Yield) and not _is_pair(one.value)]
-        lines += [f"line {one.lineno}: yield key, {ast.unparse(one.value) if one.value else 'example'}" for one in bare]
+        arguments = ", ".join(arg.arg for arg in examples.args.args)
+        bare = [
+            yielded for yielded in ast.walk(examples) if isinstance(yielded, ast.Yield) and not _is_pair(yielded.value)
+        ]
+        lines += [
+            f"line {statement.lineno}: yield key, {ast.unparse(statement.value) if statement.value else 'example'}"
+            for statement in bare
+        ]
         if not bare:
             lines.append(
                 f"line {examples.lineno}: def _generate_examples({arguments}):  # as it is: yields key, example"
@@ -219,12 +228,12 @@ def _tfds_features(info: ast.FunctionDef) -> str:
 
 def _tfds_splits(splits: ast.FunctionDef) -> str:
     """The dict of splits that ``_split_generators`` returns, from a dict or from a list of ``SplitGenerator``."""
-    found = []
+    result = []
     for node in ast.walk(splits):
         if isinstance(node, ast.Return) and isinstance(node.value, ast.Dict):
             return ast.unparse(node.value)
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("SplitGenerator"):
-            given = {one.arg: one.value for one in node.keywords}
+            given = {keyword.arg: keyword.value for keyword in node.keywords}
             name = given.get("name") or (node.args[0] if node.args else ast.Constant("train"))
             label = ast.literal_eval(name) if isinstance(name, ast.Constant) else ast.unparse(name).lower()
             arguments = given.get("gen_kwargs")
@@ -234,8 +243,8 @@ def _tfds_splits(splits: ast.FunctionDef) -> str:
                 for key, value in pairs
                 if isinstance(key, ast.Constant)
             )
-            found.append(f"{str(label).rpartition('.')[2]!r}: self._generate_examples({passed})")
-    return "{" + (", ".join(found) or "'train': self._generate_examples()") + "}"
+            result.append(f"{str(label).rpartition('.')[2]!r}: self._generate_examples({passed})")
+    return "{" + (", ".join(result) or "'train': self._generate_examples()") + "}"
 
 
 def _is_pair(value: ast.expr | None) -> bool:
@@ -244,7 +253,7 @@ def _is_pair(value: ast.expr | None) -> bool:
 
 def _class_at(place: Place) -> ast.ClassDef | None:
     for node in _classes(place.path):
-        if place.line in (node.lineno, *(one.lineno for one in node.decorator_list)):
+        if place.line in (node.lineno, *(decorator.lineno for decorator in node.decorator_list)):
             return node
     return None
 

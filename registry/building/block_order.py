@@ -98,7 +98,7 @@ def find_starts(runs: Sequence[Run], positions: Sequence[int]) -> list[Start]:
     def fewest_before(place: int) -> int:
         return sum(int(run.table.positions[max(0, stop - 1)]) for run, stop in zip(runs, stops(place), strict=True))
 
-    found = []
+    result = []
     for position in positions:
         low = bisect_right(range(bounds.size), position, key=most_before) - 1
         high = bisect_right(range(bounds.size), position, key=fewest_before)
@@ -108,5 +108,5 @@ def find_starts(runs: Sequence[Run], positions: Sequence[int]) -> list[Start]:
         blocks = zip(runs, firsts, ends, strict=True)
         keys = np.concatenate([run.keys(first, end) for run, first, end in blocks if first < end])
         order, _ = order_keys(keys)
-        found.append(Start(position, keys[order[position - before]].tobytes()))
-    return found
+        result.append(Start(position, keys[order[position - before]].tobytes()))
+    return result

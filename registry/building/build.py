@@ -174,7 +174,7 @@ def build_dataset(
         raise
     shards = MappingProxyType({name: written for name, (_, written) in made.items()})
     found = {name: hasher.fingerprint() for name, hasher in hashers.items()}
-    fingerprints = MappingProxyType({name: one for name, one in found.items() if one is not None})
+    fingerprints = MappingProxyType({name: digests for name, digests in found.items() if digests is not None})
     return StagedBuild(
         staged=staged, prepared=prepared, shards=shards, fingerprints=fingerprints, store=store, runs=runs
     )
@@ -265,15 +265,15 @@ class _SplitJob:
         self.runs.open()
         place = self.runs.of_split(self.split, examples.generate)
         made = list(self._generate_pieces(examples, runs=place))
-        runs = [one.run for one in made]
-        keys = [one.keys for one in made if one.keys is not None]
+        runs = [result.run for result in made]
+        keys = [result.keys for result in made if result.keys is not None]
         check_keys(self.engine, keys, split=self.split, budget_bytes=self._task_budget_bytes, progress=self.progress)
         # A staged folder in a data directory is on the disk that all share. One in TMPDIR is not.
         is_shared = self.runs.is_local
         store = self.staged.store if is_shared else self.runs.shards
         split = plan_split(
             num_examples=sum(run.num_records for run in runs),
-            num_payload_bytes=sum(one.num_payload_bytes for one in made),
+            num_payload_bytes=sum(result.num_payload_bytes for result in made),
             split=self.split,
             dataset=self.builder.name,
             reference=str(self.builder.reference),

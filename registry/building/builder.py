@@ -337,12 +337,12 @@ def make_builder(cls: type[BuilderT], *, config: str | None = None, version: Ver
         add_place(found, place or cls._definition)
         raise found from error
     try:
-        made = cls(config=config, version=version)
+        result = cls(config=config, version=version)
     except (ConfigNotFoundError, VersionNotFoundError, BuildError):
         raise
     except (Exception, SystemExit) as error:
         raise author_error(f"{owner}.__init__ failed", error) from error
-    return check_instance(made)
+    return check_instance(result)
 
 
 def check_instance(builder: BuilderT) -> BuilderT:
@@ -352,12 +352,12 @@ def check_instance(builder: BuilderT) -> BuilderT:
         BuildError: it did not; names file and line.
     """
     if not {"config", "version"} <= vars(builder).keys():
-        found = BuildError(
+        error = BuildError(
             f"{type(builder).__name__}.__init__ did not call super().__init__",
             hint="Add the line: super().__init__(config=config, version=version)",
         )
-        add_place(found, function_place(type(builder).__init__) or builder._definition)
-        raise found
+        add_place(error, function_place(type(builder).__init__) or builder._definition)
+        raise error
     return builder
 
 
@@ -370,9 +370,9 @@ def _check_fault(cls: type[DatasetBuilder]) -> None:
 def _located(cls: type[DatasetBuilder], error: RegistryError) -> BuildError:
     """The BuildError for an invalid attribute, with the file and line that set it."""
     attribute = str(error.details.get("attribute", "")).partition(".")[2].partition("[")[0]
-    found = BuildError(error.message, hint=error.hint, details=error.details)
-    add_place(found, attribute_place(cls._definition, attribute))
-    return found
+    result = BuildError(error.message, hint=error.hint, details=error.details)
+    add_place(result, attribute_place(cls._definition, attribute))
+    return result
 
 
 def _own_docstring(cls: type[DatasetBuilder]) -> str:
@@ -567,8 +567,8 @@ def read_sources(values: object, where: str) -> dict[str, str]:
 def bad_attribute(where: str, value: object, problem: str, *, hint: str | None = None) -> RegistryError:
     """The error for an invalid attribute of author code: ``where`` is ``Class.ATTRIBUTE``."""
     try:
-        shown = repr(value)
+        text = repr(value)
     except Exception:  # noqa: BLE001 - author code
-        shown = f"<{type(value).__name__}>"
-    shown = shown if len(shown) <= 80 else shown[:79] + "…"
-    return UsageError(f"{where} = {shown}: {problem}", hint=hint, details={"attribute": where, "value": shown})
+        text = f"<{type(value).__name__}>"
+    text = text if len(text) <= 80 else text[:79] + "…"
+    return UsageError(f"{where} = {text}: {problem}", hint=hint, details={"attribute": where, "value": text})

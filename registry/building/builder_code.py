@@ -107,34 +107,34 @@ class CodeReader:
         if path is None:
             return None
         starts: dict[str, Path] = {code.__module__: path}
-        found: dict[str, str] = {}
-        for is_named, one in _with_bases(code, named):
-            name = getattr(one, "__module__", None)
+        result: dict[str, str] = {}
+        for is_named, part in _with_bases(code, named):
+            name = getattr(part, "__module__", None)
             if not isinstance(name, str) or name.partition(".")[0] in (_OURS, *sys.builtin_module_names):
                 continue
-            path = _file_of(one)
+            path = _file_of(part)
             if path is None and name == "__main__":
                 return None
             if path is None or (is_named and _is_installed(path)):
                 self._installed |= {name.partition(".")[0]} - sys.stdlib_module_names
-                found.update(self._versions(name))
+                result.update(self._versions(name))
             elif not _is_standard(path):
                 starts[name] = path
-        return self._follow([_place_of_loaded(*one) for one in sorted(starts.items())], found)
+        return self._follow([_place_of_loaded(*start) for start in sorted(starts.items())], result)
 
-    def _follow(self, waiting: list[_Place], found: dict[str, str]) -> dict[str, str]:
-        """Add the digests of places, and of all that they import, to ``found``."""
+    def _follow(self, waiting: list[_Place], digests: dict[str, str]) -> dict[str, str]:
+        """Add the digests of places, and of all that they import, to ``digests``."""
         seen: set[str] = set()
-        while waiting and len(found) < _MOST_SOURCES:
+        while waiting and len(digests) < _MOST_SOURCES:
             place = waiting.pop(0)
             if place.name in seen:
                 continue
             seen.add(place.name)
             imported: dict[str, Path] = {}
-            for name, path in islice(_files_of(place), _MOST_SOURCES - len(found)):
+            for name, path in islice(_files_of(place), _MOST_SOURCES - len(digests)):
                 source = self._read(name, path)
-                found[name] = source.sha256
-                imported.update((one, path.parent) for one in source.imports)
+                digests[name] = source.sha256
+                imported.update((module, path.parent) for module in source.imports)
             if place.name.partition(".")[0] == _OURS:
                 continue
             self._authored[place.name] = place
@@ -145,10 +145,10 @@ class CodeReader:
                     continue
                 if _is_installed(following.path):
                     self._installed.add(top)
-                    found.update(self._versions(name) or {name: self._read(name, following.path).sha256})
+                    digests.update(self._versions(name) or {name: self._read(name, following.path).sha256})
                 else:
                     waiting.append(following)
-        return found
+        return digests
 
     def is_provable(self) -> bool:
         """Return whether the code that was read opens files through Python only, so that a witness notices them."""
@@ -182,15 +182,15 @@ class CodeReader:
 
     def _versions(self, name: str) -> dict[str, str]:
         """The versions of the installed packages that contain a module."""
-        top, found = name.partition(".")[0], {}
+        top, result = name.partition(".")[0], {}
         for package in () if not self._asks_versions else self._packages.get(top, ()):
             with suppress(metadata.PackageNotFoundError):
-                found[f"version of {package}"] = metadata.version(package)
-        return found
+                result[f"version of {package}"] = metadata.version(package)
+        return result
 
     @cached_property
     def _packages(self) -> dict[str, list[str]]:
-        return {name: sorted(set(found)) for name, found in metadata.packages_distributions().items()}
+        return {name: sorted(set(packages)) for name, packages in metadata.packages_distributions().items()}
 
 
 def _file_of(code: Any) -> Path | None:
@@ -204,8 +204,8 @@ def _file_of(code: Any) -> Path | None:
 
 def _with_bases(code: Any, named: Iterable[Any]) -> Iterator[tuple[bool, Any]]:
     """Each class or function and the bases of the class, and whether it comes from ``named``."""
-    for place, one in enumerate((code, *named)):
-        for base in inspect.getmro(one) if isinstance(one, type) else (one,):
+    for place, imported_object in enumerate((code, *named)):
+        for base in inspect.getmro(imported_object) if isinstance(imported_object, type) else (imported_object,):
             yield place > 0, base
 
 
@@ -240,9 +240,9 @@ def _place_of_imported(name: str, folder: Path) -> _Place | None:
 
 def _find_top(name: str, folder: Path) -> ModuleSpec | None:
     with suppress(ImportError, ValueError, AttributeError):  # a module that was made without a spec
-        found = find_spec(name)
-        if found is not None:
-            return found
+        spec = find_spec(name)
+        if spec is not None:
+            return spec
     return PathFinder.find_spec(name, [str(folder)])
 
 
@@ -254,7 +254,7 @@ def _files_of(place: _Place) -> Iterator[tuple[str, Path]]:
     root = place.path.parent
     for folder, folders, names in os.walk(root):
         # Not environments or caches that are inside the folder of a program.
-        folders[:] = sorted(one for one in folders if one[:1] != "." and one not in ("__pycache__", *INSTALLED))
+        folders[:] = sorted(child for child in folders if child[:1] != "." and child not in ("__pycache__", *INSTALLED))
         inside = ".".join((place.name, *Path(folder).relative_to(root).parts))
         for name in sorted(names):
             if name.endswith(".py"):
@@ -280,7 +280,7 @@ def _imports(name: str, content: bytes) -> Iterator[str]:
             base = ".".join((*around, base) if base else around)
         if base:
             yield base
-            yield from (f"{base}.{one}" for one in _first_words(found["names"]))
+            yield from (f"{base}.{word}" for word in _first_words(found["names"]))
 
 
 def _first_words(names: str) -> Iterator[str]:

@@ -102,15 +102,15 @@ def find_builder(name: str) -> type[DatasetBuilder]:
             details={"name": name, "offers": offers},
         )
     (point,) = points.values()
-    what = f"the builder {name!r} of {_package_of(point)} ({point.value})"
+    subject = f"the builder {name!r} of {_package_of(point)} ({point.value})"
     try:
         found: Any = point.load()
     except (Exception, SystemExit) as error:
-        raise _not_loaded(what, error, point.value) from error
-    builder = _check_builder(found, what)
+        raise _not_loaded(subject, error, point.value) from error
+    builder = _check_builder(found, subject)
     if builder.name != name:
         raise BuildError(
-            f"{what}: expected the name {name!r} of its entry point, found {builder.name!r}",
+            f"{subject}: expected the name {name!r} of its entry point, found {builder.name!r}",
             hint=f'Add to {builder.__name__}: name = "{name}"\nOr rename the entry point: '
             f'{builder.name} = "{point.value}"',
             details={"name": name, "class_name": builder.name},
@@ -138,12 +138,12 @@ def load_builder(code: str) -> type[DatasetBuilder]:
             hint="Write e.g. my_package.squares:Squares",
             details={"name": code[:120]},
         )
-    what = f"the builder {code}"
+    subject = f"the builder {code}"
     try:
         module = import_module(match["module"])
     except ModuleNotFoundError as error:
         if error.name is None or not f"{match['module']}.".startswith(f"{error.name}."):
-            raise _not_loaded(what, error, code) from error  # the module exists; it imports a missing one
+            raise _not_loaded(subject, error, code) from error  # the module exists; it imports a missing one
         raise BuilderNotFoundError(
             f"no builder {code!r}: there is no module {error.name!r}",
             # A common first attempt names a module in the current folder.
@@ -153,7 +153,7 @@ def load_builder(code: str) -> type[DatasetBuilder]:
             details={"name": code},
         ) from error
     except (Exception, SystemExit) as error:
-        raise _not_loaded(what, error, code) from error
+        raise _not_loaded(subject, error, code) from error
     if not hasattr(module, match["class"]):
         builders = {name: _fault_of(value) for name, value in vars(module).items() if _is_builder(value)}
         usable = [name for name, fault in builders.items() if fault is None]
@@ -164,7 +164,7 @@ def load_builder(code: str) -> type[DatasetBuilder]:
             where=f"the module {match['module']}",
             hint="\n".join(filter(None, [suggest(match["class"], usable), *unusable])),
         )
-    return _check_builder(getattr(module, match["class"]), what)
+    return _check_builder(getattr(module, match["class"]), subject)
 
 
 def _open_code(code: str, rest: str) -> DatasetBuilder:
@@ -208,11 +208,11 @@ def _fault_of(builder: type[DatasetBuilder]) -> BuildError | None:
     return None
 
 
-def _check_builder(found: Any, what: str) -> type[DatasetBuilder]:
+def _check_builder(found: Any, subject: str) -> type[DatasetBuilder]:
     if not _is_builder(found):
         name = getattr(found, "__name__", "")
         module = sys.modules.get(getattr(found, "__module__", None) or "")
-        raise not_a_builder(what, found, path=getattr(module, "__file__", None), name=name)
+        raise not_a_builder(subject, found, path=getattr(module, "__file__", None), name=name)
     builder: type[DatasetBuilder] = found
     check_class(builder)
     return builder
@@ -222,7 +222,7 @@ def _package_of(point: EntryPoint) -> str:
     return "an unknown package" if point.dist is None else f"{point.dist.name} {point.dist.version}"
 
 
-def _not_loaded(what: str, error: BaseException, code: str) -> BuildError:
+def _not_loaded(subject: str, error: BaseException, code: str) -> BuildError:
     """The error for a module that cannot be imported; ``code`` is ``package.module:Class``."""
     module, _, name = code.partition(":")
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
@@ -234,4 +234,4 @@ def _not_loaded(what: str, error: BaseException, code: str) -> BuildError:
     hint = "Fix or uninstall that package. Other builders are not affected."
     if missing is not None:
         hint = f"Install the package that provides {missing}, or remove the import. Other builders are not affected."
-    return author_error(f"{what} cannot be loaded", error, hint=hint, details={"error": type(error).__name__})
+    return author_error(f"{subject} cannot be loaded", error, hint=hint, details={"error": type(error).__name__})

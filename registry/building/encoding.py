@@ -270,7 +270,7 @@ class _Form(NamedTuple):
             return None
         names, values = list(example), list(example.values())
         kinds = list(map(type, values))
-        arrays = [(place, one.dtype, one.shape) for place, one in enumerate(values) if type(one) is np.ndarray]
+        arrays = [(place, value.dtype, value.shape) for place, value in enumerate(values) if type(value) is np.ndarray]
         if not _PLAIN.issuperset(kinds):
             return None
         if any(dtype.kind not in "biufc" or not dtype.isnative or not shape for _, dtype, shape in arrays):
@@ -278,7 +278,7 @@ class _Form(NamedTuple):
         several = itemgetter(*names)
         return cls(
             names=names,
-            pick=(lambda one: list(several(one))) if len(names) > 1 else (lambda one: [several(one)]),
+            pick=(lambda row: list(several(row))) if len(names) > 1 else (lambda row: [several(row)]),
             kinds=kinds,
             arrays=arrays,
             texts=[place for place, kind in enumerate(kinds) if kind in _TEXTS],
@@ -314,9 +314,9 @@ def own(example: Any) -> tuple[Any, int]:
         return kind(example), _VALUE_BYTES * len(example)
     if kinds <= _TEXTS:
         return kind(example), sum(map(len, example))
-    found = [own(inner) for inner in example]
-    num_bytes = sum(abs(size) for _, size in found)
-    return kind([inner for inner, _ in found]), num_bytes if all(size >= 0 for _, size in found) else -num_bytes - 1
+    result = [own(inner) for inner in example]
+    num_bytes = sum(abs(size) for _, size in result)
+    return kind([inner for inner, _ in result]), num_bytes if all(size >= 0 for _, size in result) else -num_bytes - 1
 
 
 def _own_dict(example: dict[Any, Any]) -> tuple[dict[Any, Any], int]:

@@ -119,9 +119,9 @@ def find_finished(store: Store, final: str, *, key: str, is_numbered: bool = Tru
         if staged is None:
             continue
         try:
-            made = tuple(map(_parse, record["splits"]))
-            if all(_is_whole(staged.store, split, shards) for split, shards in made):
-                return Finished(staged=staged, made=made, more=record["more"])
+            result = tuple(map(_parse, record["splits"]))
+            if all(_is_whole(staged.store, split, shards) for split, shards in result):
+                return Finished(staged=staged, made=result, more=record["more"])
         except (StorageError, RegistryError, KeyError, TypeError, ValueError):
             pass  # damaged: the records are made anew
         staged.give_up()

@@ -213,11 +213,11 @@ class Keyer:
         If there is an error, the sort keys are those of the keys before it. It is a DuplicateKeyError if two
         consecutive keys are equal: a generator that never changes its key would otherwise run until the disk is full.
         """
-        found = self._of_one_kind(keys)
-        if found is not None:
+        result = self._of_one_kind(keys)
+        if result is not None:
             self.position += len(keys)
             self._previous = keys[-1]
-            return *found, None
+            return *result, None
         sort_keys: list[bytes] = []
         labels: list[str] = []
         hashes: list[bytes] = []

@@ -54,7 +54,7 @@ class Failure(NamedTuple):
     def of(cls, given: Any, error: BuildError | FeatureError, *, where: str) -> Failure:
         """The failure of an input whose errors begin with ``where``. Called where it was read: causes are not sent."""
         label, cause, details = label_of(given), error.__cause__, error.details
-        missing = next((one for one in _chain(cause) if isinstance(one, FileNotFoundError)), None)
+        missing = next((link for link in _chain(cause) if isinstance(link, FileNotFoundError)), None)
         path = None if missing is None else _path_of(missing)
         key, count = details.get("key"), details.get("position")
         if "traceback" in details and cause is not None:
@@ -75,21 +75,21 @@ def failed_inputs(split: str, failures: Sequence[Failure], *, is_elsewhere: bool
         failures: what failed.
         is_elsewhere: whether other machines read the inputs, which may lack files of this one.
     """
-    shown = failures[:MOST_FAILED]
+    first = failures[:MOST_FAILED]
     if is_elsewhere:
-        for one in shown:
-            if one.missing is not None:
-                one.error.rephrase(hint="\n".join(filter(None, (one.error.hint, _reach_hint(one.missing)))))
-    if len(shown) == 1:
-        return shown[0].error
+        for failure in first:
+            if failure.missing is not None:
+                failure.error.rephrase(hint="\n".join(filter(None, (failure.error.hint, _reach_hint(failure.missing)))))
+    if len(first) == 1:
+        return first[0].error
     groups: dict[tuple[str, str], list[Failure]] = {}
-    for one in shown:
-        groups.setdefault((one.kind, one.error.details.get("where", "")), []).append(one)
+    for failure in first:
+        groups.setdefault((failure.kind, failure.error.details.get("where", "")), []).append(failure)
     ended = ", and the build ended" if len(failures) >= MOST_FAILED else ""
-    lines = [f"split {split!r}: {len(shown)} inputs failed{ended}"]
+    lines = [f"split {split!r}: {len(first)} inputs failed{ended}"]
     for (kind, place), group in groups.items():
         lines += _group_lines(kind, place, group, is_only=len(groups) == 1)
-    hints = dict.fromkeys(one.error.hint for one in shown if one.error.hint is not None)
+    hints = dict.fromkeys(failure.error.hint for failure in first if failure.error.hint is not None)
     firsts = (group[0].error.details for group in groups.values())
     tracebacks = [details["traceback"] for details in firsts if "traceback" in details][:_MOST_SHOWN]
     return BuildError(
@@ -97,7 +97,9 @@ def failed_inputs(split: str, failures: Sequence[Failure], *, is_elsewhere: bool
         hint="\n".join(list(hints)[:_MOST_SHOWN]) or None,
         details={
             "split": split,
-            "inputs": [{"input": one.label, "error": one.error.message, **one.error.details} for one in shown],
+            "inputs": [
+                {"input": failure.label, "error": failure.error.message, **failure.error.details} for failure in first
+            ],
             **({"traceback": "\n".join(tracebacks)} if tracebacks else {}),
         },
     )
@@ -105,7 +107,7 @@ def failed_inputs(split: str, failures: Sequence[Failure], *, is_elsewhere: bool
 
 def with_failures(error: BuildError, failed: BuildError | FeatureError) -> BuildError:
     """The error that ended a build, and behind it that of the inputs that had failed before."""
-    hints = [one.hint for one in (error, failed) if one.hint is not None]
+    hints = [fault.hint for fault in (error, failed) if fault.hint is not None]
     return BuildError(
         f"{error.message}\nBefore that, {failed.message}",
         hint="\n".join(dict.fromkeys(hints)) or None,
@@ -115,16 +117,16 @@ def with_failures(error: BuildError, failed: BuildError | FeatureError) -> Build
 
 def _group_lines(kind: str, place: str, group: Sequence[Failure], *, is_only: bool) -> Iterator[str]:
     """What failed at one line of the author's code: the problem, then the inputs, each with its own if these differ."""
-    is_same = len({one.problem for one in group}) == 1
+    is_same = len({failure.problem for failure in group}) == 1
     head = shorten(group[0].problem, _MOST_HEAD) if is_same else kind or "invalid examples"
     count = "" if is_only else f"{len(group)} input{'' if len(group) == 1 else 's'}: "
     yield f"  {count}{head}" + (f" ({place})" if place else "")
-    for one in group:
-        line = f"    {one.label}"
-        if one.position:
-            line += f", {shorten(one.position, max(_LEAST_TEXT, _LINE_WIDTH - len(line) - 2))}"
+    for failure in group:
+        line = f"    {failure.label}"
+        if failure.position:
+            line += f", {shorten(failure.position, max(_LEAST_TEXT, _LINE_WIDTH - len(line) - 2))}"
         if not is_same:
-            text = one.problem.removeprefix(f"{kind}: ").removeprefix("…: ")
+            text = failure.problem.removeprefix(f"{kind}: ").removeprefix("…: ")
             line += f": {shorten(text, max(_LEAST_TEXT, _LINE_WIDTH - len(line) - 2))}"
         yield line
 

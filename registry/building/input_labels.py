@@ -30,8 +30,8 @@ def split_label(label: str) -> tuple[str, int | None]:
     >>> split_label(numbered_label("'a.png'", 17)), split_label("'a.png'")
     (("'a.png'", 17), ("'a.png'", None))
     """
-    shown, separator, number = label.partition(_SEPARATOR)
-    return shown, int(number) if separator else None
+    text, separator, number = label.partition(_SEPARATOR)
+    return text, int(number) if separator else None
 
 
 class InputLabels:

@@ -113,10 +113,10 @@ def hash_texts(salt: str, texts: Iterable[str]) -> SortKeys:
         ValueError: a text cannot be encoded as UTF-8.
     """
     salt_bytes, given = salt.encode(), list(texts)
-    found = "\n".join(given).replace("\\", "/").encode().split(b"\n")
-    if len(found) != len(given):  # there are line feeds in the texts
-        found = [text.replace("\\", "/").encode() for text in given]
-    return join_sort_keys([_md5(salt_bytes + text).digest() for text in found])
+    result = "\n".join(given).replace("\\", "/").encode().split(b"\n")
+    if len(result) != len(given):  # there are line feeds in the texts
+        result = [text.replace("\\", "/").encode() for text in given]
+    return join_sort_keys([_md5(salt_bytes + text).digest() for text in result])
 
 
 def hash_contents(contents: Iterable[bytes]) -> SortKeys:

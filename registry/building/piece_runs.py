@@ -131,11 +131,13 @@ class GroupMaker:
             run, tables, (num_payload_bytes, is_numbered) = found
             return GroupFacts(run.name, tables["run"], tables.get("keys"), num_payload_bytes, is_numbered, [], 0.0)
         run = facts.new_file()
-        made = self._make(group, self.files_of(group, run.name), run.name)
-        if made.table is not None:
-            tables = {"run": made.table} if made.keys_table is None else {"run": made.table, "keys": made.keys_table}
-            facts.save(run, tables, (made.num_payload_bytes, made.is_numbered))
-        return made
+        result = self._make(group, self.files_of(group, run.name), run.name)
+        if result.table is not None:
+            tables = (
+                {"run": result.table} if result.keys_table is None else {"run": result.table, "keys": result.keys_table}
+            )
+            facts.save(run, tables, (result.num_payload_bytes, result.is_numbered))
+        return result
 
     def files_of(self, group: Group, name: str) -> RunFiles:
         """The files of the runs of a group."""
@@ -154,21 +156,21 @@ class GroupMaker:
             ExternalSorter(split=self.split, folder=self.folder, budget_bytes=self.budget_bytes) as sorter,
             ExternalSorter(split=self.split, folder=self.folder, budget_bytes=keys_budget) as keys,
         ):
-            for index, one in enumerate(group.inputs, group.first):
+            for index, source in enumerate(group.inputs, group.first):
                 keyer = Keyer(
                     self.split,
                     shuffled=self.shuffled,
                     unsorted_keys=keys,
-                    where=f"split {self.split!r}, input {label_of(one)}",
+                    where=f"split {self.split!r}, input {label_of(source)}",
                     input_number=index,
                 )
                 keyer.is_numbered = is_numbered
                 try:
-                    self._add(one, keyer, sorter, is_used=not failures)
+                    self._add(source, keyer, sorter, is_used=not failures)
                 except (BuildError, FeatureError) as error:
                     if {"key", "keys", "position"} & error.details.keys() and "input_numbers" not in error.details:
                         add_place(error, function_place(self.generate))
-                    failures.append(Failure.of(one, error, where=keyer.where))
+                    failures.append(Failure.of(source, error, where=keyer.where))
                 is_numbered = keyer.is_numbered
                 if len(failures) >= MOST_FAILED:  # the build ends with these
                     break
@@ -182,9 +184,9 @@ class GroupMaker:
                 seconds=time.monotonic() - started,
             )
 
-    def _add(self, one: Any, keyer: Keyer, sorter: ExternalSorter, *, is_used: bool) -> None:
+    def _add(self, item: Any, keyer: Keyer, sorter: ExternalSorter, *, is_used: bool) -> None:
         """Add the records of one input, or only find out whether it fails."""
-        with closing(run_generator(self.split, partial(self.generate, one), where=keyer.where)) as items:
+        with closing(run_generator(self.split, partial(self.generate, item), where=keyer.where)) as items:
             for block in encode_examples(ThisProcess(), self.codec, keyer, items):
                 if is_used:
                     sorter.add(block._replace(labels=keyer.stored_labels(block.labels or ())))
@@ -220,7 +222,7 @@ def make_group_runs(
         groups = _groups(maker, pieces, labels, size, waiting, most_bytes=engine.bytes_of_input)
         for group, facts in engine.run(groups, doing="generated examples", failure=BuildError, watch=watch):
             waiting.popleft()
-            failures += [_with_inputs(one, labels, maker) for one in facts.failures]
+            failures += [_with_inputs(failure, labels, maker) for failure in facts.failures]
             size.learn(len(group.inputs), facts)
             if facts.is_numbered is not None:
                 if is_numbered not in (None, facts.is_numbered):
@@ -368,9 +370,9 @@ def _take(source: Iterator[Any], count: int, *, most_bytes: int | None) -> list[
     if most_bytes is None:
         return list(islice(source, count))
     inputs, num_bytes = [], 0
-    for one in islice(source, count):
-        inputs.append(one)
-        num_bytes += _size_of(one)
+    for item in islice(source, count):
+        inputs.append(item)
+        num_bytes += _size_of(item)
         if num_bytes >= most_bytes:
             break
     return inputs
@@ -390,8 +392,8 @@ def _drawn(split: str, pieces: Pieces) -> Iterator[Any]:
     """The inputs; only an exception of the author's iterable is caught."""
     count = 0
     try:
-        for one in pieces.inputs:
-            yield one
+        for source in pieces.inputs:
+            yield source
             count += 1
     except (Exception, SystemExit) as error:
         after = f" after {count} input{'' if count == 1 else 's'}"

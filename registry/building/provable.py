@@ -122,7 +122,7 @@ def _reads_nothing_at_import(tree: ast.Module, defined: set[str]) -> bool:
         node.name
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)
-        and not any(isinstance(one, _FUNCTIONS) and one.name in _MAKERS for one in node.body)
+        and not any(isinstance(statement, _FUNCTIONS) and statement.name in _MAKERS for statement in node.body)
     }
     allowed = (_HARMLESS | ours | plain) - defined
     for node in _run_at_import(tree):
@@ -131,12 +131,14 @@ def _reads_nothing_at_import(tree: ast.Module, defined: set[str]) -> bool:
             called = [node.func]
             passed = [*node.args, *(it.value for it in node.keywords)]
             # A function or method that is passed may be called; values have no such names.
-            if any(isinstance(one, ast.Attribute) or _last_name(one) in defined | {"open"} for one in passed):
+            if any(
+                isinstance(argument, ast.Attribute) or _last_name(argument) in defined | {"open"} for argument in passed
+            ):
                 return False
         elif isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
-            called = [one for one in node.decorator_list if not isinstance(one, ast.Call)]
-        for one in called:
-            if _last_name(one) not in allowed and _first_name(one) not in ours:
+            called = [decorator for decorator in node.decorator_list if not isinstance(decorator, ast.Call)]
+        for decorator in called:
+            if _last_name(decorator) not in allowed and _first_name(decorator) not in ours:
                 return False
     return True
 

@@ -148,8 +148,8 @@ class SplitRuns:
 
     def finished(self) -> Mapping[int, int]:
         """The runs that an earlier process finished: the first input of each, and its number of inputs."""
-        found = (_RUN.fullmatch(name.rpartition("/")[2]) for name in self.store.list(self.split))
-        return {int(one["first"]): int(one["count"]) for one in found if one is not None}
+        result = (_RUN.fullmatch(name.rpartition("/")[2]) for name in self.store.list(self.split))
+        return {int(facts["first"]): int(facts["count"]) for facts in result if facts is not None}
 
     def digest(self, inputs: list[Any]) -> str:
         """A digest of the key, of inputs, and of stamps of the files that they name; random if one is unknown."""
@@ -322,9 +322,9 @@ def _stamps_of_path(text: str) -> Iterator[tuple[str, int, int]]:
         found = list(islice(path.rglob("*"), _MOST_FILES))
         if len(found) == _MOST_FILES:
             raise RuntimeError(f"{path} has too many files")
-        for one in sorted(found):
-            facts = one.lstat()
-            yield os.fspath(one), facts.st_size, facts.st_mtime_ns
+        for child in sorted(found):
+            facts = child.lstat()
+            yield os.fspath(child), facts.st_size, facts.st_mtime_ns
 
 
 def _key_of(builder: DatasetBuilder, features: FeaturesDict, code: CodeReader) -> str:
@@ -357,7 +357,7 @@ def key_of_build(
     try:
         arguments = {name: _arguments_of(examples, builder) for name, examples in splits.items()}
         pickled = pickle_with_names([vars(builder), arguments])
-        stamps = [one for text in pickled.texts for one in _stamps(text, _URL if is_pieced else _OBJECT_URL)]
+        stamps = [stamp for text in pickled.texts for stamp in _stamps(text, _URL if is_pieced else _OBJECT_URL)]
     except Exception:  # noqa: BLE001 (a value cannot be pickled, or names what cannot be found)
         return None
     sources = code.digests(type(builder), pickled.codes)

@@ -100,8 +100,8 @@ class BlockTable(NamedTuple):
     @property
     def keys(self) -> npt.NDArray[np.bytes_]:
         """The first keys as bytes, which NumPy compares. It drops zeros at their ends, which keeps their order."""
-        found: npt.NDArray[np.bytes_] = self.first_keys.view(f"S{SORT_KEY_BYTES}")[:, 0]
-        return found
+        result: npt.NDArray[np.bytes_] = self.first_keys.view(f"S{SORT_KEY_BYTES}")[:, 0]
+        return result
 
     def part(self, first: int, stop: int) -> BlockTable:
         """Blocks ``first``..``stop`` (stop excluded), as the table of a run that has only these."""
@@ -111,11 +111,11 @@ class BlockTable(NamedTuple):
     @classmethod
     def chained(cls, tables: Sequence[BlockTable]) -> BlockTable:
         """The table of a run whose files, one behind the other, have these tables."""
-        befores = zip(accumulate(int(one.positions[-1]) for one in tables), tables[1:], strict=False)
-        positions = [tables[0].positions, *(one.positions[1:] + before for before, one in befores)]
-        befores = zip(accumulate(int(one.offsets[-1]) for one in tables), tables[1:], strict=False)
-        offsets = [tables[0].offsets, *(one.offsets[1:] + before for before, one in befores)]
-        first_keys = np.concatenate([one.first_keys for one in tables])
+        befores = zip(accumulate(int(table.positions[-1]) for table in tables), tables[1:], strict=False)
+        positions = [tables[0].positions, *(table.positions[1:] + before for before, table in befores)]
+        befores = zip(accumulate(int(table.offsets[-1]) for table in tables), tables[1:], strict=False)
+        offsets = [tables[0].offsets, *(table.offsets[1:] + before for before, table in befores)]
+        first_keys = np.concatenate([table.first_keys for table in tables])
         return cls(first_keys, np.concatenate(positions), np.concatenate(offsets))
 
 
@@ -153,7 +153,7 @@ class Run:
 
     def keys(self, first: int, stop: int) -> SortKeys:
         """The sort keys of blocks ``first``..``stop`` (stop excluded). Damage is found when the blocks are read."""
-        found = []
+        result = []
         for block in range(first, stop):
             count = int(self.table.positions[block + 1] - self.table.positions[block])
             position = int(self.table.offsets[block]) + _PREFIX_BYTES
@@ -161,8 +161,8 @@ class Run:
                 keys = self.file.read_at(position, count * SORT_KEY_BYTES)
             if len(keys) != count * SORT_KEY_BYTES or not keys.startswith(self.table.first_keys[block].tobytes()):
                 raise self._damaged(position)
-            found.append(np.frombuffer(keys, np.uint8).reshape(count, SORT_KEY_BYTES))
-        return np.concatenate(found)
+            result.append(np.frombuffer(keys, np.uint8).reshape(count, SORT_KEY_BYTES))
+        return np.concatenate(result)
 
     def blocks(self, first: int = 0) -> Iterator[KeyedFrames]:
         """Yield every block from block ``first`` on, in the order written. Closes the run at its end.
@@ -198,10 +198,10 @@ class Run:
 
     def _read(self, file: BinaryIO, size: int, position: int) -> bytes:
         with self._reading(position):
-            found = file.read(size)
-        if len(found) != size:
+            result = file.read(size)
+        if len(result) != size:
             raise self._damaged(position)
-        return found
+        return result
 
     @contextmanager
     def _reading(self, position: int) -> Iterator[None]:
@@ -222,11 +222,11 @@ class Run:
     def _damaged(self, position: int) -> StorageError:
         """The error for missing or changed bytes. The next build writes the run anew, if it was kept for it."""
         self.file.forget()
-        what, hint = "a temporary file", "Check the disk, then build again."
+        subject, hint = "a temporary file", "Check the disk, then build again."
         if self.file.name:
-            what, hint = f"the run {self.file.name}", "Build again: the run is written anew."
+            subject, hint = f"the run {self.file.name}", "Build again: the run is written anew."
         return StorageError(
-            f"sorting: {what} is damaged at byte {position}",
+            f"sorting: {subject} is damaged at byte {position}",
             hint=f"The disk lost data, or another program changed the file. {hint}",
             details={"offset": position, "file": self.file.name},
         )

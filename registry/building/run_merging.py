@@ -118,7 +118,7 @@ def merge_runs(
         ) as stage:
             made = engine.run(pieces, doing="merged runs", failure=BuildError, watch=stage.watch)
             found = [[table for _, table in islice(made, len(group.ranges))] for group in groups]
-        merged = [_chain(place, group, one) for group, one in zip(groups, found, strict=True)]
+        merged = [_chain(place, group, merged_group) for group, merged_group in zip(groups, found, strict=True)]
         if [run.num_records for run in merged] != [sum(run.num_records for run in group.runs) for group in groups]:
             raise StorageError(
                 f"sorting: the merged runs of split {place.split!r} have lost records",
@@ -234,12 +234,12 @@ def _pieces(groups: Sequence[_Group], merger: RangeMerger, place: SplitRuns) -> 
 
 def _parts(runs: Sequence[Run], keys: KeyRange) -> tuple[Run, ...]:
     """The parts of runs that may contain sort keys of a range."""
-    found = []
+    result = []
     for run in runs:
         begin, end = run.block_before(keys.start), run.num_blocks_before(keys.stop)
         if begin < end:
-            found.append(replace(run, table=run.table.part(begin, end)))
-    return tuple(found)
+            result.append(replace(run, table=run.table.part(begin, end)))
+    return tuple(result)
 
 
 def _chain(place: SplitRuns, group: _Group, tables: Sequence[BlockTable]) -> Run:

@@ -81,15 +81,17 @@ class ShardMaker:
             num_before, parts = order.parts(self.split.shard_lengths.start(index), self._stop(index))
             yield ShardInput(index, num_before, parts)
 
-    def __call__(self, given: ShardInput) -> MadeShard:
+    def __call__(self, shard_input: ShardInput) -> MadeShard:
         """Write one shard, and compute the digests of the leaves that start in it."""
-        index = given.index
+        index = shard_input.index
         first = self.split.shard_lengths.start(index)
         with (
             ExternalSorter(split=self.split.name, budget_bytes=self.budget_bytes) as sorter,
             self.store.create(self.split.filename(index), overwrite=True) as file,
         ):
-            start = _add_runs(sorter, given.runs, first - given.num_before, self._stop(index) - given.num_before)
+            start = _add_runs(
+                sorter, shard_input.runs, first - shard_input.num_before, self._stop(index) - shard_input.num_before
+            )
             writer = RecordWriter(file)
             leaves = self._hash(self._write(writer, sorter.sorted_frames(start), index))
         if writer.num_records != self.split.shard_lengths[index]:

@@ -492,9 +492,9 @@ class _Entries:
             return None
         parts = np.searchsorted(self._firsts, places, "right") - 1
         starts = np.array([start for _, start in self._labels])
-        found = zip(parts.tolist(), (places - self._firsts[parts] + starts[parts]).tolist(), strict=True)
+        result = zip(parts.tolist(), (places - self._firsts[parts] + starts[parts]).tolist(), strict=True)
         labels = [labels for labels, _ in self._labels]
-        return ["" if (known := labels[part]) is None else known[index] for part, index in found]
+        return ["" if (known := labels[part]) is None else known[index] for part, index in result]
 
 
 class _Piece(NamedTuple):

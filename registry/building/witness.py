@@ -67,8 +67,8 @@ class Witness:
         """The stamp of each file and folder that was read, by path; None if the inputs cannot be compared later."""
         if self._is_unknown:
             return None
-        found = {path: stamp for path, stamp in self._read.items() if path not in self._written}
-        return found if are_unchanged(found) else None
+        result = {path: stamp for path, stamp in self._read.items() if path not in self._written}
+        return result if are_unchanged(result) else None
 
     def note(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Note what an audit event reports."""
@@ -127,14 +127,14 @@ def are_unchanged(stamps: Mapping[str, str]) -> bool:
 def stamps_below(path: Path) -> dict[str, str] | None:
     """The stamps of a file, or of a folder and all that is in it; None if it has very many files."""
     top = os.path.abspath(path)  # noqa: PTH100 (links stay: they may be changed, too)
-    found = {top: stamp_of(top)}
+    result = {top: stamp_of(top)}
     try:
         for folder, folders, files in os.walk(top):
             for name in (*folders, *files):
                 inside = os.path.join(folder, name)  # noqa: PTH118 (faster for many files)
-                found[inside] = stamp_of(inside)
-            if len(found) > _MOST_FILES:
+                result[inside] = stamp_of(inside)
+            if len(result) > _MOST_FILES:
                 return None
     except RecursionError:  # of folders that are nested too deeply for os.walk
         return None
-    return found
+    return result

@@ -186,7 +186,7 @@ def _write_with_workers(
         features=hasher.features if hasher is not None and hasher.is_possible else None,
     )
     lengths = split.shard_lengths
-    pieces = (Piece(function, one, num_items=lengths[one.index]) for one in function.inputs(runs))
+    pieces = (Piece(function, source, num_items=lengths[source.index]) for source in function.inputs(runs))
     with StageTasks(
         progress,
         "writing",
@@ -203,10 +203,10 @@ def _write_with_workers(
             yield shard
 
 
-def _measure(_: ShardInput, made: MadeShard) -> Outcome:
+def _measure(_: ShardInput, shard: MadeShard) -> Outcome:
     """What the task of a shard gave."""
-    num_records = made.shard.num_examples
-    return Outcome(num_records=num_records, num_bytes=made.shard.num_bytes - _FRAMING_BYTES * num_records)
+    num_records = shard.shard.num_examples
+    return Outcome(num_records=num_records, num_bytes=shard.shard.num_bytes - _FRAMING_BYTES * num_records)
 
 
 def _hash(hasher: SplitHasher, pieces: Iterator[Frames], engine: Engine) -> None:

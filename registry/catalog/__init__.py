@@ -136,15 +136,15 @@ def masked_url(url: str | os.PathLike[str]) -> str:
     return urls.describe_url(urls.parse_url(url))
 
 
-def quote_catalog(shown: str) -> str:
-    """The option ``--catalog`` for a command in a hint; ``shown`` is the URL as ``CatalogBackend.url`` gives it."""
+def quote_catalog(url: str) -> str:
+    """The option ``--catalog`` for a command in a hint; ``url`` is the URL as ``CatalogBackend.url`` gives it."""
     from registry.catalog import urls
 
-    return urls.quote_catalog(shown)
+    return urls.quote_catalog(url)
 
 
-def first_step(shown: str) -> str:
-    """The command that begins an empty catalog; ``shown`` is its URL as ``CatalogBackend.url`` gives it."""
+def first_step(url: str) -> str:
+    """The command that begins an empty catalog; ``url`` is its URL as ``CatalogBackend.url`` gives it."""
     from registry.catalog import urls
 
-    return urls.first_step(shown)
+    return urls.first_step(url)

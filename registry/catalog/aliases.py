@@ -58,7 +58,7 @@ class SqlAliases:
         self._engine = engine
 
     def set(
-        self, name: str, wanted: Reference, *, expect: Expected, message: str, actor: str, dry_run: bool = False
+        self, name: str, reference: Reference, *, expect: Expected, message: str, actor: str, dry_run: bool = False
     ) -> AliasChange:
         check_alias(name)
         message = _check_message(message)
@@ -66,13 +66,13 @@ class SqlAliases:
 
         def action(connection: sa.Connection) -> AliasChange:
             if not dry_run:
-                lock_dataset(connection, wanted.name)
-            config, target = _resolve(connection, wanted)
-            before = _find(connection, Reference(name=wanted.name, config=config, alias=name))
+                lock_dataset(connection, reference.name)
+            config, target = _resolve(connection, reference)
+            before = _find(connection, Reference(name=reference.name, config=config, alias=name))
             _require_expected(connection, before, expect, first="to set it for the first time: --expect none")
             change = AliasChange(reference=before.reference, before=before.version, after=target, is_dry_run=dry_run)
             if change.is_change and not dry_run:
-                version_id = find_version_id(connection, wanted.name, config, target)
+                version_id = find_version_id(connection, reference.name, config, target)
                 now = read_clock(connection)
                 values = {"version_id": version_id, "set_at": now, "set_by": actor}
                 if before.alias_id is None:
@@ -85,16 +85,16 @@ class SqlAliases:
         return transact(self._engine, action, dry_run=dry_run)
 
     def remove(
-        self, wanted: Reference, *, expect: Expected, message: str, actor: str, dry_run: bool = False
+        self, reference: Reference, *, expect: Expected, message: str, actor: str, dry_run: bool = False
     ) -> AliasChange:
-        _require_alias(wanted)
+        _require_alias(reference)
         message = _check_message(message)
         check_text(actor, "actor")
 
         def action(connection: sa.Connection) -> AliasChange:
             if not dry_run:
-                lock_dataset(connection, wanted.name)
-            before = _find(connection, wanted)
+                lock_dataset(connection, reference.name)
+            before = _find(connection, reference)
             _require_expected(
                 connection, before, expect, first=f"to list aliases: registry alias list {before.reference.dataset}"
             )
@@ -128,7 +128,7 @@ class SqlAliases:
             if wanted is not None:
                 require_dataset(connection, wanted)
                 query = query.where(is_dataset(wanted))
-            found = [
+            result = [
                 AliasSummary(
                     name=row.builder_name,
                     config=row.config_name or None,
@@ -141,12 +141,12 @@ class SqlAliases:
                 for row in connection.execute(query)
             ]
         # Sorted here, because databases sort names by the rules of their locale.
-        return tuple(sorted(found, key=lambda one: (one.name, one.config or "", one.alias)))
+        return tuple(sorted(result, key=lambda entry: (entry.name, entry.config or "", entry.alias)))
 
-    def history(self, wanted: Reference) -> tuple[AliasMove, ...]:
-        _require_alias(wanted)
+    def history(self, reference: Reference) -> tuple[AliasMove, ...]:
+        _require_alias(reference)
         with reading(self._engine) as connection:
-            found = _find(connection, wanted)
+            found = _find(connection, reference)
             moves = _moves(connection, found)
             if not moves:
                 raise _no_alias(connection, found)
@@ -179,18 +179,18 @@ def set_missing(
 def _resolve(connection: sa.Connection, wanted: Reference) -> tuple[str | None, Version]:
     """Resolve ``wanted`` to a config and a version, as a look-up does; withdrawn versions are refused."""
     choice, _ = choose_row(connection, wanted)
-    found = choice.candidate or choice.refused
-    if found is None:
+    result = choice.candidate or choice.refused
+    if result is None:
         raise explain_refusal(choice)
-    if found.is_withdrawn:
-        reference = choice.standing.exactly(found.version)
-        why = f": {found.message}" if found.message else ""
+    if result.is_withdrawn:
+        reference = choice.standing.exactly(result.version)
+        why = f": {result.message}" if result.message else ""
         raise VersionWithdrawnError(
-            f"{reference} is {found.state.value}{why}; no alias may point to it",
+            f"{reference} is {result.state.value}{why}; no alias may point to it",
             hint=f"Choose a version that can be read: registry versions {reference.dataset}",
-            details={"version": str(found.version), "state": found.state.value},
+            details={"version": str(result.version), "state": result.state.value},
         )
-    return choice.standing.config, found.version
+    return choice.standing.config, result.version
 
 
 def _find(connection: sa.Connection, wanted: Reference) -> _Standing:
@@ -288,9 +288,9 @@ def _tell(
     )
 
 
-def _moves(connection: sa.Connection, found: _Standing, *, last: bool = False) -> list[AliasMove]:
+def _moves(connection: sa.Connection, standing: _Standing, *, last: bool = False) -> list[AliasMove]:
     """The changes of an alias, oldest first, or only the ``last`` N."""
-    is_of_alias = sa.and_(alias_event.c.config_id == found.config_id, alias_event.c.name == found.reference.alias)
+    is_of_alias = sa.and_(alias_event.c.config_id == standing.config_id, alias_event.c.name == standing.reference.alias)
     query = select_moves(corrected(alias_event.c.at)).where(is_of_alias)
     query = query.order_by(alias_event.c.id.desc()).limit(1) if last else query.order_by(alias_event.c.id)
     with stored_values():
@@ -333,18 +333,20 @@ def moved_to(row: Any) -> Version | None:
     return None if row.after_major is None else Version(row.after_major, row.after_minor, row.after_patch)
 
 
-def _no_alias(connection: sa.Connection, found: _Standing) -> NotFoundError:
-    names = sa.select(alias.c.name).where(alias.c.config_id == found.config_id)
+def _no_alias(connection: sa.Connection, standing: _Standing) -> NotFoundError:
+    names = sa.select(alias.c.name).where(alias.c.config_id == standing.config_id)
     known = sorted(connection.execute(names).scalars())
-    dataset = found.reference.dataset
-    hint = None if known else f"It has no aliases. Set one with: registry alias set {found.reference.alias} {dataset}"
-    return AliasNotFoundError.of(found.reference.alias or "", known, where=dataset, hint=hint)
+    dataset = standing.reference.dataset
+    hint = (
+        None if known else f"It has no aliases. Set one with: registry alias set {standing.reference.alias} {dataset}"
+    )
+    return AliasNotFoundError.of(standing.reference.alias or "", known, where=dataset, hint=hint)
 
 
-def _require_alias(wanted: Reference) -> None:
-    if wanted.alias is None:
+def _require_alias(reference: Reference) -> None:
+    if reference.alias is None:
         hint = "Write dataset@alias, e.g. mnist@paper. To list aliases: registry alias list"
-        raise UsageError(f"{wanted} does not name an alias", hint=hint)
+        raise UsageError(f"{reference} does not name an alias", hint=hint)
 
 
 def _check_message(message: str) -> str:

@@ -123,9 +123,9 @@ class AliasCalls(Protocol):
     """Movable names for versions. The event log and the history of the alias record each move."""
 
     def set(
-        self, name: str, wanted: Reference, *, expect: Expected, message: str, actor: str, dry_run: bool = False
+        self, name: str, reference: Reference, *, expect: Expected, message: str, actor: str, dry_run: bool = False
     ) -> AliasChange:
-        """Point the alias ``name`` to the version that ``wanted`` resolves to now; setting it again changes nothing.
+        """Point the alias ``name`` to the version that ``reference`` resolves to now; setting it again changes nothing.
 
         Raises:
             ReferenceSyntaxError: no alias can have that name, because it reads as a version.
@@ -135,9 +135,9 @@ class AliasCalls(Protocol):
         """
 
     def remove(
-        self, wanted: Reference, *, expect: Expected, message: str, actor: str, dry_run: bool = False
+        self, reference: Reference, *, expect: Expected, message: str, actor: str, dry_run: bool = False
     ) -> AliasChange:
-        """Remove the alias that ``wanted`` names; its history stays.
+        """Remove the alias that ``reference`` names; its history stays.
 
         Raises:
             UsageError: the reference does not contain an alias.
@@ -153,7 +153,7 @@ class AliasCalls(Protocol):
             UsageError: a version or an alias follows the dataset.
         """
 
-    def history(self, wanted: Reference) -> tuple[AliasMove, ...]:
+    def history(self, reference: Reference) -> tuple[AliasMove, ...]:
         """Every change of an alias, oldest first; also of an alias that was removed.
 
         Raises:
@@ -240,17 +240,17 @@ class LifecycleCalls(Protocol):
     reason is empty, and VersionWithdrawnError if the state of the version forbids the change.
     """
 
-    def promote(self, wanted: Reference, *, actor: str, dry_run: bool = False, uses: Sequence[Use] = ()) -> Change:
+    def promote(self, reference: Reference, *, actor: str, dry_run: bool = False, uses: Sequence[Use] = ()) -> Change:
         """Make a version the canonical one."""
 
     def deprecate(
-        self, wanted: Reference, message: str, *, actor: str, dry_run: bool = False, uses: Sequence[Use] = ()
+        self, reference: Reference, message: str, *, actor: str, dry_run: bool = False, uses: Sequence[Use] = ()
     ) -> Change:
         """Mark a version as deprecated."""
 
     def yank(
         self,
-        wanted: Reference,
+        reference: Reference,
         reason: str,
         superseded_by: Version | None = None,
         *,
@@ -261,14 +261,14 @@ class LifecycleCalls(Protocol):
         """Withdraw a version: only its exact number and its aliases still find it."""
 
     def drop(
-        self, wanted: Reference, reason: str, *, actor: str, dry_run: bool = False, uses: Sequence[Use] = ()
+        self, reference: Reference, reason: str, *, actor: str, dry_run: bool = False, uses: Sequence[Use] = ()
     ) -> Change:
         """Hide a version from every look-up."""
 
     def undo(
         self,
         action: Literal["deprecate", "yank", "drop"],
-        wanted: Reference,
+        reference: Reference,
         *,
         actor: str,
         dry_run: bool = False,
@@ -318,9 +318,9 @@ class LogCalls(Protocol):
     """The event log: append-only, each event sealed with the hash of the one before it."""
 
     def page(
-        self, wanted: EventFilter, *, after: int = 0, limit: int = 1000, newest: int | None = None
+        self, event_filter: EventFilter, *, after: int = 0, limit: int = 1000, newest: int | None = None
     ) -> tuple[Event, ...]:
-        """The events of ``wanted`` with an id above ``after``, oldest first, at most ``limit``.
+        """The events of ``event_filter`` with an id above ``after``, oldest first, at most ``limit``.
 
         With ``newest``, only the N newest events. ``stream_events`` reads page after page.
 
@@ -375,34 +375,34 @@ class ReservationCalls(Protocol):
         """
 
     def note_found(
-        self, held: Reservation, holder: Holder, names: Collection[str], *, anew: bool = False
+        self, reservation: Reservation, holder: Holder, names: Collection[str], *, anew: bool = False
     ) -> Reservation:
         """Record which objects existed before the marker; a record that another publisher made first is kept.
 
         ``anew``: the marker had to be written again, so any object there may belong to somebody else.
         """
 
-    def take_over(self, held: Reservation, holder: Holder, *, older_than: timedelta) -> Reservation | None:
+    def take_over(self, reservation: Reservation, holder: Holder, *, older_than: timedelta) -> Reservation | None:
         """Reserve the location for ``holder`` alone, to remove what its publishers left; None if one may still run.
 
         A publisher of another machine, whose end cannot be seen here, counts as ended if it started longer ago than
         ``older_than``, by the clock of the catalog.
         """
 
-    def begin_cleaning(self, held: Reservation, holder: Holder) -> Reservation | None:
+    def begin_cleaning(self, reservation: Reservation, holder: Holder) -> Reservation | None:
         """Hold the location exclusively, to remove objects there; None while others upload to it."""
 
-    def end_cleaning(self, held: Reservation, holder: Holder) -> Reservation:
+    def end_cleaning(self, reservation: Reservation, holder: Holder) -> Reservation:
         """Let others join again."""
 
-    def require(self, held: Reservation, holder: Holder) -> None:
+    def require(self, reservation: Reservation, holder: Holder) -> None:
         """Check that ``holder`` still holds the reservation.
 
         Raises:
             ReservationLostError: it was taken away, or another publisher of the same content has written the row.
         """
 
-    def leave(self, held: Reservation, holder: Holder, *, forget: bool) -> None:
+    def leave(self, reservation: Reservation, holder: Holder, *, forget: bool) -> None:
         """Remove ``holder``. With ``forget``, the last holder deletes the reservation, because no file is left.
 
         Without it, the reservation remains, and the next run finishes the upload.
@@ -466,8 +466,8 @@ class CatalogBackend(Protocol):
             VersionWithdrawnError: the version is yanked or dropped; the hint names a version that can be read.
         """
 
-    def find_at(self, wanted: Reference, moment: datetime) -> PastLookUp:
-        """What ``wanted`` resolved to at ``moment``, derived from the event log.
+    def find_at(self, reference: Reference, moment: datetime) -> PastLookUp:
+        """What ``reference`` resolved to at ``moment``, derived from the event log.
 
         Raises:
             DatasetNotFoundError, ConfigNotFoundError, VersionNotFoundError, AliasNotFoundError: no match at
@@ -529,7 +529,9 @@ class CatalogBackend(Protocol):
     def fingerprints(self, version: DatasetVersion) -> dict[str, SplitFingerprint]:
         """The fingerprint of each split of a published version; empty if none was computed."""
 
-    def add_fingerprints(self, version: DatasetVersion, found: Mapping[str, SplitFingerprint], *, actor: str) -> bool:
+    def add_fingerprints(
+        self, version: DatasetVersion, fingerprints: Mapping[str, SplitFingerprint], *, actor: str
+    ) -> bool:
         """Store the fingerprints of a version published without them; False if it has fingerprints already."""
 
     def add_producer(self, exactly: Reference, producer: Producer, name_use: NameUse, *, actor: str) -> None:

@@ -93,17 +93,17 @@ def stored_tables(connection: sa.Connection) -> list[sa.Table]:
     """The tables of a backup that the database has, by name, with the columns that it has, without generated ones."""
     inspector = sa.inspect(connection)
     present = set(inspector.get_table_names())
-    found = []
+    result = []
     for name in sorted(metadata.tables.keys() - DERIVED.keys()):
         if name in present:
             key = set(inspector.get_pk_constraint(name)["constrained_columns"])
             columns = [
-                sa.Column(one["name"], _kind(one["type"]), primary_key=one["name"] in key, autoincrement=False)
-                for one in inspector.get_columns(name)
-                if one.get("computed") is None
+                sa.Column(column["name"], _kind(column["type"]), primary_key=column["name"] in key, autoincrement=False)
+                for column in inspector.get_columns(name)
+                if column.get("computed") is None
             ]
-            found.append(sa.Table(name, sa.MetaData(), *columns))
-    return found
+            result.append(sa.Table(name, sa.MetaData(), *columns))
+    return result
 
 
 def _require_schema(status: SchemaStatus) -> str:

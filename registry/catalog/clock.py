@@ -66,7 +66,7 @@ def corrected(stamp: sa.Column[datetime]) -> sa.Label[datetime]:
     dated after it was stamped by the same wrong clock.
     """
     described, correction = event.alias("described"), event.alias("correction")
-    found = (
+    result = (
         sa.select(corrected_time.c.at)
         .join_from(corrected_time, described, described.c.id == corrected_time.c.event_id)
         .join(correction, correction.c.id == corrected_time.c.corrected_by)
@@ -76,7 +76,7 @@ def corrected(stamp: sa.Column[datetime]) -> sa.Label[datetime]:
         .correlate(stamp.table)
         .scalar_subquery()
     )
-    return sa.func.coalesce(found, stamp).label(stamp.name)
+    return sa.func.coalesce(result, stamp).label(stamp.name)
 
 
 def _server_clock(connection: sa.Connection) -> datetime:

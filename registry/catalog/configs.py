@@ -115,8 +115,8 @@ class SqlConfigs:
         with reading(self._engine) as connection:
             if at is None:
                 return find_protection(connection, name, config)
-            told = read_events(connection, until=at, datasets=scopes(name, config), actions=[PROTECT, UNPROTECT])
-            protected = {event.dataset: event.action == PROTECT for event in told}
+            events = read_events(connection, until=at, datasets=scopes(name, config), actions=[PROTECT, UNPROTECT])
+            protected = {event.dataset: event.action == PROTECT for event in events}
         return min((scope for scope, is_protected in protected.items() if is_protected), default=None)
 
     def set_protection(

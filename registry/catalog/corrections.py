@@ -63,7 +63,7 @@ def correct_clock(
     events = list(read_events(connection))
     newest = events[-1].id if events else 0
     if first is None:
-        first = next((one.id for one in events if one.at > now), None)
+        first = next((event.id for event in events if event.at > now), None)
         if first is None:
             return ClockCorrection(events=(), clock=now, is_dry_run=dry_run)
     last = newest if last is None else last
@@ -73,19 +73,19 @@ def correct_clock(
             hint="To see them: registry log",
             details={"first": first, "last": last, "num_events": newest},
         )
-    before = next((one for one in reversed(events) if one.id < first), None)
-    after = next((min(one.at, now) for one in events if one.id > last), now)
-    chosen = [one for one in events if first <= one.id <= last]
+    before = next((event for event in reversed(events) if event.id < first), None)
+    after = next((min(event.at, now) for event in events if event.id > last), now)
+    chosen = [event for event in events if first <= event.id <= last]
     times = _plan(chosen, _row_times(connection, events), before=before, after=after, ahead=ahead)
-    if [one.at for one in chosen] == times:
+    if [event.at for event in chosen] == times:
         return ClockCorrection(events=(), clock=now, is_dry_run=dry_run)
-    found = tuple(replace(one, at=at, stamped_at=_stamp(one)) for one, at in zip(chosen, times, strict=True))
+    result = tuple(replace(event, at=at, stamped_at=_stamp(event)) for event, at in zip(chosen, times, strict=True))
     if not dry_run:
         details = {"first": first, "times": [in_json(at) for at in times]}
         number = newest + 1
-        _store(connection, {one.id: (one.at, number) for one in found})
+        _store(connection, {event.id: (event.at, number) for event in result})
         append_event(connection, actor=actor, action=CORRECT_CLOCK, dataset="", version="", details=details)
-    return ClockCorrection(events=found, clock=now, is_dry_run=dry_run)
+    return ClockCorrection(events=result, clock=now, is_dry_run=dry_run)
 
 
 def _stamp(event: Event) -> datetime:
@@ -104,8 +104,8 @@ def _plan(
     lower, previous = (datetime.min.replace(tzinfo=UTC), None) if before is None else (before.at, _stamp(before))
     is_wrong = before is not None and before.stamped_at is not None
     found: list[datetime | None] = []
-    for one in events:
-        stamp, row_time = _stamp(one), row_times.get(one.id)
+    for event in events:
+        stamp, row_time = _stamp(event), row_times.get(event.id)
         follows = previous is not None and stamp - previous == _STEP
         guesses = [] if follows and is_wrong else [stamp]
         if row_time is not None and stamp - row_time > TOLERANCE:
@@ -151,17 +151,17 @@ def _pair_rows(connection: sa.Connection, events: Sequence[Event]) -> Iterator[t
     changed: dict[tuple[str, str], list[datetime]] = defaultdict(list)
     for at, name, config, *parts in connection.execute(steps.order_by(version_location.c.id)):
         changed[_dataset(name, config), str(Version(*parts))].append(at)
-    for one in events:  # the rows of each are in the order of their events
-        if one.action == "publish":
-            rows, count = used[one.dataset, one.version], 1
-        elif one.action in _MOVES:
-            rows, count = moved[one.dataset, str(one.details["alias"])], 1
-        elif one.action in _CHANGES:
-            rows, count = changed[one.dataset, one.version], len(told_steps(one.action, one.details))
+    for event in events:  # the rows of each are in the order of their events
+        if event.action == "publish":
+            rows, count = used[event.dataset, event.version], 1
+        elif event.action in _MOVES:
+            rows, count = moved[event.dataset, str(event.details["alias"])], 1
+        elif event.action in _CHANGES:
+            rows, count = changed[event.dataset, event.version], len(told_steps(event.action, event.details))
         else:
             continue
         if len(rows) >= count:
-            yield one.id, rows[0]
+            yield event.id, rows[0]
             del rows[:count]
 
 
@@ -174,18 +174,20 @@ def _store(connection: sa.Connection, times: Mapping[int, tuple[datetime, int]])
     for start in range(0, len(ids), _BATCH):
         batch = ids[start : start + _BATCH]
         connection.execute(sa.delete(corrected_time).where(corrected_time.c.event_id.in_(batch)))
-        rows = [{"event_id": one, "at": times[one][0], "corrected_by": times[one][1]} for one in batch]
+        rows = [
+            {"event_id": event_id, "at": times[event_id][0], "corrected_by": times[event_id][1]} for event_id in batch
+        ]
         connection.execute(sa.insert(corrected_time), rows)
 
 
 def compare_corrections(connection: sa.Connection, faults: Faults) -> None:
     """Compare the table with the events that correct others, and with the events that they correct."""
     told: dict[int, tuple[datetime, int]] = {}
-    for one in read_events(connection, datasets=[""], actions=[CORRECT_CLOCK]):
+    for event in read_events(connection, datasets=[""], actions=[CORRECT_CLOCK]):
         try:
-            told |= read_correction(one)
+            told |= read_correction(event)
         except UNREADABLE as error:
-            faults.add(describe_event(one), f"cannot have happened: {error}")
+            faults.add(describe_event(event), f"cannot have happened: {error}")
     rows = connection.execute(sa.select(corrected_time).order_by(corrected_time.c.event_id))
     stored = {row.event_id: (row.at, row.corrected_by) for row in rows}
     for number in sorted(stored.keys() | told.keys()):

@@ -343,8 +343,8 @@ def walk_chain(connection: sa.Connection, faults: Faults, *, anchor: str | None,
 
 def describe_event(found: Event) -> str:
     """How faults name an event: ``event 7 (yank mnist:1.0.0)``."""
-    what = f"{found.dataset}:{found.version}" if found.version else found.dataset
-    return f"event {found.id} ({' '.join(filter(None, (found.action, what)))})"
+    subject = f"{found.dataset}:{found.version}" if found.version else found.dataset
+    return f"event {found.id} ({' '.join(filter(None, (found.action, subject)))})"
 
 
 def _rows(connection: sa.Connection) -> Iterator[Any]:

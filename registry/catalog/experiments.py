@@ -168,21 +168,21 @@ def check_overrides(connection: sa.Connection, overrides: Mapping[str, bool], *,
         .where(experiment.c.name.in_(sorted(overrides)))
         .order_by(experiment.c.name)  # all writers lock in this order, so they cannot deadlock
     )
-    found = {row.name: row for row in connection.execute(query.with_for_update(read=True) if lock else query).all()}
+    result = {row.name: row for row in connection.execute(query.with_for_update(read=True) if lock else query).all()}
     for name in sorted(overrides):
-        if name not in found:
+        if name not in result:
             known = current_defaults(connection)
             if name in known:  # a rival added it between the two statements of a writer on PostgreSQL
                 return check_overrides(connection, overrides, lock=lock)
             raise no_experiment(name, known, where="the catalog")
-        if found[name].retired_at is not None:
-            since = f"{found[name].retired_at:%Y-%m-%d}"
+        if result[name].retired_at is not None:
+            since = f"{result[name].retired_at:%Y-%m-%d}"
             raise ConflictError(
                 f"{name} is retired, on for good since {since}: no new version can override it",
                 hint=f"Take {name!r} out of the version's experiments.",
                 details={"experiment": name},
             )
-    return {name: row.id for name, row in found.items()}
+    return {name: row.id for name, row in result.items()}
 
 
 def refuse_retired(connection: sa.Connection, version: Reference) -> None:
@@ -292,11 +292,11 @@ def _find(connection: sa.Connection, name: str, *, lock: bool) -> Experiment | N
 
 
 def _require(connection: sa.Connection, name: str, *, lock: bool) -> Experiment:
-    while (found := _find(connection, name, lock=lock)) is None:
+    while (result := _find(connection, name, lock=lock)) is None:
         known = current_defaults(connection)
         if name not in known:  # else a rival added it between the two statements
             raise no_experiment(name, known, where="the catalog")
-    return found
+    return result
 
 
 def _update(connection: sa.Connection, name: str, **values: Any) -> None:

@@ -157,23 +157,24 @@ def unknown_outcome(error: sa.exc.DBAPIError, url: sa.URL) -> CatalogUnavailable
     """The error for a COMMIT without an answer, or None if ``error`` says that nothing was committed."""
     if _fault_of(error) not in ("lost", "silent"):
         return None
-    shown = describe_url(url)
+    masked_url = describe_url(url)
     return CatalogUnavailableError(
-        f"the connection to {shown} was lost during a commit, so the change may or may not be saved: "
+        f"the connection to {masked_url} was lost during a commit, so the change may or may not be saved: "
         f"{_reason(error.orig)}",
-        hint=f"Look for the change with: registry log {quote_catalog(shown)}\nIf it is missing, run the command again.",
+        hint=f"Look for the change with: registry log {quote_catalog(masked_url)}\n"
+        "If it is missing, run the command again.",
     )
 
 
 def translate(error: BaseException, url: sa.URL, *, is_read: bool = False) -> RegistryError:
     """The registry's error for an error of a database driver."""
     if isinstance(error, sqlite3.Error):
-        found = _translate_sqlite(error, describe_url(url), Path(url.database or ""))
+        result = _translate_sqlite(error, describe_url(url), Path(url.database or ""))
     else:
-        found = _translate_other(error, url, is_read=is_read)
-    if is_read and found.hint == _TRY_AGAIN:
-        found.rephrase(hint=_READ_AGAIN)
-    return found
+        result = _translate_other(error, url, is_read=is_read)
+    if is_read and result.hint == _TRY_AGAIN:
+        result.rephrase(hint=_READ_AGAIN)
+    return result
 
 
 def _translate_other(error: BaseException, url: sa.URL, *, is_read: bool) -> RegistryError:

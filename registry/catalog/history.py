@@ -50,29 +50,31 @@ DATASET_ACTIONS: Final = frozenset(
 """Actions that change the versions, aliases or configs of a dataset. An action that begins with ``undo-`` does, too."""
 
 
-def find_at(connection: sa.Connection, wanted: Reference, moment: datetime) -> PastLookUp:
+def find_at(connection: sa.Connection, reference: Reference, moment: datetime) -> PastLookUp:
     """See ``CatalogBackend.find_at``; ``connection`` must show one snapshot (``reading(engine)``)."""
-    standing = standing_at(connection, wanted.name, wanted.config, moment)
-    choice = choose(standing, wanted)
+    standing = standing_at(connection, reference.name, reference.config, moment)
+    choice = choose(standing, reference)
     if choice.candidate is None:
         raise explain_refusal(choice, when=describe_moment(moment))
     then = choice.candidate
     exactly = standing.exactly(then.version)
-    found = load_version(connection, standing.name, standing.config, then.version)
-    if found is None:
+    version = load_version(connection, standing.name, standing.config, then.version)
+    if version is None:
         raise damaged(f"the event log contains {exactly}, but it has no row")
-    if found.state is VersionState.DROPPED:
-        why = f": {found.state_message}" if found.state_message else ""
+    if version.state is VersionState.DROPPED:
+        why = f": {version.state_message}" if version.state_message else ""
         when = describe_moment(moment)
-        gave = f"{exactly} was there at {when}, and" if wanted.exact else f"{wanted} gave {exactly} at {when}, which"
+        gave = (
+            f"{exactly} was there at {when}, and" if reference.exact else f"{reference} gave {exactly} at {when}, which"
+        )
         raise VersionWithdrawnError(
             f"{gave} is dropped since then{why}",
             hint=f"See what is left: registry versions {standing.dataset}",
         )
     now = Candidate(
-        version=found.version, state=found.state, message=found.state_message, superseded_by=found.superseded_by
+        version=version.version, state=version.state, message=version.state_message, superseded_by=version.superseded_by
     )
-    return PastLookUp(version=replace(found, **_as_it_was(standing, then)), choice=choice, now=now)
+    return PastLookUp(version=replace(version, **_as_it_was(standing, then)), choice=choice, now=now)
 
 
 def versions_at(
@@ -81,9 +83,9 @@ def versions_at(
     """See ``CatalogBackend.versions``, at a moment; ``connection`` must show one snapshot."""
     standing = standing_at(connection, name, config, moment)
     return tuple(
-        replace(one, **_as_it_was(standing, then))
-        for one in list_versions(connection, name, standing.config)
-        if (then := standing.find(one.version)) is not None
+        replace(version, **_as_it_was(standing, then))
+        for version in list_versions(connection, name, standing.config)
+        if (then := standing.find(version.version)) is not None
     )
 
 
@@ -119,12 +121,12 @@ def standing_at(connection: sa.Connection, name: str, config: str | None, moment
                 details={"event": event.id, "faults": []},
             ) from error
     chosen = replayed.default_config if config is None else config
-    found = None if chosen is None else replayed.configs.get(chosen)
-    if found is None:
+    result = None if chosen is None else replayed.configs.get(chosen)
+    if result is None:
         raise _was_not_there(connection, dataset, moment, replayed)
-    candidates = in_order([one.candidate for one in found.versions.values()])
+    candidates = in_order([version.candidate for version in result.versions.values()])
     return Standing(
-        name=name, config=chosen or None, candidates=candidates, canonical=found.canonical, aliases=found.aliases
+        name=name, config=chosen or None, candidates=candidates, canonical=result.canonical, aliases=result.aliases
     )
 
 

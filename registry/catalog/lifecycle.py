@@ -43,22 +43,27 @@ class SqlLifecycle:
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
 
-    def promote(self, wanted: Reference, *, actor: str, dry_run: bool = False, uses: Sequence[Use] = ()) -> Change:
+    def promote(self, reference: Reference, *, actor: str, dry_run: bool = False, uses: Sequence[Use] = ()) -> Change:
         return self._change(
-            "promote", wanted, lambda _, before, one: changes.promote(before, one), actor, dry_run, uses
+            "promote", reference, lambda _, before, version: changes.promote(before, version), actor, dry_run, uses
         )
 
     def deprecate(
-        self, wanted: Reference, message: str, *, actor: str, dry_run: bool = False, uses: Sequence[Use] = ()
+        self, reference: Reference, message: str, *, actor: str, dry_run: bool = False, uses: Sequence[Use] = ()
     ) -> Change:
         check_text(message, "reason")
         return self._change(
-            "deprecate", wanted, lambda _, before, one: changes.deprecate(before, one, message), actor, dry_run, uses
+            "deprecate",
+            reference,
+            lambda _, before, version: changes.deprecate(before, version, message),
+            actor,
+            dry_run,
+            uses,
         )
 
     def yank(
         self,
-        wanted: Reference,
+        reference: Reference,
         reason: str,
         superseded_by: Version | None = None,
         *,
@@ -69,25 +74,25 @@ class SqlLifecycle:
         check_text(reason, "reason")
         return self._change(
             "yank",
-            wanted,
-            lambda _, before, one: changes.yank(before, one, reason, superseded_by),
+            reference,
+            lambda _, before, version: changes.yank(before, version, reason, superseded_by),
             actor,
             dry_run,
             uses,
         )
 
     def drop(
-        self, wanted: Reference, reason: str, *, actor: str, dry_run: bool = False, uses: Sequence[Use] = ()
+        self, reference: Reference, reason: str, *, actor: str, dry_run: bool = False, uses: Sequence[Use] = ()
     ) -> Change:
         check_text(reason, "reason")
         return self._change(
-            "drop", wanted, lambda _, before, one: changes.drop(before, one, reason), actor, dry_run, uses
+            "drop", reference, lambda _, before, version: changes.drop(before, version, reason), actor, dry_run, uses
         )
 
     def undo(
         self,
         action: Literal["deprecate", "yank", "drop"],
-        wanted: Reference,
+        reference: Reference,
         *,
         actor: str,
         dry_run: bool = False,
@@ -102,19 +107,19 @@ class SqlLifecycle:
                 refuse_retired(connection, standing.exactly(candidate.version))
             return after
 
-        return self._change(UNDO + action, wanted, transition, actor, dry_run, uses)
+        return self._change(UNDO + action, reference, transition, actor, dry_run, uses)
 
     def _change(
-        self, action: str, wanted: Reference, transition: Transition, actor: str, dry_run: bool, uses: Sequence[Use]
+        self, action: str, reference: Reference, transition: Transition, actor: str, dry_run: bool, uses: Sequence[Use]
     ) -> Change:
         check_text(actor, "actor")
 
         def act(connection: sa.Connection) -> Change:
             if not dry_run:
-                lock_dataset(connection, wanted.name)
-            before = load_standing(connection, wanted.name, wanted.config)
-            candidate = _named(before, wanted)
-            is_default = find_default_config(connection, wanted.name) == (before.config or "")
+                lock_dataset(connection, reference.name)
+            before = load_standing(connection, reference.name, reference.config)
+            candidate = _named(before, reference)
+            is_default = find_default_config(connection, reference.name) == (before.config or "")
             change = Change(
                 action=action,
                 reference=before.exactly(candidate.version),
@@ -133,7 +138,7 @@ class SqlLifecycle:
 
 def _write(connection: sa.Connection, change: Change, actor: str) -> None:
     version = change.reference.exact
-    before, after = (None if version is None else one.find(version) for one in (change.before, change.after))
+    before, after = (None if version is None else standing.find(version) for standing in (change.before, change.after))
     if version is None or before is None or after is None:
         raise AssertionError("a version that was just read must exist")
     version_id = find_version_id(connection, change.after.name, change.after.config, version)
@@ -190,20 +195,20 @@ def _before(connection: sa.Connection, standing: Standing, candidate: Candidate,
     return Candidate(version=candidate.version)
 
 
-def _named(standing: Standing, wanted: Reference) -> Candidate:
-    """The one version that ``wanted`` names, in any state."""
-    exact = wanted.exact if wanted.alias is None else standing.aliases.get(wanted.alias)
-    found = None if exact is None else standing.find(exact)
-    if found is not None:
-        return found
-    choice = choose(standing, wanted)
-    if wanted.alias is None and wanted.exact is None:
+def _named(standing: Standing, reference: Reference) -> Candidate:
+    """The one version that ``reference`` names, in any state."""
+    exact = reference.exact if reference.alias is None else standing.aliases.get(reference.alias)
+    result = None if exact is None else standing.find(exact)
+    if result is not None:
+        return result
+    choice = choose(standing, reference)
+    if reference.alias is None and reference.exact is None:
         today = None if choice.version is None else standing.exactly(choice.version)
         raise UsageError(
-            f"{wanted} does not name one version",
-            hint=f"Name it exactly, or by an alias, e.g. {wanted.dataset}:1.0.0."
+            f"{reference} does not name one version",
+            hint=f"Name it exactly, or by an alias, e.g. {reference.dataset}:1.0.0."
             if today is None
-            else f"Name it exactly, or by an alias. Today {wanted} gives {today}.",
+            else f"Name it exactly, or by an alias. Today {reference} gives {today}.",
         )
     raise explain_refusal(choice)
 

@@ -99,8 +99,8 @@ class SqlLocations:
             .order_by(dataset_version.c.id)
         )
         with reading(self._engine) as connection:
-            found = _read_locations(connection, query)
-        return tuple((reference, locations) for reference, locations in found if any(map(is_absolute, locations)))
+            result = _read_locations(connection, query)
+        return tuple((reference, locations) for reference, locations in result if any(map(is_absolute, locations)))
 
     def data_dir(self) -> DataDirectory | None:
         with reading(self._engine) as connection:

@@ -27,9 +27,9 @@ class SqlLog:
         self._engine = engine
 
     def page(
-        self, wanted: EventFilter, *, after: int = 0, limit: int = 1000, newest: int | None = None
+        self, event_filter: EventFilter, *, after: int = 0, limit: int = 1000, newest: int | None = None
     ) -> tuple[Event, ...]:
-        since, until = wanted.since, wanted.until
+        since, until = event_filter.since, event_filter.until
         if any(moment is not None and moment.tzinfo is None for moment in (since, until)):
             raise UsageError("a time needs a time zone", hint="Give it one, e.g. tzinfo=datetime.UTC.")
         if since is not None and until is not None and since > until:
@@ -41,13 +41,13 @@ class SqlLog:
             if number is not None and not 1 <= whole_number(number, "limit") <= _MAX_LIMIT:
                 raise UsageError(f"a log shows from 1 to {_MAX_LIMIT:,} events, not {number!s:.40}")
         with reading(self._engine) as connection:
-            datasets = None if wanted.dataset is None else find_datasets(connection, wanted.dataset)
+            datasets = None if event_filter.dataset is None else find_datasets(connection, event_filter.dataset)
             return read_page(
                 connection,
                 since=since,
                 until=until,
                 datasets=datasets,
-                actions=wanted.actions,
+                actions=event_filter.actions,
                 after=after,
                 limit=limit,
                 newest=newest,

@@ -134,13 +134,13 @@ class TableComparison:
                 name,
                 f"has {_config(default)} as its default config; its events say {_config(replayed.default_config)}",
             )
-        published = [one.published for config in replayed.configs.values() for one in config.versions.values()]
+        published = [version.published for config in replayed.configs.values() for version in config.versions.values()]
         self._compare_origin(name, found, published, has_configs=any(replayed.configs))
         for row in configs:
             dataset = f"{name}/{row.name}" if row.name else name
             told_of = replayed.configs.pop(row.name, None) or ReplayedConfig()
             if published:  # else the dataset is reported, which is enough
-                self._compare_origin(dataset, row, [one.published for one in told_of.versions.values()])
+                self._compare_origin(dataset, row, [version.published for version in told_of.versions.values()])
             canonical = read_canonical(row)
             if canonical != told_of.canonical:
                 self._faults.add(
@@ -167,7 +167,7 @@ class TableComparison:
             self._faults.add(dataset, f"{says} configs; its events say that it {told}")
         self._compare_time(dataset, "was created", found.created_at, first)
 
-    def _compare_time(self, where: str, what: str, at: datetime, event: Event) -> None:
+    def _compare_time(self, where: str, subject: str, at: datetime, event: Event) -> None:
         """Compare the time in a row with the event that describes it.
 
         A migration that restores rows from the log dates them by the event. Events of older releases do not tell the
@@ -176,7 +176,7 @@ class TableComparison:
         stamp = event.at if event.stamped_at is None else event.stamped_at
         if at > stamp if event.rows_at is None else at not in (event.rows_at, stamp):
             says = stamp if event.rows_at is None else event.rows_at
-            self._faults.add(where, f"{what} at {in_json(at)}; its events say {in_json(says)}")
+            self._faults.add(where, f"{subject} at {in_json(at)}; its events say {in_json(says)}")
 
     def _replay(
         self, name: str, builder_id: int | None, told: list[str]
@@ -186,21 +186,21 @@ class TableComparison:
         setters: dict[tuple[str, str], Event] = {}
         history = _alias_history(self._connection, builder_id)
         is_told = True
-        for one in read_events(self._connection, datasets=told) if told else ():
+        for event in read_events(self._connection, datasets=told) if told else ():
             try:
-                replayed.apply(one)
+                replayed.apply(event)
             except UNREADABLE as error:
-                self._faults.add(describe_event(one), f"cannot have happened: {describe_refusal(error)}")
+                self._faults.add(describe_event(event), f"cannot have happened: {describe_refusal(error)}")
                 continue
-            if one.action in _ALIAS_ACTIONS:
-                setters[one.dataset, one.details["alias"]] = one
-            if one.action in _ALIAS_ACTIONS and is_told:
+            if event.action in _ALIAS_ACTIONS:
+                setters[event.dataset, event.details["alias"]] = event
+            if event.action in _ALIAS_ACTIONS and is_told:
                 row = next(history, None)
-                is_told = row is not None and _told_by_row(name, row) == _told_by_event(one)
+                is_told = row is not None and _told_by_row(name, row) == _told_by_event(event)
                 if not is_told:  # report once: every later row is shifted against its event
-                    self._faults.add(describe_event(one), "differs from the history of aliases")
+                    self._faults.add(describe_event(event), "differs from the history of aliases")
                 elif row is not None:
-                    self._compare_time(f"{one.dataset}@{row.name}", "was moved", row.at, one)
+                    self._compare_time(f"{event.dataset}@{row.name}", "was moved", row.at, event)
         for row in history if is_told else ():
             dataset, alias_name, *_ = _told_by_row(name, row)
             self._faults.add(f"{dataset}@{alias_name}", f"was moved by {row.actor} without an event")
@@ -254,44 +254,44 @@ class TableComparison:
                         self._faults.add(where, "has other ETags of its shards than were published")
         self._report_missing(name, config, told_of)
 
-    def _compare_steps(self, where: str, steps: tuple[Any, ...], told: ReplayedVersion) -> None:
-        found = [(one.change, one.location, one.actor) for one in steps]
-        if found != [(kind, location, event.actor) for kind, location, event in told.steps]:
+    def _compare_steps(self, where: str, steps: tuple[Any, ...], version: ReplayedVersion) -> None:
+        found = [(step.change, step.location, step.actor) for step in steps]
+        if found != [(kind, location, event.actor) for kind, location, event in version.steps]:
             self._faults.add(where, "has other changes of its locations than its events say")
             return
-        for one, (_, _, event) in zip(steps, told.steps, strict=True):
-            self._compare_time(where, f"changed its location {one.location}", one.at, event)
+        for step, (_, _, event) in zip(steps, version.steps, strict=True):
+            self._compare_time(where, f"changed its location {step.location}", step.at, event)
 
     def _compare_version(
-        self, where: str, row: Any, told: ReplayedVersion, digest: str, overrides: dict[str, bool]
+        self, where: str, row: Any, version: ReplayedVersion, digest: str, overrides: dict[str, bool]
     ) -> None:
-        found = read_candidate(row)
-        if found != told.candidate:
-            self._faults.add(where, f"is {_described(found)}; its events say {_described(told.candidate)}")
-        if row.published_by != told.published_by:
-            self._faults.add(where, f"was published by {row.published_by}; its events say {told.published_by}")
+        candidate = read_candidate(row)
+        if candidate != version.candidate:
+            self._faults.add(where, f"is {_described(candidate)}; its events say {_described(version.candidate)}")
+        if row.published_by != version.published_by:
+            self._faults.add(where, f"was published by {row.published_by}; its events say {version.published_by}")
         if row.used_digest is None:
             self._faults.add(where, "is published, but its number is not in the ledger")
-        elif (row.used_digest, row.used_by) != (told.content_digest, told.published_by):
+        elif (row.used_digest, row.used_by) != (version.content_digest, version.published_by):
             self._faults.add(where, "has other content or another publisher in the ledger than in its event")
         else:
-            self._compare_time(where, "took its number", row.used_at, told.published)
-        if row.content_digest != told.content_digest:
+            self._compare_time(where, "took its number", row.used_at, version.published)
+        if row.content_digest != version.content_digest:
             self._faults.add(where, "has another content digest than in its event")
-        if digest != told.content_digest:
+        if digest != version.content_digest:
             self._faults.add(where, "has other content than was published: schema, labels, slicing rule or shards")
-        built_with = overrides if told.experiments is None else told.experiments
+        built_with = overrides if version.experiments is None else version.experiments
         for flag, enabled in overrides.items():
             if built_with.get(flag) is not enabled:
                 self._faults.add(where, f"overrides the experiment {flag} with another value than in its event")
 
     def _compare_seals(
-        self, where: str, row: Any, told: ReplayedVersion, splits: list[Any], overrides: dict[str, bool]
+        self, where: str, row: Any, version: ReplayedVersion, splits: list[Any], overrides: dict[str, bool]
     ) -> None:
         """Facts that events of older registries lack are not compared; those registries stored no fingerprints."""
-        if told.seal is not None:
+        if version.seal is not None:
             seal = version_seal(row._mapping, (split._mapping for split in splits), overrides)
-            if seal != told.seal:
+            if seal != version.seal:
                 self._faults.add(
                     where,
                     "differs from what was published in its place, files' names, metadata, time or experiments",
@@ -301,7 +301,7 @@ class TableComparison:
         except CatalogError as error:
             self._faults.add(where, f"has fingerprints that cannot be read: {error}")
             return
-        if found != told.fingerprints:
+        if found != version.fingerprints:
             self._faults.add(where, "has other fingerprints than were computed when it was published")
 
     def _report_missing(self, name: str, config: str | None, told_of: ReplayedConfig) -> None:
@@ -314,47 +314,47 @@ class TableComparison:
         told: dict[str, tuple[str, bool, bool]] = {}
         dated: dict[tuple[str, bool], Event] = {}
         actions = ("experiment-add", "experiment-set-default", "experiment-retire")
-        for one in read_events(self._connection, actions=actions):
+        for change in read_events(self._connection, actions=actions):
             try:
-                name = one.details["name"]
+                name = change.details["name"]
                 description, default, retired = told.get(name, ("", False, False))
                 told[name] = (
-                    one.details.get("description", description),
-                    bool(one.details.get("default", default)),
-                    retired or one.action == "experiment-retire",
+                    change.details.get("description", description),
+                    bool(change.details.get("default", default)),
+                    retired or change.action == "experiment-retire",
                 )
-                if one.rows_at is not None:
-                    dated[name, one.action == "experiment-retire"] = one
+                if change.rows_at is not None:
+                    dated[name, change.action == "experiment-retire"] = change
             except UNREADABLE as error:
-                self._faults.add(describe_event(one), f"cannot have happened: {error}")
+                self._faults.add(describe_event(change), f"cannot have happened: {error}")
         rows = self._connection.execute(sa.select(experiment).order_by(experiment.c.id))
         for row in rows:
             found = (row.description, bool(row.default_enabled), row.retired_at is not None)
             if found != told.pop(row.name, ("", False, False)):
                 self._faults.add(f"the experiment {row.name}", "is not what its events say")
                 continue
-            for what, at, event in (
+            for subject, at, event in (
                 ("was added", row.created_at, dated.get((row.name, False))),
                 ("was retired", row.retired_at, dated.get((row.name, True))),
             ):
                 if event is not None:
-                    self._compare_time(f"the experiment {row.name}", what, at, event)
+                    self._compare_time(f"the experiment {row.name}", subject, at, event)
         for name in told:
             self._faults.add(f"the experiment {name}", "was added by an event but does not exist")
 
     def _compare_protection(self) -> None:
-        told: dict[str, Event] = {}
-        for one in read_events(self._connection, actions=[PROTECT, UNPROTECT]):
-            told.pop(one.dataset, None)
-            if one.action == PROTECT:
-                told[one.dataset] = one
+        events: dict[str, Event] = {}
+        for change in read_events(self._connection, actions=[PROTECT, UNPROTECT]):
+            events.pop(change.dataset, None)
+            if change.action == PROTECT:
+                events[change.dataset] = change
         for row in self._connection.execute(sa.select(protection).order_by(protection.c.scope)):
-            event = told.pop(row.scope, None)
+            event = events.pop(row.scope, None)
             if event is None or event.actor != row.protected_by:
                 self._faults.add(_scope(row.scope), f"was protected by {row.protected_by}, but no event says so")
             else:
                 self._compare_time(_scope(row.scope), "was protected", row.protected_at, event)
-        for scope in told:
+        for scope in events:
             self._faults.add(_scope(scope), "was protected by an event but is not protected")
 
     def _compare_documents(self) -> None:
@@ -406,7 +406,7 @@ def _version_query(config_id: int, name: str, config: str | None, last: int) -> 
 
 def _overrides(connection: sa.Connection, config_id: int) -> dict[int, dict[str, bool]]:
     """The flags that versions of a config override, by the version's id."""
-    found: dict[int, dict[str, bool]] = {}
+    result: dict[int, dict[str, bool]] = {}
     rows = connection.execute(
         sa.select(version_experiment.c.version_id, experiment.c.name, version_experiment.c.enabled)
         .join_from(version_experiment, experiment)
@@ -414,13 +414,13 @@ def _overrides(connection: sa.Connection, config_id: int) -> dict[int, dict[str,
         .where(dataset_version.c.config_id == config_id)
     )
     for version_id, name, enabled in rows:
-        found.setdefault(version_id, {})[name] = bool(enabled)
-    return found
+        result.setdefault(version_id, {})[name] = bool(enabled)
+    return result
 
 
 def _location_steps(connection: sa.Connection, config_id: int) -> dict[int, tuple[Any, ...]]:
     """The rows of the changes of the locations of the versions of a config, in order, by the version's id."""
-    found: dict[int, tuple[Any, ...]] = {}
+    result: dict[int, tuple[Any, ...]] = {}
     rows = connection.execute(
         sa.select(version_location)
         .join_from(version_location, dataset_version)
@@ -428,8 +428,8 @@ def _location_steps(connection: sa.Connection, config_id: int) -> dict[int, tupl
         .order_by(version_location.c.id)
     )
     for row in rows:
-        found[row.version_id] = (*found.get(row.version_id, ()), row)
-    return found
+        result[row.version_id] = (*result.get(row.version_id, ()), row)
+    return result
 
 
 def _alias_history(connection: sa.Connection, builder_id: int | None) -> Iterator[Any]:
@@ -454,9 +454,9 @@ def _told_by_event(event: Event) -> tuple[Any, ...]:
     return event.dataset, told["alias"], told.get("before"), told.get("after"), event.actor, told.get("message", "")
 
 
-def _described(found: Candidate) -> str:
-    text = replace(found, superseded_by=None).described
-    return text if found.superseded_by is None else f"{text} (superseded by {found.superseded_by})"
+def _described(candidate: Candidate) -> str:
+    text = replace(candidate, superseded_by=None).described
+    return text if candidate.superseded_by is None else f"{text} (superseded by {candidate.superseded_by})"
 
 
 def _scope(scope: str) -> str:
@@ -505,13 +505,13 @@ def recompute_contents(connection: sa.Connection, rows: Sequence[Any], advance: 
     ).all()
     stored = groupby(_shards(connection, splits), key=attrgetter("split_id"))
     waiting = next(stored, None)
-    for one in splits:
-        content = contents[one.version_id]
-        is_whole = one.position == len(content.splits)
+    for part in splits:
+        content = contents[part.version_id]
+        is_whole = part.position == len(content.splits)
         num_shards = num_examples = 0
-        content.hasher.start_split(one.name)
-        content.tags.start_split(one.name)
-        if waiting is not None and waiting[0] == one.id:
+        content.hasher.start_split(part.name)
+        content.tags.start_split(part.name)
+        if waiting is not None and waiting[0] == part.id:
             batch = []
             for row in waiting[1]:
                 content.tags.add((row.entity_tag,))
@@ -523,9 +523,9 @@ def recompute_contents(connection: sa.Connection, rows: Sequence[Any], advance: 
                     batch = []
             content.hasher.add(batch)
             waiting = next(stored, None)
-        if not is_whole or (num_shards, num_examples) != (one.num_shards, one.num_examples):
-            content.contradictory.append(one.name)
-        content.splits.append(one)
+        if not is_whole or (num_shards, num_examples) != (part.num_shards, part.num_examples):
+            content.contradictory.append(part.name)
+        content.splits.append(part)
         content.num_shards += num_shards
         advance(num_shards)
     return contents
@@ -535,12 +535,12 @@ def _shards(connection: sa.Connection, splits: Any) -> Iterator[Any]:
     """The shards of ``splits``, by split and number: small splits together, each query at most ``_SHARDS`` rows."""
     group: list[int] = []
     size = 0
-    for one in splits:
-        if group and size + one.num_shards > _SHARDS:
+    for part in splits:
+        if group and size + part.num_shards > _SHARDS:
             yield from _shards_of(connection, group)
             group, size = [], 0
-        group.append(one.id)
-        size += one.num_shards
+        group.append(part.id)
+        size += part.num_shards
     if group:
         yield from _shards_of(connection, group)
 

@@ -47,19 +47,19 @@ _LoadShards: TypeAlias = Callable[[Split, int, int], tuple[Shard, ...]]
 """Loads the shards of a split from one index to another, which is excluded."""
 
 
-def stream_events(log: LogCalls, wanted: EventFilter, *, limit: int | None = None) -> Iterator[Event]:
-    """Iterate over the events of ``wanted``, oldest first, in bounded memory; ``limit`` keeps the newest N.
+def stream_events(log: LogCalls, event_filter: EventFilter, *, limit: int | None = None) -> Iterator[Event]:
+    """Iterate over the events of ``event_filter``, oldest first, in bounded memory; ``limit`` keeps the newest N.
 
     Raises:
         The errors of ``LogCalls.page``, when it is called and not at the first event.
     """
-    return _events(log, wanted, log.page(wanted, limit=_EVENTS, newest=limit))
+    return _events(log, event_filter, log.page(event_filter, limit=_EVENTS, newest=limit))
 
 
-def _events(log: LogCalls, wanted: EventFilter, page: tuple[Event, ...]) -> Iterator[Event]:
+def _events(log: LogCalls, event_filter: EventFilter, page: tuple[Event, ...]) -> Iterator[Event]:
     yield from page
     while len(page) == _EVENTS:
-        page = log.page(wanted, after=page[-1].id, limit=_EVENTS)
+        page = log.page(event_filter, after=page[-1].id, limit=_EVENTS)
         yield from page
 
 
@@ -84,14 +84,14 @@ def load_shards(shards: ShardCalls, version: DatasetVersion, split_name: str) ->
 
 
 def _load_range(shards: ShardCalls, version: DatasetVersion, split: Split, first: int, stop: int) -> tuple[Shard, ...]:
-    found = shards.between(version, split.name, first, stop)
-    if [shard.index for shard in found] != list(range(first, stop)):
+    result = shards.between(version, split.name, first, stop)
+    if [shard.index for shard in result] != list(range(first, stop)):
         raise SplitNotFoundError(
             f"the catalog does not hold the shards of {version.reference} {split.name}",
             hint="The version comes from another catalog. Look it up in this one.",
             details={"name": split.name},
         )
-    return found
+    return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +135,8 @@ class PublishedShards:
     @classmethod
     def of_version(cls, shards: ShardCalls, version: DatasetVersion) -> Promises:
         """The files of ``version``, without ETags if its folder was moved; nothing is loaded yet."""
-        found = cls(partial(_load_range, shards, version), version.splits, {})
-        return found if version.locations[0] == version.location else UntaggedShards(found)
+        result = cls(partial(_load_range, shards, version), version.splits, {})
+        return result if version.locations[0] == version.location else UntaggedShards(result)
 
     def find(self, name: str) -> Shard | None:
         """The published facts of the file ``name``, or None if it is not a shard of these splits."""
@@ -166,14 +166,14 @@ class PublishedShards:
         )
 
     def _block(self, split: Split, number: int) -> _ShardBlock:
-        found = self._blocks.get((split.name, number))
-        if found is None:  # at worst, two threads load the same block
+        result = self._blocks.get((split.name, number))
+        if result is None:  # at worst, two threads load the same block
             if self._load is None:
                 raise damaged(f"the shards of split {split.name!r} were not sent along")
             first, stop = number * _BLOCK, min((number + 1) * _BLOCK, split.num_shards)
-            found = _ShardBlock.of(self._load(split, first, stop))
-            self._blocks[split.name, number] = found
-        return found
+            result = _ShardBlock.of(self._load(split, first, stop))
+            self._blocks[split.name, number] = result
+        return result
 
     def __reduce__(self) -> tuple[type[PublishedShards], tuple[Any, ...]]:
         own = {
@@ -330,31 +330,35 @@ class LoadedShardLengths(AbstractShardLengths):
 
     def _load_at(self, position: int) -> int:
         """Load the block that contains record ``position``; returns its number."""
-        found = self.shards.lengths_at(self.split_id, position, _BLOCK)
-        if found is not None:
-            self._keep(found, min(found.first + _BLOCK, len(self)))
-            block = self._blocks[found.first // _BLOCK]
+        result = self.shards.lengths_at(self.split_id, position, _BLOCK)
+        if result is not None:
+            self._keep(result, min(result.first + _BLOCK, len(self)))
+            block = self._blocks[result.first // _BLOCK]
             if block.start <= position < block.stop:
-                return found.first // _BLOCK
+                return result.first // _BLOCK
         raise damaged(f"no shard of split {self.name!r} contains its record {position}")
 
-    def _keep(self, found: LengthBlock, stop: int) -> None:
+    def _keep(self, length_block: LengthBlock, stop: int) -> None:
         """Keep the blocks of shards ``found.first``..``stop`` (stop excluded).
 
         Both ends are compared with the adjacent blocks, so that blocks fit together in any order of loading.
         """
         loaded: dict[int, _Lengths] = {}
         with stored_values():
-            contradiction = f"the shards {found.first}..{stop} of split {self.name!r} contradict the adjacent ones"
-            if len(found.lengths) != stop - found.first or (found.following is None) != (stop == len(self)):
+            contradiction = (
+                f"the shards {length_block.first}..{stop} of split {self.name!r} contradict the adjacent ones"
+            )
+            if len(length_block.lengths) != stop - length_block.first or (length_block.following is None) != (
+                stop == len(self)
+            ):
                 raise damaged(contradiction)
-            position = found.start
-            for place in range(0, len(found.lengths), _BLOCK):
-                block = _Lengths(position, ShardLengths(found.lengths[place : place + _BLOCK]))
-                loaded[(found.first + place) // _BLOCK] = block
+            position = length_block.start
+            for place in range(0, len(length_block.lengths), _BLOCK):
+                block = _Lengths(position, ShardLengths(length_block.lengths[place : place + _BLOCK]))
+                loaded[(length_block.first + place) // _BLOCK] = block
                 position = block.stop
-        end = self._num_examples if found.following is None else found.following
-        if position != end or (found.first == 0 and found.start != 0):
+        end = self._num_examples if length_block.following is None else length_block.following
+        if position != end or (length_block.first == 0 and length_block.start != 0):
             raise damaged(contradiction)
         self._blocks.update(loaded)
         # If two threads are here at once, the list that is set last may lack a block, which is then loaded again.

@@ -94,15 +94,15 @@ def connect(arguments: Any, options: dict[str, Any], *, query_seconds: float) ->
     """
     options = {**_KEEPALIVE, **options, "prepare_threshold": None}
     try:
-        made = LimitedConnection.connect(*arguments, **options)
+        result = LimitedConnection.connect(*arguments, **options)
     except psycopg.OperationalError as error:
         report = _REPORT.search(str(error))
         if error.sqlstate is None and report is not None and not _ENGLISH.search(report[1]):
             parameters = {name: value for name, value in options.items() if name in OPTIONS}
             error.sqlstate = _ask_sqlstate(make_conninfo(*arguments, **parameters), seconds=options["connect_timeout"])
         raise
-    made.silence_seconds = query_seconds
-    return made
+    result.silence_seconds = query_seconds
+    return result
 
 
 def _ask_sqlstate(conninfo: str, *, seconds: float) -> str | None:
@@ -128,8 +128,8 @@ def _ask_sqlstate(conninfo: str, *, seconds: float) -> str | None:
             connection.untrace()  # writes what is buffered
             connection.finish()
         trace.seek(0)
-        found = re.search(rb'ErrorResponse\b.* C "([0-9A-Z]{5})"', trace.read())
-        return found[1].decode() if found else None
+        match = re.search(rb'ErrorResponse\b.* C "([0-9A-Z]{5})"', trace.read())
+        return match[1].decode() if match else None
     return None
 
 

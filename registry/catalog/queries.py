@@ -137,8 +137,8 @@ class SqlLookUps:
             .outerjoin(stored, stored.c.version_id == dataset_version.c.id)
         )
         with reading(self._engine) as connection, stored_values():
-            found = [_read_size(row) for row in connection.execute(query)]
-        return tuple(sorted(found, key=lambda one: (one.name, one.config or "", one.version)))
+            result = [_read_size(row) for row in connection.execute(query)]
+        return tuple(sorted(result, key=lambda version: (version.name, version.config or "", version.version)))
 
     def datasets(self) -> tuple[DatasetSummary, ...]:
         best_first = (sa.case((IS_WITHDRAWN, 1), else_=0), *(part.desc() for part in NUMBER))
@@ -150,7 +150,7 @@ class SqlLookUps:
             sa.func.count().over(partition_by=dataset_version.c.config_id).label("num_versions"),
         ).subquery("ranked")
         is_best = sa.and_(ranked.c.config_id == builder_config.c.id, ranked.c.rank == 1)
-        shown = dataset_version.alias("shown")
+        canonical = dataset_version.alias("shown")
         shown_id = sa.func.coalesce(sa.case((~IS_CANONICAL_WITHDRAWN, canonical_version.c.id)), ranked.c.id)
         query = (
             sa.select(
@@ -164,15 +164,15 @@ class SqlLookUps:
                 ranked.c.num_versions,
                 *CANONICAL_NUMBER,
                 IS_CANONICAL_WITHDRAWN.label("is_canonical_withdrawn"),
-                shown.c.id.label("shown_id"),
-                shown.c.state,
-                shown.c.metadata_json,
+                canonical.c.id.label("shown_id"),
+                canonical.c.state,
+                canonical.c.metadata_json,
             )
             .select_from(builder)
             .join(builder_config, builder_config.c.builder_id == builder.c.id)
             .join(ranked, is_best)
             .outerjoin(canonical_version, canonical_version.c.id == builder_config.c.canonical_version_id)
-            .join(shown, shown.c.id == shown_id)
+            .join(canonical, canonical.c.id == shown_id)
             .order_by(builder.c.name, builder_config.c.name)
         )
         with reading(self._engine) as connection, stored_values():
@@ -220,7 +220,7 @@ def _read_size(row: Any) -> VersionSize:
         version=Version(row.major, row.minor, row.patch),
         state=VersionState(row.state),
         locations=locations,
-        former=tuple(one for one in recorded if one not in locations),
+        former=tuple(location for location in recorded if location not in locations),
         num_files=row.num_files,
         num_bytes=row.num_bytes,
     )
@@ -300,14 +300,14 @@ def find_neighbours(connection: sa.Connection, name: str, config: str | None, ve
 
 def find_producers(connection: sa.Connection, name: str, config: str | None) -> tuple[tuple[Reference, Producer], ...]:
     """See ``CatalogBackend.producers``."""
-    if found := _producers_of(connection, name, named_config(config), _MOST_PRODUCERS):
-        return tuple(found)
+    if result := _producers_of(connection, name, named_config(config), _MOST_PRODUCERS):
+        return tuple(result)
     configs = sa.select(builder_config.c.id).join_from(builder_config, builder).where(builder.c.name == name)
     others = [
         _producers_of(connection, name, builder_config.c.id == config_id, 1)
         for config_id in connection.execute(configs.order_by(builder_config.c.id.desc())).scalars()
     ]
-    return tuple(one for producers in others for one in producers)
+    return tuple(producer for producers in others for producer in producers)
 
 
 def _producers_of(
@@ -337,7 +337,7 @@ def _producers_of(
         for row in connection.execute(told):  # the newest counts
             stored = json.loads(row.details_json)
             details.setdefault(row.version, stored if row.action == "publish" else {"producer": stored})
-    found = []
+    result = []
     for row in rows:
         version = Version(row.major, row.minor, row.patch)
         of_version = details.get(str(version), {})
@@ -347,8 +347,8 @@ def _producers_of(
             producer = Producer(action="copy")
         else:
             producer = Producer(action="add" if row.is_added else "")
-        found.append((Reference.exactly(name, row.config or None, version), producer))
-    return found
+        result.append((Reference.exactly(name, row.config or None, version), producer))
+    return result
 
 
 def find_digest(connection: sa.Connection, name: str, config: str | None, version: Version) -> str | None:
@@ -384,13 +384,13 @@ def is_published(connection: sa.Connection, exactly: Reference, content_digest: 
     exists = find_version_id(connection, exactly.name, exactly.config, exactly.exact) is not None
     if exists and digest == content_digest:
         return True
-    what = (
+    subject = (
         f"is published with other content: expected sha256 {digest[:12]}, found {content_digest[:12]}"
         if exists
         else "was published and deleted"
     )
     raise VersionExistsError(
-        f"{exactly} {what}",
+        f"{exactly} {subject}",
         hint="A number is never used twice. Raise the version: PATCH for the same records, "
         "MINOR for added features, MAJOR for anything else.",
         details={"published": digest, "offered": content_digest},

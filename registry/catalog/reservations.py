@@ -67,7 +67,7 @@ class SqlReservations:
             # After the lock: a rival whose row was just committed has deleted its reservation in the same transaction.
             is_published(connection, exactly, content_digest)
             # Without this holder: it asks again if the answer to its first call was lost.
-            living = tuple(one for one in before.living if one.name != holder.name)
+            living = tuple(other for other in before.living if other.name != holder.name)
             is_same = before.content_digest == content_digest
             if living and not (is_same and not before.is_cleaning):
                 raise reserved_error(before, living)
@@ -104,7 +104,7 @@ class SqlReservations:
             present = _load(connection, held.location)
             if present is None or present.token != held.token:
                 return None
-            if any(one.owner.is_of_this_machine() or one.since >= before for one in present.living):
+            if any(publisher.owner.is_of_this_machine() or publisher.since >= before for publisher in present.living):
                 return None
             after = replace(present, is_cleaning=True, holders=(_stamped(holder, now),))
             _store(connection, after)
@@ -114,12 +114,12 @@ class SqlReservations:
 
     def begin_cleaning(self, held: Reservation, holder: Holder) -> Reservation | None:
         def change(present: Reservation) -> Reservation:
-            mine = tuple(one for one in present.holders if one.name == holder.name)
-            is_alone = all(one.name == holder.name for one in present.living)
+            mine = tuple(other for other in present.holders if other.name == holder.name)
+            is_alone = all(other.name == holder.name for other in present.living)
             return replace(present, is_cleaning=True, holders=mine) if is_alone else present
 
-        found = _change(self._engine, held, holder, change)
-        return found if found.is_cleaning else None
+        result = _change(self._engine, held, holder, change)
+        return result if result.is_cleaning else None
 
     def end_cleaning(self, held: Reservation, holder: Holder) -> Reservation:
         return _change(self._engine, held, holder, lambda present: replace(present, is_cleaning=False))
@@ -133,7 +133,7 @@ class SqlReservations:
             present = _load(connection, held.location)
             if present is None or present.token != held.token:
                 return
-            others = tuple(one for one in present.holders if one.name != holder.name)
+            others = tuple(other for other in present.holders if other.name != holder.name)
             if forget and not others:
                 connection.execute(sa.delete(reservation).where(reservation.c.location == held.location))
             else:
@@ -155,14 +155,14 @@ class SqlReservations:
             query = sa.select(reservation).where(reservation.c.dataset == dataset, reservation.c.version == version)
             query = query.order_by(reservation.c.location).with_for_update()
             with stored_values():
-                found = tuple(map(_read, connection.execute(query).all()))
-            if not found:
+                result = tuple(map(_read, connection.execute(query).all()))
+            if not result:
                 raise NotFoundError(
                     f"{dataset}:{version} has no reservation",
                     hint="To list reservations: registry reservation list",
                     details={"name": f"{dataset}:{version}"},
                 )
-            alive = [holder for one in found for holder in one.living if holder.owner.is_of_this_machine()]
+            alive = [holder for place in result for holder in place.living if holder.owner.is_of_this_machine()]
             if alive and not force:
                 raise ConflictError(
                     f"the reservation of {dataset}:{version} is in use: by {', '.join(map(str, alive))}",
@@ -172,10 +172,10 @@ class SqlReservations:
                 )
             if not dry_run:
                 now = read_clock(connection)
-                for one in found:
+                for place in result:
                     # A stamp of a wrong clock would keep the files for ever: from now on, `registry gc` counts anew.
-                    _store(connection, replace(one, holders=(), reserved_at=now.replace(microsecond=0)))
-            return found
+                    _store(connection, replace(place, holders=(), reserved_at=now.replace(microsecond=0)))
+            return result
 
         return transact(self._engine, action, dry_run=dry_run)
 
@@ -250,7 +250,7 @@ def _require(connection: sa.Connection, held: Reservation, holder: Holder) -> Re
         ReservationLostError: ``holder`` no longer holds it.
     """
     present = _load(connection, held.location)
-    if present is None or present.token != held.token or all(one.name != holder.name for one in present.holders):
+    if present is None or present.token != held.token or all(other.name != holder.name for other in present.holders):
         raise _lost(held, present)
     return present
 
@@ -284,16 +284,16 @@ def _store(connection: sa.Connection, changed: Reservation) -> None:
     connection.execute(chosen.values(**_values(changed)))
 
 
-def _values(one: Reservation) -> dict[str, Any]:
+def _values(place: Reservation) -> dict[str, Any]:
     return {
-        "dataset": one.dataset,
-        "version": one.version,
-        "content_digest": one.content_digest,
-        "token": one.token,
-        "is_cleaning": one.is_cleaning,
-        "owners_json": canonical_json([_holder_values(holder) for holder in one.holders]),
-        "found_json": None if one.found is None else canonical_json(list(one.found)),
-        "reserved_at": one.reserved_at,
+        "dataset": place.dataset,
+        "version": place.version,
+        "content_digest": place.content_digest,
+        "token": place.token,
+        "is_cleaning": place.is_cleaning,
+        "owners_json": canonical_json([_holder_values(holder) for holder in place.holders]),
+        "found_json": None if place.found is None else canonical_json(list(place.found)),
+        "reserved_at": place.reserved_at,
     }
 
 
@@ -308,7 +308,7 @@ def _holder_values(holder: Holder) -> dict[str, Any]:
 
 def _read(row: sa.Row[Any]) -> Reservation:
     with stored_values():
-        found = None if row.found_json is None else tuple(map(str, json.loads(row.found_json)))
+        result = None if row.found_json is None else tuple(map(str, json.loads(row.found_json)))
         return Reservation(
             location=row.location,
             dataset=row.dataset,
@@ -317,7 +317,7 @@ def _read(row: sa.Row[Any]) -> Reservation:
             token=row.token,
             is_cleaning=row.is_cleaning,
             holders=tuple(map(_read_holder, json.loads(row.owners_json))),
-            found=found,
+            found=result,
             reserved_at=row.reserved_at,
         )
 

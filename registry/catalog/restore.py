@@ -175,11 +175,11 @@ def _require_empty(connection: sa.Connection) -> None:
         connection.exec_driver_sql(f"LOCK TABLE {names} IN EXCLUSIVE MODE")
     for table in tables:
         if connection.execute(sa.select(sa.literal(1)).select_from(table).limit(1)).first() is not None:
-            shown = describe_url(connection.engine.url)
+            url = describe_url(connection.engine.url)
             raise CatalogNotEmptyError(
-                f"{shown} is not empty: it has rows in the table {table.name}",
+                f"{url} is not empty: it has rows in the table {table.name}",
                 hint="A backup is restored into an empty catalog only. Name another file or database with --catalog; "
-                f"to see what is there: registry list {quote_catalog(shown)}",
+                f"to see what is there: registry list {quote_catalog(url)}",
                 details={"table": table.name},
             )
 
@@ -294,11 +294,11 @@ def _advance_sequences(connection: sa.Connection, tables: Iterable[sa.Table]) ->
                 connection.execute(sa.select(sa.func.setval(sequence, highest)))
 
 
-def _require_anchor(connection: sa.Connection, anchor: str, head: str, shown: str) -> None:
+def _require_anchor(connection: sa.Connection, anchor: str, head: str, location: str) -> None:
     if anchor == FIRST_PREVIOUS or connection.execute(sa.select(event.c.id).where(event.c.hash == anchor)).first():
         return  # `verify_log` refuses the former, which proves nothing
     raise LogTamperedError(
-        f"{shown} does not contain the anchor: expected an event with the hash {anchor[:64]}, found another log, "
+        f"{location} does not contain the anchor: expected an event with the hash {anchor[:64]}, found another log, "
         f"whose head is {head}",
         hint="Nothing was restored. Compare the anchor with the head that `registry backup` printed for this file. The "
         "file may be older than the anchor, of another catalog, or forged: use another one, or leave out --anchor.",
@@ -322,12 +322,12 @@ def require_empty(url: str) -> None:
         engine.dispose()
 
 
-def _require_sound(log: LogReport, shown: str) -> None:
+def _require_sound(log: LogReport, location: str) -> None:
     try:
         log.require_sound()
     except LogTamperedError as error:
         raise LogTamperedError(
-            f"{shown}: {error.message}",
+            f"{location}: {error.message}",
             hint="Nothing was restored. Another program changed the catalog or the backup. Use an earlier backup. To "
             "restore this one as it is: --no-verify, without --anchor",
             details=error.details,
@@ -355,10 +355,10 @@ def _boolean(value: Any) -> bool:
 
 
 def _moment(value: Any) -> datetime:
-    found = datetime.fromisoformat(_text(value))
-    if found.tzinfo is None:
+    moment = datetime.fromisoformat(_text(value))
+    if moment.tzinfo is None:
         raise ValueError(f"expected a moment with its time zone, found {value!r:.40}")
-    return found
+    return moment
 
 
 _CHECKS: Final[dict[type, Callable[[Any], Any]]] = {

@@ -148,10 +148,10 @@ def grant(engine: sa.Engine, role: str, level: Level, *, dry_run: bool = False) 
                 hint=f"{suggest(role, known)} To create one, run as a superuser: CREATE ROLE name LOGIN",
                 details={"name": role[:200], "known": known[:100]},
             )
-        made = Grant(role=role, level=level, statements=tuple(_statements(connection, role, level)))
-        for statement in () if dry_run else made.statements:
+        result = Grant(role=role, level=level, statements=tuple(_statements(connection, role, level)))
+        for statement in () if dry_run else result.statements:
             connection.exec_driver_sql(statement.replace("%", "%%"))  # the driver reads "%" as a parameter
-        return made
+        return result
 
     if dry_run:
         with reading(engine) as connection:
@@ -183,8 +183,8 @@ def missing_rights(connection: sa.Connection) -> Iterator[str]:
     for role, level in _levels(connection):
         lacking = list(_missing(connection, role, level))
         if lacking:
-            shown = ", ".join(lacking[:3]) + (f" and {len(lacking) - 3} more" if len(lacking) > 3 else "")
-            yield f"the {level} {role!r} lacks rights: {shown}; give them with: {grant_command(role, level)}"
+            listing = ", ".join(lacking[:3]) + (f" and {len(lacking) - 3} more" if len(lacking) > 3 else "")
+            yield f"the {level} {role!r} lacks rights: {listing}; give them with: {grant_command(role, level)}"
 
 
 def _levels(connection: sa.Connection) -> list[tuple[str, Level]]:
@@ -195,16 +195,16 @@ def _levels(connection: sa.Connection) -> list[tuple[str, Level]]:
         WHERE c.oid IN (to_regclass('dataset_version'), to_regclass('alias')) AND a.grantee <> c.relowner
         GROUP BY r.rolname ORDER BY r.rolname
     """
-    found: list[tuple[str, Level]] = []
+    levels: list[tuple[str, Level]] = []
     for role, text in connection.exec_driver_sql(query):
         granted = set(text.split(","))
         if "alias INSERT" in granted:
-            found.append((role, "curator"))
+            levels.append((role, "curator"))
         elif "dataset_version INSERT" in granted:
-            found.append((role, "publisher"))
+            levels.append((role, "publisher"))
         elif "dataset_version SELECT" in granted:
-            found.append((role, "reader"))
-    return found
+            levels.append((role, "reader"))
+    return levels
 
 
 def _missing(connection: sa.Connection, role: str, level: Level) -> Iterator[str]:
@@ -216,8 +216,8 @@ def _missing(connection: sa.Connection, role: str, level: Level) -> Iterator[str
             asked.append((f"USAGE on {name}", f"has_sequence_privilege({{role}}, {_text(name)}, 'USAGE')"))
     asked += [(str(right), _has("{role}", right)) for right in WRITES[level]]
     columns = ", ".join(test for _, test in asked).replace("%", "%%").replace("{role}", "%(role)s")
-    found = connection.exec_driver_sql(f"SELECT {columns}", {"role": role}).one()
-    return (name for (name, _), is_given in zip(asked, found, strict=True) if not is_given)
+    result = connection.exec_driver_sql(f"SELECT {columns}", {"role": role}).one()
+    return (name for (name, _), is_given in zip(asked, result, strict=True) if not is_given)
 
 
 def _relations(connection: sa.Connection) -> Sequence[Any]:

@@ -171,10 +171,10 @@ def read_usable_canonical(row: sa.Row[*tuple[Any, ...]]) -> dict[str, Version | 
     return {"canonical": None if is_withdrawn else number, "withdrawn": number if is_withdrawn else None}
 
 
-def check_text(text: str, what: str) -> str:
+def check_text(text: str, column: str) -> str:
     """``text`` if both databases can store it."""
     if "\0" in text or (not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)):
-        raise UsageError(f"the {what} contains a NUL or a lone surrogate, which databases cannot store")
+        raise UsageError(f"the {column} contains a NUL or a lone surrogate, which databases cannot store")
     return text
 
 
@@ -188,10 +188,10 @@ def check_location(location: str) -> str:
     return check_text(location, "location")
 
 
-def check_digest(digest: str, what: str) -> str:
+def check_digest(digest: str, column: str) -> str:
     """``digest`` if it is a sha256 in 64 lower-case hex digits."""
     if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
-        raise UsageError(f"the {what} {digest[:80]!r} is not a sha256: expected 64 lower-case hex digits")
+        raise UsageError(f"the {column} {digest[:80]!r} is not a sha256: expected 64 lower-case hex digits")
     return digest
 
 
@@ -239,11 +239,11 @@ def version_seal(version: Mapping[str, Any], splits: Iterable[Mapping[str, Any]]
     )
 
 
-def fingerprint_seals(found: Mapping[str, SplitFingerprint]) -> dict[str, str]:
+def fingerprint_seals(fingerprints: Mapping[str, SplitFingerprint]) -> dict[str, str]:
     """sha256, 64 hex digits, over the fingerprint of each split, blocks and all, by the split's name."""
     return {
-        name: _digest({path: [feature.digest, *feature.blocks] for path, feature in one.features.items()})
-        for name, one in found.items()
+        name: _digest({path: [feature.digest, *feature.blocks] for path, feature in field.features.items()})
+        for name, field in fingerprints.items()
     }
 
 

@@ -129,8 +129,8 @@ def upgrade(
                 hint=f"To go back: registry db downgrade {revision}",
             )
         removed = _upgrade(engine, wanted)
-        for one in removed if told is not None else ():
-            told(one)  # type: ignore[misc]  # it is not None
+        for secret in removed if told is not None else ():
+            told(secret)  # type: ignore[misc]  # it is not None
         return before.revision, read_status(engine).revision
 
 
@@ -268,13 +268,13 @@ def config(connection: sa.Connection, **options: str) -> Config:
         raise CatalogError(
             "the migrations are not installed with the registry", hint="Install it again: pip install shardbook"
         )
-    made = Config()
+    result = Config()
     folder = Path(next(iter(package.submodule_search_locations)))
     settings = {"script_location": str(folder), "path_separator": "newline", **options}
     for name, value in settings.items():
-        made.set_main_option(name, value.replace("%", "%%"))
-    made.attributes["connection"] = connection
-    return made
+        result.set_main_option(name, value.replace("%", "%%"))
+    result.attributes["connection"] = connection
+    return result
 
 
 @contextmanager
@@ -487,9 +487,9 @@ class SchemaStatus:
 
 def read_status(engine: sa.Engine) -> SchemaStatus:
     """The state of the schema. A file that does not exist is ``absent`` and is not created."""
-    shown = describe_url(engine.url)
+    url = describe_url(engine.url)
     if is_sqlite(engine.url) and not Path(engine.url.database or "").exists():
-        return SchemaStatus(url=shown, revision=None, head=HEAD, state="absent")
+        return SchemaStatus(url=url, revision=None, head=HEAD, state="absent")
     with reading(engine) as connection:
         return read_status_of(connection)
 

@@ -109,7 +109,9 @@ def explain_no_hits(connection: sa.Connection, text: str) -> str:
     kind = connection.dialect.name
     documents = sa.select(search_document.c.config_id)
     is_there = [documents.where(_matches(kind, (word,))).exists() for word in asked.words]
-    found = connection.execute(sa.select(*(one.label(f"word_{index}") for index, one in enumerate(is_there)))).one()
+    found = connection.execute(
+        sa.select(*(condition.label(f"word_{index}") for index, condition in enumerate(is_there)))
+    ).one()
     missing = [word for word, is_found in zip(asked.words, found, strict=True) if not is_found]
     if not missing:
         return f"No dataset has all of these words: {', '.join(asked.words)}. Each of them alone has matches."
@@ -217,13 +219,16 @@ def _matches(kind: str, words: tuple[str, ...], weights: str = _ALL, *, whole: b
     return search_document.c.config_id.in_(sa.select(index.c.rowid).where(is_match))
 
 
-def _score(kind: str, asked: SearchWords) -> sa.ColumnElement[int]:
+def _score(kind: str, search_words: SearchWords) -> sa.ColumnElement[int]:
     score: sa.ColumnElement[int] = sa.case(
-        (search_document.c.name == asked.joined, _EXACT),
-        (search_document.c.name.startswith(f"{asked.joined} "), _EXACT),  # the first word is the dataset's whole name
+        (search_document.c.name == search_words.joined, _EXACT),
+        (
+            search_document.c.name.startswith(f"{search_words.joined} "),
+            _EXACT,
+        ),  # the first word is the dataset's whole name
         else_=0,
     )
-    for word in asked.words:
+    for word in search_words.words:
         for weight, points in SCORES.items():
             for whole in (False, True):
                 score += sa.case((_matches(kind, (word,), weight, whole=whole), points), else_=0)
@@ -236,7 +241,7 @@ def _by_name(kind: str) -> tuple[sa.ColumnElement[str], ...]:
     return sa.collate(builder.c.name, collation), sa.collate(builder_config.c.name, collation)
 
 
-def _read_hit(row: sa.Row[*tuple[Any, ...]], asked: SearchWords) -> SearchHit:
+def _read_hit(row: sa.Row[*tuple[Any, ...]], search_words: SearchWords) -> SearchHit:
     number = Version(row.major, row.minor, row.patch)
     description = decode_metadata(row.metadata_json, "{}").description
     stored = row._asdict()
@@ -246,8 +251,8 @@ def _read_hit(row: sa.Row[*tuple[Any, ...]], asked: SearchWords) -> SearchHit:
         version=number,
         status=version_status(number, VersionState(row.state), read_canonical(row)),
         description=description,
-        matched=matched_fields({field: stored[field] for field in FIELDS}, asked.words),
-        snippet=snippet(description, asked.words),
+        matched=matched_fields({field: stored[field] for field in FIELDS}, search_words.words),
+        snippet=snippet(description, search_words.words),
         score=row.score,
         is_withdrawn=bool(row.is_withdrawn),
     )
@@ -261,8 +266,8 @@ def _nearest(missing: list[str], names: list[str]) -> list[str]:
     for name in names:
         for part in name_words(name):
             named.setdefault(part, name)
-    found = (difflib.get_close_matches(word, named, n=1, cutoff=0.7) for word in missing)
-    return list(dict.fromkeys(named[nearest[0]] for nearest in found if nearest))
+    result = (difflib.get_close_matches(word, named, n=1, cutoff=0.7) for word in missing)
+    return list(dict.fromkeys(named[nearest[0]] for nearest in result if nearest))
 
 
 INDEX: Final = "search_index"

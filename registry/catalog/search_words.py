@@ -67,17 +67,17 @@ def parse_search(text: str) -> SearchWords:
             hint="A few words will do, e.g. handwritten digits.",
         )
     every = list(_words(text))
-    found = tuple(dict.fromkeys(every))
-    if not found:
+    result = tuple(dict.fromkeys(every))
+    if not result:
         raise UsageError(
             f"no word to search for in {text[:80]!r}", hint="A word has letters or digits, e.g. handwritten digits."
         )
-    if len(found) > MAX_WORDS:
+    if len(result) > MAX_WORDS:
         raise UsageError(
-            f"a search has at most {MAX_WORDS} words, this one has {len(found)}",
+            f"a search has at most {MAX_WORDS} words, this one has {len(result)}",
             hint="A few words will do, e.g. handwritten digits.",
         )
-    return SearchWords(words=found, joined="".join(every)[:_WORD_LENGTH])
+    return SearchWords(words=result, joined="".join(every)[:_WORD_LENGTH])
 
 
 def document_words(

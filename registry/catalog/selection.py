@@ -75,29 +75,29 @@ _MAX_LISTED: Final = 12
 _MAX_DETAILS: Final = 100
 
 
-def choose_row(connection: sa.Connection, wanted: Reference) -> tuple[Choice, Any]:
-    """Choose the version that ``wanted`` names; returns the choice, and the version's row of ``version_query`` or None.
+def choose_row(connection: sa.Connection, reference: Reference) -> tuple[Choice, Any]:
+    """Choose the version that ``reference`` names; returns the choice, and its row of ``version_query`` or None.
 
     Raises:
         DatasetNotFoundError, ConfigNotFoundError: the dataset or the config does not exist.
     """
     with stored_values():
-        row = connection.execute(version_query(wanted)).first()
+        row = connection.execute(version_query(reference)).first()
         if row is not None:
-            found = read_candidate(row)
-            aliases = {} if wanted.alias is None else {wanted.alias: found.version}
+            candidate = read_candidate(row)
+            aliases = {} if reference.alias is None else {reference.alias: candidate.version}
             narrowed = Standing(
-                name=wanted.name,
+                name=reference.name,
                 config=row.config_name or None,
-                candidates=(found,),
+                candidates=(candidate,),
                 canonical=read_canonical(row),
                 aliases=aliases,
             )
-            choice = choose(narrowed, wanted)
+            choice = choose(narrowed, reference)
             if choice.candidate is not None:
                 return choice, row
-    standing = load_standing(connection, wanted.name, wanted.config)
-    choice = choose(standing, wanted)
+    standing = load_standing(connection, reference.name, reference.config)
+    choice = choose(standing, reference)
     if choice.version is None:
         return choice, None
     with stored_values():
@@ -190,17 +190,17 @@ def published_versions() -> sa.Join:
     )
 
 
-def is_dataset(wanted: Reference) -> sa.ColumnElement[bool]:
+def is_dataset(reference: Reference) -> sa.ColumnElement[bool]:
     """The condition for the configs that ``name[/config]`` means; a name alone means all its configs."""
-    is_named = builder.c.name == wanted.name
-    return is_named if wanted.config is None else sa.and_(is_named, builder_config.c.name == wanted.config)
+    is_named = builder.c.name == reference.name
+    return is_named if reference.config is None else sa.and_(is_named, builder_config.c.name == reference.config)
 
 
-def require_dataset(connection: sa.Connection, wanted: Reference) -> None:
+def require_dataset(connection: sa.Connection, reference: Reference) -> None:
     """Raise DatasetNotFoundError or ConfigNotFoundError if ``name[/config]`` does not exist."""
-    query = sa.select(builder_config.c.id).join_from(builder_config, builder).where(is_dataset(wanted))
+    query = sa.select(builder_config.c.id).join_from(builder_config, builder).where(is_dataset(reference))
     if connection.execute(query).first() is None:
-        raise explain_dataset(connection, wanted)
+        raise explain_dataset(connection, reference)
 
 
 def is_version(name: str, config: str | None, version: Version) -> sa.ColumnElement[bool]:
@@ -356,10 +356,10 @@ def explain_refusal(choice: Choice, *, when: str | None = None) -> NotFoundError
         hint=_what_can_be_read(choice) if withdrawn else _what_is_published(choice),
         details={
             "name": "" if wanted.request is None else str(wanted.request),
-            "known": [str(one.version) for one in standing.candidates[:_MAX_DETAILS]],
+            "known": [str(candidate.version) for candidate in standing.candidates[:_MAX_DETAILS]],
             "versions": [
-                {"version": str(one.version), "status": standing.status(one).value}
-                for one in standing.candidates[:_MAX_DETAILS]
+                {"version": str(candidate.version), "status": standing.status(candidate).value}
+                for candidate in standing.candidates[:_MAX_DETAILS]
             ],
             **_considered(choice),
         },
@@ -369,15 +369,22 @@ def explain_refusal(choice: Choice, *, when: str | None = None) -> NotFoundError
 def _considered(choice: Choice) -> dict[str, Any]:
     """The versions considered, the highest first. If there are too many, those that the reference names are kept."""
     standing, wanted, every = choice.standing, choice.wanted, choice.considered
-    named = [] if wanted.request is None else [one.version for one in standing.allowed(wanted.request)[:_MAX_DETAILS]]
+    named = (
+        []
+        if wanted.request is None
+        else [candidate.version for candidate in standing.allowed(wanted.request)[:_MAX_DETAILS]]
+    )
     if choice.refused is not None:
         named = [choice.refused.version]
-    kept = {*named, *[one.version for one in every if one.version not in named][: _MAX_DETAILS - len(named)]}
+    result = {
+        *named,
+        *[candidate.version for candidate in every if candidate.version not in named][: _MAX_DETAILS - len(named)],
+    }
     return {
         "considered": [
-            {"version": str(one.version), "status": one.status.value, "verdict": one.verdict}
-            for one in every
-            if one.version in kept
+            {"version": str(candidate.version), "status": candidate.status.value, "verdict": candidate.verdict}
+            for candidate in every
+            if candidate.version in result
         ],
         "num_considered": len(every),
     }
@@ -401,10 +408,10 @@ def _what_can_be_read(choice: Choice) -> str:
         successor = standing.find(refused.superseded_by)
         if successor is not None and not successor.is_withdrawn:  # a withdrawn successor would be refused, too
             parts.append(f"It is superseded by {standing.exactly(refused.superseded_by)}.")
-    readable = tuple(one for one in standing.candidates if not one.is_withdrawn)
+    readable = tuple(candidate for candidate in standing.candidates if not candidate.is_withdrawn)
     parts.append(f"Readable: {_listed(standing, readable)}." if readable else "No version of it is left.")
     passed = [refused] if refused is not None else standing.allowed(request) if request is not None else []
-    yanked = next((one for one in passed if one.state is VersionState.YANKED), None)
+    yanked = next((candidate for candidate in passed if candidate.state is VersionState.YANKED), None)
     if yanked is not None:
         parts.append(f"To get it anyway, name it exactly: {standing.exactly(yanked.version)}.")
     is_canonical = choice.wanted.request is None and choice.wanted.alias is None
@@ -418,7 +425,9 @@ def _how_to_promote(reference: Reference) -> str:
 
 
 def _listed(standing: Standing, candidates: tuple[Candidate, ...]) -> str:
-    listed = ", ".join(f"{one.version} ({standing.status(one).value})" for one in candidates[:_MAX_LISTED])
+    listed = ", ".join(
+        f"{candidate.version} ({standing.status(candidate).value})" for candidate in candidates[:_MAX_LISTED]
+    )
     return listed + (f" and {len(candidates) - _MAX_LISTED} more" if len(candidates) > _MAX_LISTED else "")
 
 
@@ -461,6 +470,6 @@ def lock_dataset(connection: sa.Connection, name: str) -> None:
         return
     row = sa.select(builder.c.id).where(builder.c.name == name).with_for_update(key_share=True)  # FOR NO KEY UPDATE
     while connection.execute(row).first() is None:
-        known = list_names(connection)
-        if name not in known:  # otherwise a rival committed it between the two statements, and it can be locked now
-            raise no_dataset(connection, name, known)
+        names = list_names(connection)
+        if name not in names:  # otherwise a rival committed it between the two statements, and it can be locked now
+            raise no_dataset(connection, name, names)

@@ -68,7 +68,7 @@ class SqlShards:
             )
 
     def find(self, name: str, config: str | None, digests: Collection[str]) -> dict[str, tuple[Version, str, int]]:
-        found: dict[str, tuple[Version, str, int]] = {}
+        versions: dict[str, tuple[Version, str, int]] = {}
         wanted = sorted(digests)
         with reading(self.engine) as connection:
             for start in range(0, len(wanted), _DIGESTS):
@@ -82,12 +82,16 @@ class SqlShards:
                     .order_by(*NUMBER, split.c.position, shard.c.shard_index)
                 )
                 for major, minor, patch, split_name, index, digest in connection.execute(query):
-                    found[digest] = (Version(major, minor, patch), split_name, index)
-        return found
+                    versions[digest] = (Version(major, minor, patch), split_name, index)
+        return versions
 
     def files_of(self, references: Collection[Reference]) -> dict[Reference, list[tuple[str, int]]]:
-        found: dict[Reference, list[tuple[str, int]]] = {reference: [] for reference in references}
-        wanted = [(one.name, one.config or "", *one.exact.parts) for one in found if one.exact is not None]
+        result: dict[Reference, list[tuple[str, int]]] = {reference: [] for reference in references}
+        wanted = [
+            (reference.name, reference.config or "", *reference.exact.parts)
+            for reference in result
+            if reference.exact is not None
+        ]
         number = (builder.c.name, builder_config.c.name, *NUMBER)
         with reading(self.engine) as connection, stored_values():
             for start in range(0, len(wanted), _VERSIONS):
@@ -116,10 +120,10 @@ class SqlShards:
                     )
                     name_shard = files.namer(first.name, first.num_shards)
                     version = Version(first.major, first.minor, first.patch)
-                    found[Reference.exactly(first.builder_name, first.config_name or None, version)] += [
+                    result[Reference.exactly(first.builder_name, first.config_name or None, version)] += [
                         (name_shard(row.shard_index), row.file_bytes) for row in chain([first], of_split)
                     ]
-        return found
+        return result
 
     def lengths_between(self, split_id: int, first: int, stop: int) -> LengthBlock:
         return self._block(self._ask(_range_query(), split_id=split_id, first=first, stop=stop))
@@ -161,14 +165,14 @@ def _position_query() -> sa.Select[Any]:
     block = sa.bindparam("block", type_=sa.Integer)
     # The shard with records among those that start there. It is ordered by the index alone: ordered by number too,
     # PostgreSQL would read and sort the whole run of empty shards before it.
-    found = (
+    result = (
         sa.select((shard.c.shard_index // block * block).label("first"))
         .where(_SPLIT, shard.c.first_example <= sa.bindparam("position", type_=sa.BigInteger), shard.c.num_examples > 0)
         .order_by(shard.c.first_example.desc())
         .limit(1)
         .subquery("found")
     )
-    return _lengths_query(found.c.first, found.c.first + block)
+    return _lengths_query(result.c.first, result.c.first + block)
 
 
 def _lengths_query(first: sa.ColumnElement[int], stop: sa.ColumnElement[int]) -> sa.Select[Any]:

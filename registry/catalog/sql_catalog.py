@@ -106,9 +106,9 @@ class SqlCatalog(SqlLookUps, SqlPublications):
     def shards(self) -> SqlShards:
         return SqlShards(self._engine)
 
-    def find_at(self, wanted: Reference, moment: datetime) -> PastLookUp:
+    def find_at(self, reference: Reference, moment: datetime) -> PastLookUp:
         with reading(self._engine) as connection:
-            return history.find_at(connection, wanted, moment)
+            return history.find_at(connection, reference, moment)
 
     def standing(self, name: str, config: str | None = None, *, at: datetime | None = None) -> Standing:
         with reading(self._engine) as connection:

@@ -158,7 +158,7 @@ def _server_url(rest: str) -> sa.URL:
                 details={"option": name},
             )
     parts = [_unquoted(match[name]) for name in ("user", "password", "host", "database")]
-    if any("\0" in (text or "") for text in (*parts, *(one for those in query.values() for one in those))):
+    if any("\0" in (text or "") for text in (*parts, *(part for those in query.values() for part in those))):
         raise UsageError("the catalog's URL contains a NUL", hint=_FORMS)
     names = [
         _unquoted(match["database"]),
@@ -184,13 +184,13 @@ def _unquoted(text: str | None) -> str | None:
 def _unknown_option(name: str) -> UsageError:
     import difflib  # slow to import, and needed only after a mistake
 
-    shown = name if re.fullmatch(r"[A-Za-z_]{1,40}", name) else "that name"
+    label = name if re.fullmatch(r"[A-Za-z_]{1,40}", name) else "that name"
     near = difflib.get_close_matches(name, OPTIONS, n=1)
     hint = f"Did you mean {near[0]}? " if near else ""
     return UsageError(
-        f"the catalog's URL has no option {shown}",
+        f"the catalog's URL has no option {label}",
         hint=f"{hint}The options are those of libpq: {', '.join(sorted(OPTIONS))}.",
-        details={"option": shown, "accepted": sorted(OPTIONS)},
+        details={"option": label, "accepted": sorted(OPTIONS)},
     )
 
 
@@ -217,8 +217,8 @@ def describe_url(url: sa.URL) -> str:
     'postgresql://Ann%20Lee@host/data'
     """
     hidden = {key: "***" if _has_secret(key, value) else value for key, value in url.query.items()}
-    shown = url.set(drivername=url.get_backend_name(), query=hidden)
-    return shown.render_as_string(hide_password=True).replace("%2A%2A%2A", "***").replace(" ", "%20")
+    masked = url.set(drivername=url.get_backend_name(), query=hidden)
+    return masked.render_as_string(hide_password=True).replace("%2A%2A%2A", "***").replace(" ", "%20")
 
 
 def _has_secret(option: str, value: str | tuple[str, ...]) -> bool:
@@ -227,18 +227,18 @@ def _has_secret(option: str, value: str | tuple[str, ...]) -> bool:
     return option.startswith("scram") or any(is_secret_name(name) for name in (option, *names))
 
 
-def first_step(shown: str) -> str:
-    """The command that begins an empty catalog; ``shown`` is its URL as ``describe_url`` gives it.
+def first_step(url: str) -> str:
+    """The command that begins an empty catalog; ``url`` is its URL as ``describe_url`` gives it.
 
     The example dataset is for people who try a file of their own: a catalog on a server is shared.
     """
-    if shown.startswith("sqlite:"):
+    if url.startswith("sqlite:"):
         return "Start with: registry quickstart"
     return "Publish a first dataset: registry add SOURCE --as NAME"
 
 
-def quote_catalog(shown: str) -> str:
-    """The option ``--catalog`` for a command in a hint; ``shown`` is the URL as ``describe_url`` gives it.
+def quote_catalog(url: str) -> str:
+    """The option ``--catalog`` for a command in a hint; ``url`` is the URL as ``describe_url`` gives it.
 
     A URL with a masked password cannot be pasted, so the command then reads the URL from the environment.
 
@@ -247,7 +247,7 @@ def quote_catalog(shown: str) -> str:
     >>> quote_catalog("postgresql://ann:***@host/data")
     '--catalog "$REGISTRY_CATALOG"'
     """
-    return '--catalog "$REGISTRY_CATALOG"' if "***" in shown else f"--catalog {shlex.quote(shown)}"
+    return '--catalog "$REGISTRY_CATALOG"' if "***" in url else f"--catalog {shlex.quote(url)}"
 
 
 def network_filesystem(path: Path, *, mounts: Path = Path("/proc/self/mountinfo")) -> str | None:
@@ -260,7 +260,7 @@ def network_filesystem(path: Path, *, mounts: Path = Path("/proc/self/mountinfo"
     except OSError:
         return None
     place = path.resolve()
-    best, found = -1, ""
+    best, result = -1, ""
     for line in lines:
         before, separator, after = line.partition(" - ")
         fields = before.split(" ")
@@ -269,5 +269,5 @@ def network_filesystem(path: Path, *, mounts: Path = Path("/proc/self/mountinfo"
         mount = Path(re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), fields[4]))
         # Later lines are mounted over earlier ones.
         if len(mount.parts) >= best and place.is_relative_to(mount):
-            best, found = len(mount.parts), after.split(" ")[0]
-    return found if _NETWORK_FILESYSTEM.fullmatch(found) else None
+            best, result = len(mount.parts), after.split(" ")[0]
+    return result if _NETWORK_FILESYSTEM.fullmatch(result) else None

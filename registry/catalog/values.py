@@ -348,7 +348,7 @@ class LogReport:
         """
         if not self.is_sound:
             more = f", and {self.num_faults - 1:,} more" if self.num_faults > 1 else ""
-            is_index_only = all("registry db reindex" in one.problem for one in self.faults)
+            is_index_only = all("registry db reindex" in fault.problem for fault in self.faults)
             raise LogTamperedError(
                 f"the catalog does not match its event log: {self.faults[0]}{more}",
                 hint="Another program changed the database. "
@@ -359,7 +359,7 @@ class LogReport:
                 ),
                 details={
                     "num_faults": self.num_faults,
-                    "faults": [{"where": one.where, "problem": one.problem} for one in self.faults],
+                    "faults": [{"where": fault.where, "problem": fault.problem} for fault in self.faults],
                 },
             )
 
@@ -628,18 +628,18 @@ class BackupFacts:
 
 def refuse_protected(version: Reference, scope: str) -> ProtectedError:
     """The error for a publication that must promote, in a protected scope."""
-    what = f"{scope} is" if scope else "the whole catalog is"
+    subject = f"{scope} is" if scope else "the whole catalog is"
     return ProtectedError(
-        f"{version} cannot be made canonical by publishing it: {what} protected",
+        f"{version} cannot be made canonical by publishing it: {subject} protected",
         hint=f"Publish it with --no-promote, then: registry promote {version}",
         details={"version": str(version), "protected": scope},
     )
 
 
-def damaged(what: str) -> CatalogError:
-    """The error for stored values that the registry cannot have written; ``what`` describes them."""
+def damaged(subject: str) -> CatalogError:
+    """The error for stored values that the registry cannot have written; ``subject`` describes them."""
     return CatalogError(
-        f"the catalog is damaged: {what}", hint="Restore it from a copy; registry db check looks at the rest."
+        f"the catalog is damaged: {subject}", hint="Restore it from a copy; registry db check looks at the rest."
     )
 
 

@@ -257,7 +257,9 @@ class SqlPublications:
             version_id = find_version_id(connection, version.name, version.config, version.version)
             return {} if version_id is None else load_fingerprints(connection, version_id)
 
-    def add_fingerprints(self, version: DatasetVersion, found: Mapping[str, SplitFingerprint], *, actor: str) -> bool:
+    def add_fingerprints(
+        self, version: DatasetVersion, fingerprints: Mapping[str, SplitFingerprint], *, actor: str
+    ) -> bool:
         check_text(actor, "actor")
 
         def action(connection: sa.Connection) -> bool:
@@ -269,15 +271,15 @@ class SqlPublications:
                 return False
             rows = connection.execute(sa.select(split.c.name, split.c.id).where(split.c.version_id == version_id))
             split_ids: dict[str, int] = dict(map(tuple, rows))
-            for name, one in found.items():
-                insert_fingerprint(connection, split_ids[name], one)
+            for name, digest in fingerprints.items():
+                insert_fingerprint(connection, split_ids[name], digest)
             append_event(
                 connection,
                 actor=actor,
                 action="fingerprint",
                 dataset=version.reference.dataset,
                 version=str(version.version),
-                details=fingerprint_seals(found),
+                details=fingerprint_seals(fingerprints),
             )
             return True
 
@@ -298,11 +300,11 @@ def _complete_location(version: DatasetVersion, data_dir: DataDirectory | None) 
 def _tags_details(version: DatasetVersion, shards: Mapping[str, tuple[Shard, ...]]) -> dict[str, str]:
     """How the event of a publication seals the ETags of shards, if the store has some."""
     seal = TagsSeal()
-    for one in version.splits:
-        seal.start_split(one.name)
-        seal.add(stored.entity_tag for stored in shards[one.name])
-    found = seal.hexdigest()
-    return {} if found is None else {"entity_tags": found}
+    for part in version.splits:
+        seal.start_split(part.name)
+        seal.add(stored.entity_tag for stored in shards[part.name])
+    digest = seal.hexdigest()
+    return {} if digest is None else {"entity_tags": digest}
 
 
 def _told_origin(origin: Origin) -> dict[str, str]:
@@ -316,11 +318,11 @@ def _told_origin(origin: Origin) -> dict[str, str]:
 
 def _import_events(connection: sa.Connection, version: DatasetVersion, origin: Origin, *, actor: str) -> None:
     """Append what the log of another catalog tells of a version. Replaying the log of this one ignores these events."""
-    for one in origin.events:
-        told = {name: getattr(one, name) for name in ("id", "actor", "action", "recorded_by", "hash")}
+    for event in origin.events:
+        told = {name: getattr(event, name) for name in ("id", "actor", "action", "recorded_by", "hash")}
         # The place of a source stays in the catalog that recorded it: it may be a path of a private machine.
-        details = {name: value for name, value in one.details.items() if name != "producer"}
-        told |= {"at": one.at.astimezone(UTC).isoformat(timespec="microseconds"), "details": details}
+        details = {name: value for name, value in event.details.items() if name != "producer"}
+        told |= {"at": event.at.astimezone(UTC).isoformat(timespec="microseconds"), "details": details}
         append_event(
             connection,
             actor=actor,
@@ -390,25 +392,25 @@ def check_shards(version: DatasetVersion, shards: Mapping[str, tuple[Shard, ...]
     Raises:
         UsageError: a split without shards, shards without a split, or a wrong order, count or sha256.
     """
-    if set(shards) != {one.name for one in version.splits}:
+    if set(shards) != {part.name for part in version.splits}:
         raise UsageError(
             f"{version.reference}: shards are given for {sorted(shards)}, "
-            f"its splits are {sorted(one.name for one in version.splits)}"
+            f"its splits are {sorted(part.name for part in version.splits)}"
         )
-    for one in version.splits:
-        given = shards[one.name]
-        if len(given) != one.num_shards:
-            raise UsageError(f"{version.reference} {one.name}: {len(given)} shards are given for {one.num_shards}")
-        for index, (stored, length) in enumerate(zip(given, one.shard_lengths, strict=True)):
-            expected = (index, one.shard_lengths.start(index), length)
+    for part in version.splits:
+        given = shards[part.name]
+        if len(given) != part.num_shards:
+            raise UsageError(f"{version.reference} {part.name}: {len(given)} shards are given for {part.num_shards}")
+        for index, (stored, length) in enumerate(zip(given, part.shard_lengths, strict=True)):
+            expected = (index, part.shard_lengths.start(index), length)
             if (stored.index, stored.first_example, stored.num_examples) != expected:
                 raise UsageError(
-                    f"{version.reference} {one.name}: shard {index} does not fit the split's shard lengths",
+                    f"{version.reference} {part.name}: shard {index} does not fit the split's shard lengths",
                     details={"given": [stored.index, stored.first_example, stored.num_examples], "split": expected},
                 )
             if not 0 <= stored.num_bytes < 2**63:
-                raise UsageError(f"{version.reference} {one.name}: shard {index} has {stored.num_bytes} bytes")
-            check_digest(stored.sha256, f"sha256 of shard {index} of {one.name}")
+                raise UsageError(f"{version.reference} {part.name}: shard {index} has {stored.num_bytes} bytes")
+            check_digest(stored.sha256, f"sha256 of shard {index} of {part.name}")
 
 
 def _insert_version(
@@ -416,15 +418,15 @@ def _insert_version(
     version: DatasetVersion,
     row: Mapping[str, Any],
     shards: Mapping[str, tuple[Shard, ...]],
-    found: Mapping[str, SplitFingerprint],
+    fingerprints: Mapping[str, SplitFingerprint],
 ) -> int:
     """Write the rows of the version, its splits, shards, fingerprints and experiments; returns its id."""
     version_id = _insert_row(connection, dataset_version, row)
-    for position, one in enumerate(version.splits):
-        split_id = _insert_row(connection, split, {"version_id": version_id, **_split_values(one, position)})
-        _insert_shards(connection, split_id, shards[one.name])
-        if one.name in found:
-            insert_fingerprint(connection, split_id, found[one.name])
+    for position, part in enumerate(version.splits):
+        split_id = _insert_row(connection, split, {"version_id": version_id, **_split_values(part, position)})
+        _insert_shards(connection, split_id, shards[part.name])
+        if part.name in fingerprints:
+            insert_fingerprint(connection, split_id, fingerprints[part.name])
     insert_overrides(connection, version_id, version.experiments)
     return version_id
 
@@ -434,22 +436,22 @@ def _ensure_config(connection: sa.Connection, version: DatasetVersion, now: date
     has_configs = version.config is not None
     _insert_once(connection, builder, {"name": version.name, "has_configs": has_configs, "created_at": now})
     query = sa.select(builder.c.id, builder.c.has_configs).where(builder.c.name == version.name)
-    found = connection.execute(query).one()
-    if found.has_configs != has_configs:
+    row = connection.execute(query).one()
+    if row.has_configs != has_configs:
         raise ConflictError(
-            f"{version.name} is published {'with' if found.has_configs else 'without'} configs, "
+            f"{version.name} is published {'with' if row.has_configs else 'without'} configs, "
             f"{version.reference} comes {'with' if has_configs else 'without'} one",
             hint="A reference without a config would change its meaning. Publish it under another dataset name.",
-            details={"dataset": version.name, "has_configs": found.has_configs},
+            details={"dataset": version.name, "has_configs": row.has_configs},
         )
-    config = {"builder_id": found.id, "name": version.config or "", "is_default": False, "created_at": now}
+    config = {"builder_id": row.id, "name": version.config or "", "is_default": False, "created_at": now}
     _insert_once(connection, builder_config, config)
     config_id: int = connection.execute(
         sa.select(builder_config.c.id).where(
-            builder_config.c.builder_id == found.id, builder_config.c.name == config["name"]
+            builder_config.c.builder_id == row.id, builder_config.c.name == config["name"]
         )
     ).scalar_one()
-    return config_id, found.id
+    return config_id, row.id
 
 
 def _reserve_number(connection: sa.Connection, version: DatasetVersion, actor: str, now: datetime) -> None:
@@ -467,16 +469,16 @@ def _reserve_number(connection: sa.Connection, version: DatasetVersion, actor: s
     )
 
 
-def _split_values(one: Split, position: int) -> dict[str, Any]:
+def _split_values(part: Split, position: int) -> dict[str, Any]:
     return {
         "position": position,
-        "name": one.name,
-        "num_examples": one.num_examples,
-        "num_bytes": one.num_bytes,
-        "num_shards": one.num_shards,
-        "filename_dataset": one.files.dataset,
-        "filename_template": check_text(one.files.template, "file template"),
-        "filename_format": check_text(one.files.file_format, "file format"),
+        "name": part.name,
+        "num_examples": part.num_examples,
+        "num_bytes": part.num_bytes,
+        "num_shards": part.num_shards,
+        "filename_dataset": part.files.dataset,
+        "filename_template": check_text(part.files.template, "file template"),
+        "filename_format": check_text(part.files.file_format, "file format"),
     }
 
 
@@ -522,9 +524,9 @@ def _insert_once(connection: sa.Connection, table: sa.Table, values: Mapping[str
         connection.execute(sqlite.insert(table).values(**values).on_conflict_do_nothing())
 
 
-def insert_fingerprint(connection: sa.Connection, split_id: int, found: SplitFingerprint) -> None:
+def insert_fingerprint(connection: sa.Connection, split_id: int, split_fingerprint: SplitFingerprint) -> None:
     """Store the fingerprint of one split in batches, because many features have very many blocks."""
-    rows = _rows(split_id, found)
+    rows = _rows(split_id, split_fingerprint)
     while batch := list(islice(rows, _BATCH)):
         connection.execute(sa.insert(fingerprint), batch)
 
@@ -545,7 +547,7 @@ def load_fingerprints(connection: sa.Connection, version_id: int) -> dict[str, S
     stored: dict[str, list[tuple[Any, ...]]] = {}
     blocks: dict[tuple[str, str], list[str]] = {}
     lengths: dict[str, int] = {}
-    found = {}
+    result = {}
     with stored_values():
         for name, num_examples, *values in connection.execute(query):
             lengths[name] = num_examples
@@ -555,7 +557,7 @@ def load_fingerprints(connection: sa.Connection, version_id: int) -> dict[str, S
             if algorithm == BLOCK:
                 blocks.setdefault((name, feature), []).append(digest)
         for name, rows in stored.items():
-            found[name] = SplitFingerprint(
+            result[name] = SplitFingerprint(
                 num_examples=lengths[name],
                 features={
                     path: FeatureFingerprint(digest=digest, blocks=tuple(blocks.get((name, path), ())))
@@ -563,19 +565,22 @@ def load_fingerprints(connection: sa.Connection, version_id: int) -> dict[str, S
                     if path and algorithm == WHOLE
                 },
             )
-            expected = [tuple(row.values())[1:] for row in _rows(0, found[name])]
+            expected = [tuple(row.values())[1:] for row in _rows(0, result[name])]
             if sorted(rows) != sorted(expected):
                 raise damaged(f"the fingerprints of split {name!r} contradict each other")
-    return found
+    return result
 
 
-def _rows(split_id: int, found: SplitFingerprint) -> Iterator[dict[str, Any]]:
-    digests: Mapping[str, str] = {"": found.digest, **{path: one.digest for path, one in found.features.items()}}
+def _rows(split_id: int, split_fingerprint: SplitFingerprint) -> Iterator[dict[str, Any]]:
+    digests: Mapping[str, str] = {
+        "": split_fingerprint.digest,
+        **{path: inner.digest for path, inner in split_fingerprint.features.items()},
+    }
     for path, digest in digests.items():
-        yield _row(split_id, path, WHOLE, range(found.num_examples), digest)
-    for path, feature in found.features.items():
+        yield _row(split_id, path, WHOLE, range(split_fingerprint.num_examples), digest)
+    for path, feature in split_fingerprint.features.items():
         for index, digest in enumerate(feature.blocks):
-            yield _row(split_id, path, BLOCK, found.block(index), digest)
+            yield _row(split_id, path, BLOCK, split_fingerprint.block(index), digest)
 
 
 def _row(split_id: int, path: str, algorithm: str, records: range, digest: str) -> dict[str, Any]:

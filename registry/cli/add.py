@@ -265,7 +265,7 @@ def add(
 def _describe_overlap(session: Session, report: AddReport, overlap: RecordOverlap) -> str:
     """One note about equal records of different splits: a model is then tested with records that it has seen."""
     names, (first, *more) = list(report.splits), overlap.shared
-    pairs = [f"{names[one.first]} and {names[one.second]}" for one in (first, *more)]
+    pairs = [f"{names[pair.first]} and {names[pair.second]}" for pair in (first, *more)]
     (split, record), (other, other_record) = first.pairs[0]
     shared = counted(first.num_values, "equal record")
     sentences = [f"{pairs[0]} share {shared}, such as {split} {record:,} = {other} {other_record:,}."]
@@ -309,11 +309,11 @@ def _describe_plan(addition: Addition) -> Iterator[Block]:
     yield Table(
         plan.schema.columns,
         {
-            "FEATURE": lambda one: one.name,
+            "FEATURE": lambda row: row.name,
             "TYPE": describe_type,
-            "EXAMPLE": lambda one: one.example,
-            "NULLS": lambda one: "" if one.num_nulls is None else one.num_nulls,
-            "REASON": lambda one: one.reason,
+            "EXAMPLE": lambda row: row.example,
+            "NULLS": lambda row: "" if row.num_nulls is None else row.num_nulls,
+            "REASON": lambda row: row.reason,
         },
         limit=_MOST_COLUMNS,
     )
@@ -325,10 +325,10 @@ def _describe_plan(addition: Addition) -> Iterator[Block]:
 
 def _describe_files(plan: Plan) -> Iterator[Block]:
     """The files that are not records."""
-    others = [one for one in plan.source.files if one.role != "records"]
-    for one in others[:_MOST_FILES]:
-        files = f" ({one.num_files:,} files)" if one.num_files != 1 else ""
-        yield f"{one.role}: {one.name}{files}" + (f": {one.reason}" if one.reason else "")
+    others = [file for file in plan.source.files if file.role != "records"]
+    for use in others[:_MOST_FILES]:
+        files = f" ({use.num_files:,} files)" if use.num_files != 1 else ""
+        yield f"{use.role}: {use.name}{files}" + (f": {use.reason}" if use.reason else "")
     if len(others) > _MOST_FILES:
         yield f"and {len(others) - _MOST_FILES:,} more; --format json lists them all"
 
@@ -337,8 +337,8 @@ def _describe_report(session: Session, report: AddReport) -> Iterator[Block]:
     if report.num_bad:
         left_out = "1 row or file was" if report.num_bad == 1 else f"{report.num_bad:,} rows or files were"
         yield Note(f"note: {left_out} left out:")
-        for one in report.bad[:20]:
-            yield Note(f"  {one}")
+        for row in report.bad[:20]:
+            yield Note(f"  {row}")
         if report.num_bad > 20:
             yield Note(f"  and {report.num_bad - 20:,} more; --format json lists them")
     if report.suggested_key != report.plan.suggested_key and report.suggested_key is not None:
@@ -359,10 +359,10 @@ def _describe_report(session: Session, report: AddReport) -> Iterator[Block]:
     if report.outcome != "unchanged" and report.has_grown and report.latest is not None:
         before = report.latest
         name, major = before.reference.dataset, before.version.major
-        what = "the splits grew" if report.diff is None or report.diff.unread else "only records were added"
+        subject = "the splits grew" if report.diff is None or report.diff.unread else "only records were added"
         yield (
-            f"{what}: `{name}`, an alias or `{name}:>={min(major, 1)}` names growing data; `{name}:{major}.*` stays at "
-            f"{before.version}, whose slices do not change"
+            f"{subject}: `{name}`, an alias or `{name}:>={min(major, 1)}` names growing data; `{name}:{major}.*` stays "
+            f"at {before.version}, whose slices do not change"
         )
 
 
@@ -378,26 +378,26 @@ def _values(report: AddReport) -> dict[str, Any]:
         "splits": dict(report.splits),
         "source": {
             **fields_of(source, "kind", "summary", "split_reason"),
-            "files": [_file_values(one) for one in source.files],
+            "files": [_file_values(file) for file in source.files],
         },
         "key": plan.rule.to_json(),
         "suggested_key": report.suggested_key,
         "features": [
-            {**fields_of(one, "name", "example", "num_nulls", "reason"), "type": describe_type(one)}
-            for one in plan.schema.columns
+            {**fields_of(column, "name", "example", "num_nulls", "reason"), "type": describe_type(column)}
+            for column in plan.schema.columns
         ],
         "overlap": []
         if report.overlap is None
         else [
             {
-                "first": list(report.splits)[one.first],
-                "second": list(report.splits)[one.second],
-                **fields_of(one, "num_values", "num_first", "num_second"),
+                "first": list(report.splits)[pair.first],
+                "second": list(report.splits)[pair.second],
+                **fields_of(pair, "num_values", "num_first", "num_second"),
             }
-            for one in report.overlap.shared
+            for pair in report.overlap.shared
         ],
         "num_bad": report.num_bad,
-        "bad": [fields_of(one, "file", "line", "column", "reason") for one in report.bad],
+        "bad": [fields_of(row, "file", "line", "column", "reason") for row in report.bad],
         "latest": None if report.latest is None else report.latest.version,
         "level": None if report.changes is None else report.changes.level.name.lower(),
         "changes": []
@@ -409,5 +409,5 @@ def _values(report: AddReport) -> dict[str, Any]:
     }
 
 
-def _file_values(one: Any) -> Mapping[str, Any]:
-    return fields_of(one, "name", "role", "reason", "split", "num_files", "num_bytes")
+def _file_values(file: Any) -> Mapping[str, Any]:
+    return fields_of(file, "name", "role", "reason", "split", "num_files", "num_bytes")

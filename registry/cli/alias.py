@@ -87,9 +87,9 @@ def list_(session: Session, dataset: str | None) -> None:
     """List the aliases of the catalog, or of DATASET; without a config, of all its configs."""
     with session.connect() as catalog:
         found = [
-            {"reference": one.reference, "dataset": one.reference.dataset}
-            | fields_of(one, "alias", "version", "state", "set_at", "set_by")
-            for one in catalog.aliases.list(dataset)
+            {"reference": entry.reference, "dataset": entry.reference.dataset}
+            | fields_of(entry, "alias", "version", "state", "set_at", "set_by")
+            for entry in catalog.aliases.list(dataset)
         ]
     columns: dict[str, Column] = {
         "ALIAS": "reference",
@@ -110,13 +110,13 @@ def history(session: Session, reference: str) -> None:
     """Show the history of DATASET@NAME, the newest change last. The alias may have been removed."""
     with session.connect() as catalog:
         moves = [
-            fields_of(one, "at", "actor", "before", "after", "message") for one in catalog.aliases.history(reference)
+            fields_of(move, "at", "actor", "before", "after", "message") for move in catalog.aliases.history(reference)
         ]
     columns: dict[str, Column] = {
-        "AT (UTC)": lambda one: f"{one['at']:%Y-%m-%d %H:%M:%S}",
+        "AT (UTC)": lambda row: f"{row['at']:%Y-%m-%d %H:%M:%S}",
         "WHO": "actor",
-        "FROM": lambda one: one["before"] or "none",
-        "TO": lambda one: one["after"] or "none",
+        "FROM": lambda row: row["before"] or "none",
+        "TO": lambda row: row["after"] or "none",
         "MESSAGE": "message",
     }
     session.out.present("alias.history", moves, lambda rows: [Table(rows, columns)])

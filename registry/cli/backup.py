@@ -94,15 +94,15 @@ def restore(session: Session, file: str, anchor: str | None, no_verify: bool, dr
         "dry_run": dry_run,
         **_facts(done.facts),
         "is_verified": done.log is not None,
-        "secrets_removed": [fields_of(one, "reference", "columns", "location") for one in done.secrets_removed],
+        "secrets_removed": [fields_of(secret, "reference", "columns", "location") for secret in done.secrets_removed],
     }
 
     def human(it: dict[str, Any]) -> Iterator[Block]:
         yield f"{'would restore' if dry_run else 'restored'} {_described(done.facts)} to {it['catalog']}"
         if done.log is not None:
             yield f"the log and the rows match: {counted(done.log.num_events, 'event')}, head {done.log.head}"
-        for one in it["secrets_removed"]:
-            yield f"{one['reference']}: secrets were removed from URLs in {', '.join(one['columns'])}"
+        for secret in it["secrets_removed"]:
+            yield f"{secret['reference']}: secrets were removed from URLs in {', '.join(secret['columns'])}"
         if it["secrets_removed"]:
             yield Note(f"warning: {file} still contains these secrets; replace it by a new backup, and revoke them")
         if it["data_dir"] is None:

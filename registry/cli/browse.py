@@ -51,11 +51,11 @@ def list_(session: Session, every: bool) -> None:
         datasets = catalog.datasets()
     readable = datasets if every else _leave_out_withdrawn(session, datasets, "registry list")
     found = [
-        fields_of(one, "dataset", "is_protected", "canonical", "withdrawn", "latest", "status", "num_versions")
-        | fields_of(one, "num_examples", "splits")
-        | {"default_config": one.is_default and one.config is not None}
-        | fields_of(one, "description", "config_description", "config_tags")
-        for one in readable
+        fields_of(summary, "dataset", "is_protected", "canonical", "withdrawn", "latest", "status", "num_versions")
+        | fields_of(summary, "num_examples", "splits")
+        | {"default_config": summary.is_default and summary.config is not None}
+        | fields_of(summary, "description", "config_description", "config_tags")
+        for summary in readable
     ]
     columns: dict[str, Column] = {
         "DATASET": "dataset",
@@ -63,7 +63,7 @@ def list_(session: Session, every: bool) -> None:
         "VERSIONS": "num_versions",
         "EXAMPLES": "num_examples",
         "SPLITS": "splits",
-        "DESCRIPTION": lambda one: _first_words(one["description"]),
+        "DESCRIPTION": lambda row: _first_words(row["description"]),
     }
     empty = "" if datasets else f"The catalog is empty. {first_step(catalog.url)}"
     session.out.present("list", found, lambda rows: [Table(rows, columns, empty=empty)])
@@ -71,7 +71,7 @@ def list_(session: Session, every: bool) -> None:
 
 def _leave_out_withdrawn(session: Session, found: Sequence[T], command: str) -> Sequence[T]:
     """The datasets or hits that have a version to read; a note counts the others, which ``command`` shows."""
-    readable = [one for one in found if not one.is_withdrawn]
+    readable = [summary for summary in found if not summary.is_withdrawn]
     if number := len(found) - len(readable):
         hidden = "1 dataset is hidden: all its" if number == 1 else f"{number:,} datasets are hidden: all their"
         again = f"{command} --all{session.pasted_options}"
@@ -81,17 +81,17 @@ def _leave_out_withdrawn(session: Session, found: Sequence[T], command: str) -> 
     return readable
 
 
-def _listed_version(one: dict[str, Any]) -> str:
+def _listed_version(row: dict[str, Any]) -> str:
     """The canonical version, or the highest one, with remarks on what a look-up does with it."""
-    status, remark = one["status"], ""
+    status, remark = row["status"], ""
     if status in (VersionStatus.YANKED, VersionStatus.DROPPED):
         remark = f" ({status})"
-    elif one["canonical"] is None:
-        withdrawn = f": {one['withdrawn']} is withdrawn" if one["withdrawn"] else ""
+    elif row["canonical"] is None:
+        withdrawn = f": {row['withdrawn']} is withdrawn" if row["withdrawn"] else ""
         remark = f" (not canonical{withdrawn})"
     if status is VersionStatus.DEPRECATED:
         remark += f" ({status})"
-    return f"{one['canonical'] or one['latest']}{remark}{' (protected)' if one['is_protected'] else ''}"
+    return f"{row['canonical'] or row['latest']}{remark}{' (protected)' if row['is_protected'] else ''}"
 
 
 @session_command(
@@ -115,17 +115,17 @@ def search(session: Session, text: tuple[str, ...], limit: int, every: bool) -> 
     """
     words = " ".join(text)
     with session.connect() as catalog:
-        found: Sequence[SearchHit] = catalog.search(words, limit=limit + 1)  # one more, to know whether there are more
-        if not found:
+        match: Sequence[SearchHit] = catalog.search(words, limit=limit + 1)  # one more, to know whether there are more
+        if not match:
             session.out.note(catalog.backend.explain_no_hits(words))
     # Hits without a version to read come last, so the limit leaves them out first.
     if not every:
-        found = _leave_out_withdrawn(session, found, f"registry search {shlex.join(text)}")
-    if len(found) > limit:
+        match = _leave_out_withdrawn(session, match, f"registry search {shlex.join(text)}")
+    if len(match) > limit:
         session.out.note(f"note: only the best {limit} are shown. Add a word to narrow the search, or raise --limit.")
-    shown = [
+    listed = [
         fields_of(hit, "dataset", "version", "status", "matched", "score", "snippet", "description")
-        for hit in found[:limit]
+        for hit in match[:limit]
     ]
     columns: dict[str, Column] = {
         "DATASET": "dataset",
@@ -135,7 +135,7 @@ def search(session: Session, text: tuple[str, ...], limit: int, every: bool) -> 
         "MATCHED": "matched",
         "DESCRIPTION": "snippet",
     }
-    session.out.present("search", shown, lambda rows: [Table(rows, columns)])
+    session.out.present("search", listed, lambda rows: [Table(rows, columns)])
 
 
 @session_command(
@@ -224,16 +224,16 @@ def versions(session: Session, reference: str) -> None:
         )
     with session.connect() as catalog:
         found = [
-            {"message": one.state_message}
-            | fields_of(one, "version", "status", "superseded_by", "num_examples", "published_at", "published_by")
-            | {"release_note": one.release_note}
-            for one in catalog.versions(wanted, at=session.at)
+            {"message": version.state_message}
+            | fields_of(version, "version", "status", "superseded_by", "num_examples", "published_at", "published_by")
+            | {"release_note": version.release_note}
+            for version in catalog.versions(wanted, at=session.at)
         ]
 
-    def notes(one: dict[str, Any]) -> str:
-        if one["superseded_by"] is not None:
-            return f"{one['message']}; superseded by {one['superseded_by']}"
-        return str(one["message"] or one["release_note"])
+    def notes(row: dict[str, Any]) -> str:
+        if row["superseded_by"] is not None:
+            return f"{row['message']}; superseded by {row['superseded_by']}"
+        return str(row["message"] or row["release_note"])
 
     columns: dict[str, Column] = {
         "VERSION": "version",
@@ -283,16 +283,19 @@ def feature_lines(features: FeaturesDict, indent: str = "") -> Iterator[str]:
 
 def why_values(sentences: Sequence[str], considered: Sequence[Considered]) -> dict[str, Any]:
     """Why a look-up chose its version: sentences, and every version considered."""
-    return {"version": sentences, "considered": [fields_of(one, "version", "status", "verdict") for one in considered]}
+    return {
+        "version": sentences,
+        "considered": [fields_of(version, "version", "status", "verdict") for version in considered],
+    }
 
 
 def describe_considered(considered: Sequence[Considered]) -> Iterator[Block]:
     """The versions considered, as a table: the first rows and the one that was chosen."""
     if len(considered) < 2:
         return  # the sentences say that no version exists
-    rows = [fields_of(one, "version", "status", "verdict") for one in considered]
-    shown = rows[:_SHOWN] + [row for row in rows[_SHOWN:] if row["verdict"] == "chosen"]
-    yield from _tabulate(shown, len(rows), where="--format json lists them all")
+    rows = [fields_of(version, "version", "status", "verdict") for version in considered]
+    listed = rows[:_SHOWN] + [row for row in rows[_SHOWN:] if row["verdict"] == "chosen"]
+    yield from _tabulate(listed, len(rows), where="--format json lists them all")
 
 
 @contextmanager
@@ -306,9 +309,9 @@ def explained_refusal(out: Output, why: bool) -> Iterator[None]:
     except NotFoundError as error:
         considered = error.details.get("considered")
         if why and considered:
-            named = [one for one in considered[_SHOWN:] if not one["verdict"].startswith("not ")]
-            shown = [*considered[:_SHOWN], *named[:_SHOWN]]
-            out.tell(_tabulate(shown, error.details["num_considered"], where="registry versions lists them all"))
+            named = [row for row in considered[_SHOWN:] if not row["verdict"].startswith("not ")]
+            listed = [*considered[:_SHOWN], *named[:_SHOWN]]
+            out.tell(_tabulate(listed, error.details["num_considered"], where="registry versions lists them all"))
         raise
 
 
@@ -340,7 +343,7 @@ def diff_values(diff: VersionDiff) -> dict[str, Any]:
         "changes": change_values(changes),
         "records": [
             {
-                **fields_of(one, "split", "same", "changed", "added", "removed", "moved"),
+                **fields_of(change, "split", "same", "changed", "added", "removed", "moved"),
                 "first": [
                     {
                         **fields_of(record, "kind", "old", "new"),
@@ -348,10 +351,10 @@ def diff_values(diff: VersionDiff) -> dict[str, Any]:
                         "features": {path: {"old": before, "new": after} for path, before, after in record.features},
                         **({"values": dict(record.values)} if record.values else {}),
                     }
-                    for record in one.first
+                    for record in change.first
                 ],
             }
-            for one in diff.records
+            for change in diff.records
         ],
         "unread": diff.unread,
     }

@@ -88,17 +88,17 @@ def fetch(session: Session, reference: str, split: str | None, *, slicing: Slici
     with session.connect_unless_pinned() as catalog:
         dataset = session.look_up(catalog, reference)
         with show_progress(session.out) as progress:
-            found = dataset.fetch(split, **slicing, progress=progress)
+            report = dataset.fetch(split, **slicing, progress=progress)
     value = {
-        **version_values(found.reference),
-        **fields_of(found, "split", "num_files", "num_bytes", "num_new_bytes", "folder"),
+        **version_values(report.reference),
+        **fields_of(report, "split", "num_files", "num_bytes", "num_new_bytes", "folder"),
     }
 
     def human(it: dict[str, Any]) -> list[str]:
-        what = f"{found.reference}{f' {found.split}' if found.split else ''}"
+        subject = f"{report.reference}{f' {report.split}' if report.split else ''}"
         files = f"{counted(it['num_files'], 'file')} ({size(it['num_bytes'])})"
         if it["folder"] is None:
-            return [f"{what}: {files}, on this machine: nothing to fetch"]
-        return [f"{what}: {files} in the cache, of which {size(it['num_new_bytes'])} were fetched now"]
+            return [f"{subject}: {files}, on this machine: nothing to fetch"]
+        return [f"{subject}: {files} in the cache, of which {size(it['num_new_bytes'])} were fetched now"]
 
     session.out.present("cache.fetch", value, human)

@@ -190,10 +190,10 @@ def session_command(
         )
         for option, is_wanted in wanted:  # the last one is listed first
             wrapped = option(wrapped) if is_wanted else wrapped
-        made = cast("click.Command", click.command(name, **attributes)(wrapped))  # type: ignore[no-untyped-call] # cls may be among them
+        result = cast("click.Command", click.command(name, **attributes)(wrapped))  # type: ignore[no-untyped-call] # cls may be among them
         if group is not None:
-            group.add_command(made)
-        return made
+            group.add_command(result)
+        return result
 
     return decorate
 

@@ -35,7 +35,9 @@ def completion(ctx: click.Context, shell: str) -> None:
 
 def complete_reference(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete the datasets of the catalog that have a version to read."""
-    return _offer(ctx, incomplete, lambda catalog: [one.dataset for one in catalog.datasets() if not one.is_withdrawn])
+    return _offer(
+        ctx, incomplete, lambda catalog: [dataset.dataset for dataset in catalog.datasets() if not dataset.is_withdrawn]
+    )
 
 
 def complete_version(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -43,12 +45,12 @@ def complete_version(ctx: click.Context, param: click.Parameter, incomplete: str
     dataset, sign, _ = incomplete.partition("@" if "@" in incomplete else ":")
     if not sign:
         # Of withdrawn datasets as well: promote, yank --undo and drop --undo name them.
-        return _offer(ctx, incomplete, lambda catalog: [one.dataset for one in catalog.datasets()])
+        return _offer(ctx, incomplete, lambda catalog: [summary.dataset for summary in catalog.datasets()])
 
     def numbers(catalog: Catalog) -> list[str]:
         wanted = Reference.parse(dataset)
-        found = catalog.standing(wanted)
-        names = found.aliases if sign == "@" else [one.version for one in found.candidates]
+        standing = catalog.standing(wanted)
+        names = standing.aliases if sign == "@" else [candidate.version for candidate in standing.candidates]
         return [f"{dataset}{sign}{name}" for name in names]
 
     return _offer(ctx, incomplete, numbers)
@@ -66,12 +68,12 @@ def complete_split(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 def complete_experiment(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete the experiments of the catalog."""
-    return _offer(ctx, incomplete, lambda catalog: [one.name for one in catalog.experiments.list()])
+    return _offer(ctx, incomplete, lambda catalog: [experiment.name for experiment in catalog.experiments.list()])
 
 
 def complete_alias(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete the aliases of the catalog."""
-    return _offer(ctx, incomplete, lambda catalog: [str(one.reference) for one in catalog.aliases.list()])
+    return _offer(ctx, incomplete, lambda catalog: [str(alias.reference) for alias in catalog.aliases.list()])
 
 
 def complete_builder(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -42,21 +42,21 @@ def list_(session: Session, dataset: str) -> None:
     """List the configs of DATASET, by name."""
     with session.connect() as catalog:
         found = [
-            fields_of(one, "config", "is_default", "canonical", "withdrawn", "num_versions", "is_protected")
-            for one in catalog.lifecycle.configs(dataset)
+            fields_of(entry, "config", "is_default", "canonical", "withdrawn", "num_versions", "is_protected")
+            for entry in catalog.lifecycle.configs(dataset)
         ]
     columns: dict[str, Column] = {
-        "CONFIG": lambda one: one["config"] or "(none)",
-        "DEFAULT": lambda one: "default" if one["is_default"] else "",
+        "CONFIG": lambda row: row["config"] or "(none)",
+        "DEFAULT": lambda row: "default" if row["is_default"] else "",
         "CANONICAL": _canonical,
         "VERSIONS": "num_versions",
     }
     session.out.present("config.list", found, lambda rows: [Table(rows, columns)])
 
 
-def _canonical(one: dict[str, Any]) -> str:
-    withdrawn = f" ({one['withdrawn']} is withdrawn)" if one["withdrawn"] else ""
-    return f"{one['canonical'] or 'none'}{withdrawn}{' (protected)' if one['is_protected'] else ''}"
+def _canonical(row: dict[str, Any]) -> str:
+    withdrawn = f" ({row['withdrawn']} is withdrawn)" if row["withdrawn"] else ""
+    return f"{row['canonical'] or 'none'}{withdrawn}{' (protected)' if row['is_protected'] else ''}"
 
 
 @session_command(

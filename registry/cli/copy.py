@@ -59,7 +59,7 @@ def copy(
 
     other = Session(url=target, data_dir=to_data_dir, out=session.out)
     with session.connect() as catalog, ExitStack() as stack:
-        wanted = choose_versions(catalog.backend, None if every else list(references))
+        versions = choose_versions(catalog.backend, None if every else list(references))
         to = stack.enter_context(other.connect_to_publish(dry_run=dry_run))  # a mistyped REF creates no catalog
         if to_data_dir is None and to.data_dir == catalog.data_dir:  # e.g. both are $REGISTRY_DATA_DIR
             session.out.note(
@@ -68,11 +68,11 @@ def copy(
             )
         with show_progress(session.out) as progress:
             report = catalog.copy(
-                wanted,
+                versions,
                 to,
                 dry_run=dry_run,
                 progress=progress,
-                each=lambda one: session.out.tell(_describe(one)),
+                each=lambda row: session.out.tell(_describe(row)),
             )
         value = {
             "to": masked_url(other.catalog_url),  # a dry run creates no catalog, and uses a temporary one
@@ -81,30 +81,34 @@ def copy(
             "versions": list(map(_version_values, report)),
         }
     session.out.present("copy", value, lambda _: ())
-    return joint_exit_code(one.error.exit_code for one in report.failed if one.error is not None)
+    return joint_exit_code(version.error.exit_code for version in report.failed if version.error is not None)
 
 
-def _describe(one: CopiedVersion) -> Iterator[str]:
-    files = f"{counted(one.num_examples, 'example')}, {counted(one.num_shards, 'file')}, {size(one.num_bytes)}"
-    what = f"the files of {one.reference}, which is there already," if one.only_files else str(one.reference)
-    match one.outcome.value:
+def _describe(version: CopiedVersion) -> Iterator[str]:
+    files = (
+        f"{counted(version.num_examples, 'example')}, {counted(version.num_shards, 'file')}, {size(version.num_bytes)}"
+    )
+    subject = (
+        f"the files of {version.reference}, which is there already," if version.only_files else str(version.reference)
+    )
+    match version.outcome.value:
         case "copied":
-            yield f"copied {what} to {one.folder} ({files})"
+            yield f"copied {subject} to {version.folder} ({files})"
         case "found":
-            yield f"would copy {what} to {one.folder} ({files})"
+            yield f"would copy {subject} to {version.folder} ({files})"
         case "known":
-            yield f"{one.reference} is there already"
+            yield f"{version.reference} is there already"
         case _:
-            yield f"{one.reference}: not copied: {'' if one.error is None else one.error.message}"
-            if one.error is not None and one.error.hint is not None:
-                yield f"  {one.error.hint}"
-    yield from (f"  note: {note}" for note in one.notes)
+            yield f"{version.reference}: not copied: {'' if version.error is None else version.error.message}"
+            if version.error is not None and version.error.hint is not None:
+                yield f"  {version.error.hint}"
+    yield from (f"  note: {note}" for note in version.notes)
 
 
-def _version_values(one: CopiedVersion) -> dict[str, Any]:
+def _version_values(version: CopiedVersion) -> dict[str, Any]:
     return {
-        **version_values(one.reference),
-        **fields_of(one, "outcome", "folder", "num_examples", "num_shards", "num_bytes", "only_files", "notes"),
-        "canonical": None if one.promotion is None else one.promotion.after,
-        "error": None if one.error is None else fields_of(one.error, "code", "message", "hint"),
+        **version_values(version.reference),
+        **fields_of(version, "outcome", "folder", "num_examples", "num_shards", "num_bytes", "only_files", "notes"),
+        "canonical": None if version.promotion is None else version.promotion.after,
+        "error": None if version.error is None else fields_of(version.error, "code", "message", "hint"),
     }

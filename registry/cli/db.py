@@ -142,7 +142,7 @@ def grant(session: Session, role: str, level: Any, dry_run: bool) -> None:
     value = {"role": role, "as": level, "statements": list(made.statements), "dry_run": dry_run}
     article = "an" if level == "admin" else "a"
     granted = [f"{role} now has the rights of {article} {level}"]
-    lines = [f"{one};" for one in made.statements] if dry_run else granted
+    lines = [f"{statement};" for statement in made.statements] if dry_run else granted
     session.out.present("db.grant", value, lambda _: lines)
 
 
@@ -165,14 +165,14 @@ def _present_move(
     value = {
         "before": before,
         "after": after,
-        "secrets_removed": [fields_of(one, "reference", "columns", "location") for one in removed],
+        "secrets_removed": [fields_of(secret, "reference", "columns", "location") for secret in removed],
     }
 
     def human(it: dict[str, Any]) -> Iterator[str]:
         yield f"already at {after or 'empty'}" if before == after else f"{before or 'empty'} -> {after or 'empty'}"
-        for one in it["secrets_removed"]:
-            place = "" if one["location"] is None else f"; its folder is {one['location']}"
-            yield f"{one['reference']}: secrets were removed from URLs in {', '.join(one['columns'])}{place}"
+        for secret in it["secrets_removed"]:
+            place = "" if secret["location"] is None else f"; its folder is {secret['location']}"
+            yield f"{secret['reference']}: secrets were removed from URLs in {', '.join(secret['columns'])}{place}"
 
     session.out.present("db.upgrade", value, human)
 
@@ -186,8 +186,8 @@ def _renew_rights(session: Session) -> None:
     except CatalogPermissionError as error:  # the upgrade itself is done
         session.out.note(f"note: the rights on new tables were not granted: {error.message}")
         return
-    for one in renewed:
-        session.out.note(f"note: {one.role} was given the rights of a {one.level} on new tables")
+    for pin in renewed:
+        session.out.note(f"note: {pin.role} was given the rights of a {pin.level} on new tables")
 
 
 def _note_secrets(session: Session, removed: Sequence[RemovedSecrets]) -> None:
@@ -198,7 +198,7 @@ def _note_secrets(session: Session, removed: Sequence[RemovedSecrets]) -> None:
         "note: change these passwords and tokens: everyone who could read the catalog may know them, and its backups, "
         "pins and exports still contain them"
     )
-    if not all(one.is_erased for one in removed):
+    if not all(secret.is_erased for secret in removed):
         session.out.note(
             "note: another process used the database, so its files still contain them; when it is not in use, run "
             "VACUUM (SQLite), or VACUUM (FULL) dataset_version, search_document (PostgreSQL)"

@@ -65,15 +65,15 @@ def chosen_engine(out: Output, doing: str, arguments: dict[str, Any]) -> Iterato
         MissingExtraError: Ray is not installed.
     """
     name = arguments.pop("engine") or os.environ.get("REGISTRY_ENGINE") or "local"
-    settings = {one: arguments.pop(one) for one in ("address", "runtime_env", *_SIZES)}
-    given = {one: value for one, value in settings.items() if value is not None}
+    settings = {option: arguments.pop(option) for option in ("address", "runtime_env", *_SIZES)}
+    given = {option: value for option, value in settings.items() if value is not None}
     if name == "local" and not given:
         yield
         return
     from registry.engines import announced, use_engine
 
     with (
-        use_engine(name, **{one: _read(one, value) for one, value in given.items()}),
+        use_engine(name, **{option: _read(option, value) for option, value in given.items()}),
         announced(f"{doing} {_subject(arguments)}", tell=lambda line: out.note(f"note: {line}")),
     ):
         yield
@@ -112,12 +112,12 @@ def read_environment(text: str) -> Mapping[str, Any]:
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
             raise UsageError(f"{place} cannot be read: {reason}", hint=_ENVIRONMENT_HINT) from error
-    found = _parse_yaml(place, content) if is_yaml else _parse_json(place, content)
-    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
+    result = _parse_yaml(place, content) if is_yaml else _parse_json(place, content)
+    if not isinstance(result, dict) or not all(isinstance(key, str) for key in result):
         raise UsageError(
-            f"{place} must contain an object with names, not {type(found).__name__}", hint=_ENVIRONMENT_HINT
+            f"{place} must contain an object with names, not {type(result).__name__}", hint=_ENVIRONMENT_HINT
         )
-    return found
+    return result
 
 
 def _parse_json(place: str, content: str) -> Any:
@@ -140,7 +140,7 @@ def _parse_yaml(place: str, content: str) -> Any:
 def _subject(arguments: Mapping[str, Any]) -> str:
     """What the command works on: the value of its first argument."""
     parameters = click.get_current_context().command.params
-    first = next((one.name for one in parameters if isinstance(one, click.Argument)), None)
+    first = next((parameter.name for parameter in parameters if isinstance(parameter, click.Argument)), None)
     value = arguments.get(first or "")
     names = [value] if isinstance(value, str) else list(value or ())
     if not names:

@@ -57,7 +57,7 @@ def add(session: Session, name: str, description: str, default: str, dry_run: bo
 def list_(session: Session) -> None:
     """List every flag: its default, and the number of readable versions that override it."""
     with session.connect() as catalog:
-        found = [_values_of(one) for one in catalog.experiments.list()]
+        found = [_values_of(flag) for flag in catalog.experiments.list()]
     columns: dict[str, Column] = {
         "EXPERIMENT": "name",
         "DEFAULT": lambda it: (
@@ -127,10 +127,12 @@ def _present(session: Session, verb: str, change: ExperimentChange, line: str, *
     session.out.present(f"experiment.{verb}", value, lambda _: [line])
 
 
-def _values_of(one: Experiment) -> dict[str, Any]:
+def _values_of(flag: Experiment) -> dict[str, Any]:
     return {
-        **fields_of(one, "name", "description", "default", "created_at", "retired_at", "num_enabling", "num_disabling"),
-        "retired": one.is_retired,
+        **fields_of(
+            flag, "name", "description", "default", "created_at", "retired_at", "num_enabling", "num_disabling"
+        ),
+        "retired": flag.is_retired,
     }
 
 

@@ -195,7 +195,7 @@ def _describe_other(error: BaseException) -> Failure:
         hint = "Install the registry again: pip install --force-reinstall shardbook"
         return Failure("failure", name, hint)
     if library in _DATABASE_LIBRARIES:
-        is_temporary = any(one.__name__ in ("OperationalError", "InterfaceError") for one in type(error).__mro__)
+        is_temporary = any(base.__name__ in ("OperationalError", "InterfaceError") for base in type(error).__mro__)
         hint = "Check that the database answers, then try again: registry db check"
         return Failure("catalog", f"the database refuses: {error}", hint, TEMPORARY if is_temporary else 1)
     if library in _NETWORK_LIBRARIES:

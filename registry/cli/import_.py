@@ -153,7 +153,7 @@ def tfds(
     imported version are the same as in TFDS (slicing rule tfds-4).
     """
     with session.connect_to_publish(dry_run=dry_run) as catalog, show_progress(session.out) as progress:
-        found = catalog.import_tfds(
+        report = catalog.import_tfds(
             folder,
             name=name,
             copy=copy,
@@ -162,45 +162,45 @@ def tfds(
             dry_run=dry_run,
             progress=progress,
         )
-    for version in found:
+    for version in report:
         for note in version.notes:
             session.out.note(f"note: {version.reference}: {note}")
-    value = {"dry_run": dry_run, "versions": list(map(_imported_values, found))}
+    value = {"dry_run": dry_run, "versions": list(map(_imported_values, report))}
 
     def human(it: dict[str, Any]) -> Iterator[Block]:
         columns: dict[str, Column] = {
-            "VERSION": lambda one: f"{one['dataset']}:{one['version']}" if one["dataset"] else one["folder"],
+            "VERSION": lambda row: f"{row['dataset']}:{row['version']}" if row["dataset"] else row["folder"],
             "OUTCOME": "outcome",
             "EXAMPLES": "num_examples",
             "SHARDS": "num_shards",
-            "SIZE": lambda one: size(one["num_bytes"]),
+            "SIZE": lambda row: size(row["num_bytes"]),
         }
         yield Table(it["versions"], columns)
-        for version in found:
+        for version in report:
             if version.error is not None:
                 yield Note(f"refused {version.reference or version.folder}: {version.error.message}")
                 if version.error.hint:
                     yield Note(f"hint: {version.error.hint}")
-        for reference, promotion in last_promotions(found).items():
+        for reference, promotion in last_promotions(report).items():
             yield describe_promotion(session, reference, promotion)
 
     session.out.present("import.tfds", value, human)
-    return joint_exit_code(version.error.exit_code for version in found if version.error is not None)
+    return joint_exit_code(version.error.exit_code for version in report if version.error is not None)
 
 
-def last_promotions(found: Sequence[ImportedVersion]) -> dict[Reference, Promotion]:
+def last_promotions(versions: Sequence[ImportedVersion]) -> dict[Reference, Promotion]:
     """For each dataset and config: which version became canonical and which it replaced, or why none did."""
     ends: dict[str, tuple[Reference, Promotion]] = {}
-    for one in found:
-        if one.reference is None or one.promotion is None:
+    for version in versions:
+        if version.reference is None or version.promotion is None:
             continue
-        before = ends.get(one.reference.dataset)
+        before = ends.get(version.reference.dataset)
         if before is None:
-            ends[one.reference.dataset] = one.reference, one.promotion
-        elif one.promotion.reason is None:
-            ends[one.reference.dataset] = one.reference, replace(one.promotion, before=before[1].before)
+            ends[version.reference.dataset] = version.reference, version.promotion
+        elif version.promotion.reason is None:
+            ends[version.reference.dataset] = version.reference, replace(version.promotion, before=before[1].before)
         elif before[1].reason is not None:  # keep the highest version that could be promoted
-            ends[one.reference.dataset] = one.reference, one.promotion
+            ends[version.reference.dataset] = version.reference, version.promotion
     return dict(ends.values())
 
 

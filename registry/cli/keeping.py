@@ -42,18 +42,18 @@ def du(session: Session, reference: str | None, by: str | None, check: bool) -> 
     its line says why, and the others are checked; the exit code is then not 0.
     """
     with session.connect() as catalog:
-        found = catalog.usage(reference, check=check)
+        usage = catalog.usage(reference, check=check)
     value = {
-        "total": _total(found.total),
-        "datasets": [{"dataset": name, **_total(one)} for name, one in found.datasets.items()],
-        "locations": [{"location": name, **_total(one)} for name, one in found.locations.items()],
-        "versions": list(map(_version, found.versions)),
-        "stored": list(map(_stored, found.stored)) if check else None,
+        "total": _total(usage.total),
+        "datasets": [{"dataset": name, **_total(dataset)} for name, dataset in usage.datasets.items()],
+        "locations": [{"location": name, **_total(location)} for name, location in usage.locations.items()],
+        "versions": list(map(_version, usage.versions)),
+        "stored": list(map(_stored, usage.stored)) if check else None,
     }
     listed = by or ("dataset" if reference is None else "version")
-    session.out.present("du", value, lambda _: _describe(found, listed))
-    codes = [VerificationError.exit_code for one in found.stored if one.num_faults]
-    return joint_exit_code([*codes, *(one.error.exit_code for one in found.stored if one.error is not None)])
+    session.out.present("du", value, lambda _: _describe(usage, listed))
+    codes = [VerificationError.exit_code for place in usage.stored if place.num_faults]
+    return joint_exit_code([*codes, *(place.error.exit_code for place in usage.stored if place.error is not None)])
 
 
 @session_command("gc", epilog=examples("registry gc --dry-run", "registry gc --older-than 1d"))
@@ -76,114 +76,115 @@ def gc(session: Session, older_than: str, dry_run: bool) -> int:
     files that the registry did not make. It lists files that it does not know.
     """
     with session.connect() as catalog, show_progress(session.out):
-        found = catalog.collect_garbage(older_than=older_than, dry_run=dry_run)
-    for note in found.notes:
+        garbage = catalog.collect_garbage(older_than=older_than, dry_run=dry_run)
+    for note in garbage.notes:
         session.out.note(f"note: {note}")
     value = {
         "dry_run": dry_run,
         "older_than": older_than,
-        "num_bytes": sum(one.num_bytes for one in _chosen(found)),
-        "leftovers": list(map(_collected, found)),
+        "num_bytes": sum(leftover.num_bytes for leftover in _chosen(garbage)),
+        "leftovers": list(map(_collected, garbage)),
     }
-    session.out.present("gc", value, lambda _: _list_garbage(found, dry_run=dry_run))
-    return joint_exit_code(one.error.exit_code for one in found if one.error is not None)
+    session.out.present("gc", value, lambda _: _list_garbage(garbage, dry_run=dry_run))
+    return joint_exit_code(leftover.error.exit_code for leftover in garbage if leftover.error is not None)
 
 
-def _list_garbage(found: GarbageReport, *, dry_run: bool) -> Iterator[Block]:
-    chosen, unknown, failed = _chosen(found), found.of("unknown"), found.of("failed")
+def _list_garbage(garbage: GarbageReport, *, dry_run: bool) -> Iterator[Block]:
+    chosen, unknown, failed = _chosen(garbage), garbage.of("unknown"), garbage.of("failed")
     columns: dict[str, Column] = {
-        "KIND": lambda one: one.kind,
-        "FILES": lambda one: one.num_files,
-        "SIZE": lambda one: size(one.num_bytes),
-        "CHANGED (UTC)": lambda one: one.changed_at,
-        "PLACE": lambda one: one.place,
-        "WHY": lambda one: one.why,
+        "KIND": lambda row: row.kind,
+        "FILES": lambda row: row.num_files,
+        "SIZE": lambda row: size(row.num_bytes),
+        "CHANGED (UTC)": lambda row: row.changed_at,
+        "PLACE": lambda row: row.place,
+        "WHY": lambda row: row.why,
     }
     yield Table(chosen, columns)
     verb = "would remove" if dry_run else "removed"
-    yield f"{verb} {counted(len(chosen), 'leftover')}, {size(sum(one.num_bytes for one in chosen))}"
-    if kept := found.of("kept"):
-        yield f"kept {counted(len(kept), 'leftover')}, in use or too young, {size(sum(one.num_bytes for one in kept))}:"
-        yield from (f"  {one.place}: {one.why}".replace("\n", " ") for one in kept[:_MOST_KEPT])
+    yield f"{verb} {counted(len(chosen), 'leftover')}, {size(sum(leftover.num_bytes for leftover in chosen))}"
+    if kept := garbage.of("kept"):
+        kept_size = size(sum(leftover.num_bytes for leftover in kept))
+        yield f"kept {counted(len(kept), 'leftover')}, in use or too young, {kept_size}:"
+        yield from (f"  {leftover.place}: {leftover.why}".replace("\n", " ") for leftover in kept[:_MOST_KEPT])
         if len(kept) > _MOST_KEPT:
             yield f"  and {len(kept) - _MOST_KEPT:,} more"
     if unknown:
         yield "not removed, because the registry cannot tell whose they are; look at them yourself:"
         yield Table(unknown, columns)
-        for one in unknown:
-            if one.filenames:
-                named = ", ".join(one.filenames).replace("\n", " ")
-                more = one.num_files - len(one.filenames)
-                yield f"  in {one.place}: {named}{f' and {more:,} more' if more > 0 else ''}"
-    for one in failed:
-        yield f"{one.place} could not be removed: {'' if one.error is None else one.error.message}"
+        for leftover in unknown:
+            if leftover.filenames:
+                named = ", ".join(leftover.filenames).replace("\n", " ")
+                more = leftover.num_files - len(leftover.filenames)
+                yield f"  in {leftover.place}: {named}{f' and {more:,} more' if more > 0 else ''}"
+    for leftover in failed:
+        yield f"{leftover.place} could not be removed: {'' if leftover.error is None else leftover.error.message}"
 
 
-def _chosen(found: GarbageReport) -> tuple[Collected, ...]:
-    return found.of("found") + found.of("removed")
+def _chosen(garbage: GarbageReport) -> tuple[Collected, ...]:
+    return garbage.of("found") + garbage.of("removed")
 
 
-def _collected(one: Collected) -> dict[str, Any]:
-    error = None if one.error is None else fields_of(one.error, "code", "message", "hint")
-    told = fields_of(one, "kind", "place", "outcome", "why", "num_files", "num_bytes", "filenames", "changed_at")
+def _collected(leftover: Collected) -> dict[str, Any]:
+    error = None if leftover.error is None else fields_of(leftover.error, "code", "message", "hint")
+    told = fields_of(leftover, "kind", "place", "outcome", "why", "num_files", "num_bytes", "filenames", "changed_at")
     return told | {"error": error}
 
 
-def _describe(found: Usage, by: str) -> Iterator[Block]:
+def _describe(usage: Usage, by: str) -> Iterator[Block]:
     if by == "version":
         shared = (
-            {"SHARED": lambda one: size(one.num_shared_bytes)}
-            if any(one.num_shared_bytes for one in found.versions)
+            {"SHARED": lambda row: size(row.num_shared_bytes)}
+            if any(version.num_shared_bytes for version in usage.versions)
             else {}
         )
         yield Table(
-            found.versions,
+            usage.versions,
             {
-                "VERSION": lambda one: one.reference,
-                "STATE": lambda one: one.state,
-                "FILES": lambda one: one.num_files,
-                "SIZE": lambda one: size(one.num_bytes),
+                "VERSION": lambda row: row.reference,
+                "STATE": lambda row: row.state,
+                "FILES": lambda row: row.num_files,
+                "SIZE": lambda row: size(row.num_bytes),
                 **shared,
-                "LOCATION": lambda one: one.location,
+                "LOCATION": lambda row: row.location,
             },
             empty="Nothing is published.",
         )
     else:
-        totals: Mapping[str, Total] = found.datasets if by == "dataset" else found.locations
+        totals: Mapping[str, Total] = usage.datasets if by == "dataset" else usage.locations
         yield Table(
             list(totals.items()),
             {
-                by.upper(): lambda one: one[0],
-                "VERSIONS": lambda one: one[1].num_versions,
-                "FILES": lambda one: one[1].num_files,
-                "SIZE": lambda one: size(one[1].num_bytes),
+                by.upper(): lambda row: row[0],
+                "VERSIONS": lambda row: row[1].num_versions,
+                "FILES": lambda row: row[1].num_files,
+                "SIZE": lambda row: size(row[1].num_bytes),
             },
             empty="Nothing is published.",
         )
-    total = found.total
+    total = usage.total
     yield f"{counted(total.num_versions, 'version')}, {counted(total.num_files, 'file')}, {size(total.num_bytes)}"
-    for one in found.stored:
-        if one.error is None:
-            yield f"{one.location} contains {counted(one.num_files, 'file')}, {size(one.num_bytes)}"
+    for version in usage.stored:
+        if version.error is None:
+            yield f"{version.location} contains {counted(version.num_files, 'file')}, {size(version.num_bytes)}"
         else:
-            yield f"{one.location} could not be checked: {one.error.message}"
-        for word, names in (("is missing", one.missing), ("has another size", one.differing)):
+            yield f"{version.location} could not be checked: {version.error.message}"
+        for word, names in (("is missing", version.missing), ("has another size", version.differing)):
             yield from (f"  {name} {word}" for name in names)
-        if one.num_faults > len(one.missing) + len(one.differing):
-            yield f"  {one.num_faults:,} files are missing or have another size"
+        if version.num_faults > len(version.missing) + len(version.differing):
+            yield f"  {version.num_faults:,} files are missing or have another size"
 
 
-def _total(one: Total) -> dict[str, Any]:
-    return fields_of(one, "num_versions", "num_files", "num_bytes")
+def _total(total: Total) -> dict[str, Any]:
+    return fields_of(total, "num_versions", "num_files", "num_bytes")
 
 
-def _version(one: VersionUsage) -> dict[str, Any]:
-    return version_values(one.reference) | fields_of(
-        one, "state", "location", "num_files", "num_bytes", "num_shared_bytes"
+def _version(version: VersionUsage) -> dict[str, Any]:
+    return version_values(version.reference) | fields_of(
+        version, "state", "location", "num_files", "num_bytes", "num_shared_bytes"
     )
 
 
-def _stored(one: StoredUsage) -> dict[str, Any]:
-    told = fields_of(one, "location", "num_files", "num_bytes", "num_faults", "missing", "differing")
-    error = None if one.error is None else fields_of(one.error, "code", "message", "hint")
-    return told | {"versions": [str(reference) for reference in one.references], "error": error}
+def _stored(stored: StoredUsage) -> dict[str, Any]:
+    told = fields_of(stored, "location", "num_files", "num_bytes", "num_faults", "missing", "differing")
+    error = None if stored.error is None else fields_of(stored.error, "code", "message", "hint")
+    return told | {"versions": [str(reference) for reference in stored.references], "error": error}

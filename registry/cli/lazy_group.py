@@ -36,9 +36,9 @@ class LazyGroup(click.Group):
         module, _, name = self._table[cmd_name][0].partition(":")
         if module == "plugin":
             module, name = _find_plugin(name)
-        found = getattr(import_module(module), name)
-        assert isinstance(found, click.Command)  # noqa: S101 (a mistake of ours, not of the caller)
-        return found
+        result = getattr(import_module(module), name)
+        assert isinstance(result, click.Command)  # noqa: S101 (a mistake of ours, not of the caller)
+        return result
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -150,14 +150,19 @@ def drop(session: Session, reference: str, reason: str | None, undo: bool, dry_r
 def effect_values(effects: Sequence[Effect], in_use: Sequence[Effect], uses: Sequence[Use]) -> dict[str, Any]:
     """The references that resolve differently after a change, and those of them that are in use."""
 
-    def answer(one: Answer) -> dict[str, Any]:
-        return fields_of(one, "reference", "note")
+    def answer(reply: Answer) -> dict[str, Any]:
+        return fields_of(reply, "reference", "note")
 
     def values(found: Sequence[Effect]) -> list[dict[str, Any]]:
         return [
-            {"reference": one.wanted, "kind": one.kind, "before": answer(one.before), "after": answer(one.after)}
-            | ({"places": one.places} if one.places else {})
-            for one in found
+            {
+                "reference": effect.wanted,
+                "kind": effect.kind,
+                "before": answer(effect.before),
+                "after": answer(effect.after),
+            }
+            | ({"places": effect.places} if effect.places else {})
+            for effect in found
         ]
 
     return {"effects": values(effects), "uses": values(in_use), "num_uses": len(uses)}
@@ -166,24 +171,24 @@ def effect_values(effects: Sequence[Effect], in_use: Sequence[Effect], uses: Seq
 def describe_effects(value: Mapping[str, Any], *, with_dataset: bool = False) -> Iterator[Block]:
     """The same as tables; ``with_dataset`` shows whole references, for a change of the config."""
 
-    def answer(one: dict[str, Any]) -> str:
-        if one["reference"] is None:
+    def answer(row: dict[str, Any]) -> str:
+        if row["reference"] is None:
             return "refused"
-        named = str(one["reference"] if with_dataset else one["reference"].request)
-        return f"{named} ({one['note']})" if one["note"] else named
+        named = str(row["reference"] if with_dataset else row["reference"].request)
+        return f"{named} ({row['note']})" if row["note"] else named
 
     columns: dict[str, Column] = {
-        "BEFORE": lambda one: answer(one["before"]),
-        "AFTER": lambda one: answer(one["after"]),
+        "BEFORE": lambda row: answer(row["before"]),
+        "AFTER": lambda row: answer(row["after"]),
     }
     if not value["effects"]:
         yield "No reference resolves differently."
     yield Table(value["effects"], {"REFERENCE": "reference", **columns}, limit=_SHOWN)
     if value["num_uses"]:
-        num_changed = sum(len(one.get("places", ())) for one in value["uses"])
+        num_changed = sum(len(effect.get("places", ())) for effect in value["uses"])
         yield ""
         yield f"Of {value['num_uses']:,} references in use, {num_changed:,} change."
-        where: Column = lambda one: one.get("places", ())  # noqa: E731 (a column)
+        where: Column = lambda row: row.get("places", ())  # noqa: E731 (a column)
         yield Table(value["uses"], {"IN USE": "reference", **columns, "WHERE": where}, limit=_SHOWN)
 
 

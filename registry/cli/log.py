@@ -128,7 +128,7 @@ def verify(session: Session, anchor: str | None) -> None:
         report = catalog.verify_log(anchor=anchor, progress=progress)
     value = {
         **fields_of(report, "is_sound", "num_events", "num_versions", "num_shards", "head", "num_faults"),
-        "faults": [fields_of(one, "where", "problem") for one in report.faults],
+        "faults": [fields_of(fault, "where", "problem") for fault in report.faults],
     }
 
     def human(it: dict[str, Any]) -> Iterator[str]:
@@ -183,7 +183,9 @@ def correct_clock(
             planned = catalog.correct_clock(first=first, last=last, ahead=ahead)
     value = {
         **fields_of(planned, "clock", "is_dry_run"),
-        "events": [fields_of(one, "id", "action", "dataset", "version", "stamped_at", "at") for one in planned.events],
+        "events": [
+            fields_of(event, "id", "action", "dataset", "version", "stamped_at", "at") for event in planned.events
+        ],
     }
 
     def human(_: dict[str, Any]) -> Iterator[Block]:

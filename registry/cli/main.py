@@ -164,16 +164,20 @@ def _fail(arguments: list[str], error: BaseException) -> int:
     from registry.cli.output import give_up_stdout, print_error, print_traceback
 
     hide = argument_hider(arguments)
-    found = describe_failure(error, received=_received)
-    if os.environ.get("REGISTRY_DEBUG") and found.code != "interrupted" and not isinstance(error, click.ClickException):
+    failure = describe_failure(error, received=_received)
+    if (
+        os.environ.get("REGISTRY_DEBUG")
+        and failure.code != "interrupted"
+        and not isinstance(error, click.ClickException)
+    ):
         print_traceback(error, hide)
         if not isinstance(error, RegistryError):
-            return found.exit_code
+            return failure.exit_code
     try:
         sys.stdout.flush()  # so that the error comes last if stdout and stderr are the same file
     except OSError:
         give_up_stdout()
     text = " ".join(arguments)
     as_json = "--format json" in text or "--format=json" in text
-    print_error(found.code, hide(found.message), hide(found.hint), hide(found.details), as_json=as_json)
-    return found.exit_code
+    print_error(failure.code, hide(failure.message), hide(failure.hint), hide(failure.details), as_json=as_json)
+    return failure.exit_code

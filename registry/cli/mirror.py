@@ -59,7 +59,7 @@ def list_(session: Session, reference: str | None) -> None:
         with session.connect() as catalog:
             versions = catalog.mirrors.list_all()
         listed = [{**version_values(exactly), "locations": _locations(found)} for exactly, found in versions]
-        rows = [one | {"version": str(exactly)} for exactly, found in versions for one in _locations(found)]
+        rows = [location | {"version": str(exactly)} for exactly, found in versions for location in _locations(found)]
         every: dict[str, Column] = {"VERSION": "version", **_LOCATION_COLUMNS}
         table = Table(rows, every, empty="No version has mirrors.")
         session.out.present("mirror.list.all", {"versions": listed}, lambda _: [table])
@@ -71,13 +71,13 @@ def list_(session: Session, reference: str | None) -> None:
     session.out.present("mirror.list", value, lambda it: [Table(it["locations"], _LOCATION_COLUMNS)])
 
 
-def _locations(found: Iterable[Location]) -> list[dict[str, Any]]:
-    return [fields_of(one, "location", "url", "is_published", "added_at", "added_by") for one in found]
+def _locations(locations: Iterable[Location]) -> list[dict[str, Any]]:
+    return [fields_of(location, "location", "url", "is_published", "added_at", "added_by") for location in locations]
 
 
 _LOCATION_COLUMNS: Final[dict[str, Column]] = {
     "LOCATION": "url",
-    "RECORDED": lambda one: "published there" if one["is_published"] else "later",
+    "RECORDED": lambda row: "published there" if row["is_published"] else "later",
     "WHEN (UTC)": "added_at",
     "BY": "added_by",
 }
@@ -141,10 +141,10 @@ def check(session: Session, reference: str, place: str | None, processes: int | 
     with session.connect() as catalog:
         dataset = session.look_up(catalog, reference)
         with show_progress(session.out) as progress:
-            found = catalog.mirrors.check(dataset, place, processes=processes, progress=progress)
-    value = {**version_values(dataset.reference), "locations": list(map(_report_values, found))}
-    session.out.present("mirror.check", value, lambda _: (line for one in found for line in _describe(one)))
-    return joint_exit_code((one.error or VerificationError).exit_code for one in found if not one.is_sound)
+            result = catalog.mirrors.check(dataset, place, processes=processes, progress=progress)
+    value = {**version_values(dataset.reference), "locations": list(map(_report_values, result))}
+    session.out.present("mirror.check", value, lambda _: (line for report in result for line in _describe(report)))
+    return joint_exit_code((report.error or VerificationError).exit_code for report in result if not report.is_sound)
 
 
 @session_command(
@@ -196,26 +196,26 @@ def relocate(
         "dry_run": dry_run,
         "locations": [
             {
-                **version_values(one.reference),
-                **fields_of(one, "before", "after"),
-                "error": None if one.error is None else fields_of(one.error, "code", "message", "hint"),
+                **version_values(version.reference),
+                **fields_of(version, "before", "after"),
+                "error": None if version.error is None else fields_of(version.error, "code", "message", "hint"),
             }
-            for one in report
+            for version in report
         ],
     }
 
     def human(_: object) -> Iterator[str | Note]:
         verb = "would relocate" if dry_run else "relocated"
-        for one in report:
-            if one.error is None:
-                yield f"{verb} {one.reference} from {one.before} to {one.after}"
+        for version in report:
+            if version.error is None:
+                yield f"{verb} {version.reference} from {version.before} to {version.after}"
             else:
-                yield f"{one.reference}: not relocated: {one.error.message}"
+                yield f"{version.reference}: not relocated: {version.error.message}"
         if not report:
             yield Note(f"No location begins with {old}.")
 
     session.out.present("relocate.all", value, human)
-    return joint_exit_code(one.error.exit_code for one in report if one.error is not None)
+    return joint_exit_code(version.error.exit_code for version in report if version.error is not None)
 
 
 def _present(
@@ -237,29 +237,28 @@ def _present(
             return
         places = ", then ".join(map(locate, it["after"]))
         yield f"{change.reference} {'would be' if change.is_dry_run else 'is'} read from {places}"
-        for one in it["before"] if schema == "relocate" else ():
-            if one not in it["after"]:
-                yield f"{locate(one)} {'would no longer be' if change.is_dry_run else 'is no longer'} read"
+        for location in it["before"] if schema == "relocate" else ():
+            if location not in it["after"]:
+                yield f"{locate(location)} {'would no longer be' if change.is_dry_run else 'is no longer'} read"
 
     session.out.present(schema, value, human)
 
 
-def _describe(one: LocationReport) -> Iterator[str]:
-    if one.report is None:
-        yield f"{one.url}: not checked: {'' if one.error is None else one.error.message}"
+def _describe(report: LocationReport) -> Iterator[str]:
+    if report.report is None:
+        yield f"{report.url}: not checked: {'' if report.error is None else report.error.message}"
         return
-    sound = sum(map(len, one.report.shards.values()))
-    yield (
-        f"{one.url}: {sound} of {counted(one.report.num_shards, 'file')} as published ({size(one.report.num_bytes)})"
-    )
-    yield from (f"  {fault.problem}" for fault in one.report.faults)
+    checked = report.report
+    sound = sum(map(len, checked.shards.values()))
+    yield f"{report.url}: {sound} of {counted(checked.num_shards, 'file')} as published ({size(checked.num_bytes)})"
+    yield from (f"  {fault.problem}" for fault in report.report.faults)
 
 
-def _report_values(one: LocationReport) -> dict[str, Any]:
-    report, error = one.report, one.error
+def _report_values(checked: LocationReport) -> dict[str, Any]:
+    report, error = checked.report, checked.error
     sizes = ("num_shards", "num_bytes")
     return {
-        **fields_of(one, "location", "url", "is_sound"),
+        **fields_of(checked, "location", "url", "is_sound"),
         **(dict.fromkeys(sizes) if report is None else fields_of(report, *sizes)),
         "faults": []
         if report is None

@@ -68,8 +68,8 @@ def _collect(name: str, make: Callable[..., Any], *options: Callable[..., Any]) 
     def decorate(function: _Command) -> _Command:
         @functools.wraps(function)
         def wrapped(*arguments: Any, **values: Any) -> Any:
-            made = make(**{one: values.pop(one) for one in taken})
-            return function(*arguments, **values, **{name: made})
+            result = make(**{one: values.pop(one) for one in taken})
+            return function(*arguments, **values, **{name: result})
 
         for option in reversed(options):  # the last one is listed first
             option(wrapped)
@@ -142,7 +142,7 @@ def _load_uses(ctx: click.Context, param: click.Parameter, paths: Sequence[Path]
     uses = []
     for path in paths:
         if path.suffix in (".yaml", ".yml"):
-            uses += [Use(reference=one.reference, place=f"{path}: {one.name}") for one in open_pin_file(path).values()]
+            uses += [Use(reference=pin.reference, place=f"{path}: {pin.name}") for pin in open_pin_file(path).values()]
             continue
         try:
             uses += read_uses(io.StringIO(read_file(path).decode()), str(path))

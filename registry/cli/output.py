@@ -137,9 +137,9 @@ def _print_fields(fields: Fields) -> None:
 
 def _print_table(table: Table) -> None:
     """Print a table without wrapping, so that a pipe gets every character. Importing rich would take too long."""
-    shown = table.rows[: table.limit]
+    rows = table.rows[: table.limit]
     values = [
-        [row[column] if isinstance(column, str) else column(row) for column in table.columns.values()] for row in shown
+        [row[column] if isinstance(column, str) else column(row) for column in table.columns.values()] for row in rows
     ]
     cells = [list(table.columns), *(list(map(_cell, row)) for row in values)]
     numeric = [all(isinstance(value, int) for value in column) for column in zip(*values, strict=True)]
@@ -147,8 +147,8 @@ def _print_table(table: Table) -> None:
     for line in cells:
         padded = (_pad(cell, width, right) for cell, width, right in zip(line, widths, numeric, strict=True))
         print("  ".join(padded).rstrip())
-    if len(table.rows) > len(shown):
-        print(f"and {len(table.rows) - len(shown):,} more; {table.where}")
+    if len(table.rows) > len(rows):
+        print(f"and {len(table.rows) - len(rows):,} more; {table.where}")
 
 
 def _cell(value: Any) -> str:

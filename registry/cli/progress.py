@@ -84,10 +84,10 @@ def fit_parts(parts: list[Part], width: int) -> list[Part]:
     >>> [part.text for part in fit_parts([Part("12 records", 0), Part("1 KiB", 2), Part("0:12 left", 1)], 25)]
     ['12 records', '0:12 left']
     """
-    kept = list(parts)
-    while len(kept) > 1 and sum(2 + len(part.text) for part in kept) > width:
-        kept.remove(max(kept, key=lambda part: part.rank))
-    return kept
+    result = list(parts)
+    while len(result) > 1 and sum(2 + len(part.text) for part in result) > width:
+        result.remove(max(result, key=lambda part: part.rank))
+    return result
 
 
 class TimeLeft:
@@ -233,10 +233,10 @@ def _draw(
         def get_renderables(self) -> Iterator[RenderableType]:
             yield Group(*(line_of(task.fields["shown"]) for task in self.tasks))
 
-    def line_of(shown: _Shown) -> Table:
-        progress, room = shown.progress, console.width - 1  # some terminals wrap after the last column
+    def line_of(state: _Shown) -> Table:
+        progress, room = state.progress, console.width - 1  # some terminals wrap after the last column
         name = Text(printable(f"{progress.stage} {progress.subject}".rstrip()))
-        parts = shown.parts()
+        parts = state.parts()
         least = sum(2 + len(part.text) for part in parts if part.rank <= 2)
         name.truncate(max(8, room - least - _LEAST_BAR - 1), overflow="ellipsis")
         kept = fit_parts(parts, room - name.cell_len - _LEAST_BAR - 1)

@@ -220,9 +220,9 @@ def describe_publication(
         yield Note(f"note: the catalog records {place} as its data directory, for every client")
 
 
-def outside_values(found: ValuesOutside) -> dict[str, Any]:
+def outside_values(outside: ValuesOutside) -> dict[str, Any]:
     """The fields of values that a feature does not allow."""
-    return fields_of(found, *(field.name for field in fields(found)))
+    return fields_of(outside, *(field.name for field in fields(outside)))
 
 
 def promotion_values(promotion: Promotion) -> dict[str, Any]:

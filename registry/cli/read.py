@@ -88,12 +88,12 @@ def present_records(
     total = len(reader) if limit is None else min(limit, len(reader))
     with progress_bar(session.out, "reading", total, beside_stdout=True) as advance:
         items: Iterable[Any] = reader.ids() if ids else reader
-        found = _counted(islice(items, limit), advance)
+        result = _counted(islice(items, limit), advance)
 
         def human(_: object) -> Iterator[Block]:
-            return map(str if ids else partial(JsonText.line, writer=line_writer), found)
+            return map(str if ids else partial(JsonText.line, writer=line_writer), result)
 
-        records = Records(found if ids else map(jsonable, found))
+        records = Records(result if ids else map(jsonable, result))
         session.out.present(schema, {**value, "ids" if ids else "examples": records}, human)
 
 
@@ -161,8 +161,8 @@ def line_writer(*, ensure_ascii: bool) -> Callable[[Any], str]:
         return f"{{{', '.join([(names.get(key) or name(key)) + write(item) for key, item in value.items()])}}}"
 
     def name(key: str) -> str:
-        names[key] = found = f"{quote(key)}: "
-        return found
+        names[key] = result = f"{quote(key)}: "
+        return result
 
     def write_bytes(value: bytes) -> str:
         try:
@@ -185,8 +185,8 @@ def line_writer(*, ensure_ascii: bool) -> Callable[[Any], str]:
         return encode(jsonable(value))
 
     def write(value: Any) -> str:
-        found = by_type.get(type(value))
-        return encode(jsonable(value)) if found is None else found(value)
+        result = by_type.get(type(value))
+        return encode(jsonable(value)) if result is None else result(value)
 
     by_type: dict[type, Callable[[Any], str]] = {
         dict: write_dict,
@@ -199,8 +199,8 @@ def line_writer(*, ensure_ascii: bool) -> Callable[[Any], str]:
         type(None): lambda _: "null",
         np.ndarray: write_array,
         np.bool_: lambda value: "true" if value else "false",
-        **{np.dtype(one).type: lambda value: write_float(value.item()) for one in "efd"},
-        **{np.dtype(one).type: lambda value: int.__repr__(value.item()) for one in "bhilBHIL"},
+        **{np.dtype(code).type: lambda value: write_float(value.item()) for code in "efd"},
+        **{np.dtype(code).type: lambda value: int.__repr__(value.item()) for code in "bhilBHIL"},
     }
     return write
 
@@ -211,7 +211,7 @@ def _template(shape: tuple[int, ...]) -> str:
     >>> _template((2, 1)) % (1, 2.5)
     '[[1], [2.5]]'
     """
-    found = "%r"
+    result = "%r"
     for length in reversed(shape):
-        found = f"[{', '.join([found] * length)}]"
-    return found
+        result = f"[{', '.join([result] * length)}]"
+    return result

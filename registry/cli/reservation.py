@@ -40,11 +40,11 @@ def list_(session: Session, dataset: str | None) -> None:
     with session.connect() as catalog:
         found = catalog.reservations.list(dataset)
     columns: dict[str, Column] = {
-        "VERSION": lambda one: one.reference,
-        "HELD BY": lambda one: "; ".join(map(str, one.holders)) or "nobody",
-        "STATE": lambda one: "in use" if one.living else "left",
-        "SINCE (UTC)": lambda one: one.reserved_at,
-        "PLACE": lambda one: one.location,
+        "VERSION": lambda row: row.reference,
+        "HELD BY": lambda row: "; ".join(map(str, row.holders)) or "nobody",
+        "STATE": lambda row: "in use" if row.living else "left",
+        "SINCE (UTC)": lambda row: row.reserved_at,
+        "PLACE": lambda row: row.location,
     }
     session.out.present(
         "reservation.list",
@@ -75,9 +75,10 @@ def release(session: Session, reference: str, force: bool, dry_run: bool) -> Non
     value = {"released": list(map(_values_of, found)), "dry_run": dry_run}
 
     def human(_: object) -> Iterator[str]:
-        for one in found:
-            who = ", ".join(map(str, one.holders)) or "nobody"
-            yield f"{'would release' if dry_run else 'released'} {one.reference}: it was held by {who}, {one.location}"
+        for place in found:
+            who = ", ".join(map(str, place.holders)) or "nobody"
+            done = "would release" if dry_run else "released"
+            yield f"{done} {place.reference}: it was held by {who}, {place.location}"
 
     session.out.present("reservation.release", value, human)
 
@@ -118,9 +119,9 @@ def clear(session: Session, reference: str, force: bool, dry_run: bool) -> None:
     session.out.present("reservation.clear", value, human)
 
 
-def _values_of(one: Reservation) -> dict[str, Any]:
+def _values_of(held: Reservation) -> dict[str, Any]:
     return {
-        **fields_of(one, "dataset", "version", "location", "is_cleaning", "reserved_at"),
-        "content_digest": f"sha256:{one.content_digest}",
-        "holders": [holder.as_json() for holder in one.holders],
+        **fields_of(held, "dataset", "version", "location", "is_cleaning", "reserved_at"),
+        "content_digest": f"sha256:{held.content_digest}",
+        "holders": [holder.as_json() for holder in held.holders],
     }

@@ -209,13 +209,13 @@ def check(
             "RANGES": lambda plan: print_ranges(plan.ranges),
         }
         yield Table(plans, columns)
-        for one in it["checks"]:
-            is_disjoint = one["check"] == "disjoint" and one["holds"]
+        for result in it["checks"]:
+            is_disjoint = result["check"] == "disjoint" and result["holds"]
             remark = " (they share no record position; --by content compares the records)" if is_disjoint else ""
-            yield f"{one['check']}: {'yes' if one['holds'] else 'no'}{remark}"
-            yield from (f"  {fault['message']}" for fault in one["faults"][:_SHOWN])
-            if len(one["faults"]) > _SHOWN:
-                yield f"  and {len(one['faults']) - _SHOWN:,} more; --format json lists them all"
+            yield f"{result['check']}: {'yes' if result['holds'] else 'no'}{remark}"
+            yield from (f"  {fault['message']}" for fault in result["faults"][:_SHOWN])
+            if len(result["faults"]) > _SHOWN:
+                yield f"  and {len(result['faults']) - _SHOWN:,} more; --format json lists them all"
 
     session.out.present("split.check", value, human)
     if broken := [name for name, faults in checks.items() if faults]:
@@ -236,15 +236,15 @@ def _check_values(
     with session.connect_unless_pinned() as catalog, show_progress(session.out) as progress:
         dataset = session.look_up(catalog, reference)
         plans = [dataset.resolve(split, **slicing) for split in splits]
-        found = dataset.overlap(splits, column=column, show=show, progress=progress, **slicing)
+        overlap = dataset.overlap(splits, column=column, show=show, progress=progress, **slicing)
     if column is None and _CONTENT in dataset.features:
         session.out.note("note: whole records are compared. To compare the feature content: --by /content")
-    what = "record" if column is None else f"value of {column}"
+    subject = "record" if column is None else f"value of {column}"
 
     def describe(pair: SharedValues) -> str:
         first, second = splits[pair.first], splits[pair.second]
         return (
-            f"{first} and {second} share {_equal(pair.num_values, what)}: "
+            f"{first} and {second} share {_equal(pair.num_values, subject)}: "
             f"{counted(pair.num_first, 'record')} of {first}, {counted(pair.num_second, 'record')} of {second}"
         )
 
@@ -254,14 +254,14 @@ def _check_values(
         **rule,
         "splits": [
             {"split": plan.expression, "num_examples": plan.num_examples, "ranges": range_values(plan.ranges)}
-            | fields_of(one, "num_records", "num_repeated", "num_missing")
-            for plan, one in zip(plans, found.slices, strict=True)
+            | fields_of(part, "num_records", "num_repeated", "num_missing")
+            for plan, part in zip(plans, overlap.slices, strict=True)
         ],
         "by": _CONTENT if column is None else column,
         "checks": [
             {
                 "check": "disjoint",
-                "holds": found.is_disjoint,
+                "holds": overlap.is_disjoint,
                 "faults": [
                     {
                         "message": describe(pair),
@@ -272,7 +272,7 @@ def _check_values(
                             [{"split": name, "record": record} for name, record in places] for places in pair.pairs
                         ],
                     }
-                    for pair in found.shared
+                    for pair in overlap.shared
                 ],
             }
         ],
@@ -287,16 +287,16 @@ def _check_values(
             **({} if column is None else {"NULL": "num_missing"}),
         }
         yield Table(it["splits"], columns)
-        yield f"disjoint by {by}: {'yes' if found.is_disjoint else 'no'}"
+        yield f"disjoint by {by}: {'yes' if overlap.is_disjoint else 'no'}"
         for fault in it["checks"][0]["faults"][:_SHOWN]:
             yield f"  {fault['message']}"
             for first, second in fault["pairs"]:
                 yield f"    {first['split']} {first['record']:,} = {second['split']} {second['record']:,}"
-        if len(found.shared) > _SHOWN:
-            yield f"  and {len(found.shared) - _SHOWN:,} more; --format json lists them all"
+        if len(overlap.shared) > _SHOWN:
+            yield f"  and {len(overlap.shared) - _SHOWN:,} more; --format json lists them all"
 
     session.out.present("split.check", value, human)
-    if not found.is_disjoint:
+    if not overlap.is_disjoint:
         raise VerificationError(
             f"the expressions share equal {'records' if column is None else f'values of {column}'}",
             hint="The output names the first ones. To name more: --show N",
@@ -304,8 +304,8 @@ def _check_values(
         )
 
 
-def _equal(number: int, what: str) -> str:
-    first, _, rest = what.partition(" ")
+def _equal(number: int, subject: str) -> str:
+    first, _, rest = subject.partition(" ")
     return f"{number:,} equal {first}{'' if number == 1 else 's'}{f' {rest}' if rest else ''}"
 
 
@@ -333,10 +333,10 @@ def _missing(first: Plan, second: Plan) -> list[dict[str, Any]]:
     return [_fault(f"in {first.expression} but not in {second.expression}:", ranges)] if ranges else []
 
 
-def _fault(what: str, ranges: tuple[RecordRange, ...]) -> dict[str, Any]:
+def _fault(subject: str, ranges: tuple[RecordRange, ...]) -> dict[str, Any]:
     """A failed check: a sentence with the records, and their ranges."""
-    count = sum(one.num_examples for one in ranges)
-    return {"message": f"{what} {print_ranges(ranges)} ({count:,} in all)", "ranges": range_values(ranges)}
+    count = sum(span.num_examples for span in ranges)
+    return {"message": f"{subject} {print_ranges(ranges)} ({count:,} in all)", "ranges": range_values(ranges)}
 
 
 FILE_COLUMNS: Final[Mapping[str, str]] = {"FILE": "filename", "SKIP": "skip", "TAKE": "take", "OF": "examples_in_shard"}
@@ -367,4 +367,4 @@ def rule_values(plan: Plan) -> dict[str, str]:
 
 def range_values(ranges: Sequence[RecordRange]) -> list[dict[str, Any]]:
     """Ranges of records."""
-    return [fields_of(one, "split", "start", "stop") for one in ranges]
+    return [fields_of(span, "split", "start", "stop") for span in ranges]

@@ -101,24 +101,24 @@ def verify(
     with session.connect() as catalog:
         dataset = session.look_up(catalog, reference)
         with show_progress(session.out) as progress:
-            found = dataset.verify(deep=deep, processes=processes, progress=progress)
+            result = dataset.verify(deep=deep, processes=processes, progress=progress)
     value = {
         **version_values(dataset.reference),
         "deep": deep,
-        **fields_of(found, "num_shards", "num_examples", "num_bytes", "is_whole", "recovery"),
-        "faults": _fault_values(found),
-        "outside": list(map(outside_values, found.outside)),
+        **fields_of(result, "num_shards", "num_examples", "num_bytes", "is_whole", "recovery"),
+        "faults": _fault_values(result),
+        "outside": list(map(outside_values, result.outside)),
     }
 
     def human(it: dict[str, Any]) -> Iterator[str]:
-        yield from _describe(dataset.reference, found)
+        yield from _describe(dataset.reference, result)
         if it["recovery"]:
             yield it["recovery"]
         if not it["is_whole"]:
             yield "  the other shards were not checked: too many failed"
 
     session.out.present("verify", value, human)
-    return VerificationError.exit_code if found.faults else 0
+    return VerificationError.exit_code if result.faults else 0
 
 
 def _verify_all(
@@ -140,14 +140,18 @@ def _verify_all(
     started_at, started = datetime.now(UTC), time.monotonic()
     versions: list[VerifiedVersion] = []
 
-    def tell(one: VerifiedVersion) -> None:
-        versions.append(one)
-        if one.report is not None:
-            session.out.tell(_describe(one.reference, one.report))
-        elif one.verified_before is not None:
-            session.out.tell([f"{one.reference}: skipped, as published on {one.verified_before:%Y-%m-%d %H:%M} UTC"])
+    def tell(version: VerifiedVersion) -> None:
+        versions.append(version)
+        if version.report is not None:
+            session.out.tell(_describe(version.reference, version.report))
+        elif version.verified_before is not None:
+            session.out.tell(
+                [f"{version.reference}: skipped, as published on {version.verified_before:%Y-%m-%d %H:%M} UTC"]
+            )
         else:
-            session.out.tell([f"{one.reference}: not verified: {'' if one.error is None else one.error.message}"])
+            session.out.tell(
+                [f"{version.reference}: not verified: {'' if version.error is None else version.error.message}"]
+            )
 
     is_complete = False
     try:
@@ -159,17 +163,17 @@ def _verify_all(
         value: dict[str, Any] = {
             "deep": deep,
             "num_versions": len(versions),
-            "num_sound": sum(one.is_sound for one in versions),
+            "num_sound": sum(version.is_sound for version in versions),
             "versions": list(map(_version_values, versions)),
         }
         report = value | {
             "is_complete": is_complete,
             "started_at": started_at,
             "seconds": round(time.monotonic() - started, 3),
-            "num_damaged": sum(_is_damaged(one) for one in versions),
-            "num_skipped": sum(one.verified_before is not None for one in versions),
-            "num_unchecked": sum(not one.is_sound and not _is_damaged(one) for one in versions),
-            "versions": [_version_values(one) | {"seconds": round(one.seconds, 3)} for one in versions],
+            "num_damaged": sum(_is_damaged(version) for version in versions),
+            "num_skipped": sum(version.verified_before is not None for version in versions),
+            "num_unchecked": sum(not version.is_sound and not _is_damaged(version) for version in versions),
+            "versions": [_version_values(version) | {"seconds": round(version.seconds, 3)} for version in versions],
         }
         if path is not None:
             text = json.dumps(result_envelope("verify.report", report, []), indent=2)
@@ -177,7 +181,9 @@ def _verify_all(
         if not is_complete:
             value["is_complete"] = False
         session.out.present("verify.all", value, lambda _: _summarize(report, path))
-    return joint_exit_code((one.error or VerificationError).exit_code for one in versions if not one.is_sound)
+    return joint_exit_code(
+        (version.error or VerificationError).exit_code for version in versions if not version.is_sound
+    )
 
 
 def _is_unfinished(path: str) -> bool:
@@ -185,8 +191,8 @@ def _is_unfinished(path: str) -> bool:
     from registry.storage import expand_home
 
     try:
-        found = json.loads(expand_home(path).read_bytes())
-        return bool(found["schema"] == "registry.verify.report/1" and found["data"]["is_complete"] is False)
+        document = json.loads(expand_home(path).read_bytes())
+        return bool(document["schema"] == "registry.verify.report/1" and document["data"]["is_complete"] is False)
     except (OSError, ValueError, LookupError, TypeError):
         return False
 
@@ -207,11 +213,11 @@ def _usual_state(session: Session, catalog: Catalog) -> str | None:
     return str(path)
 
 
-def _is_damaged(one: VerifiedVersion) -> bool:
+def _is_damaged(version: VerifiedVersion) -> bool:
     """Whether files differ from the catalog. Files that could not be checked do not count."""
-    if one.report is not None:
-        return bool(one.report.faults)
-    return isinstance(one.error, VerificationError | NotStoredError)
+    if version.report is not None:
+        return bool(version.report.faults)
+    return isinstance(version.error, VerificationError | NotStoredError)
 
 
 def _summarize(it: dict[str, Any], path: str | None) -> Iterator[str]:
@@ -242,13 +248,13 @@ def _fault_values(report: VerifyReport) -> list[dict[str, Any]]:
     return [fields_of(fault, "split", "filename", "code", "problem") for fault in report.faults]
 
 
-def _version_values(one: VerifiedVersion) -> dict[str, Any]:
-    report, error = one.report, one.error
+def _version_values(version: VerifiedVersion) -> dict[str, Any]:
+    report, error = version.report, version.error
     sizes = ("num_shards", "num_examples", "num_bytes")
     return {
-        **version_values(one.reference),
-        **fields_of(one, "state", "is_sound"),
-        **({} if one.verified_before is None else fields_of(one, "verified_before")),
+        **version_values(version.reference),
+        **fields_of(version, "state", "is_sound"),
+        **({} if version.verified_before is None else fields_of(version, "verified_before")),
         **(dict.fromkeys(sizes) if report is None else fields_of(report, *sizes)),
         "faults": [] if report is None else _fault_values(report),
         "outside": [] if report is None else list(map(outside_values, report.outside)),

@@ -74,7 +74,7 @@ class Work:
 
     def end(self) -> None:
         """Say why the cluster did nothing, unless a line has named the engine or given a warning."""
-        reason = next((one for one in _REASONS if one in self._reasons), None)
+        reason = next((known_reason for known_reason in _REASONS if known_reason in self._reasons), None)
         if reason is not None and not self._is_told and not self._said:
             self._say(logging.INFO, f"{self._doing} on this machine, because {reason}")
 

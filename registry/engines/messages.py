@@ -93,14 +93,14 @@ def portable(error: BaseException) -> Exception:
     """``error``, or a ForeignError if it might not unpickle. The traceback is added as a note."""
     if isinstance(error, NotSendableError):  # a function may read data that were not in the message
         return NotSendableError(*error.args)
-    made: Exception = ForeignError(type(error).__name__, str(error))
+    exception: Exception = ForeignError(type(error).__name__, str(error))
     if isinstance(error, RegistryError):
         try:
-            made = pickle.loads(pickle.dumps(error))  # noqa: S301 - made in this line
+            exception = pickle.loads(pickle.dumps(error))  # noqa: S301 - made in this line
         except Exception:  # noqa: BLE001 - details from author code may be anything
-            made = ForeignError(type(error).__name__, error.message)
-    made.add_note("In a worker process:\n" + "".join(traceback.format_exception(error)).rstrip())
-    return made
+            exception = ForeignError(type(error).__name__, error.message)
+    exception.add_note("In a worker process:\n" + "".join(traceback.format_exception(error)).rstrip())
+    return exception
 
 
 def pickled(value: object) -> bytes:

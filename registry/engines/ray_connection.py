@@ -102,10 +102,10 @@ class Connection:
         if address is not None:
             _require_gcs(address, address)
         with cls._lock:
-            found = cls._current
-            if found is not None and not ray.is_initialized():  # the program ended it
-                found = None
-            if found is None:
+            result = cls._current
+            if result is not None and not ray.is_initialized():  # the program ended it
+                result = None
+            if result is None:
                 is_own = not ray.is_initialized()
                 sigterm = signal.getsignal(signal.SIGTERM)
                 if is_own:
@@ -116,24 +116,24 @@ class Connection:
                     _connect(ray, wanted, settings)
                 elif ray.util.client.ray.is_connected():
                     raise _unsupported("this program is connected through Ray Client, which is not supported", "HEAD")
-                found = cls(ray, address, is_own=is_own)
+                result = cls(ray, address, is_own=is_own)
                 if is_own:
-                    found._runtime_env = settings.runtime_env
-                    found._sigterm = sigterm
+                    result._runtime_env = settings.runtime_env
+                    result._sigterm = sigterm
                     _set_sigterm(signal.default_int_handler if sigterm == signal.SIG_DFL else sigterm)
-            elif found._is_own and address is not None and address != found._address:
+            elif result._is_own and address is not None and address != result._address:
                 raise UsageError(
                     f"this program is already connected to a Ray cluster other than {address}",
                     hint="Close the engine that uses it first: a program can use one cluster at a time.",
                 )
-            if settings.runtime_env is not None and settings.runtime_env != found._runtime_env:
+            if settings.runtime_env is not None and settings.runtime_env != result._runtime_env:
                 raise UsageError(
                     "this program is already connected to a Ray cluster, without this runtime_env",
                     hint="Pass runtime_env to ray.init, or to the first engine that the program uses.",
                 )
-            cls._current = found
-            found._num_users += 1
-            return found
+            cls._current = result
+            result._num_users += 1
+            return result
 
     def leave(self) -> None:
         """Give up the connection, as an engine does when it is closed. The last one disconnects."""
@@ -159,15 +159,15 @@ class Connection:
         """
         if task_memory is None:
             return self.num_cpus
-        found = int(sum(min(cpus, memory // task_memory) for cpus, memory in self._nodes))
-        if not found:
+        result = int(sum(min(cpus, memory // task_memory) for cpus, memory in self._nodes))
+        if not result:
             largest = int(max((memory for cpus, memory in self._nodes if cpus), default=0))
             raise UsageError(
                 f"no node of the cluster can give a task {task_memory:,} bytes of memory: the largest has {largest:,}",
                 hint="Set task_memory (--task-memory) to less, or start larger nodes: ray start --memory BYTES",
                 details={"task_memory": task_memory, "largest": largest},
             )
-        return found
+        return result
 
     def pickle(self, value: object) -> bytes:
         """Pickle ``value``; classes and functions of ``__main__`` by value. Raises NotSendableError."""
@@ -338,8 +338,8 @@ class _TypedFaults:
 
 def _raylet_of(nodes: list[dict[str, Any]], node_id: str) -> str | None:
     """The address of the raylet of a node; None if the node is not listed."""
-    found = (f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}" for node in nodes if node["NodeID"] == node_id)
-    return next(found, None)
+    result = (f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}" for node in nodes if node["NodeID"] == node_id)
+    return next(result, None)
 
 
 def _connection_error(address: str) -> OSError | None:
@@ -395,7 +395,7 @@ def _checked_environment(runtime_env: Mapping[str, Any]) -> dict[str, Any]:
             if isinstance(folder, str) and "://" not in folder and not os.path.exists(folder):  # noqa: PTH110 (as Ray)
                 raise ValueError(f"{folder} does not exist")
         for field in runtime_env.keys() - RuntimeEnv.known_fields:
-            fields = sorted(one for one in RuntimeEnv.known_fields if not one.startswith("_"))
+            fields = sorted(name for name in RuntimeEnv.known_fields if not name.startswith("_"))
             raise ValueError(f"unknown field {field!r}. {suggest(field, fields)}")
         RuntimeEnv(**runtime_env, _validate=True)
     except (TypeError, ValueError) as error:

@@ -107,8 +107,8 @@ class RayTasks(Engine):
     def bytes_of_input(self) -> int:
         """See ``Engine.bytes_of_input``; all inputs that wait fit into ``object_store_memory``, too."""
         most = self._settings.object_store_memory
-        found = super().bytes_of_input
-        return found if most is None else min(found, most // most_drawn(self.width))
+        result = super().bytes_of_input
+        return result if most is None else min(result, most // most_drawn(self.width))
 
     @property
     def shares_files(self) -> bool:
@@ -246,16 +246,16 @@ class RayTasks(Engine):
         with connection.typed_faults(task.attempt):
             ended = connection.wait(refs, seconds)
         connection.require_cluster()
-        for one in islice(tasks.values(), self.width) if tally.takes_results else [task]:  # the others wait for a CPU
-            one.check_time()
-        for one in [tasks.pop(ref) for ref in ended]:
-            one.fetch()
-            if not one.has_ended:
-                tasks[one.ref] = one
+        for other in islice(tasks.values(), self.width) if tally.takes_results else [task]:  # the others wait for a CPU
+            other.check_time()
+        for other in [tasks.pop(ref) for ref in ended]:
+            other.fetch()
+            if not other.has_ended:
+                tasks[other.ref] = other
                 tally.retry()
-            elif one.has_result and tally.takes_results:
-                one.is_counted = True
-                tally.end(one.piece, one.result())
+            elif other.has_result and tally.takes_results:
+                other.is_counted = True
+                tally.end(other.piece, other.result())
         tally.tell()
 
     def close(self) -> None:

@@ -120,15 +120,15 @@ def environment_on_node(sent: Mapping[str, str]) -> dict[str, str]:
     A path of the program may not exist on the node, nor a profile of AWS that files of the program define. Such
     variables would hide credentials that the node has of its own.
     """
-    found = dict(sent)
-    for name in _FILES & found.keys():
-        if not expand_home(found[name]).exists():
+    result = dict(sent)
+    for name in _FILES & result.keys():
+        if not expand_home(result[name]).exists():
             for dropped in (name, *_OF_TOKEN.get(name, ())):
-                found.pop(dropped, None)
+                result.pop(dropped, None)
     for name in _PROFILES:
-        if name in found and not _has_profile(found[name], {**os.environ, **found}):
-            del found[name]
-    return found
+        if name in result and not _has_profile(result[name], {**os.environ, **result}):
+            del result[name]
+    return result
 
 
 def _has_profile(name: str, environment: Mapping[str, str]) -> bool:
@@ -334,13 +334,13 @@ def list_folder(folder: str) -> list[tuple[str, int, int]]:
     Raises:
         OSError: it is missing, or cannot be listed.
     """
-    found = []
+    result = []
     with os.scandir(folder) as entries:
-        for one in entries:
-            if not is_unfinished(one.name):
-                facts = one.stat(follow_symlinks=False)
-                found.append((one.name, facts.st_size, facts.st_mtime_ns))
-    return sorted(found)
+        for entry in entries:
+            if not is_unfinished(entry.name):
+                facts = entry.stat(follow_symlinks=False)
+                result.append((entry.name, facts.st_size, facts.st_mtime_ns))
+    return sorted(result)
 
 
 def sees_folder(folder: str, sight: str | list[tuple[str, int, int]]) -> bool:

@@ -175,8 +175,8 @@ class WatchedFutures(Generic[R]):
         if not self._tally.is_watched:
             return result()
         while future in self._open:
-            for one in wait(self._open, TELL_SECONDS, FIRST_COMPLETED).done:
-                self._see(one)
+            for done in wait(self._open, TELL_SECONDS, FIRST_COMPLETED).done:
+                self._see(done)
             self._tally.tell()
         found = self._tally.take(piece, result, is_counted=lambda: future in self._counted)
         self._counted.discard(future)

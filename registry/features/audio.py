@@ -159,10 +159,10 @@ class Audio(Tensor):
         """Check the header of a file that is stored as it is; like the pixels of an image, samples are not decoded."""
         has_channels = len(self.shape) == 2
         try:
-            found = measure_sound(data, self.shape[1] if has_channels else 1)
+            sound = measure_sound(data, self.shape[1] if has_channels else 1)
         except SoundError as error:
             raise feature_fault(path, str(error)) from error
-        shape = found if has_channels else found[:1]
+        shape = sound if has_channels else sound[:1]
         if not fits_shape(shape, self.shape):
             raise feature_fault(path, f"expected shape {self.shape}, found audio of shape {shape}")
 
@@ -205,8 +205,8 @@ def decode_sound(data: bytes, channels: int | None) -> npt.NDArray[Any]:
         SoundError: ``data`` is not a sound audio file, or its channels cannot be converted.
         MissingExtraError: it is not a WAV file with integer samples, and soundfile is not installed.
     """
-    found = _read_wave(data) if is_wave(data) else None
-    samples = _read_with_soundfile(data) if found is None else found
+    wave = _read_wave(data) if is_wave(data) else None
+    samples = _read_with_soundfile(data) if wave is None else wave
     if channels is None:
         return samples
     if len(samples) * channels > MAX_SAMPLES:

@@ -156,9 +156,9 @@ class MaskedColumn:
         present = self.present.rows(first, last)
         if last - first == stop - start:
             return present
-        found = np.full(stop - start, None, TEXT)
-        found[self.rows_present[first:last] - start] = np.fromiter(present, TEXT, last - first)
-        values: list[Any] = found.tolist()
+        result = np.full(stop - start, None, TEXT)
+        result[self.rows_present[first:last] - start] = np.fromiter(present, TEXT, last - first)
+        values: list[Any] = result.tolist()
         return values
 
     def _place(self, row: int) -> int:

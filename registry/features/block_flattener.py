@@ -125,13 +125,13 @@ def _flatten_together(feature: Feature, values: _Values, path: str) -> FlatBlock
     if isinstance(feature, Leaf) and feature.may_be_absent and type(None) in set(map(type, values)):
         rows = np.array([row for row, value in enumerate(values) if value is not None], np.int64)
         values = [value for value in values if value is not None]
-    found: list[_Flat] = []
-    if len(values) > 0 and not _collect(feature, values, (), path, found):
+    flats: list[_Flat] = []
+    if len(values) > 0 and not _collect(feature, values, (), path, flats):
         return None
     columns: dict[tuple[str, WireKind], FlatColumn] = {}
     data = [_NO_DATA]
     end = 0
-    for key, kind, flat, counts in found:
+    for key, kind, flat, counts in flats:
         if isinstance(flat, list):
             sizes = np.fromiter(map(len, flat), np.int64, len(flat))
             columns[key, kind] = BytesColumn(rows, counts, end + sizes.cumsum() - sizes, sizes)
@@ -146,7 +146,7 @@ _Flat: TypeAlias = tuple[str, WireKind, FlatValue, Counts]
 """The flat values of one key in all records, one after the other, and their number in each record."""
 
 
-def _collect(feature: Feature, batch: _Values, levels: tuple[Places, ...], path: str, found: list[_Flat]) -> bool:
+def _collect(feature: Feature, batch: _Values, levels: tuple[Places, ...], path: str, flats: list[_Flat]) -> bool:
     """Add the flat values of ``batch``, every value of ``feature`` in all examples, like ``flatten_values``.
 
     Args:
@@ -154,7 +154,7 @@ def _collect(feature: Feature, batch: _Values, levels: tuple[Places, ...], path:
         batch: the values.
         levels: the row lengths of the Sequences around the feature, outermost first.
         path: the path of the feature.
-        found: the list to add to.
+        flats: the list to add to.
 
     Returns:
         False if the values have to be converted one by one.
@@ -162,11 +162,11 @@ def _collect(feature: Feature, batch: _Values, levels: tuple[Places, ...], path:
     if isinstance(feature, FeaturesDict):
         inner = _pick_columns(feature, batch)
         return inner is not None and all(
-            _collect(feature[name], column, levels, f"{path}/{name}", found)
+            _collect(feature[name], column, levels, f"{path}/{name}", flats)
             for name, column in zip(feature, inner, strict=True)
         )
     if isinstance(feature, SequenceFeature):
-        return _collect_sequence(feature, batch, levels, path, found)
+        return _collect_sequence(feature, batch, levels, path, flats)
     if not isinstance(feature, Leaf) or not _has_block_form(type(feature)) or (levels and None in feature.shape):
         return False
     if len(batch):
@@ -177,21 +177,21 @@ def _collect(feature: Feature, batch: _Values, levels: tuple[Places, ...], path:
         return False
     for part, (flat, counts) in zip(feature.parts, parts, strict=True):
         key, *level_keys = Column(path, (), feature, (None,) * len(levels)).keys(part)
-        found.append((key, part.kind, flat, count_in_rows(counts, levels)))
+        flats.append((key, part.kind, flat, count_in_rows(counts, levels)))
         for depth, level_key in enumerate(level_keys):
-            found.append((level_key, "int64", levels[depth + 1], count_in_rows(1, levels[: depth + 1])))
+            flats.append((level_key, "int64", levels[depth + 1], count_in_rows(1, levels[: depth + 1])))
     return True
 
 
 def _collect_sequence(
-    feature: SequenceFeature, batch: _Values, levels: tuple[Places, ...], path: str, found: list[_Flat]
+    feature: SequenceFeature, batch: _Values, levels: tuple[Places, ...], path: str, flats: list[_Flat]
 ) -> bool:
     if type(feature).elements_of not in _KNOWN_SEQUENCES:
         return False
     inner = feature.feature
     kind = None if isinstance(batch, np.ndarray) else type_of_all(batch)
     if kind is dict:  # a dict of lists
-        if not isinstance(inner, FeaturesDict) or not all(isinstance(one, Leaf) for one in inner.values()):
+        if not isinstance(inner, FeaturesDict) or not all(isinstance(leaf, Leaf) for leaf in inner.values()):
             return False
         columns = _pick_columns(inner, batch)
     else:
@@ -202,18 +202,18 @@ def _collect_sequence(
     lengths = opened[0][0]
     if feature.length is not None and (lengths != feature.length).any():
         return False
-    if any(one is None or not np.array_equal(one[0], lengths) for one in opened):
+    if any(column is None or not np.array_equal(column[0], lengths) for column in opened):
         return False
-    elements = [one[1] for one in opened if one is not None]
+    elements = [column[1] for column in opened if column is not None]
     levels = (*levels, lengths)
     if kind is dict:
         return all(
-            _collect(inner[name], column, levels, f"{path}/{name}", found)
+            _collect(inner[name], column, levels, f"{path}/{name}", flats)
             for name, column in zip(inner, elements, strict=True)
         )
     if isinstance(elements[0], np.ndarray) and not isinstance(inner, Leaf):
         return False
-    return _collect(inner, elements[0], levels, path, found)
+    return _collect(inner, elements[0], levels, path, flats)
 
 
 def _open(batch: _Values) -> tuple[Places, _Values] | None:
@@ -244,15 +244,15 @@ def count_in_rows(counts: Counts, levels: Sequence[Places]) -> Counts:
     """
     if isinstance(counts, int) and not levels:
         return counts
-    found, *inner = levels if isinstance(counts, int) else (*levels, counts)
+    result, *inner = levels if isinstance(counts, int) else (*levels, counts)
     for lengths in inner:
         ends = np.concatenate([np.zeros(1, np.int64), lengths.cumsum()])
-        stops = found.cumsum()
-        found = ends[stops] - ends[stops - found]
+        stops = result.cumsum()
+        result = ends[stops] - ends[stops - result]
     if isinstance(counts, int):
-        found = found * counts
-    same = constant(found)
-    return found if same is None else same
+        result = result * counts
+    same = constant(result)
+    return result if same is None else same
 
 
 def _block_of(flats: list[dict[str, FlatValue]]) -> FlatBlock:

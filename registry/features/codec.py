@@ -115,12 +115,12 @@ class Codec:
         if len(examples) < _MIN_TOGETHER:
             return self._encode_each(examples)
         try:
-            found = BlockFlattener(self.features, examples)
+            flattener = BlockFlattener(self.features, examples)
         except UnusualExampleError:
             return self._encode_each(examples)
-        if found.fault is not None:
-            return self.encode_block(examples[: found.num_sound])._replace(fault=found.fault)
-        return encode_block(len(examples), found.blocks)
+        if flattener.fault is not None:
+            return self.encode_block(examples[: flattener.num_sound])._replace(fault=flattener.fault)
+        return encode_block(len(examples), flattener.blocks)
 
     def _encode_each(self, examples: AnySequence[Mapping[str, Any]]) -> EncodedBlock:
         records: list[bytes] = []
@@ -174,12 +174,12 @@ class Codec:
         if self.has_unknown or (copy and offsets.size < least):
             return self._decode_each(data, offsets, lengths)
         flat = self.block_decoder.decode(data, offsets, lengths)
-        found = self._read_columns(repeat(flat, len(self.columns)), flat.num_records, flat.fault, copy=copy)
+        columns = self._read_columns(repeat(flat, len(self.columns)), flat.num_records, flat.fault, copy=copy)
         # Decode the sound records again without the bad one, which may have changed the form of their columns.
-        if len(found) < flat.num_records:
-            size = len(found)
-            found.leaves = self.decode_block(data, offsets[:size], lengths[:size], copy=copy).leaves
-        return found
+        if len(columns) < flat.num_records:
+            size = len(columns)
+            columns.leaves = self.decode_block(data, offsets[:size], lengths[:size], copy=copy).leaves
+        return columns
 
     def restore_block(self, blocks: AnySequence[FlatBlock], num_records: int, *, copy: bool = True) -> ExampleBlock:
         """The examples of ``num_records`` rows from a columnar file, given as a block for each of ``columns``.

@@ -189,22 +189,22 @@ class ColumnReader:
         if stored and (column is None or len(stored) > 1):
             return None
         rows = np.arange(flat.num_records) if column is None or column.rows is None else column.rows
-        found: BlockColumn | None = ArrayColumn(self._no_rows())
+        result: BlockColumn | None = ArrayColumn(self._no_rows())
         if column is None:
             rows = rows[:0]
         elif rows.size:
             present = FlatBlock(rows.size, {(key, part.kind): replace(column, rows=None)}, flat.data)
-            found = self._read_whole(present, copy=copy)
-        if found is None:
+            result = self._read_whole(present, copy=copy)
+        if result is None:
             return None
         if self.may_read_none:
-            return self._masked(found, rows, flat.num_records)
+            return self._masked(result, rows, flat.num_records)
         if rows.size == flat.num_records:
-            return found
+            return result
         absent = self.leaf.restore_absent()
         values = np.empty((flat.num_records, *np.shape(absent)), self.leaf.dtype)
         values[...] = absent
-        values[rows] = found.array(rows.size)
+        values[rows] = result.array(rows.size)
         return ArrayColumn(values)
 
     def _masked(self, present: BlockColumn, rows: npt.NDArray[np.int64], num_rows: int) -> MaskedColumn:
@@ -272,14 +272,14 @@ def _complete(flat: FlatBlock, key: str, kind: WireKind, *, may_be_missing: bool
     column = flat.columns.get((key, kind))
     if column is not None and column.rows is None:
         return column
-    known = np.zeros(flat.num_records, np.bool_)
+    result = np.zeros(flat.num_records, np.bool_)
     for other in ("int64", "float", "bytes"):
         found = flat.columns.get((key, other))
         if found is not None:
             if other != kind and np.any(found.counts != 0):
                 return None
-            known[slice(None) if found.rows is None else found.rows] = True
-    if not may_be_missing and not known.all():
+            result[slice(None) if found.rows is None else found.rows] = True
+    if not may_be_missing and not result.all():
         return None
     counts = np.zeros(flat.num_records, np.int64)
     if column is None:

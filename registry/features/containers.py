@@ -109,14 +109,14 @@ class FeaturesDict(Feature, Mapping[str, Feature]):
 
     def class_labels(self) -> dict[str, LabelNames]:
         """Every ClassLabel by the stem of its label file, with or without names, including those of LabeledImages."""
-        found: dict[str, LabelNames] = {}
+        result: dict[str, LabelNames] = {}
         for column in columns_of(self):
             if (label := column.leaf.class_label) is not None:
                 stem = _label_stem(column.names)
-                if stem in found and found[stem].names != label.names:
+                if stem in result and result[stem].names != label.names:
                     raise feature_fault(column.path, f"another feature uses the same label file, {stem}.labels.txt")
-                found[stem] = label
-        return found
+                result[stem] = label
+        return result
 
     def with_labels(self, labels: Mapping[str, AnySequence[str]]) -> FeaturesDict:
         """A copy of this schema with label names.
@@ -192,10 +192,10 @@ class FeaturesDict(Feature, Mapping[str, Feature]):
         )
 
     def _changed(self, change: Callable[[Leaf, tuple[str, ...]], Leaf]) -> FeaturesDict:
-        found = _change_leaves(self, change)
-        if not isinstance(found, FeaturesDict):
-            raise TypeError(found)
-        return found
+        result = _change_leaves(self, change)
+        if not isinstance(result, FeaturesDict):
+            raise TypeError(result)
+        return result
 
     def __getitem__(self, name: str) -> Feature:
         feature: Feature = self.features[name]
@@ -380,12 +380,12 @@ def _change_leaves(
 
 
 def _name_labels(leaf: Leaf, labels: Mapping[str, AnySequence[str]], names: tuple[str, ...]) -> Leaf:
-    label, found = leaf.class_label, labels.get(_label_stem(names))
-    if label is None or found is None:
+    label, result = leaf.class_label, labels.get(_label_stem(names))
+    if label is None or result is None:
         return leaf
     path = "/".join(names)
-    if label.names is not None and label.names != tuple(found):
+    if label.names is not None and label.names != tuple(result):
         raise feature_fault(path, "the feature already has different label names")
-    if label.num_classes not in (0, len(found)):
-        raise feature_fault(path, f"expected {label.num_classes} label names, found {len(found)}")
-    return leaf.with_label_names(tuple(found))
+    if label.num_classes not in (0, len(result)):
+        raise feature_fault(path, f"expected {label.num_classes} label names, found {len(result)}")
+    return leaf.with_label_names(tuple(result))

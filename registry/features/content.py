@@ -81,8 +81,8 @@ class ContentReader:
         caller then uses ``read``, which reports what is wrong. A CorruptExampleError from iterating the buffers has the
         same meaning.
         """
-        found = self._read_runs(data, offsets, lengths, [0, offsets.size])
-        return None if found is None else [chain.from_iterable(runs) for runs in found]
+        result = self._read_runs(data, offsets, lengths, [0, offsets.size])
+        return None if result is None else [chain.from_iterable(runs) for runs in result]
 
     def _read_runs(
         self, data: Octets, offsets: Places, lengths: Places, cuts: Sequence[int]

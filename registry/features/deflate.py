@@ -74,8 +74,8 @@ def _tokens(values: npt.NDArray[np.uint8]) -> _Array:
     at = starts[run] + place * _MAX_MATCH
     tokens[at] = _END + np.where(place < full[run], _MAX_MATCH, last[run])
     is_kept[at] = True
-    kept: _Array = tokens[is_kept]
-    return kept
+    array: _Array = tokens[is_kept]
+    return array
 
 
 def _pack(header: list[tuple[int, int]], tokens: _Array, codes: tuple[_Array, _Array], num_bits: int) -> bytes:

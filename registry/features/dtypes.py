@@ -50,16 +50,16 @@ def as_dtype(dtype: Any) -> np.dtype[Any]:
     try:
         if dtype is None:  # NumPy's float64, and here a mistake, such as a function without a return
             raise TypeError
-        found = np.dtype(dtype)
+        result = np.dtype(dtype)
     except (TypeError, ValueError, SyntaxError) as error:
         raise feature_fault("", f"unknown dtype {dtype!r}", _HINT) from error
-    if is_bfloat16(found):
+    if is_bfloat16(result):
         return _bfloat16()
-    if found.kind in "OSUT":
+    if result.kind in "OSUT":
         return TEXT
-    if found.name not in DTYPES:
-        raise feature_fault("", f"cannot store a tensor of dtype {found}", _HINT)
-    return DTYPES[found.name]
+    if result.name not in DTYPES:
+        raise feature_fault("", f"cannot store a tensor of dtype {result}", _HINT)
+    return DTYPES[result.name]
 
 
 def dtype_name(dtype: np.dtype[Any]) -> str:
@@ -121,8 +121,8 @@ def is_sane_shape(sizes: Iterable[int | None]) -> bool:
 def _bfloat16() -> np.dtype[Any]:
     with require_extra(BFLOAT16, package="ml_dtypes", needed_for="a tensor of bfloat16"):
         from ml_dtypes import bfloat16
-    found: np.dtype[Any] = np.dtype(bfloat16)
-    return found
+    result: np.dtype[Any] = np.dtype(bfloat16)
+    return result
 
 
 def exact_array(value: Any, dtype: np.dtype[Any], path: str) -> npt.NDArray[Any]:

@@ -36,8 +36,8 @@ class ExampleTable(Sequence[dict[str, Any]]):
     def __getitem__(self, index: slice) -> ExampleTable: ...
 
     def __getitem__(self, index: int | slice) -> dict[str, Any] | ExampleTable:
-        found = {name: column[index] for name, column in self.columns.items()}
-        return ExampleTable(len(range(self.num_examples)[index]), found) if isinstance(index, slice) else found
+        result = {name: column[index] for name, column in self.columns.items()}
+        return ExampleTable(len(range(self.num_examples)[index]), result) if isinstance(index, slice) else result
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         if not self.columns:  # examples of an empty schema

@@ -68,9 +68,9 @@ class Feature:
             """Dtype of the decoded values."""
 
     def __repr__(self) -> str:
-        given = ((one, getattr(self, one.name)) for one in fields(self) if one.init and one.repr)
-        shown = ", ".join(f"{one.name}={_shown(value)}" for one, value in given if value != one.default)
-        return f"{type(self).__name__}({shown})"
+        given = ((option, getattr(self, option.name)) for option in fields(self) if option.init and option.repr)
+        listing = ", ".join(f"{option.name}={_shown(value)}" for option, value in given if value != option.default)
+        return f"{type(self).__name__}({listing})"
 
 
 @dataclass(frozen=True, slots=True)

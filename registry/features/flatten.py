@@ -72,17 +72,17 @@ def _elements(feature: Sequence, batch: Any, path: str) -> tuple[list[int], Any]
             ends = _nested_lengths(feature.feature, value, path)
             if len(set(ends.values())) > 1:
                 raise feature_fault(path, f"its features differ in length: {ends}")
-            found: Any = [_pick(value, index) for index in range(next(iter(ends.values())))]  # at any depth of dicts
+            result: Any = [_pick(value, index) for index in range(next(iter(ends.values())))]  # at any depth of dicts
         elif _is_sequence(value):
-            found = value
+            result = value
         else:
             raise feature_fault(path, f"expected a list, a tuple or an array, found {type(value).__name__}")
-        if feature.length not in (None, len(found)):
-            raise feature_fault(path, f"expected {feature.length} elements, found {len(found)}")
-        lengths.append(len(found))
-        if len(batch) == 1 and isinstance(found, np.ndarray) and isinstance(feature.feature, Leaf):
-            return lengths, found  # keep one array instead of a Python object for each value
-        elements.extend(found)
+        if feature.length not in (None, len(result)):
+            raise feature_fault(path, f"expected {feature.length} elements, found {len(result)}")
+        lengths.append(len(result))
+        if len(batch) == 1 and isinstance(result, np.ndarray) and isinstance(feature.feature, Leaf):
+            return lengths, result  # keep one array instead of a Python object for each value
+        elements.extend(result)
     return lengths, elements
 
 

@@ -377,23 +377,23 @@ class BBox(PlainTensor):
         if not outside.any():
             return flat
         box = boxes[outside][0].tolist()
-        shown = tuple(round(number, 6) for number in box)
+        rounded = tuple(round(number, 6) for number in box)
         if self.bbox_format in _RELATIVE and not all(0 <= number <= 1 for number in box):
             raise feature_fault(
                 path,
-                f"expected relative coordinates in 0..1, found the box {shown}",
+                f"expected relative coordinates in 0..1, found the box {rounded}",
                 "Divide by the height and width of the image.",
             )
         raise feature_fault(
-            path, f"the box {shown} has a minimum above its maximum", "The order is ymin, xmin, ymax, xmax."
+            path, f"the box {rounded} has a minimum above its maximum", "The order is ymin, xmin, ymax, xmax."
         )
 
     def flatten_block(
         self, values: AnySequence[Any] | npt.NDArray[Any], path: str
     ) -> tuple[tuple[FlatValue, Counts], ...] | None:
         """Four float32 for each box; None if a box may be invalid."""
-        found = super().flatten_block(values, path)
-        return None if found is None or self.outside(np.asarray(found[0][0]).reshape(-1, 4)).any() else found
+        flat = super().flatten_block(values, path)
+        return None if flat is None or self.outside(np.asarray(flat[0][0]).reshape(-1, 4)).any() else flat
 
     @property
     def limits(self) -> str:
@@ -405,9 +405,9 @@ class BBox(PlainTensor):
 
     def outside(self, values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         """Which boxes, of shape (n, 4), are invalid in the format."""
-        found = np.zeros(len(values), np.bool_)
+        result = np.zeros(len(values), np.bool_)
         if self.bbox_format in _RELATIVE:
-            found |= ~((values >= 0) & (values <= 1)).all(axis=1)
+            result |= ~((values >= 0) & (values <= 1)).all(axis=1)
         if self.bbox_format in _ORDERED:
-            found |= (values[:, :2] > values[:, 2:]).any(axis=1)
-        return found
+            result |= (values[:, :2] > values[:, 2:]).any(axis=1)
+        return result

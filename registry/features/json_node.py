@@ -35,14 +35,14 @@ class JsonNode:
 
     def fields(self) -> dict[str, JsonNode]:
         """The members of a message by camelCase name, without members that are null."""
-        found: dict[str, JsonNode] = {}
+        nodes: dict[str, JsonNode] = {}
         for node in self.entries().values():
             name = re.sub(r"_([a-z0-9])", lambda match: match[1].upper(), node.key)
-            if name in found:
-                node.fail(f"it is given twice, as {found[name].key!r} and {node.key!r}")
+            if name in nodes:
+                node.fail(f"it is given twice, as {nodes[name].key!r} and {node.key!r}")
             if node.value is not None:
-                found[name] = node
-        return found
+                nodes[name] = node
+        return nodes
 
     def entries(self) -> dict[str, JsonNode]:
         """The members of an object by key."""
@@ -116,19 +116,19 @@ def parse_json(text: str, source: str) -> JsonNode:
     root = JsonNode(None, "", source)
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
+        result = dict(pairs)
+        if len(result) != len(pairs):
             root.fail(f"the key {_first_twice(name for name, _ in pairs)!r} is given twice")
-        return found
+        return result
 
     def refuse(constant: str) -> NoReturn:
         root.fail(f"{constant} is not a JSON number")
 
     def finite(number: str) -> float:
-        found = float(number)
-        if math.isinf(found):  # it would be written back as Infinity, which is not JSON
+        result = float(number)
+        if math.isinf(result):  # it would be written back as Infinity, which is not JSON
             root.fail(f"{number[:40]} is too large for a number")
-        return found
+        return result
 
     try:
         value = json.loads(text, object_pairs_hook=unique, parse_constant=refuse, parse_float=finite)

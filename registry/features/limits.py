@@ -62,12 +62,16 @@ class LimitReader:
     """
 
     def __init__(self, features: FeaturesDict) -> None:
-        limited = {name: one for name, one in features.items() if any(map(_has_limits, columns_of(one)))}
+        limited = {name: feature for name, feature in features.items() if any(map(_has_limits, columns_of(feature)))}
         # A missing value is None here, whatever readers get for it: it is outside no limit.
         self.features = FeaturesDict(limited).missing_as_none()
-        self._readers = {place: one for place, one in enumerate(codec_of(self.features).columns) if _has_limits(one)}
-        self._places = [place for place, one in enumerate(columns_of(features)) if _has_limits(one)]
-        self._decoder = BlockDecoder({key for one in self._readers.values() for _, keys in one.parts for key in keys})
+        self._readers = {
+            place: column for place, column in enumerate(codec_of(self.features).columns) if _has_limits(column)
+        }
+        self._places = [place for place, column in enumerate(columns_of(features)) if _has_limits(column)]
+        self._decoder = BlockDecoder(
+            {key for reader in self._readers.values() for _, keys in reader.parts for key in keys}
+        )
         self.is_needed = bool(self._readers)
 
     def in_records(self, data: Octets, offsets: Places, lengths: Places, *, start: int) -> list[Outside]:
@@ -99,15 +103,15 @@ class LimitReader:
             count: the number of examples.
             start: the index of the first example.
         """
-        found = []
+        result = []
         for place, reader in zip(self._places, self._readers.values(), strict=True):
             rows, value = _find(reader.leaf, columns[place], count)
             if rows.size:
-                found.append(_describe(reader, rows, value, start))
-        return found
+                result.append(_describe(reader, rows, value, start))
+        return result
 
     def _in_flat(self, blocks: Mapping[int, FlatBlock], start: int) -> list[Outside]:
-        found = []
+        result = []
         for place, flat in blocks.items():
             reader = self._readers[place]
             column = reader.read_block(flat, copy=False)
@@ -116,19 +120,19 @@ class LimitReader:
             else:
                 rows, value = _find_each(reader, flat)
             if rows.size:
-                found.append(_describe(reader, rows, value, start))
-        return found
+                result.append(_describe(reader, rows, value, start))
+        return result
 
 
-def merge_outside(found: Iterable[Outside]) -> list[Outside]:
+def merge_outside(faults: Iterable[Outside]) -> list[Outside]:
     """One result for each feature, from those of several runs of records, in any order."""
     merged: dict[str, Outside] = {}
-    for one in found:
-        other = merged.get(one.feature)
+    for fault in faults:
+        other = merged.get(fault.feature)
         if other is not None:
-            first = min(one, other, key=lambda run: run.first_record)
-            one = replace(first, num_records=one.num_records + other.num_records)  # noqa: PLW2901
-        merged[one.feature] = one
+            first = min(fault, other, key=lambda run: run.first_record)
+            fault = replace(first, num_records=fault.num_records + other.num_records)  # noqa: PLW2901
+        merged[fault.feature] = fault
     return list(merged.values())
 
 
@@ -193,7 +197,7 @@ def _values_of(leaf: Leaf, column: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], 
 def _join(value: Any, shape: tuple[int | None, ...]) -> npt.NDArray[Any]:
     values = value.flat_values if isinstance(value, Ragged) else value
     if _holds_arrays(values):
-        return np.concatenate([_join(one, shape) for one in values])
+        return np.concatenate([_join(array, shape) for array in values])
     joined: npt.NDArray[Any] = values.reshape(-1, *shape)
     return joined
 

@@ -98,8 +98,8 @@ class Ragged(Sequence[Any]):
     __hash__ = None  # type: ignore[assignment]  # unhashable, like the arrays that it holds
 
     def __repr__(self) -> str:
-        shown = self.to_list() if self.flat_values.size <= 20 else f"{self.flat_values.size} values"
-        return f"Ragged({shown}, dtype={self.dtype})"
+        text = self.to_list() if self.flat_values.size <= 20 else f"{self.flat_values.size} values"
+        return f"Ragged({text}, dtype={self.dtype})"
 
 
 @dataclass(frozen=True, slots=True)

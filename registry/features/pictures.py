@@ -101,9 +101,9 @@ def read_jpeg_header(data: bytes) -> JpegHeader | None:
     Returns None if the file is damaged, or of a kind that libjpeg cannot read.
     """
     place, is_adobe, has_gaps = 2, False, False
-    while found := _MARKER.search(data, place):
-        marker, start = found[1][0], found.end()
-        has_gaps = has_gaps or bool(data[place : found.start()].strip(b"\xff"))
+    while match := _MARKER.search(data, place):
+        marker, start = match[1][0], match.end()
+        has_gaps = has_gaps or bool(data[place : match.start()].strip(b"\xff"))
         length = int.from_bytes(data[start : start + 2], "big")
         if marker not in _SEGMENTS or length < 2:
             break

@@ -90,8 +90,8 @@ def _read(node: JsonNode) -> Feature:
         about = {ours: fields[theirs].text() for theirs, ours in _ABOUT.items() if theirs in fields}
         contents = {name: fields[name] for name in _CONTENTS if name in fields}
         known: dict[str, Any] = dict.fromkeys(("pythonClassName", *_ABOUT))
-        found = NormalizedFeature(fields["pythonClassName"].text(), contents, node.value)
-        return _read_described(found, node, about, known)
+        feature = NormalizedFeature(fields["pythonClassName"].text(), contents, node.value)
+        return _read_described(feature, node, about, known)
     if "type" not in fields:
         node.fail("expected a feature, found an object without pythonClassName")
     old = read_old_form(node, _read, _PACKAGE)
@@ -137,23 +137,23 @@ def _read_described(
 
 def _unknown_fields(node: JsonNode, known: _Known) -> dict[str, Any]:
     """The unknown fields of a message, at any depth. Known fields around them get their camelCase names."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name, inner in node.fields().items():
         if name not in known:
-            found[inner.key] = inner.value
+            result[inner.key] = inner.value
         elif (
             known[name] is not None and isinstance(inner.value, dict) and (below := _unknown_fields(inner, known[name]))
         ):
-            found[name] = below
-    return found
+            result[name] = below
+    return result
 
 
 def _merge(written: dict[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    found = dict(written)
+    result = dict(written)
     for name, value in more.items():
-        here = found.get(name)
-        found[name] = _merge(here, value) if isinstance(here, dict) and isinstance(value, dict) else value
-    return found
+        here = result.get(name)
+        result[name] = _merge(here, value) if isinstance(here, dict) and isinstance(value, dict) else value
+    return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,20 +196,23 @@ class Kind:
 
     def write(self, feature: Feature) -> dict[str, Any]:
         """The content message of ``feature``."""
-        pairs = ((one.name, one.write(getattr(feature, one.option) if one.option else feature)) for one in self.fields)
+        pairs = (
+            (field.name, field.write(getattr(feature, field.option) if field.option else feature))
+            for field in self.fields
+        )
         return {name: value for name, value in pairs if value is not None}
 
     def read(self, node: JsonNode, about: dict[str, Any]) -> Feature:
         """Read the feature from its content; ``about`` are the arguments from the fields next to the content."""
-        given = node.fields()
+        fields = node.fields()
         options = dict(about)
-        for one in self.fields:
-            if one.name in given:
-                options[one.option or one.name] = one.read(given[one.name])
-            elif one.is_required:
-                node.fail(f"it has no {one.name}")
+        for field in self.fields:
+            if field.name in fields:
+                options[field.option or field.name] = field.read(fields[field.name])
+            elif field.is_required:
+                node.fail(f"it has no {field.name}")
             else:
-                options[one.option or one.name] = one.default
+                options[field.option or field.name] = field.default
         return self.feature(**options) if self.make is None else self.make(node, options)
 
 
@@ -249,7 +252,7 @@ def _one_of(text: str, known: tuple[str, ...]) -> str:
 
 
 def _read_texts(node: JsonNode) -> tuple[str, ...]:
-    return tuple(one.text() for one in node.elements())
+    return tuple(element.text() for element in node.elements())
 
 
 def _write_texts(texts: tuple[str, ...] | None) -> list[str] | None:
@@ -397,4 +400,4 @@ _PLAIN: Final = {kind.content: kind for kind in KINDS if kind.feature in (Featur
 _CONTENTS: Final[dict[str, dict[str, Any]]] = {"jsonFeature": {"json": None}}
 """Every content field of a feature, and the known fields of its message."""
 for _kind in KINDS:
-    _CONTENTS.setdefault(_kind.content, {}).update({one.name: one.known for one in _kind.fields})
+    _CONTENTS.setdefault(_kind.content, {}).update({field.name: field.known for field in _kind.fields})

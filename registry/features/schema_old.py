@@ -131,24 +131,24 @@ def _label_names(short: str, content: JsonNode) -> tuple[str, ...] | None:
 
 def _translated(short: str, content: JsonNode) -> JsonNode:
     """The current message for a class's own JSON. Its keys stay snake_case, which JsonNode accepts too."""
-    found = {key: value for key, value in content.value.items() if value is not None}
-    names = found.pop(_LABELS.get(short, ""), None)
+    result = {key: value for key, value in content.value.items() if value is not None}
+    names = result.pop(_LABELS.get(short, ""), None)
     count = len(names) if isinstance(names, list) else names
-    shape = found.get("shape")
+    shape = result.get("shape")
     if isinstance(shape, list):
-        found["shape"] = {"dimensions": [-1 if size is None else size for size in shape]}
+        result["shape"] = {"dimensions": [-1 if size is None else size for size in shape]}
     for bound in ("minimum", "maximum"):
-        if isinstance(found.get(bound), float) and not found[bound].is_integer():
-            del found[bound]  # current messages hold whole numbers only
+        if isinstance(result.get(bound), float) and not result[bound].is_integer():
+            del result[bound]  # current messages hold whole numbers only
     if short == "bounding_boxes.BBoxFeature" and "bbox_format" not in content.value:
-        found["bbox_format"] = "REL_YXYX"
+        result["bbox_format"] = "REL_YXYX"
     if short == "labeled_image.LabeledImage":
-        found.setdefault("shape", {"dimensions": [-1, -1, 1]})
-        found["label"] = {"numClasses": count} if isinstance(count, int) else {}
+        result.setdefault("shape", {"dimensions": [-1, -1, 1]})
+        result["label"] = {"numClasses": count} if isinstance(count, int) else {}
     elif count is not None:
-        found["num_classes"] = count
+        result["num_classes"] = count
     if short == "translation_feature.TranslationVariableLanguages":
-        found["variable_languages_per_example"] = True
+        result["variable_languages_per_example"] = True
     for name in ("encoder", "encoder_config", "use_encoder"):
-        found.pop(name, None)
-    return JsonNode(found, content.path, content.source)
+        result.pop(name, None)
+    return JsonNode(result, content.path, content.source)

@@ -67,8 +67,8 @@ class SplitHasher:
         if leaves is None or not self.is_possible:
             self.is_possible = False
             return
-        for digests, found in zip(self._digests, leaves, strict=True):
-            digests.extend(found)
+        for digests, leaf in zip(self._digests, leaves, strict=True):
+            digests.extend(leaf)
 
     def fingerprint(self) -> SplitFingerprint | None:
         """The fingerprint of the records so far, or None if it has to be computed from the files."""

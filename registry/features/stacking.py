@@ -30,7 +30,7 @@ def stack_alike(values: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[Any] | 
     if isinstance(values, np.ndarray):
         return values
     if not (kind := type_of_all(values)):
-        if set(map(type, values)) == {int, float} and _are_exact([one for one in values if type(one) is int]):
+        if set(map(type, values)) == {int, float} and _are_exact([value for value in values if type(value) is int]):
             return np.array(values, np.float64)
         return None
     if kind is np.ndarray:
@@ -65,9 +65,9 @@ def join_alike(
         counts = np.fromiter((value.size for value in values), np.int64, len(values))
         return _join_bytes(values, values[0].dtype), counts
     if (kind is list or kind is tuple) and shape == (None,):
-        found = stack_alike(list(chain.from_iterable(values)))
-        if found is not None and found.ndim == 1:
-            return found, np.fromiter(map(len, values), np.int64, len(values))
+        stacked = stack_alike(list(chain.from_iterable(values)))
+        if stacked is not None and stacked.ndim == 1:
+            return stacked, np.fromiter(map(len, values), np.int64, len(values))
     return None
 
 

@@ -264,17 +264,17 @@ class Tensor(Leaf):
 
     def outside(self, values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         """A mask for every element: whether it is below ``minimum`` or above ``maximum``."""
-        found = np.zeros(values.shape, np.bool_)
+        result = np.zeros(values.shape, np.bool_)
         if self.dtype == TEXT:
-            return found
+            return result
         # A bound above 2**53 may have no float: it is rounded inwards, to the first float that is allowed.
         is_float = values.dtype.kind not in "biu"
         numbers = values.astype(np.float64) if is_float else values
         if self.minimum is not None:
-            found |= numbers < (_rounded(self.minimum, math.inf) if is_float else self.minimum)
+            result |= numbers < (_rounded(self.minimum, math.inf) if is_float else self.minimum)
         if self.maximum is not None:
-            found |= numbers > (_rounded(self.maximum, -math.inf) if is_float else self.maximum)
-        return found
+            result |= numbers > (_rounded(self.maximum, -math.inf) if is_float else self.maximum)
+        return result
 
     @property
     def may_be_absent(self) -> bool:
@@ -423,8 +423,8 @@ def _restore_stored(tensor: Tensor, parts: BlockParts) -> BlockColumn | None:
         return None
     if tensor.dtype == np.bool_ and as_rows(take(parts.data, column.starts, size), np.uint8).max() > 1:
         return None
-    found = StoredColumn(parts.data, column.starts, tensor.dtype, shape, parts.copy)
-    return found if shape else ArrayColumn(found.array(parts.num_records))
+    result = StoredColumn(parts.data, column.starts, tensor.dtype, shape, parts.copy)
+    return result if shape else ArrayColumn(result.array(parts.num_records))
 
 
 def _one_each(column: BytesColumn) -> bool:
@@ -481,11 +481,11 @@ def _inflate(data: bytes, most: int, path: str) -> bytes:
     """Decompress the zlib stream ``data``; CorruptExampleError once it exceeds ``most`` bytes."""
     stream = zlib.decompressobj()
     try:
-        found = stream.decompress(data, min(most + 1, sys.maxsize))
+        result = stream.decompress(data, min(most + 1, sys.maxsize))
     except zlib.error as error:
         raise corrupt_fault(path, f"invalid zlib stream: {error}") from error
-    if len(found) > most:
+    if len(result) > most:
         raise corrupt_fault(path, f"expected at most {most} bytes in the zlib stream, found more")
     if not stream.eof or stream.unused_data:
         raise corrupt_fault(path, "the zlib stream is truncated or has trailing bytes")
-    return found
+    return result

@@ -167,8 +167,8 @@ class ClassLabel(PlainTensor):
             values = [numbers[name] for name in values]
         elif isinstance(values, np.ndarray) and values.dtype.kind not in "iu":
             return None
-        found = super().flatten_block(values, path)
-        return None if found is None or self.outside(np.asarray(found[0][0])).any() else found
+        flat = super().flatten_block(values, path)
+        return None if flat is None or self.outside(np.asarray(flat[0][0])).any() else flat
 
     @property
     def limits(self) -> str:
@@ -240,8 +240,8 @@ class Language(Text):
         self, values: AnySequence[Any] | npt.NDArray[Any], path: str
     ) -> tuple[tuple[FlatValue, Counts], ...] | None:
         """One entry for each language; None if one may be unknown."""
-        found = super().flatten_block(values, path)
-        return found if found is not None and all(map(self._allows, found[0][0])) else None
+        flat = super().flatten_block(values, path)
+        return flat if flat is not None and all(map(self._allows, flat[0][0])) else None
 
     @property
     def limits(self) -> str:
@@ -315,9 +315,9 @@ def _unknown_language(path: str, language: Any, known: tuple[str, ...] | None) -
 def check_languages(languages: Any) -> tuple[str, ...]:
     """``languages`` as a sorted tuple, the order in which TFDS writes them. Raises FeatureError if one is invalid."""
     is_list = isinstance(languages, Iterable) and not isinstance(languages, str)
-    found = tuple(languages) if is_list else ()
-    if not is_list or not all(map(is_text, found)) or len(set(found)) != len(found):
+    result = tuple(languages) if is_list else ()
+    if not is_list or not all(map(is_text, result)) or len(set(result)) != len(result):
         raise feature_fault(
             "", f"invalid languages {languages!r:.80}", "Pass each language once, e.g. languages=['de', 'en']."
         )
-    return tuple(sorted(found))
+    return tuple(sorted(result))

@@ -89,18 +89,18 @@ def extract(files: Files, names: Sequence[str]) -> Files:
         with storage_errors("read", str(path)), path.open("rb") as file:
             shard = _stem(name).rpartition("/")[2] if folders.count(inside) > 1 else ""
             _Extraction(folder, name, path, shard=shard).run(file)
-    found = list_folder(root, files.location)
+    result = list_folder(root, files.location)
     return Files(
         store=target,
-        names=found.names,
-        sizes=found.sizes,
+        names=result.names,
+        sizes=result.sizes,
         location=files.location,
-        skipped=(*files.skipped, *found.skipped),
+        skipped=(*files.skipped, *result.skipped),
         origins=files.origins,
     )
 
 
-def open_tar(file: IO[bytes], shown: str) -> tarfile.TarFile:
+def open_tar(file: IO[bytes], location: str) -> tarfile.TarFile:
     """Open a tar, compressed or not. Unlike tarfile's own, its iteration raises at a damaged or missing header.
 
     A compressed tar is read once, from its beginning to its end: each member before the next.
@@ -109,10 +109,10 @@ def open_tar(file: IO[bytes], shown: str) -> tarfile.TarFile:
         SourceError: it is not a tar.
     """
     start = file.read(_START_BYTES)
-    decompressed = decompress(file.read, start, size=os.fstat(file.fileno()).st_size, name=shown)
+    decompressed = decompress(file.read, start, size=os.fstat(file.fileno()).st_size, name=location)
     if decompressed is None:
         file.seek(0)
-    with archive_errors(shown):
+    with archive_errors(location):
         opened: Any = file if decompressed is None else _Decompressed(decompressed)
         return tarfile.TarFile(fileobj=opened, mode="r", tarinfo=_StrictHeader)
 
@@ -152,7 +152,7 @@ class _Decompressed:
         return bool(self._waiting)
 
 
-def tar_members(tar: tarfile.TarFile, shown: str) -> Iterator[tarfile.TarInfo]:
+def tar_members(tar: tarfile.TarFile, location: str) -> Iterator[tarfile.TarInfo]:
     """Yield the members of a tar from ``open_tar`` in order, and check that nothing follows its end.
 
     Members that were yielded are forgotten, so that memory does not grow with their number.
@@ -161,26 +161,26 @@ def tar_members(tar: tarfile.TarFile, shown: str) -> Iterator[tarfile.TarInfo]:
         SourceError: the archive is damaged or truncated, or another archive follows.
     """
     while True:
-        with archive_errors(shown):
+        with archive_errors(location):
             member = tar.next()
         if member is None:
             break
         member.name = member.name.removeprefix("./")  # as `tar -C FOLDER .` writes it
         yield member
         tar.members = []  # type: ignore[attr-defined]  # the list is not part of its stubs
-    with archive_errors(shown):
+    with archive_errors(location):
         while piece := tar.fileobj.read(_PIECE_BYTES):
             if piece.count(0) != len(piece):
                 raise SourceError(
-                    f"{shown}: there is data after the end of the archive",
+                    f"{location}: there is data after the end of the archive",
                     hint="If archives were joined, extract all of them, then add the folder: "
-                    f"mkdir data && tar -xif {shown} -C data",
-                    details={"file": shown},
+                    f"mkdir data && tar -xif {location} -C data",
+                    details={"file": location},
                 )
 
 
 @contextmanager
-def archive_errors(shown: str) -> Iterator[None]:
+def archive_errors(location: str) -> Iterator[None]:
     """Convert the errors of archive libraries to SourceError."""
     try:
         yield
@@ -191,13 +191,13 @@ def archive_errors(shown: str) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise
         raise SourceError(
-            f"{shown}: damaged archive: {str(error) or type(error).__name__}",
+            f"{location}: damaged archive: {str(error) or type(error).__name__}",
             hint="Download or create it again.",
-            details={"file": shown},
+            details={"file": location},
         ) from error
 
 
-def member_name(name: str, shown: str) -> str | None:
+def member_name(name: str, location: str) -> str | None:
     """The safe form of a member's name; None for the folder itself, which many tars contain as ``./``.
 
     >>> member_name("./a//b.csv", "x.tar")
@@ -208,9 +208,9 @@ def member_name(name: str, shown: str) -> str | None:
     """
     parts = name.split("/")
     if name.startswith("/") or ".." in parts or "\0" in name:
-        raise _unsafe(shown, name, "leads out of the folder")
+        raise _unsafe(location, name, "leads out of the folder")
     if len(name) > _MOST_PATH or any(len(os.fsencode(part)) > _MOST_NAME for part in parts):
-        raise _unsafe(shown, name, "has a name that is too long for a file")
+        raise _unsafe(location, name, "has a name that is too long for a file")
     return "/".join(part for part in parts if part not in ("", ".")) or None
 
 
@@ -254,7 +254,7 @@ class _Extraction:
 
     def _extract_zip(self, file: IO[bytes]) -> None:
         with archive_errors(self._shown), zipfile.ZipFile(file) as archive:
-            members = [(one, self._admit(one)) for one in archive.infolist()]
+            members = [(info, self._admit(info)) for info in archive.infolist()]
             check_free_space(str(self._folder), self._num_bytes, f"extracting {self._shown}")
             for member, name in members:
                 if name is not None:
@@ -326,7 +326,7 @@ class _Extraction:
         if self._shard and name not in self._files and os.path.lexists(self._folder / name):
             folder, slash, last = name.rpartition("/")
             self._renamed[name] = name = f"{folder}{slash}{self._shard}-{last}"
-        parents = [str(one) for one in PurePosixPath(name).parents][:-1]
+        parents = [str(parent) for parent in PurePosixPath(name).parents][:-1]
         if name in self._files:
             raise _unsafe(self._shown, name, "occurs twice")
         if name in self._folders or not self._files.isdisjoint(parents):
@@ -371,13 +371,13 @@ def _folders_of(names: Sequence[str]) -> list[str]:
 
 
 def _stem(name: str) -> str:
-    found = max((one for one in EXTENSIONS if name.lower().endswith(one)), key=len, default="")
-    return name[: len(name) - len(found)] or name
+    result = max((extension for extension in EXTENSIONS if name.lower().endswith(extension)), key=len, default="")
+    return name[: len(name) - len(result)] or name
 
 
-def _unsafe(shown: str, member: str, problem: str) -> SourceError:
+def _unsafe(location: str, member: str, problem: str) -> SourceError:
     return SourceError(
-        f"{shown}: unsafe archive: the member {member[:200]!r} {problem}",
+        f"{location}: unsafe archive: the member {member[:200]!r} {problem}",
         hint="Extract it yourself and check what it contains, then add the folder.",
-        details={"file": shown, "member": member[:200]},
+        details={"file": location, "member": member[:200]},
     )

@@ -124,53 +124,53 @@ def _read_headers(root: Path, name: str) -> list[StoredArray]:
         if start.startswith(b"\x93NUM") or not start.startswith(b"PK"):
             return [_read_header(file, name, None, path.stat().st_size)]
         with archive_errors(name), zipfile.ZipFile(file) as archive:
-            found = []
-            for one in archive.infolist():
-                if not one.filename.endswith(".npy"):
+            result = []
+            for info in archive.infolist():
+                if not info.filename.endswith(".npy"):
                     raise SourceError(
-                        f"{name} contains {one.filename!r}, which is not an array",
+                        f"{name} contains {info.filename!r}, which is not an array",
                         hint="Write it with numpy.savez, or extract it and add the folder.",
-                        details={"file": name, "member": one.filename},
+                        details={"file": name, "member": info.filename},
                     )
-                with archive.open(one) as member:
-                    found.append(_read_header(member, name, one.filename.removesuffix(".npy"), one.file_size))
-    if not found:
+                with archive.open(info) as member:
+                    result.append(_read_header(member, name, info.filename.removesuffix(".npy"), info.file_size))
+    if not result:
         raise SourceError(f"{name} contains no arrays", hint="Write it again.", details={"file": name})
-    return found
+    return result
 
 
 def _read_header(file: IO[bytes], name: str, member: str | None, num_bytes: int) -> StoredArray:
-    shown = name if member is None else f"{name}[{member}]"
+    text = name if member is None else f"{name}[{member}]"
     try:
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         with warnings.catch_warnings(action="ignore"):  # of files that Python 2 wrote
             shape, is_fortran, dtype = read(file)
     except _HEADER_FAULTS as error:
-        raise _fault(name, f"{shown}: damaged array: {str(error).partition('. ')[0]}", "Write it again.") from error
+        raise _fault(name, f"{text}: damaged array: {str(error).partition('. ')[0]}", "Write it again.") from error
     if dtype.hasobject:
         raise _fault(
             name,
-            f"{shown} contains Python objects, which are stored as a pickle and may run code when they are read",
+            f"{text} contains Python objects, which are stored as a pickle and may run code when they are read",
             "Convert the array to a dtype of numbers or text, such as array.astype(str), and save it again.",
         )
     if not shape:
         raise _fault(
             name,
-            f"{shown} is a single value: expected an array whose first axis is the record",
+            f"{text} is a single value: expected an array whose first axis is the record",
             f"Save it as an array with one record: numpy.save({name!r}, array[None])",
         )
     is_wide = dtype.kind == "f" and dtype.itemsize > 8  # long double, whose size depends on the machine
     if dtype.kind not in _KINDS or is_wide or not dtype.itemsize or 0 in shape[1:]:
         raise _fault(
             name,
-            f"{shown}: the dtype {dtype} with the shape {shape} is not supported",
+            f"{text}: the dtype {dtype} with the shape {shape} is not supported",
             "Save numbers, text or times, with each field of a structured or complex array on its own.",
         )
     if dtype.kind in "SUmM" and len(shape) > 1:
         raise _fault(
             name,
-            f"{shown}: expected one axis for the dtype {dtype}, found the shape {shape}",
+            f"{text}: expected one axis for the dtype {dtype}, found the shape {shape}",
             "Save each column on its own.",
         )
     array = StoredArray(
@@ -180,13 +180,13 @@ def _read_header(file: IO[bytes], name: str, member: str | None, num_bytes: int)
     if num_bytes < expected:
         raise _fault(
             name,
-            f"{shown}: damaged array: expected {expected:,} bytes, found {num_bytes:,}",
+            f"{text}: damaged array: expected {expected:,} bytes, found {num_bytes:,}",
             "Write or download it again.",
         )
     if member is not None and array.is_fortran and expected > MAX_FORTRAN_BYTES:
         raise _fault(
             name,
-            f"{shown} is in Fortran order and larger than {MAX_FORTRAN_BYTES:,} bytes",
+            f"{text} is in Fortran order and larger than {MAX_FORTRAN_BYTES:,} bytes",
             "Save it as .npy, or as numpy.ascontiguousarray(array).",
         )
     return array
@@ -196,7 +196,7 @@ def _columns_by_split(
     splits: NamedSplits, arrays: Mapping[str, Sequence[StoredArray]], *, has_globs: bool
 ) -> tuple[dict[str, dict[str, list[StoredArray]]], str]:
     """The arrays of each column of each split, in order, and where the splits come from."""
-    found: dict[str, dict[str, list[StoredArray]]] = {}
+    result: dict[str, dict[str, list[StoredArray]]] = {}
     reason = splits.reason
     is_named = {array.member: array for those in arrays.values() for array in those if array.member is not None}
     inside = {}
@@ -211,8 +211,8 @@ def _columns_by_split(
                 own = split if array.member is None else inside.get(array.member, split)
                 label = name if array.member is None else f"{array.member}.npy"
                 column = without_split(label) or _UNNAMED
-                found.setdefault(own, {}).setdefault(column, []).append(array)
-    return found, reason
+                result.setdefault(own, {}).setdefault(column, []).append(array)
+    return result, reason
 
 
 def _check(columns: Mapping[str, Mapping[str, Sequence[StoredArray]]]) -> dict[str, Any]:
@@ -312,7 +312,7 @@ class ArrayPart:
             readers = {name: _Reader(root, arrays, self.start, stack) for name, arrays in self.columns.items()}
             for start in range(self.start, self.stop, step):
                 stop = min(start + step, self.stop)
-                table = arrow.table({name: one.read_arrow(stop - start) for name, one in readers.items()})
+                table = arrow.table({name: reader.read_arrow(stop - start) for name, reader in readers.items()})
                 yield Rows(table=table, lines=range(start + 1, stop + 1))
 
 
@@ -384,13 +384,13 @@ class _Reader:
         return np.frombuffer(data, array.dtype).reshape(num_rows, *array.shape[1:])
 
 
-def _require_unchanged(expected: StoredArray, found: StoredArray) -> None:
+def _require_unchanged(expected: StoredArray, array: StoredArray) -> None:
     """Refuse an array that was replaced by another: its bytes would be read as values of the old dtype."""
-    if found != expected:
+    if array != expected:
         raise _fault(
             expected.file,
             f"{expected.label}: the array changed while it was added: "
-            f"expected {_shown(expected.shape, expected.dtype)}, found {_shown(found.shape, found.dtype)}",
+            f"expected {_shown(expected.shape, expected.dtype)}, found {_shown(array.shape, array.dtype)}",
             "Wait until the program that writes the file has ended, then try again.",
         )
 

@@ -143,17 +143,17 @@ def _open(files: Files, options: AddOptions, kind: str, read_tables: _Tables) ->
         )
 
     noun = KINDS[kind].noun
-    found = make_parts(files, options, open_file, noun=noun)
+    parts = make_parts(files, options, open_file, noun=noun)
     columns = count(len(seen[0][1].names), ("column", "columns"))
     return Source(
         kind=kind,
         summary=f"{count(len(seen), noun)} ({columns})",
-        parts=found.parts,
+        parts=parts.parts,
         hints=hints,
-        files=found.files,
+        files=parts.files,
         metadata=metadata[0],
         origins=files.origins,
-        split_reason=found.split_reason,
+        split_reason=parts.split_reason,
     )
 
 
@@ -299,7 +299,7 @@ def _first_bad(column: Any) -> int:
 
 
 def _check_names(name: str, names: Sequence[str]) -> None:
-    repeated = [one for one, times in Counter(names).items() if times > 1]
+    repeated = [repeated_name for repeated_name, times in Counter(names).items() if times > 1]
     if repeated or not names:
         problem = f"two columns are named {repeated[0]!r}" if repeated else "it has no columns"
         raise SourceError(f"{name}: {problem}", hint="Write the file again, with columns that have names of their own.")

@@ -97,10 +97,10 @@ class ClassValues:
         if not self.kinds:
             _refuse(column, "every value is null, so it has no classes")
         if len(self.kinds) > 1 and not self.kinds.keys().isdisjoint(("string", "bool")):
-            (first, one), (second, other) = sorted((place, name) for name, place in self.kinds.items())[:2]
+            (first, kind), (second, other) = sorted((place, name) for name, place in self.kinds.items())[:2]
             _refuse(
                 column,
-                f"it is {name_type(one)} at {show_place(first)}, and {name_type(other)} at {show_place(second)}",
+                f"it is {name_type(kind)} at {show_place(first)}, and {name_type(other)} at {show_place(second)}",
             )
         if "bool" in self.kinds:
             return ClassLabel(names=BOOLEANS), "classes false and true, as requested"

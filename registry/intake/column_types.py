@@ -105,7 +105,7 @@ def as_optional(feature: Feature) -> Feature:
 def _types_of_fields(found: Any) -> dict[str, Any]:
     if found is None or not import_pyarrow().types.is_struct(found):
         return {}
-    return {one.name: one.type for one in found}
+    return {field.name: field.type for field in found}
 
 
 def _type_of_dtype(dtype: np.dtype[Any], found: Any) -> Any:

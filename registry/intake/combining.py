@@ -81,5 +81,5 @@ def _are_files(first: Feature, second: Feature) -> bool:
     if isinstance(first, Audio) and isinstance(second, Audio):
         return first.lazy_decode and second.lazy_decode
     pair = (first, second)
-    plain = [one for one in pair if type(one) is Tensor and one.dtype == TEXT and not one.shape]
-    return bool(plain) and all(one in plain or is_file_feature(one) for one in pair)
+    plain = [feature for feature in pair if type(feature) is Tensor and feature.dtype == TEXT and not feature.shape]
+    return bool(plain) and all(feature in plain or is_file_feature(feature) for feature in pair)

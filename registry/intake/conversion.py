@@ -155,20 +155,20 @@ def _convert_structs(array: Any, target: Target) -> tuple[Any, Faults]:
     if types.is_null(array.type):
         found = {}
     elif types.is_struct(array.type):
-        found = {one.name: values for one, values in zip(array.type, array.flatten(), strict=True)}
+        found = {field.name: values for field, values in zip(array.type, array.flatten(), strict=True)}
     elif types.is_string(plain_type(array.type)):
         return _convert_json(array, target)
     else:
         return _refuse_type(array, target)
     children = []
-    for one in target.kind:
-        values = found.pop(one.name) if one.name in found else arrow.nulls(len(array))
-        feature = target.feature[one.name]  # type: ignore[index]  # the caller checked that it is a FeaturesDict
-        inner = replace(target, feature=feature, kind=one.type, is_column=False, null_as_empty=False)
+    for field in target.kind:
+        values = found.pop(field.name) if field.name in found else arrow.nulls(len(array))
+        feature = target.feature[field.name]  # type: ignore[index]  # the caller checked that it is a FeaturesDict
+        inner = replace(target, feature=feature, kind=field.type, is_column=False, null_as_empty=False)
         child, problems = convert_values(values, inner)
         children.append(child)
         for index, problem in problems.items():
-            faults.setdefault(index, f"field {quote(one.name)}: {problem}")
+            faults.setdefault(index, f"field {quote(field.name)}: {problem}")
     for name, values in found.items():  # a schema from a file may lack a field
         for index in np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False)).tolist():
             faults.setdefault(index, f"the schema has no field {quote(name)}")
@@ -209,14 +209,14 @@ def _convert_lists(array: Any, target: Target) -> tuple[Any, Faults]:
         row = int(np.searchsorted(starts, place, side="right")) - 1
         faults.setdefault(int(rows[row]), f"element {place - int(starts[row]) + 1}: {problem}")
     if size is None:
-        made = arrow.ListArray.from_arrays(arrow.array(starts, arrow.int32()), child)
+        result = arrow.ListArray.from_arrays(arrow.array(starts, arrow.int32()), child)
     else:
-        made = arrow.FixedSizeListArray.from_arrays(child, size)
-    if len(made) < num_values:  # put back the rows that were left out, as nulls
+        result = arrow.FixedSizeListArray.from_arrays(child, size)
+    if len(result) < num_values:  # put back the rows that were left out, as nulls
         sources = np.full(num_values, -1)
         sources[rows] = np.arange(len(rows))
-        made = made.take(arrow.array(sources, mask=sources < 0))
-    return made.cast(target.kind), faults
+        result = result.take(arrow.array(sources, mask=sources < 0))
+    return result.cast(target.kind), faults
 
 
 def _convert_json(array: Any, target: Target) -> tuple[Any, Faults]:
@@ -274,31 +274,31 @@ def _convert_halves(array: Any, target: Target) -> tuple[Any, Faults]:
 def _convert_leaves(array: Any, target: Target) -> tuple[Any, Faults]:
     arrow = import_pyarrow()
     types, kind = arrow.types, target.kind
-    found = plain_type(array.type)
+    result = plain_type(array.type)
     if array.null_count == len(array):
         return arrow.nulls(len(array), kind), {}
     if isinstance(target.feature, ClassLabel):
-        return _convert_labels(array, found, target)
-    if found == kind:
+        return _convert_labels(array, result, target)
+    if result == kind:
         return array.cast(kind), {}
-    if target.is_kept and not _is_form(found, kind, is_text=target.is_text):
+    if target.is_kept and not _is_form(result, kind, is_text=target.is_text):
         return _refuse_type(array, target)
-    if types.is_struct(found) and types.is_binary(kind) and array.type.get_field_index("bytes") >= 0:
+    if types.is_struct(result) and types.is_binary(kind) and array.type.get_field_index("bytes") >= 0:
         return _take_files(array, target)
-    if types.is_string(found) and isinstance(target.feature, (Image, Audio)):
+    if types.is_string(result) and isinstance(target.feature, (Image, Audio)):
         return _refuse_type(array, target, "expected the bytes of a file")
     if types.is_string(kind):
-        return _write_texts(array, found)
-    if types.is_string(found):
+        return _write_texts(array, result)
+    if types.is_string(result):
         texts = array.cast(arrow.string())
         return parse_texts(texts, kind, is_requested=target.is_requested, is_exact=target.is_kept)
-    if types.is_decimal(found):
+    if types.is_decimal(result):
         return parse_texts(array.cast(arrow.string()), kind, is_requested=True)
-    if _is_number(found) and _is_number(kind):
-        return _convert_numbers(array, found, target)
-    if types.is_integer(found) and types.is_temporal(kind):  # counts of the unit
+    if _is_number(result) and _is_number(kind):
+        return _convert_numbers(array, result, target)
+    if types.is_integer(result) and types.is_temporal(kind):  # counts of the unit
         return _convert_each(array, lambda part: part.cast(_count_type(kind)).view(kind), kind)
-    if types.is_temporal(found) and types.is_temporal(kind) and _is_same_family(found, kind):
+    if types.is_temporal(result) and types.is_temporal(kind) and _is_same_family(result, kind):
         return _convert_each(array, lambda part: _exact_cast(part, kind), kind)
     return _refuse_type(array, target)
 
@@ -339,11 +339,11 @@ def _parse_labels(array: Any, label: ClassLabel) -> tuple[Any, Faults]:
         int(unknown[index]): f"unknown label {quote(texts[index].as_py())}. {nearest.get(index) or ''}".rstrip(". ")
         for index in problems
     }
-    known = _as_mask(numbers.is_valid())
+    mask = _as_mask(numbers.is_valid())
     values = numbers.fill_null(0).to_numpy().copy()
     values[unknown] = parsed.fill_null(-1).to_numpy()
-    known[unknown] = True
-    return arrow.array(values, mask=~known), faults
+    mask[unknown] = True
+    return arrow.array(values, mask=~mask), faults
 
 
 def _take_files(array: Any, target: Target) -> tuple[Any, Faults]:
@@ -469,8 +469,8 @@ def _convert_each(
             if stop - start > 1:
                 middle = (start + stop) // 2
                 return convert_part(start, middle) + convert_part(middle, stop)
-        found = show_value(python_value(part, 0))
-        faults[start] = f"{expected or 'expected ' + show_type(kind)}, found {found}"
+        value = show_value(python_value(part, 0))
+        faults[start] = f"{expected or 'expected ' + show_type(kind)}, found {value}"
         return [arrow.nulls(1, kind)]
 
     parts = convert_part(0, len(array))
@@ -524,5 +524,5 @@ def places_of(mask: Any) -> list[int]:
 
 
 def _as_mask(mask: Any) -> npt.NDArray[np.bool_]:
-    found: npt.NDArray[np.bool_] = mask.fill_null(fill_value=False).to_numpy(zero_copy_only=False).copy()
-    return found
+    result: npt.NDArray[np.bool_] = mask.fill_null(fill_value=False).to_numpy(zero_copy_only=False).copy()
+    return result

@@ -117,7 +117,10 @@ class Document:
 
     def set_of_field(self, field_id: str) -> RecordSet | None:
         """The record set that contains a field."""
-        return next((one for one in self.record_sets if any(each.id == field_id for each in one.fields)), None)
+        return next(
+            (record_set for record_set in self.record_sets if any(each.id == field_id for each in record_set.fields)),
+            None,
+        )
 
 
 def parse_document(data: bytes, name: str) -> Document:
@@ -127,12 +130,12 @@ def parse_document(data: bytes, name: str) -> Document:
         SourceError: it is not JSON, or not a Croissant document; the message names the file.
     """
     try:
-        found = json.loads(data)
+        document = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise SourceError(
             f"{name}: it is not JSON: {error}", hint="Correct the file.", details={"file": name}
         ) from error
-    return _Parser(name).document(_plain(found))
+    return _Parser(name).document(_plain(document))
 
 
 class _Parser:
@@ -143,15 +146,15 @@ class _Parser:
         if not isinstance(found, dict) or not ({"recordSet", "distribution"} & set(found)):
             self._fail("expected a Croissant dataset with 'distribution' and 'recordSet'")
         files: dict[str, FileObject | FileSet] = {}
-        for one in _dicts(found.get("distribution")):
-            resource = self._resource(one)
+        for node in _dicts(found.get("distribution")):
+            resource = self._resource(node)
             if resource.id in files:
                 self._fail(f"two files have the id {resource.id!r}")
             files[resource.id] = resource
-        sets = tuple(self._record_set(one) for one in _dicts(found.get("recordSet")))
+        sets = tuple(self._record_set(node) for node in _dicts(found.get("recordSet")))
         license_ = found.get("license")
         if isinstance(license_, list):
-            license_ = ", ".join(_text(one) for one in license_)
+            license_ = ", ".join(_text(term) for term in license_)
         metadata = DatasetMetadata(
             description=_text(found.get("description")),
             citation=_text(found.get("citeAs") or found.get("citation")),
@@ -189,7 +192,7 @@ class _Parser:
             id=place,
             name=_text(found.get("name")) or place,
             types=tuple(_texts(found.get("dataType"))),
-            fields=tuple(self._field(one, place) for one in _dicts(found.get("field"))),
+            fields=tuple(self._field(node, place) for node in _dicts(found.get("field"))),
             data=None if data is None else tuple(_dicts(data)),
         )
 
@@ -206,11 +209,11 @@ class _Parser:
             column = match[1] if match else ""
             unsupported = "" if match else f"the jsonPath {path!r}"
         regexes = []
-        for one in _dicts(source.get("transform")):
-            if set(one) - {"@type"} == {"regex"}:
-                regexes.append(_text(one["regex"]))
+        for node in _dicts(source.get("transform")):
+            if set(node) - {"@type"} == {"regex"}:
+                regexes.append(_text(node["regex"]))
             else:
-                unsupported = f"the transform {', '.join(sorted(set(one) - {'@type'}))}"
+                unsupported = f"the transform {', '.join(sorted(set(node) - {'@type'}))}"
         if _references(source.get("recordSet")) or _references(source.get("field")):
             unsupported = "values of another record set"
         references = found.get("references")
@@ -227,7 +230,7 @@ class _Parser:
             unsupported=unsupported,
             references=(targets or _references(references) or [""])[0],
             is_list=found.get("isArray") in (True, "true") or found.get("repeated") in (True, "true"),
-            fields=tuple(self._field(one, place) for one in _dicts(found.get("subField"))),
+            fields=tuple(self._field(node, place) for node in _dicts(found.get("subField"))),
         )
 
     def _id(self, found: Mapping[str, Any]) -> str:
@@ -248,16 +251,16 @@ def _plain(value: Any) -> Any:
     """JSON-LD with keys that have no prefix."""
     if isinstance(value, dict):
         return {plain_term(key): inner if key == "data" else _plain(inner) for key, inner in value.items()}
-    return [_plain(one) for one in value] if isinstance(value, list) else value
+    return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
 def _dicts(value: Any) -> list[Mapping[str, Any]]:
-    return [one for one in (value if isinstance(value, list) else [value]) if isinstance(one, dict)]
+    return [node for node in (value if isinstance(value, list) else [value]) if isinstance(node, dict)]
 
 
 def _texts(value: Any) -> list[str]:
     """The texts of a value or of a list, without prefixes."""
-    return [plain_term(_text(one)) for one in (value if isinstance(value, list) else [value]) if _text(one)]
+    return [plain_term(_text(term)) for term in (value if isinstance(value, list) else [value]) if _text(term)]
 
 
 def _text(value: Any) -> str:
@@ -270,8 +273,8 @@ def _text(value: Any) -> str:
 def _references(value: Any) -> list[str]:
     """The ids that a value refers to: ``{"@id": "x"}``, ``"x"`` or a list of these."""
     values = value if isinstance(value, list) else [value]
-    found = [one.get("@id") if isinstance(one, dict) else one for one in values]
-    return [one for one in found if isinstance(one, str)]
+    result = [node.get("@id") if isinstance(node, dict) else node for node in values]
+    return [text for text in result if isinstance(text, str)]
 
 
 OTHER: Final = "Add the files themselves instead, without the document."
@@ -320,11 +323,15 @@ class Resources:
         if isinstance(found, FileObject):
             files = self._file(found)
             return files if not is_archive(files.names[0]) else extract(files, files.names)
-        listed = [self._document.files[one] for one in found.contained_in if one in self._document.files]
+        listed = [self._document.files[name] for name in found.contained_in if name in self._document.files]
         # A Git repository, such as Hugging Face's documents name, is the folder of the document: its clone.
-        containers = [one for one in listed if not one.encoding.startswith("git")]
-        if containers and all(isinstance(one, FileSet) for one in containers):
-            inside = {name for one in containers for name in self._resolve_within(one.id, (*outer, resource)).names}
+        containers = [container for container in listed if not container.encoding.startswith("git")]
+        if containers and all(isinstance(container, FileSet) for container in containers):
+            inside = {
+                name
+                for container in containers
+                for name in self._resolve_within(container.id, (*outer, resource)).names
+            }
             base = subset(self._folder, sorted(inside))
         elif containers:
             if len(containers) > 1:
@@ -332,12 +339,13 @@ class Resources:
             base = self._resolve_within(containers[0].id, (*outer, resource))
         else:
             base = subset(self._folder, [name for name in self._folder.names if name != self._name])
-        patterns = [re.compile(fnmatch.translate(one)) for one in found.includes or ("*",)]
-        without = [re.compile(fnmatch.translate(one)) for one in found.excludes]
+        patterns = [re.compile(fnmatch.translate(pattern)) for pattern in found.includes or ("*",)]
+        without = [re.compile(fnmatch.translate(exclude)) for exclude in found.excludes]
         names = [
             name
             for name in base.names
-            if any(one.fullmatch(name) for one in patterns) and not any(one.fullmatch(name) for one in without)
+            if any(pattern.fullmatch(name) for pattern in patterns)
+            and not any(pattern.fullmatch(name) for pattern in without)
         ]
         if not names:
             self.fail(f"no file matches {', '.join(found.includes) or '*'}, the file set {found.id!r}", CHECK)
@@ -346,25 +354,27 @@ class Resources:
             self._check_listed(names)
         return subset(base, names)
 
-    def _file(self, found: FileObject) -> Files:
-        url = unquote(found.url)
-        if found.contained_in:
-            self.fail(f"the file {found.id!r} is in an archive, which is supported for file sets only", OTHER)
+    def _file(self, file: FileObject) -> Files:
+        url = unquote(file.url)
+        if file.contained_in:
+            self.fail(f"the file {file.id!r} is in an archive, which is supported for file sets only", OTHER)
         if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", url) or url.startswith(("/", "~")) or ".." in url.split("/"):
             self.fail(
-                f"the file {found.id!r} is not next to the document: {url[:200]!r}",
+                f"the file {file.id!r} is not next to the document: {url[:200]!r}",
                 "Download it into the folder of the document, and write its relative path into contentUrl.",
             )
         name = url.removeprefix("./")
         if name not in set(self._folder.names):
             self.fail(f"the file {name!r} is missing", "Download it into the folder of the document.")
         self.used.add(name)
-        self._check_sha256(name, found.sha256)
+        self._check_sha256(name, file.sha256)
         return subset(self._folder, [name])
 
     def _check_listed(self, names: Sequence[str]) -> None:
         """Check the files of a set whose digests the document has, too."""
-        digests = {unquote(one.url): one.sha256 for one in self._document.files.values() if isinstance(one, FileObject)}
+        digests = {
+            unquote(file.url): file.sha256 for file in self._document.files.values() if isinstance(file, FileObject)
+        }
         for name in names:
             self._check_sha256(name, digests.get(name, ""))
 
@@ -372,17 +382,17 @@ class Resources:
         if not _SHA256.fullmatch(expected):  # often a placeholder, such as the URL of a GitHub issue
             return
         with (root_of(self._folder.store) / name).open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        if found != expected:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != expected:
             raise SourceError(
-                f"{name}: sha256 mismatch: expected {expected}, as in {self._name}, found {found}",
+                f"{name}: sha256 mismatch: expected {expected}, as in {self._name}, found {digest}",
                 hint="Download the file again, or correct the document.",
-                details={"file": name, "expected": expected, "found": found},
+                details={"file": name, "expected": expected, "found": digest},
             )
 
 
 def subset(files: Files, names: Sequence[str]) -> Files:
     """The files with these names, in the order of ``files``."""
     wanted = set(names)
-    kept = [(name, size) for name, size in zip(files.names, files.sizes, strict=True) if name in wanted]
-    return replace(files, names=[name for name, _ in kept], sizes=[size for _, size in kept], skipped=())
+    result = [(name, size) for name, size in zip(files.names, files.sizes, strict=True) if name in wanted]
+    return replace(files, names=[name for name, _ in result], sizes=[size for _, size in result], skipped=())

@@ -147,21 +147,25 @@ class _Opener:
 
     def _choose(self, name: str | None) -> RecordSet:
         """The record set ``name``, or the only one."""
-        sets = [one for one in self._document.record_sets if not one.is_enumeration and one.fields]
-        stored = [one for one in sets if one.data is None]
+        sets = [
+            record_set
+            for record_set in self._document.record_sets
+            if not record_set.is_enumeration and record_set.fields
+        ]
+        stored = [record_set for record_set in sets if record_set.data is None]
         sets = stored or sets  # small tables in the document describe the others
         if not sets:
             self._files.fail("the document has no record set with fields", OTHER)
-        names = [one.name for one in sets]
+        names = [record_set.name for record_set in sets]
         if name is None:
             if len(sets) == 1:
                 return sets[0]
-            shown = ", ".join(names[:_MOST_SHOWN])
+            listing = ", ".join(names[:_MOST_SHOWN])
             self._files.fail(
-                f"the document has {len(sets)} record sets: {shown}",
+                f"the document has {len(sets)} record sets: {listing}",
                 f"Choose one: --records {shlex.quote(names[0])}",
             )
-        chosen = [one for one in sets if name in (one.name, one.id)]
+        chosen = [record_set for record_set in sets if name in (record_set.name, record_set.id)]
         if not chosen:
             self._files.fail(
                 f"the document has no record set {name!r}", suggest(name, names, have="The record sets are:")
@@ -177,8 +181,8 @@ class _Opener:
                 self._files.fail(f"field {leaf.id!r}: {leaf.unsupported} is not supported", OTHER)
         resources = list(dict.fromkeys(leaf.resource for leaf in leaves))
         if len(resources) != 1:
-            shown = ", ".join(map(repr, resources))
-            self._files.fail(f"the record set {record_set.name!r} combines {shown}, which is not supported", OTHER)
+            listing = ", ".join(map(repr, resources))
+            self._files.fail(f"the record set {record_set.name!r} combines {listing}, which is not supported", OTHER)
         return _Plan(record_set=record_set, columns=columns, split=split, files=self._files.resolve(resources[0]))
 
     def _is_split(self, field: RecordField) -> bool:
@@ -191,8 +195,10 @@ class _Opener:
         """The record set in the document that a field refers to."""
         if not field.references:
             return None
-        found = self._document.set_of_field(field.references)
-        return found or next((one for one in self._document.record_sets if one.id == field.references), None)
+        result = self._document.set_of_field(field.references)
+        return result or next(
+            (record_set for record_set in self._document.record_sets if record_set.id == field.references), None
+        )
 
     def _open_tables(self, plan: _Plan) -> Source:
         columns = {field.name: self._column_of(field) for field in plan.columns}
@@ -214,7 +220,7 @@ class _Opener:
         first = next((rows for part in source.parts for rows in part.read()), None)
         known = [] if first is None else first.table.column_names
         wanted = [*columns.values(), *([by_column] if by_column else [])]
-        if missing := [one for one in wanted if one not in known]:
+        if missing := [name for name in wanted if name not in known]:
             self._files.fail(
                 f"the files have no column {missing[0]!r}", suggest(missing[0], known, have="The columns are:")
             )
@@ -233,7 +239,7 @@ class _Opener:
                 for split in values
                 for part in source.parts
             ]
-        left = [one for one in known if one not in wanted]
+        left = [name for name in known if name not in wanted]
         about = f"; not in the record set: {', '.join(map(repr, left[:_MOST_SHOWN]))}" if left else ""
         return replace(source, parts=parts, hints=hints, summary=f"{source.summary}{about}")
 
@@ -255,8 +261,8 @@ class _Opener:
         name = plan.files.names[0].lower()
         kinds = [
             kind
-            for kind, one in KINDS.items()
-            if kind in ("csv", "json", "parquet", "arrow") and name.endswith(one.extensions)
+            for kind, reader in KINDS.items()
+            if kind in ("csv", "json", "parquet", "arrow") and name.endswith(reader.extensions)
         ]
         if not kinds:
             hint = "For a folder of TFDS, use: registry import tfds DIR" if "tfrecord" in name else OTHER
@@ -275,12 +281,12 @@ class _Opener:
 
     def _splits_by_name(self, plan: _Plan, field: RecordField) -> dict[str, list[str]]:
         """The files of each split, by a regular expression over their names."""
-        found: dict[str, list[str]] = {}
+        result: dict[str, list[str]] = {}
         for name in plan.files.names:
-            found.setdefault(check_split_name(self._value_of(field, name)), []).append(name)
+            result.setdefault(check_split_name(self._value_of(field, name)), []).append(name)
         target = self._target(field)
-        order = self._split_values(field) if target is not None and target.data is not None else sorted(found)
-        return {split: found[split] for split in [*order, *sorted(set(found) - set(order))] if split in found}
+        order = self._split_values(field) if target is not None and target.data is not None else sorted(result)
+        return {split: result[split] for split in [*order, *sorted(set(result) - set(order))] if split in result}
 
     def _value_of(self, field: RecordField, name: str) -> str:
         """A property of a file: its name or path, cut by regular expressions."""
@@ -319,7 +325,7 @@ class _Opener:
                 convert=decode_text if is_text else CheckMedia(picture=picture),
                 has_label=False,
                 has_path=False,
-                metadata=pa.table({name: pa.array(found, pa.string()) for name, found in values.items()})
+                metadata=pa.table({name: pa.array(value, pa.string()) for name, value in values.items()})
                 if values
                 else None,
             )
@@ -377,7 +383,7 @@ def _class_names(target: RecordSet, field_id: str) -> list[str]:
         return values
     if [value for value in values if type(value) is int] == list(range(len(values))):
         others = (target.values(field.id) for field in target.fields if field.id != field_id)
-        return next((found for found in others if found and all(isinstance(one, str) for one in found)), [])
+        return next((texts for texts in others if texts and all(isinstance(text, str) for text in texts)), [])
     return []
 
 

@@ -84,15 +84,15 @@ def open_csv(files: Files, options: AddOptions, *, block_bytes: int = BLOCK_BYTE
             block_bytes=max(block_bytes, _WIDE_BLOCK_BYTES) if len(layout.names) > _MANY_COLUMNS else block_bytes,
         )
 
-    found = make_parts(files, options, open_file, noun=_NOUN)
+    parts = make_parts(files, options, open_file, noun=_NOUN)
     return Source(
         kind="csv",
         summary=_summarize(layouts, given),
-        parts=found.parts,
+        parts=parts.parts,
         is_text=True,
-        files=found.files,
+        files=parts.files,
         origins=files.origins,
-        split_reason=found.split_reason,
+        split_reason=parts.split_reason,
     )
 
 
@@ -108,46 +108,46 @@ class _Layout:
     number: str | None
 
 
-def _checked(given: AddOptions) -> AddOptions:
-    """``given`` with the delimiter as a character. Raises UsageError if it is malformed."""
-    if given.encoding is not None:
+def _checked(options: AddOptions) -> AddOptions:
+    """``options`` with the delimiter as a character. Raises UsageError if it is malformed."""
+    if options.encoding is not None:
         try:
-            "".encode(given.encoding)  # refuses codecs that are not encodings of text, such as hex
-            codecs.getincrementaldecoder(given.encoding)
-            b"a".decode(given.encoding, "replace")  # idna is for names of hosts: it replaces nothing
+            "".encode(options.encoding)  # refuses codecs that are not encodings of text, such as hex
+            codecs.getincrementaldecoder(options.encoding)
+            b"a".decode(options.encoding, "replace")  # idna is for names of hosts: it replaces nothing
         except (LookupError, ValueError):
             raise UsageError(
-                f"unknown encoding {given.encoding!r:.60}",
+                f"unknown encoding {options.encoding!r:.60}",
                 hint="For example: --encoding WINDOWS-1252, or SHIFT_JIS, GB18030, UTF-16LE.",
-                details={"encoding": given.encoding[:200]},
+                details={"encoding": options.encoding[:200]},
             ) from None
-    for text in given.nulls:
+    for text in options.nulls:
         if not is_unicode(text):
             raise UsageError(
                 f"invalid text for null: {text!a:.60} is not valid Unicode",
                 hint="For example: --null NA",
                 details={"nulls": ascii(text)[:200]},
             )
-    if given.delimiter is None:
-        return given
+    if options.delimiter is None:
+        return options
     names = {name: mark for mark, name in DELIMITERS.items()}
-    mark = names.get(given.delimiter, "\t" if given.delimiter == "\\t" else given.delimiter)
+    mark = names.get(options.delimiter, "\t" if options.delimiter == "\\t" else options.delimiter)
     if len(mark) != 1 or not mark.isascii() or mark in '"\r\n\0':
         raise UsageError(
-            f"invalid delimiter {given.delimiter!r:.60}: expected one ASCII character other than a quote, or 'tab'",
+            f"invalid delimiter {options.delimiter!r:.60}: expected one ASCII character other than a quote, or 'tab'",
             hint="For example: --delimiter ';'",
-            details={"delimiter": given.delimiter[:200]},
+            details={"delimiter": options.delimiter[:200]},
         )
-    return replace(given, delimiter=mark)
+    return replace(options, delimiter=mark)
 
 
-def _look_at(store: Store, name: str, given: AddOptions) -> _Layout | None:
+def _look_at(store: Store, name: str, options: AddOptions) -> _Layout | None:
     """The layout of a file, or None if it has no rows."""
     plain = name.lower()
     for ending in COMPRESSIONS:
         plain = plain.removesuffix(ending)
     likely = "\t" if plain.endswith((".tsv", ".tab")) else ","
-    with open_text(store, name, encoding=given.encoding, has_option=given.has_csv_options) as stream:
+    with open_text(store, name, encoding=options.encoding, has_option=options.has_csv_options) as stream:
         data, wanted, found = b"", _SAMPLE_BYTES, None
         while found is None:
             if len(data) > MAX_ROW_BYTES:
@@ -155,7 +155,7 @@ def _look_at(store: Store, name: str, given: AddOptions) -> _Layout | None:
             piece = stream.read(wanted)
             is_whole = len(piece) < wanted
             data += piece
-            found = detect_dialect(data, is_whole=is_whole, likely=likely, delimiter=given.delimiter)
+            found = detect_dialect(data, is_whole=is_whole, likely=likely, delimiter=options.delimiter)
             wanted = len(data)
         line = 1 + _count_blank_lines(data)
         dialect, rows = found
@@ -169,11 +169,11 @@ def _look_at(store: Store, name: str, given: AddOptions) -> _Layout | None:
             return None
         end = len(data) if is_whole else dialect.find_end(data)
         stream.check(TextBlock(data[:end], 1, 0, stream.offset, is_last=is_whole))
-        number = find_number(rows, dialect.delimiter, given.nulls) if given.header is None else None
-        has_header = number is None if given.header is None else given.header
+        number = find_number(rows, dialect.delimiter, options.nulls) if options.header is None else None
+        has_header = number is None if options.header is None else options.header
         if has_header:
             names = tuple(cell.text for cell in rows[0])
-            _check_names(name, names, line=line, has_option=given.has_csv_options)
+            _check_names(name, names, line=line, has_option=options.has_csv_options)
         else:
             names = tuple(f"column_{place}" for place in range(1, len(rows[0]) + 1))
         return _Layout(
@@ -203,9 +203,9 @@ def _check_names(name: str, names: Sequence[str], *, line: int, has_option: bool
             hint=hint + or_data,
             details={"file": name, "line": line, "column": place},
         )
-    repeated = [one for one, count in Counter(names).items() if count > 1]
+    repeated = [repeated_name for repeated_name, count in Counter(names).items() if count > 1]
     if repeated:
-        places = [place for place, one in enumerate(names, start=1) if one == repeated[0]]
+        places = [place for place, header in enumerate(names, start=1) if header == repeated[0]]
         raise SourceError(
             f"{name}:{line}: columns {places[0]} and {places[1]} are both named {repeated[0]!r}",
             hint=f"Give each column its own name in the first line of the file.{or_data}",
@@ -225,8 +225,8 @@ def _check_same_columns(first: _Layout, other: _Layout) -> None:
             details=details,
         )
     known, found = set(first.names), set(other.names)
-    missing = [one for one in first.names if one not in found]
-    added = [one for one in other.names if one not in known]
+    missing = [name for name in first.names if name not in found]
+    added = [name for name in other.names if name not in known]
     if missing or added:
         faults = [f"{other.name} lacks {list_names(missing)}"] if missing else []
         faults += [f"{first.name} lacks {list_names(added)}"] if added else []
@@ -237,13 +237,13 @@ def _check_same_columns(first: _Layout, other: _Layout) -> None:
         )
 
 
-def _summarize(layouts: Sequence[_Layout], given: AddOptions) -> str:
-    marks = dict.fromkeys(one.dialect.delimiter for one in layouts)
+def _summarize(layouts: Sequence[_Layout], options: AddOptions) -> str:
+    marks = dict.fromkeys(layout.dialect.delimiter for layout in layouts)
     delimiters = " or ".join(DELIMITERS.get(mark, repr(mark)) for mark in marks)
-    encodings = " or ".join(dict.fromkeys(one.encoding for one in layouts))
+    encodings = " or ".join(dict.fromkeys(layout.encoding for layout in layouts))
     header = "with a header" if layouts[0].has_header else "without a header"
     number = layouts[0].number
-    if given.header is not None:
+    if options.header is not None:
         header += ", as requested"
     if number is not None:
         header = f"without a header, because the first row contains the number {number}"
@@ -375,12 +375,12 @@ class _Parser:
         """The data without rows that contain a NUL byte; they are noted in ``faults``."""
         nuls = np.flatnonzero(np.frombuffer(data, np.uint8) == 0)
         bad = np.unique(np.searchsorted(places.starts, nuls, side="right") - 1)
-        kept, start = [], 0
+        result, start = [], 0
         for row in bad.tolist():
             faults[row] = "contains a NUL byte"
-            kept.append(data[start : int(places.starts[row])])
+            result.append(data[start : int(places.starts[row])])
             start = int(places.stops[row])
-        return b"".join([*kept, data[start:]])
+        return b"".join([*result, data[start:]])
 
     def _parse(self, data: bytes, note: Any) -> Any:
         csv = self._csv
@@ -400,8 +400,8 @@ class _Parser:
         )
 
 
-def _say_width(expected: int, found: int) -> str:
-    return f"expected {count(expected, ('value', 'values'))}, found {found:,}"
+def _say_width(expected: int, actual: int) -> str:
+    return f"expected {count(expected, ('value', 'values'))}, found {actual:,}"
 
 
 def _cut(table: Any, lines: Sequence[int], bad: Sequence[BadRow] = ()) -> Iterator[Rows]:

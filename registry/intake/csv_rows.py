@@ -205,7 +205,7 @@ def detect_dialect(
     """
     newline = b"\r" if b"\r" in data and b"\n" not in data else b"\n"
     best: tuple[Any, ...] | None = None
-    for tried in sorted(DELIMITERS, key=lambda one: one != likely) if delimiter is None else [delimiter]:
+    for tried in sorted(DELIMITERS, key=lambda mark: mark != likely) if delimiter is None else [delimiter]:
         rows = sample_rows(data, tried, is_whole=is_whole)
         if not rows:
             continue

@@ -63,10 +63,12 @@ _NAMED_IN: Final = 2**16
 
 _MOST_SNIFFED: Final = 1000
 _KIND_OF_EXTENSION: Final = {
-    one: kind for kind, those in KINDS.items() for one in those.extensions if one.count(".") == 1
+    extension: kind for kind, those in KINDS.items() for extension in those.extensions if extension.count(".") == 1
 }
-_LAST_EXTENSIONS: Final = frozenset({"." + one.rpartition(".")[2] for one in ARCHIVES} | set(COMPRESSIONS))
-_LONG_EXTENSIONS: Final = {one: kind for kind, those in KINDS.items() for one in those.extensions if one.count(".") > 1}
+_LAST_EXTENSIONS: Final = frozenset({"." + archive.rpartition(".")[2] for archive in ARCHIVES} | set(COMPRESSIONS))
+_LONG_EXTENSIONS: Final = {
+    extension: kind for kind, those in KINDS.items() for extension in those.extensions if extension.count(".") > 1
+}
 _OTHER_FORMATS: Final = {
     ".xlsx": "Read it with pandas: registry.add(pandas.read_excel({path!r}), 'NAME')",
     ".xls": "Read it with pandas: registry.add(pandas.read_excel({path!r}), 'NAME')",
@@ -195,8 +197,8 @@ def _open_kind(kind: str, files: Files, names: Sequence[str], options: AddOption
     if _CARD in files.names and _CARD not in names:
         card = read_card(files.store)
         uses = [
-            replace(one, reason=describe_card(card)) if (one.name, one.role) == (_CARD, "metadata") else one
-            for one in source.files
+            replace(file, reason=describe_card(card)) if (file.name, file.role) == (_CARD, "metadata") else file
+            for file in source.files
         ]
         source = replace(source, metadata=fill_from_card(source.metadata, card), files=uses)
     return source
@@ -208,38 +210,40 @@ def _names_of_kind(kind: str, files: Files) -> Sequence[str]:
         return [name for name in files.names if is_archive(name)] or files.names
     if not KINDS[kind].extensions:  # the reader needs all of them
         return files.names
-    found = [name for name in files.names if name.lower().endswith(KINDS[kind].extensions)]
+    names = [name for name in files.names if name.lower().endswith(KINDS[kind].extensions)]
     if kind in _MEDIA or kind == "text":
-        return found or [name for name in files.names if is_archive(name)] or files.names
+        return names or [name for name in files.names if is_archive(name)] or files.names
     # Side files may have the extension of the kind, too.
-    return [name for name in found if _why_side_file(name) is None] or found or files.names
+    return [name for name in names if _why_side_file(name) is None] or names or files.names
 
 
 def _group(files: Files) -> dict[str, list[str]]:
     """The files that may be records, by kind."""
-    found: defaultdict[str, list[str]] = defaultdict(list)
+    result: defaultdict[str, list[str]] = defaultdict(list)
     others: list[str] = []
     for name in files.names:
         kind = _kind_of(name)
         if kind is None:
             others.append(name)
         else:
-            found[kind].append(name)
-    if not any(found.values()):
+            result[kind].append(name)
+    if not any(result.values()):
         for name in others[:_MOST_SNIFFED] if len(others) > _MOST_SNIFFED else others:
             if extension_of(name) not in _OTHER_FORMATS and _why_side_file(name) is None:
                 kind = sniff_kind(root_of(files.store) / name)
                 if kind is not None:
-                    found[kind].append(name)
-    if any(kind in found for kind in _MEDIA):
+                    result[kind].append(name)
+    if any(kind in result for kind in _MEDIA):
         # Columns of the media, not records of their own.
-        found = defaultdict(list, {k: [name for name in those if not is_metadata(name)] for k, those in found.items()})
+        result = defaultdict(
+            list, {k: [name for name in those if not is_metadata(name)] for k, those in result.items()}
+        )
     # README.md is one of the texts in a folder of texts only if there is nothing else.
-    records = {kind: [name for name in those if _why_side_file(name) is None] for kind, those in found.items()}
+    records = {kind: [name for name in those if _why_side_file(name) is None] for kind, those in result.items()}
     records = {kind: those for kind, those in records.items() if those}
     if len(records) > 1 and not _are_described(files, records):
         records.pop("text", None)
-    return records or {kind: those for kind, those in found.items() if those}
+    return records or {kind: those for kind, those in result.items() if those}
 
 
 def _are_described(files: Files, records: Mapping[str, Sequence[str]]) -> bool:
@@ -330,7 +334,7 @@ def _refuse_folders_of_others(files: Files, *, is_extracted: bool) -> None:
         start = f"{folder}/" if folder else ""
         if last == "features.json" and f"{start}dataset_info.json" in names:
             raise _other_command(files, where, "was prepared by TensorFlow Datasets", "registry import tfds")
-        if last.endswith("mixer.json") and any(".tfrecord" in one for one in files.names):
+        if last.endswith("mixer.json") and any(".tfrecord" in path for path in files.names):
             raise _other_command(files, where, "is an export of Earth Engine", "registry import earth-engine")
 
 
@@ -343,10 +347,10 @@ def _folder_of(files: Files, *, is_extracted: bool) -> str:
     return str(root_of(files.store))
 
 
-def _other_command(files: Files, where: Files, what: str, command: str) -> SourceError:
+def _other_command(files: Files, where: Files, subject: str, command: str) -> SourceError:
     verb = "Import it" if where is files else "Extract it to a folder DIR, and import that"
     return SourceError(
-        f"{files.location} {what}",
+        f"{files.location} {subject}",
         hint=f"{verb}: {command} {shlex.quote(where.location)}",
         details={"location": files.location, "command": command},
     )

@@ -159,8 +159,8 @@ class _Parser:
         plain = {"text": arrow.string(), "bytes": arrow.binary(), "date32": arrow.date32(), "date64": arrow.date64()}
         if word not in plain:
             known = ("text", "bytes", *_NUMBERS, "ClassLabel", "Image", *_TIMES, "date32", "date64", "skip")
-            found = self._text[start : self._at].strip()
-            self._fail(f"unknown type {found[:60]!r}", start, suggest(found, known, most=len(known)))
+            text = self._text[start : self._at].strip()
+            self._fail(f"unknown type {text[:60]!r}", start, suggest(text, known, most=len(known)))
         return self._with_feature(plain[word])
 
     @staticmethod
@@ -251,9 +251,9 @@ class _Parser:
 
     def _match(self, pattern: re.Pattern[str]) -> str | None:
         self._skip_space()
-        if found := pattern.match(self._text, self._at):
-            self._at = found.end()
-            return found[0]
+        if match := pattern.match(self._text, self._at):
+            self._at = match.end()
+            return match[0]
         return None
 
     def _peek(self, token: str) -> bool:
@@ -276,8 +276,8 @@ class _Parser:
             self._fail("expected the end of the type here", self._at)
 
     def _skip_space(self) -> None:
-        if found := _SPACE.match(self._text, self._at):
-            self._at = found.end()
+        if match := _SPACE.match(self._text, self._at):
+            self._at = match.end()
 
     def _fail(self, problem: str, at: int, hint: str | None = None) -> NoReturn:
         raise UsageError(

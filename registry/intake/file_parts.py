@@ -58,25 +58,25 @@ def account_for(
     for name, num_bytes in files:
         if len(few) <= MAX_FILES:
             few.append((name, num_bytes))
-        one = sums[name.rpartition("/")[0]]
-        one[0] += 1
-        one[1] += num_bytes
+        folder_sums = sums[name.rpartition("/")[0]]
+        folder_sums[0] += 1
+        folder_sums[1] += num_bytes
     if len(few) <= MAX_FILES:
-        found = [(name, 1, num_bytes) for name, num_bytes in few]
+        result = [(name, 1, num_bytes) for name, num_bytes in few]
     else:
         while len(sums) > MAX_FOLDERS:
             deepest = max(folder.count("/") + 1 if folder else 0 for folder in sums)
             merged: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
             for folder, (num_files, num_bytes) in sums.items():
                 parts = folder.split("/") if folder else []
-                one = merged["/".join(parts[: deepest - 1])]
-                one[0] += num_files
-                one[1] += num_bytes
+                folder_sums = merged["/".join(parts[: deepest - 1])]
+                folder_sums[0] += num_files
+                folder_sums[1] += num_bytes
             sums = merged
-        found = [(folder or ".", num_files, num_bytes) for folder, (num_files, num_bytes) in sums.items()]
+        result = [(folder or ".", num_files, num_bytes) for folder, (num_files, num_bytes) in sums.items()]
     return tuple(
         FileUse(name=name, role=role, reason=reason, split=split, num_files=num_files, num_bytes=num_bytes)
-        for name, num_files, num_bytes in sorted(found)
+        for name, num_files, num_bytes in sorted(result)
     )
 
 
@@ -273,7 +273,7 @@ def add_folder_columns(parts: Sequence[Part], requested: Collection[str]) -> lis
         return list(parts)
     for name, row in values.items():
         if missing := [column for column in columns if column not in row]:
-            other = next(one for one, row in values.items() if missing[0] in row)
+            other = next(path for path, row in values.items() if missing[0] in row)
             raise SourceError(
                 f"{name}: expected a folder {missing[0]}=..., as {other} has",
                 hint=f"Move the file below such a folder; {missing[0]}={_NULL} is null.",

@@ -31,8 +31,8 @@ PathReader = Callable[[str, str], bytes]
 def described_features(schema: Any) -> Mapping[str, Any]:
     """The description of each column in the metadata of a ``pyarrow.Schema``; empty if it is missing or unreadable."""
     try:
-        found = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
-        features = found["info"]["features"]
+        document = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+        features = document["info"]["features"]
     except (ValueError, RecursionError, KeyError, TypeError):
         return {}
     return features if isinstance(features, dict) else {}
@@ -40,8 +40,8 @@ def described_features(schema: Any) -> Mapping[str, Any]:
 
 def kept_features(described: Mapping[str, Any]) -> dict[str, Any]:
     """The custom metadata of features that a column does not tell, so that ``to_hf`` gives them back."""
-    kept = {name: one for name, one in described.items() if isinstance(one, dict) and one.get("_type") in KEPT}
-    return {HUGGING_FACE: kept} if kept else {}
+    result = {name: node for name, node in described.items() if isinstance(node, dict) and node.get("_type") in KEPT}
+    return {HUGGING_FACE: result} if result else {}
 
 
 def hints_of(described: Mapping[str, Any], table: Any) -> dict[str, Feature]:
@@ -74,8 +74,8 @@ def hints_of(described: Mapping[str, Any], table: Any) -> dict[str, Feature]:
         data = _first_value(table.column(column.names[0]).combine_chunks(), column.names[1:])
         if data is not None and (sound := describe_sound(data, description)) is not None:
             sounds[column.path] = sound
-    found: FeaturesDict = features_of_schema(pa.schema(schema), sounds=sounds)
-    return dict(found)
+    result: FeaturesDict = features_of_schema(pa.schema(schema), sounds=sounds)
+    return dict(result)
 
 
 def with_plain_files(table: Any, described: Mapping[str, Any], read_path: PathReader) -> Any:
@@ -148,14 +148,14 @@ def _field(described: Any, name: str) -> Any:
 
 def _inside(described: Mapping[str, Any], names: tuple[str, ...]) -> Mapping[str, Any]:
     """The description of the leaf at ``names``, below its lists."""
-    found: Any = described
+    result: Any = described
     for name in names:
-        while isinstance(found, list) or (isinstance(found, Mapping) and found.get("_type") in _LISTS):
-            found = _item(found)
-        found = found.get(name) if isinstance(found, Mapping) else None
-    while isinstance(found, list) or (isinstance(found, Mapping) and found.get("_type") in _LISTS):
-        found = _item(found)
-    return found if isinstance(found, Mapping) else {}
+        while isinstance(result, list) or (isinstance(result, Mapping) and result.get("_type") in _LISTS):
+            result = _item(result)
+        result = result.get(name) if isinstance(result, Mapping) else None
+    while isinstance(result, list) or (isinstance(result, Mapping) and result.get("_type") in _LISTS):
+        result = _item(result)
+    return result if isinstance(result, Mapping) else {}
 
 
 _LISTS: Final = frozenset({"Sequence", "List", "LargeList"})
@@ -169,7 +169,7 @@ def _plain(array: Any, described: Any, name: str, read_path: PathReader) -> Any:
             return _file_bytes(array, name, read_path)
         fields = [field.name for field in kind]
         values = [
-            _plain(pa.compute.struct_field(array, one), _field(described, one), name, read_path) for one in fields
+            _plain(pa.compute.struct_field(array, field), _field(described, field), name, read_path) for field in fields
         ]
         mask = array.is_null() if array.null_count else None
         return pa.StructArray.from_arrays(values, names=fields, mask=mask)

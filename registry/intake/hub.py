@@ -179,31 +179,31 @@ def link_files(snapshot: Path, target: Path) -> None:
 def _hub_errors(repository: str, revision: str | None) -> Iterator[None]:
     from huggingface_hub import errors
 
-    shown = f"{_SCHEME}{repository}" + (f"@{revision}" if revision else "")
+    text = f"{_SCHEME}{repository}" + (f"@{revision}" if revision else "")
     details = {"repository": repository, "revision": revision}
     try:
         yield
     except errors.GatedRepoError as error:
         raise SourceError(
-            f"{shown} may be read only by those who accepted its terms",
+            f"{text} may be read only by those who accepted its terms",
             hint=f"Accept them on the page of the dataset. {_HOW_TO_LOG_IN}.",
             details=details,
         ) from error
     except errors.RevisionNotFoundError as error:
         raise NotStoredError(
-            f"{shown}: the repository has no such revision",
+            f"{text}: the repository has no such revision",
             hint="Name a branch, a tag or a commit, or leave it out for the newest.",
             details=details,
         ) from error
     except (errors.RepositoryNotFoundError, errors.HFValidationError) as error:
         raise NotStoredError(
-            f"{shown}: the hub has no such dataset, or it is private",
+            f"{text}: the hub has no such dataset, or it is private",
             hint=f"Check the name. If it is private: {_HOW_TO_LOG_IN}.",
             details=details,
         ) from error
     except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, OSError) as error:
         raise StorageError(
-            f"{shown} cannot be downloaded, and is not in the cache: {type(error).__name__}",
+            f"{text} cannot be downloaded, and is not in the cache: {type(error).__name__}",
             hint="Check the connection and the disk. HF_HUB_OFFLINE=1 allows no request; HF_ENDPOINT names the hub.",
             details=details,
         ) from error

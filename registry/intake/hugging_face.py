@@ -228,19 +228,19 @@ class _SavedDataset:
             split = _split_name(self.json(STATE).get("_split"))
             return {split or "train": ""}
         splits = self.json(DICT).get("splits")
-        if not isinstance(splits, list) or not splits or not all(isinstance(one, str) for one in splits):
+        if not isinstance(splits, list) or not splits or not all(isinstance(name, str) for name in splits):
             raise self._malformed(DICT, "expected a list of names at the key 'splits'")
-        if any("/" in one or os.sep in one or one in (".", "..") for one in splits):
+        if any("/" in name or os.sep in name or name in (".", "..") for name in splits):
             raise self._malformed(DICT, "a name of a split is not that of a folder")
-        return {one: f"{one}/" for one in splits}
+        return {name: f"{name}/" for name in splits}
 
     def data_files(self, folder: str) -> list[str]:
         """The names of the Arrow files of a split, in order."""
         name = f"{folder}{STATE}"
         listed = self.json(name).get("_data_files")
-        found: list[str] = []
-        for one in listed if isinstance(listed, list) else [None]:
-            filename = one.get("filename") if isinstance(one, dict) else None
+        result: list[str] = []
+        for node in listed if isinstance(listed, list) else [None]:
+            filename = node.get("filename") if isinstance(node, dict) else None
             if not isinstance(filename, str) or "/" in filename or os.sep in filename:
                 raise self._malformed(name, "expected the names of files at the key '_data_files'")
             if f"{folder}{filename}" not in self.sizes:
@@ -248,10 +248,10 @@ class _SavedDataset:
                     f"{self._files.location}: the file {folder}{filename}, which {name} lists, is missing",
                     hint="Copy the whole folder, or save the dataset again.",
                 )
-            found.append(f"{folder}{filename}")
+            result.append(f"{folder}{filename}")
         if self.json(name).get("_indices_data_files"):
             raise self._malformed(name, "it has an index of rows, which datasets before 2.0 wrote")
-        return found
+        return result
 
     def json(self, name: str) -> dict[str, Any]:
         """The values of a JSON file."""
@@ -265,12 +265,12 @@ class _SavedDataset:
         with self._files.store.open(name) as file:
             data = file.read()
         try:
-            found = json.loads(data)
+            document = json.loads(data)
         except (ValueError, RecursionError) as error:
             raise self._malformed(name, f"it is not JSON: {error}") from error
-        if not isinstance(found, dict):
+        if not isinstance(document, dict):
             raise self._malformed(name, "expected a JSON object")
-        return found
+        return document
 
     def _malformed(self, name: str, problem: str) -> SourceError:
         return SourceError(

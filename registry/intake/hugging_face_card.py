@@ -85,7 +85,7 @@ def read_configs(files: Files) -> list[CardConfig]:
         front = read_front_matter(files.store)
     except yaml.YAMLError as error:
         raise _malformed(files, f"its front matter is not YAML: {str(error).partition(chr(10))[0]}") from error
-    return [_read_config(files, one) for one in _configs_of(front)]
+    return [_read_config(files, config) for config in _configs_of(front)]
 
 
 def files_of_config(config: str, folder: Path, names: Sequence[str]) -> list[str] | None:
@@ -169,11 +169,11 @@ def _choose(files: Files, configs: Sequence[CardConfig], name: str | None) -> Ca
             f"{files.location}: the dataset card has no config {name!r}",
             hint=suggest(name, names, have="The configs are:"),
         )
-    shown = ", ".join(names[:_MOST_SHOWN]) + (
+    listing = ", ".join(names[:_MOST_SHOWN]) + (
         f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
     )
     raise SourceError(
-        f"{files.location}: the dataset card has {len(names)} configs: {shown}",
+        f"{files.location}: the dataset card has {len(names)} configs: {listing}",
         hint=f"Choose one: --config {names[0]}",
         details={"configs": names[:100]},
     )
@@ -181,11 +181,11 @@ def _choose(files: Files, configs: Sequence[CardConfig], name: str | None) -> Ca
 
 def _configs_of(front: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The configs that name files; others only describe metadata."""
-    found = front.get("configs")
+    result = front.get("configs")
     return [
-        one
-        for one in (found if isinstance(found, list) else [])
-        if isinstance(one, dict) and ("data_files" in one or "data_dir" in one)
+        node
+        for node in (result if isinstance(result, list) else [])
+        if isinstance(node, dict) and ("data_files" in node or "data_dir" in node)
     ]
 
 
@@ -201,8 +201,8 @@ def _read_config(files: Files, found: Mapping[str, Any]) -> CardConfig:
     if given is None:
         given = "**"
     entries: Iterable[tuple[Any, Any]]
-    if isinstance(given, list) and all(isinstance(one, dict) for one in given):
-        entries = [(one.get("split", _DEFAULT_SPLIT), one.get("path")) for one in given]
+    if isinstance(given, list) and all(isinstance(node, dict) for node in given):
+        entries = [(node.get("split", _DEFAULT_SPLIT), node.get("path")) for node in given]
     elif isinstance(given, dict):
         entries = given.items()
     else:
@@ -212,9 +212,9 @@ def _read_config(files: Files, found: Mapping[str, Any]) -> CardConfig:
         if not _is_scalar(split):
             raise _malformed(files, f"config {name!r}: the name of a split is not text")
         globs = [paths] if isinstance(paths, str) else paths
-        if not isinstance(globs, list) or not globs or not all(isinstance(one, str) for one in globs):
+        if not isinstance(globs, list) or not globs or not all(isinstance(glob, str) for glob in globs):
             raise _malformed(files, f"config {name!r}: expected a path or a list of paths for the split {split!r}")
-        checked = tuple(_check_glob(files, name, posixpath.join(folder, one)) for one in globs)
+        checked = tuple(_check_glob(files, name, posixpath.join(folder, glob)) for glob in globs)
         splits[str(split)] = (*splits.get(str(split), ()), *checked)
     return CardConfig(name=name, splits=splits)
 
@@ -232,10 +232,10 @@ def _check_glob(files: Files, config: str, glob: str) -> str:
 
 def _matches(files: Files, config: CardConfig, glob: str) -> list[str]:
     pattern = re.compile(_regex_of(glob))
-    found = [name for name in files.names if name != CARD and pattern.fullmatch(name)]
-    if not found:
+    names = [name for name in files.names if name != CARD and pattern.fullmatch(name)]
+    if not names:
         raise _malformed(files, f"config {config.name!r}: no file matches {glob!r}")
-    return found
+    return names
 
 
 def _regex_of(glob: str) -> str:
@@ -258,7 +258,9 @@ def _literal(token: str) -> str:
 
 def _kind_of(files: Files, split: str, names: Sequence[str]) -> str:
     """The kind of the files of a split, by their extensions; next to images, tables are their metadata."""
-    found = {kind for name in names for kind, one in KINDS.items() if name.lower().endswith(one.extensions or "\0")}
+    found = {
+        kind for name in names for kind, reader in KINDS.items() if name.lower().endswith(reader.extensions or "\0")
+    }
     media = [kind for kind in _MEDIA if kind in found]
     kinds = media or sorted(found)
     if len(kinds) != 1:
@@ -270,23 +272,23 @@ def _kind_of(files: Files, split: str, names: Sequence[str]) -> str:
 def _classes_of(front: Mapping[str, Any], config: str) -> dict[str, Feature]:
     """The class labels that the card describes, by column."""
     info = front.get("dataset_info")
-    infos = [one for one in (info if isinstance(info, list) else [info]) if isinstance(one, dict)]
-    info = next((one for one in infos if one.get("config_name", config) == config), {})
+    infos = [node for node in (info if isinstance(info, list) else [info]) if isinstance(node, dict)]
+    info = next((entry for entry in infos if entry.get("config_name", config) == config), {})
     features = info.get("features")
-    found: dict[str, Feature] = {}
-    for one in features if isinstance(features, list) else []:
-        dtype = one.get("dtype") if isinstance(one, dict) else None
+    result: dict[str, Feature] = {}
+    for entry in features if isinstance(features, list) else []:
+        dtype = entry.get("dtype") if isinstance(entry, dict) else None
         label = dtype.get("class_label") if isinstance(dtype, dict) else None
         names = label.get("names") if isinstance(label, dict) else None
         if isinstance(names, dict):
             names = [names[key] for key in sorted(names, key=lambda key: int(key) if str(key).isdigit() else 0)]
         # YAML reads an unquoted "no" as False: such a column has no hint rather than wrong names.
-        if isinstance(names, list) and names and all(map(_is_scalar, names)) and isinstance(one.get("name"), str):
+        if isinstance(names, list) and names and all(map(_is_scalar, names)) and isinstance(entry.get("name"), str):
             try:
-                found[one["name"]] = ClassLabel(names=[str(name) for name in names])
+                result[entry["name"]] = ClassLabel(names=[str(name) for name in names])
             except FeatureError:  # a label cannot have these names: the column stays a number
                 continue
-    return found
+    return result
 
 
 def _is_scalar(value: Any) -> bool:

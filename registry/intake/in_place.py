@@ -176,7 +176,9 @@ def _find_parquet(
         ordered = {}
     if earlier - ordered.keys():
         return by_file, replace(named, reason="as in the version before")
-    shards = [SplitFiles(name=name, filenames=tuple(names), template=one) for name, (one, names) in ordered.items()]
+    shards = [
+        SplitFiles(name=name, filenames=tuple(names), template=template) for name, (template, names) in ordered.items()
+    ]
     # The same files under the same names keep the template that versions before have.
     same = {(split.name, split.filenames) for split in by_file} == {(split.name, split.filenames) for split in shards}
     return by_file if same else shards, named
@@ -193,11 +195,11 @@ def _plan_records(
     store: Store, reference: Reference, wishes: Mapping[str, Wish], options: AddOptions
 ) -> PlannedInPlace:
     schema = _schema_of(wishes)
-    found = describe_records(store, reference, schema.features(), options, skipped=schema.skipped)
-    prepared = found.prepared
+    records = describe_records(store, reference, schema.features(), options, skipped=schema.skipped)
+    prepared = records.prepared
     if types := schema.arrow_types():
         prepared = replace(prepared, metadata=replace(prepared.metadata, custom={"arrow_types": types}))
-    return _planned(store, prepared, schema=schema, files=found.files, split_reason=found.split_reason)
+    return _planned(store, prepared, schema=schema, files=records.files, split_reason=records.split_reason)
 
 
 def _schema_of(wishes: Mapping[str, Wish]) -> Schema:

@@ -227,7 +227,7 @@ class Inference:
                 feature = feature_of_type(time, name)
                 return _decide(plain, feature, "every value is an ISO date or time", None, time)
             offer = f"ISO dates or times; to convert them: {_option(name, type_word(time))}, or --dates"
-            reasons = [*(one for one in reasons if one != "the values are text"), offer]
+            reasons = [*(text for text in reasons if text != "the values are text"), offer]
         try:
             feature = features_of_schema(arrow.schema([(name, kind)]), optional=united.nulls)[name]
         except (FeatureError, PreparedFormatError) as error:
@@ -423,8 +423,8 @@ def _keep(column: ColumnSchema, wish: Wish, found: Any) -> ColumnSchema:
         return column
     anew = describe_type(column)
     reason = f"{AS_BEFORE}, else {anew}"
-    kept = replace(column, feature=feature, arrow_type=kind, reason=reason, decimals=(), null_as_empty=False)
-    return replace(kept, is_requested=False, anew=anew, checks_files=True)
+    result = replace(column, feature=feature, arrow_type=kind, reason=reason, decimals=(), null_as_empty=False)
+    return replace(result, is_requested=False, anew=anew, checks_files=True)
 
 
 def _request(plain: ColumnSchema, wish: Wish, found: Any) -> ColumnSchema:

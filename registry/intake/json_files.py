@@ -99,16 +99,16 @@ def open_json(files: Files, options: AddOptions, *, block_bytes: int = BLOCK_BYT
 
     encodings: list[str] = []
     texts = options.texts()
-    found = make_parts(files, options, open_file, noun=_NOUN)
+    parts = make_parts(files, options, open_file, noun=_NOUN)
     told = ", ".join(" or ".join(dict.fromkeys(words)) for words in (encodings, layouts))
     return Source(
         kind="json",
         summary=f"{count(len(layouts), _NOUN)} ({told})",
-        parts=found.parts,
+        parts=parts.parts,
         may_lack_columns=True,
-        files=found.files,
+        files=parts.files,
         origins=files.origins,
-        split_reason=found.split_reason,
+        split_reason=parts.split_reason,
     )
 
 
@@ -343,10 +343,10 @@ class _Parser:
         if not parsed:
             return
         columns = columns_of(parsed)
-        for made in convert_block(columns, 0, len(parsed), self._converter, name=self._name, lines=lines):
-            if made.lines:
-                self._learn(made.table.schema, made.lines[-1])
-            yield made
+        for result in convert_block(columns, 0, len(parsed), self._converter, name=self._name, lines=lines):
+            if result.lines:
+                self._learn(result.table.schema, result.lines[-1])
+            yield result
 
     def _bad_row(self, rows: JsonRows, place: int, text: str, error: BadValueError, line: int) -> BadRow:
         line += int(rows.lines[place])
@@ -400,7 +400,7 @@ def _count_leaves(kind: Any) -> int:
     """The number of fields in the type of a column, a measure of the memory of a row."""
     while is_list(kind):
         kind = kind.value_type
-    return 1 + (sum(_count_leaves(one.type) for one in kind) if import_pyarrow().types.is_struct(kind) else 0)
+    return 1 + (sum(_count_leaves(field.type) for field in kind) if import_pyarrow().types.is_struct(kind) else 0)
 
 
 def _cut(rows: JsonRows, start: int, stop: int) -> JsonRows:
@@ -414,8 +414,8 @@ def _cut(rows: JsonRows, start: int, stop: int) -> JsonRows:
 
 
 def _range_or_list(lines: Any) -> Sequence[int]:
-    found: list[int] = lines.tolist()
-    return range(found[0], found[-1] + 1) if bool((np.diff(lines) == 1).all()) else found
+    result: list[int] = lines.tolist()
+    return range(result[0], result[-1] + 1) if bool((np.diff(lines) == 1).all()) else result
 
 
 def _are_exact(table: Any) -> bool:

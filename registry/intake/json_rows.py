@@ -70,16 +70,16 @@ def texts_of(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _pair(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    result = dict(pairs)
+    if len(result) < len(pairs):
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
                 raise BadValueError(f"the key {key!r:.80} occurs twice in an object")
             seen.add(key)
-    if odd := next((key for key in found if not key.isascii() and not is_unicode(key)), None):
+    if odd := next((key for key in result if not key.isascii() and not is_unicode(key)), None):
         raise BadValueError(f"the key {odd!a:.60} is not valid Unicode")
-    return found
+    return result
 
 
 def _refuse_constant(text: str) -> NoReturn:
@@ -271,10 +271,10 @@ class ListElements:
         """The place after the comma behind the last element in ``data``, or after the list; 0 if there is none."""
         if self._has_ended:
             return len(data)
-        found = self._found = self._scan(data)
-        if found.end is not None:
-            return len(data) if data[found.end :].isspace() else found.end
-        return int(found.commas[-1]) + 1 if found.commas.size else 0
+        result = self._found = self._scan(data)
+        if result.end is not None:
+            return len(data) if data[result.end :].isspace() else result.end
+        return int(result.commas[-1]) + 1 if result.commas.size else 0
 
     def take(self, data: bytes, *, is_last: bool) -> JsonRows:
         """The elements in the next block."""
@@ -315,12 +315,12 @@ class ListElements:
 
     def _scan(self, data: bytes) -> _Ends:
         start = 0 if self._has_begun else self._find_start(data) or 0
-        found = _find_marks(data[start:] if start else data)
-        commas = found.places[(found.marks == ord(",")) & (found.depths == 0)]
-        below = np.flatnonzero(found.depths < 0)
+        marks = _find_marks(data[start:] if start else data)
+        commas = marks.places[(marks.marks == ord(",")) & (marks.depths == 0)]
+        below = np.flatnonzero(marks.depths < 0)
         if not below.size:
             return _Ends(start, commas + start, None)
-        end = int(found.places[below[0]])  # the closing bracket of the list, or one that closes nothing
+        end = int(marks.places[below[0]])  # the closing bracket of the list, or one that closes nothing
         return _Ends(start, commas[commas < end] + start, start + end + 1)
 
 

@@ -56,7 +56,7 @@ class KeyRule:
 
     def to_json(self) -> dict[str, Any]:
         """The rule as it is stored with the version."""
-        ties = {"ties": [list(one) for one in self.ties]} if self.ties else {}
+        ties = {"ties": [list(tie) for tie in self.ties]} if self.ties else {}
         return {"kind": self.kind, "columns": list(self.columns), **ties}
 
     @classmethod
@@ -68,9 +68,9 @@ class KeyRule:
         if kind not in ("column", "path", "content") or not isinstance(columns, list):
             return None
         ties = stored.get("ties", [])
-        if not isinstance(ties, list) or not all(isinstance(one, list) for one in ties):
+        if not isinstance(ties, list) or not all(isinstance(tie, list) for tie in ties):
             return None
-        if not all(isinstance(one, str) for names in (columns, *ties) for one in names):
+        if not all(isinstance(name, str) for names in (columns, *ties) for name in names):
             return None
         return cls(kind=kind, columns=tuple(columns), ties=tuple(map(tuple, ties)))
 
@@ -82,7 +82,7 @@ class KeyRule:
         ((), (('a', 'b'),))
         """
         known = [*self.ties, tuple(sorted(before))]
-        ties = [one for one in dict.fromkeys(known) if set(self.columns) < set(one) < set(stored)]
+        ties = [tie for tie in dict.fromkeys(known) if set(self.columns) < set(tie) < set(stored)]
         return KeyRule(kind=self.kind, columns=self.columns, ties=tuple(ties))
 
     def __str__(self) -> str:
@@ -119,15 +119,15 @@ class Holdout:
         Raises:
             UsageError: the text has another form, or the percentage is not above 0 and below 100.
         """
-        found = re.fullmatch(r"([^=]+)=([0-9]+(?:\.[0-9]+)?)%", text.strip())
-        if found is None or not 0 < float(found[2]) < 100:
+        match = re.fullmatch(r"([^=]+)=([0-9]+(?:\.[0-9]+)?)%", text.strip())
+        if match is None or not 0 < float(match[2]) < 100:
             raise UsageError(
                 f"invalid holdout {text!r}: expected NAME=PERCENT%, with a percentage above 0 and below 100",
                 hint="For example: test=10%",
                 details={"holdout": text},
             )
-        check_split_name(found[1])
-        return cls(split=found[1], fraction=float(found[2]) / 100, seed=seed)
+        check_split_name(match[1])
+        return cls(split=match[1], fraction=float(match[2]) / 100, seed=seed)
 
     def takes(self, key: str) -> bool:
         """Whether the record with this key belongs to the new split. Depends on the key and the seed only."""

@@ -46,7 +46,7 @@ class Kind:
 
 
 def _with_compressed(*extensions: str) -> tuple[str, ...]:
-    return (*extensions, *(one + compression for compression in COMPRESSIONS for one in extensions))
+    return (*extensions, *(extension + compression for compression in COMPRESSIONS for extension in extensions))
 
 
 KINDS: Final[dict[str, Kind]] = {
@@ -147,8 +147,8 @@ def sniff_kind(path: Path) -> str | None:
     for signature, kind in _SIGNATURES:
         if head.startswith(signature):
             return kind
-    found = format_of(head)
-    return _kind_of_text(head) if found is None else _KIND_OF_FORMAT.get(found)
+    result = format_of(head)
+    return _kind_of_text(head) if result is None else _KIND_OF_FORMAT.get(result)
 
 
 def _read_head(read: Callable[[int], bytes]) -> bytes:

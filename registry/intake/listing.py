@@ -205,9 +205,9 @@ def _check_names(names: Sequence[str], location: str) -> None:
     if not bad:
         return
     bad.sort()
-    shown = ", ".join(repr(os.fsencode(name)) for name in bad[:5]) + (f" and {len(bad) - 5} more" if bad[5:] else "")
+    listing = ", ".join(repr(os.fsencode(name)) for name in bad[:5]) + (f" and {len(bad) - 5} more" if bad[5:] else "")
     raise SourceError(
-        f"{location}: a file name must be UTF-8 without a backslash, found {shown}",
+        f"{location}: a file name must be UTF-8 without a backslash, found {listing}",
         hint="Rename the file. For names in Latin-1: convmv -r -f latin1 -t utf8 --notest DIR",
         details={"path": location, "names": [repr(os.fsencode(name)) for name in bad[:100]]},
     )
@@ -261,7 +261,7 @@ def _download(url: str, progress: Progress) -> Files:
     with ThreadPoolExecutor(_DOWNLOADS_AT_ONCE) as threads:
         copies = [threads.submit(_copy, store, name, target, progress) for name in wanted]
         try:
-            copied = [one.result() for one in copies]
+            copied = [future.result() for future in copies]
         except BaseException:
             threads.shutdown(cancel_futures=True)
             raise

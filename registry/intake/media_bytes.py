@@ -293,18 +293,18 @@ class CheckMedia:
         Raises:
             BadFileError: they are not what the name says, or the file is truncated.
         """
-        expected, found = _EXPECTED.get(extension_of(name)), format_of(data[:64])
-        is_swapped = expected in ("PNG", "JPEG") and found in ("PNG", "JPEG")
-        if expected is not None and found != expected and not is_swapped:
-            raise BadFileError(f"expected {expected} by its name, found {found or 'other bytes'}")
-        if found in _NO_MEDIA:  # a failed download, whatever its name
-            raise BadFileError(f"expected media, found {found}")
-        if found in DECODED and self.picture is not None:
+        expected, actual = _EXPECTED.get(extension_of(name)), format_of(data[:64])
+        is_swapped = expected in ("PNG", "JPEG") and actual in ("PNG", "JPEG")
+        if expected is not None and actual != expected and not is_swapped:
+            raise BadFileError(f"expected {expected} by its name, found {actual or 'other bytes'}")
+        if actual in _NO_MEDIA:  # a failed download, whatever its name
+            raise BadFileError(f"expected media, found {actual}")
+        if actual in DECODED and self.picture is not None:
             try:
-                data, found = as_png(data), "PNG"
+                data, actual = as_png(data), "PNG"
             except IMAGE_FAULTS as error:
                 raise BadFileError(f"{error}{_OWN}") from error
-        if found in ("PNG", "JPEG") and (self.picture is not None or expected is not None):
+        if actual in ("PNG", "JPEG") and (self.picture is not None or expected is not None):
             picture = check_picture(data)
             if self.picture is not None and (fault := picture_fault(self.picture, picture)):
                 raise BadFileError(fault)
@@ -312,7 +312,7 @@ class CheckMedia:
             rate = _sample_rate(data)
             if self.sample_rate not in (None, rate):
                 raise BadFileError(f"expected {self.sample_rate} samples per second as in other files, found {rate}")
-        elif found == "WAV" and len(data) < 44:
+        elif actual == "WAV" and len(data) < 44:
             raise BadFileError("it is truncated")
         return data
 
@@ -349,7 +349,7 @@ def other_files(feature: Feature, array: Any) -> Iterator[int]:
     arrow = import_pyarrow()
     places = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False))
     if isinstance(feature, Image):
-        starts = [arrow.compute.starts_with(array, pattern=one) for one in (PNG_SIGNATURE, JPEG_SIGNATURE)]
+        starts = [arrow.compute.starts_with(array, pattern=signature) for signature in (PNG_SIGNATURE, JPEG_SIGNATURE)]
         is_picture = arrow.compute.or_(*starts).fill_null(True).to_numpy(zero_copy_only=False)
         if feature.dtype == np.uint8:  # which a PNG of 16 bits would be reduced to
             depths = arrow.compute.binary_slice(array, _DEPTH_PLACE, _DEPTH_PLACE + 1)
@@ -391,7 +391,7 @@ def is_file_feature(feature: Feature) -> bool:
 def without_decoding(feature: Feature, paths: Container[str], path: str = "") -> Feature:
     """``feature`` with the bytes of the files at ``paths`` in place of images and sounds."""
     if isinstance(feature, FeaturesDict):
-        return FeaturesDict({name: without_decoding(one, paths, f"{path}/{name}") for name, one in feature.items()})
+        return FeaturesDict({name: without_decoding(inner, paths, f"{path}/{name}") for name, inner in feature.items()})
     if type(feature) is SequenceFeature:
         return SequenceFeature(without_decoding(feature.feature, paths, path), length=feature.length)
     return bytes_of("an image" if isinstance(feature, Image) else "an audio") if path in paths else feature

@@ -272,12 +272,12 @@ def _sound(files: Files, names: Sequence[str]) -> Audio | None:
 
 def _summary(kind: str, names: Sequence[str], label: str, metadata: Metadata | None, unfit: str) -> str:
     extensions = Counter(extension_of(name)[1:] for name in names)
-    formats = ", ".join(sorted(extensions, key=lambda one: (-extensions[one], one)))
-    found = f"{count(len(names), KINDS[kind].noun)} ({formats}){in_folders(names)}"
+    formats = ", ".join(sorted(extensions, key=lambda extension: (-extensions[extension], extension)))
+    result = f"{count(len(names), KINDS[kind].noun)} ({formats}){in_folders(names)}"
     if kind == "text":
-        found = f"{count(len(names), KINDS[kind].noun)}{in_folders(names)}, each of which is a record"
+        result = f"{count(len(names), KINDS[kind].noun)}{in_folders(names)}, each of which is a record"
     if unfit:
-        found += f", stored as bytes: {unfit}"
+        result += f", stored as bytes: {unfit}"
     if metadata is not None:
-        return f"{found}; metadata from {count(len(metadata.files), ('file', 'files'))}{metadata.summary}"
-    return f"{found}; {label if label.startswith('no label') else f'label: {label}'}"
+        return f"{result}; metadata from {count(len(metadata.files), ('file', 'files'))}{metadata.summary}"
+    return f"{result}; {label if label.startswith('no label') else f'label: {label}'}"

@@ -202,7 +202,7 @@ class _Matching:
         without = ("entry without a file", "entries without a file")
         told = [count(len(self._missing), without)] if self._missing else []
         told += [f"{count(num_unlisted, noun)} without an entry"] if num_unlisted else []
-        return "".join(f", {one}" for one in told)
+        return "".join(f", {note}" for note in told)
 
     def _miss(self, file: str, line: int, value: str, reason: str) -> None:
         self._missing.append(BadRow(file=file, line=line, column=FILE_NAME, reason=reason))
@@ -235,8 +235,8 @@ def _fold(name: str) -> str:
 
 def _first(names: Sequence[str]) -> str:
     """The first names, after a colon."""
-    shown = ", ".join(f"{name!r:.200}" for name in names[:_MOST_SHOWN])
-    return f": {shown}{' ...' if len(names) > _MOST_SHOWN else ''}" if names else ""
+    listing = ", ".join(f"{name!r:.200}" for name in names[:_MOST_SHOWN])
+    return f": {listing}{' ...' if len(names) > _MOST_SHOWN else ''}" if names else ""
 
 
 def _concatenate(tables: Sequence[pa.Table], names: Sequence[str]) -> pa.Table:

@@ -79,13 +79,13 @@ def _open_function(function: Callable[[], Any]) -> _Reader:
     name = f"function {getattr(function, '__name__', type(function).__name__)}"
 
     def rows() -> Iterator[Any]:
-        found = function()
-        if not hasattr(found, "__iter__") or isinstance(found, (str, bytes, Mapping)):
+        result = function()
+        if not hasattr(result, "__iter__") or isinstance(result, (str, bytes, Mapping)):
             raise SourceError(
-                f"{name} returned {type(found).__name__}, not an iterable of rows",
+                f"{name} returned {type(result).__name__}, not an iterable of rows",
                 hint="Return a list or a generator of dicts, or pass the returned object itself.",
             )
-        return iter(found)
+        return iter(result)
 
     return _Reader("iterable", name, rows)
 
@@ -98,7 +98,7 @@ def _open_map_style(dataset: Any) -> _Reader:
     reader = _Reader(kind, type(dataset).__name__, rows, num_rows=len(dataset))
     classes = getattr(dataset, "classes", None)
     names = list(classes) if isinstance(classes, (list, tuple)) else []
-    if names and all(isinstance(one, str) for one in names):
+    if names and all(isinstance(name, str) for name in names):
         reader.class_names = names
     return reader
 
@@ -182,7 +182,7 @@ class _Reader:
         rows = [self._as_dict(row) for row in first]
         labels = [row.get("label") for row in rows if isinstance(row, Mapping)]
         names = self.class_names
-        if not names or not all(type(one) is int and 0 <= one < len(names) for one in labels):
+        if not names or not all(type(label) is int and 0 <= label < len(names) for label in labels):
             return {}
         return {"label": ClassLabel(names=names)}
 
@@ -211,14 +211,14 @@ class _Reader:
 
     def _first_rows(self, stream: Iterator[Any]) -> list[Any]:
         """The first block: rows until there are enough of them, or of their bytes."""
-        found: list[Any] = []
+        result: list[Any] = []
         size = 0
         for row in stream:
-            found.append(row)
+            result.append(row)
             size += estimate_bytes(row)
-            if len(found) == FIRST_ROWS or size > MAX_BYTES:
+            if len(result) == FIRST_ROWS or size > MAX_BYTES:
                 break
-        return found
+        return result
 
     def _blocks(self, stream: Iterator[Any], converter: ValueConverter) -> Iterator[Rows]:
         block = self._first_rows(stream)
@@ -292,15 +292,15 @@ class _Reader:
 
 def _take(stream: Iterator[Any], step: int) -> list[Any]:
     """The next ``step`` rows; fewer if they are much larger than those before, by a sample of them."""
-    found: list[Any] = []
+    result: list[Any] = []
     size = 0
-    while len(found) < step and size < 2 * MAX_BYTES:
-        some = list(itertools.islice(stream, min(_SAMPLED, step - len(found))))
+    while len(result) < step and size < 2 * MAX_BYTES:
+        some = list(itertools.islice(stream, min(_SAMPLED, step - len(result))))
         if not some:
             break
-        found += some
+        result += some
         size += estimate_bytes(some[-1]) * len(some)
-    return found
+    return result
 
 
 def _kept(rows: Iterator[Any]) -> Iterator[Any]:
@@ -353,19 +353,21 @@ def _form_of(row: Any, name: str) -> tuple[str, Callable[[Any], Any]]:
         fields = tuple(getattr(kind, "__dataclass_fields__", None) or kind._fields)
         return (
             f"an instance of {kind.__name__}",
-            lambda one: {field: getattr(one, field) for field in fields} if type(one) is kind else None,
+            lambda value: {field: getattr(value, field) for field in fields} if type(value) is kind else None,
         )
     if isinstance(row, (tuple, list)) and row:
         size = len(row)
         names = _PAIR if size == 2 else _PAIR[:1] if size == 1 else tuple(map(str, range(size)))
         return (
             f"a tuple of {size} values",
-            lambda one: (
-                dict(zip(names, one, strict=True)) if isinstance(one, (tuple, list)) and len(one) == size else None
+            lambda value: (
+                dict(zip(names, value, strict=True))
+                if isinstance(value, (tuple, list)) and len(value) == size
+                else None
             ),
         )
     if hasattr(kind, "__array__") and not isinstance(row, (str, bytes)):
-        return "an array", lambda one: {_PAIR[0]: one} if hasattr(type(one), "__array__") else None
+        return "an array", lambda value: {_PAIR[0]: value} if hasattr(type(value), "__array__") else None
     raise SourceError(f"the {name} yields {kind.__name__}, not dicts", hint=_ROW_HINT)
 
 

@@ -76,7 +76,7 @@ def check_columns(names: Sequence[Any]) -> tuple[str, ...]:
     """
     if not names:
         raise SourceError("the object has no columns", hint="Pass data with at least one column.")
-    found: dict[str, None] = {}
+    result: dict[str, None] = {}
     for name in names:
         if not isinstance(name, (str, int, np.integer)) or isinstance(name, bool):
             raise SourceError(
@@ -89,10 +89,10 @@ def check_columns(names: Sequence[Any]) -> tuple[str, ...]:
                 f"the name of a column is not valid Unicode: {text!a:.60}",
                 hint="Rename the column. Text that was decoded with surrogateescape has such characters.",
             )
-        if text in found:
+        if text in result:
             raise SourceError(f"two columns are named {text!r}", hint="Rename one of them.")
-        found[text] = None
-    return tuple(found)
+        result[text] = None
+    return tuple(result)
 
 
 def is_unicode(text: str) -> bool:

@@ -141,7 +141,7 @@ def _pandas_column(name: str, series: Any) -> Column:
         def objects(start: int, stop: int, converter: ValueConverter) -> Any:
             values = series.iloc[start:stop].tolist()
             if not has_floats:
-                values = [None if type(one) is float and math.isnan(one) else one for one in values]
+                values = [None if type(value) is float and math.isnan(value) else value for value in values]
             return converter.convert(values, range(start, stop), name)
 
         return objects
@@ -166,7 +166,7 @@ def _has_numbers(series: Any) -> bool:
     kinds = set(map(type, series.array))
     if not kinds <= {float, int, type(None)}:
         return False
-    return int in kinds or any(type(one) is float and not math.isnan(one) for one in series.array)
+    return int in kinds or any(type(value) is float and not math.isnan(value) for value in series.array)
 
 
 def _is_object(dtype: Any) -> bool:
@@ -401,7 +401,7 @@ def has_union(kind: Any, *, are_empty: bool = False) -> bool:
     if types.is_union(kind) and not (are_empty and kind.num_fields):
         return True
     inner = [kind.field(place).type for place in range(kind.num_fields)] if types.is_nested(kind) else []
-    return any(has_union(one, are_empty=are_empty) for one in inner)
+    return any(has_union(field, are_empty=are_empty) for field in inner)
 
 
 def _folded(kind: Any, shape: Sequence[int]) -> Any:

@@ -97,7 +97,7 @@ def _read_named(kind: str, read: Callable[[], Iterator[Rows]], name: str) -> Ite
     """The rows; bad ones are reported with the name of the part, as those of files are."""
     with _foreign_errors(f"the {kind} data cannot be read"):
         for rows in read():
-            yield replace(rows, bad=tuple(replace(one, file=name) for one in rows.bad)) if rows.bad else rows
+            yield replace(rows, bad=tuple(replace(row, file=name) for row in rows.bad)) if rows.bad else rows
 
 
 def _open_splits(given: Mapping[str, Any], options: AddOptions) -> Source:

@@ -236,7 +236,7 @@ class AddOptions:
                     details={"split": name[:200]},
                 ) from error
             if new in renamed.values():
-                other = next(one for one in renamed if renamed[one] == new)
+                other = next(old for old in renamed if renamed[old] == new)
                 raise SourceError(
                     f"the splits {other!r} and {name!r} would have one name: {new}",
                     hint="Choose another name with --rename-split.",
@@ -293,12 +293,12 @@ class AddOptions:
         given = {*self._given(tuple(_REMEMBERED))}
         if not given.isdisjoint(_SPLIT_RULES):
             given |= {*_SPLIT_RULES, "seed"}
-        kept: dict[str, Any] = {
+        result: dict[str, Any] = {
             name: value
             for name, value in (before.items() if isinstance(before, Mapping) else ())
             if name not in given and name in _REMEMBERED and isinstance(value, _REMEMBERED[name])
         }
-        return replace(self, **kept, remembered=frozenset(kept))
+        return replace(self, **result, remembered=frozenset(result))
 
     def describe(self) -> dict[str, Any]:
         """What ``with_remembered`` reads: the options that are not empty."""
@@ -308,7 +308,7 @@ class AddOptions:
 
     def _given(self, names: Sequence[str], but: Collection[str] | None = None) -> list[str]:
         """Those of ``names`` that differ from their default, but not those ``but``, or that are remembered."""
-        defaults = {one.name: one.default for one in fields(self)}
+        defaults = {field.name: field.default for field in fields(self)}
         used = [name for name in names if name not in (self.remembered if but is None else but)]
         return [name for name in used if getattr(self, name) not in (defaults[name], [], (), {})]
 
@@ -317,12 +317,14 @@ def takes_options(function: Call) -> Call:
     """Decorate a call with ``**options: Unpack[AddArguments]``: its signature, as ``help`` shows it, names them all."""
     signature = inspect.signature(function)
     arguments = [
-        inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=one.type)
-        for one in fields(AddOptions)
-        if one.name in AddArguments.__annotations__
+        inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
+        for field in fields(AddOptions)
+        if field.name in AddArguments.__annotations__
     ]
-    named = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
-    first = [one for one in named if one.kind is not inspect.Parameter.KEYWORD_ONLY]
+    named = [
+        parameter for parameter in signature.parameters.values() if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    ]
+    first = [parameter for parameter in named if parameter.kind is not inspect.Parameter.KEYWORD_ONLY]
     parameters = [*first, *arguments, *named[len(first) :]]
     function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return function

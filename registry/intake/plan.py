@@ -72,13 +72,13 @@ class BadRows:
         """
         if self.count <= self.allowed:
             return
-        lines = [f"  {one}" for one in self.first[:MOST_NAMED]]
+        lines = [f"  {row}" for row in self.first[:MOST_NAMED]]
         if self.count > MOST_NAMED:
             lines.append(f"  and {self.count - len(lines):,} more")
         limit = f", and at most {self.allowed:,} may be skipped" if self.allowed else ""
-        what = "1 row or file" if self.count == 1 else f"{self.count:,} rows or files"
+        subject = "1 row or file" if self.count == 1 else f"{self.count:,} rows or files"
         raise UnusableRowsError(
-            "\n".join([f"{what} cannot be used{limit}", *lines]),
+            "\n".join([f"{subject} cannot be used{limit}", *lines]),
             hint=(
                 f"Correct them, or leave them out: --skip-bad {self.count}"
                 if num_usable
@@ -89,8 +89,8 @@ class BadRows:
             details={
                 "num_bad": self.count,
                 "bad": [
-                    {"file": one.file, "line": one.line, "column": one.column, "reason": one.reason}
-                    for one in self.first[:100]
+                    {"file": row.file, "line": row.line, "column": row.column, "reason": row.reason}
+                    for row in self.first[:100]
                 ],
             },
         )
@@ -108,7 +108,7 @@ class BadRows:
     def _explain_mixed(self) -> str:
         """How to keep a column whose values are of several types."""
         mixed = (row.column for row in self.first if row.reason == MIXED_LIST)
-        column = next((re.split(r"\[\]|/", one)[0] for one in mixed if one), None)
+        column = next((re.split(r"\[\]|/", path)[0] for path in mixed if path), None)
         return "" if column is None else f". To keep the column as text: --feature {shlex.quote(f'{column}=Text')}"
 
     def _explain_types(self, columns: Sequence[ColumnSchema]) -> str:
@@ -116,7 +116,7 @@ class BadRows:
         types = import_pyarrow().types
         ways = []
         for column in columns:
-            reasons = [one.reason for one in self.first if one.column == column.name]
+            reasons = [row.reason for row in self.first if row.column == column.name]
             is_text = types.is_string(column.arrow_type)
             if not reasons or (is_text and not any("UTF-8" in reason for reason in reasons)):
                 continue
@@ -205,8 +205,8 @@ class Plan:
         extra = dict(self.source.metadata.extra)
         if self.source.origins:
             extra["downloadChecksums"] = {
-                one.url: {"checksum": one.sha256, "size": one.num_bytes}
-                for one in sorted(self.source.origins, key=lambda one: one.url)
+                origin.url: {"checksum": origin.sha256, "size": origin.num_bytes}
+                for origin in sorted(self.source.origins, key=lambda origin: origin.url)
             }
         keys = self.source.metadata.supervised_keys
         stored = keys if keys and set(keys) <= set(self.stored()) else None
@@ -264,7 +264,7 @@ def plan_source(
                 raise no_column(old, names)
     if options.dates:  # requested as by --feature, so the next version has them, too
         is_time = import_pyarrow().types.is_temporal
-        made = [one for one in schema.columns if one.is_requested and is_time(one.arrow_type)]
+        made = [timed for timed in schema.columns if timed.is_requested and is_time(timed.arrow_type)]
         times = {one.name: Wish(text=REQUESTED, feature=one.feature) for one in made}
         wishes = times | {name: wish for name, wish in wishes.items() if name not in times or not wish.is_inferred}
     for option, column in (("--key", key), ("--split-by", split_by)):
@@ -419,7 +419,7 @@ def _choose_rule(
         return KeyRule(kind="path"), requested or "the path of a file, or the key in an archive"
     if earlier is not None and _is_content(earlier, stored):
         # The same columns, also if content keys are requested: the same line then gives the same keys each time.
-        known = [one for one in columns if one in stored] if isinstance(columns, list) else []
+        known = [column for column in columns if column in stored] if isinstance(columns, list) else []
         return earlier.with_more_columns(known, stored), requested or "the same columns as in the version before"
     return KeyRule(kind="content", columns=tuple(sorted(stored))), requested or "there is no key column"
 

@@ -72,7 +72,7 @@ def estimate_bytes(value: Any, depth: int = 0) -> int:
     if isinstance(value, (bytes, bytearray, str)):
         return len(value) + 4
     if isinstance(value, Mapping):
-        return sum(estimate_bytes(one, depth + 1) for one in value.values())
+        return sum(estimate_bytes(item, depth + 1) for item in value.values())
     if isinstance(value, (list, tuple)):
         return 4 + (len(value) * estimate_bytes(value[0], depth + 1) if value else 0)
     size = getattr(value, "nbytes", None)
@@ -85,10 +85,10 @@ def estimate_bytes(value: Any, depth: int = 0) -> int:
 
 def plain_values(values: Sequence[Any]) -> Sequence[Any]:
     """The values, with tensors as NumPy arrays, arrays of shape () as scalars, and every missing value as None."""
-    foreign = {one for one in set(map(type, values)) if one not in EXACT and not _is_scalar_type(one)}
-    if all(one.__name__ == "NoneType" for one in foreign):
+    foreign = {value for value in set(map(type, values)) if value not in EXACT and not _is_scalar_type(value)}
+    if all(kind.__name__ == "NoneType" for kind in foreign):
         return values
-    return [_plain(one) if type(one) in foreign else one for one in values]
+    return [_plain(value) if type(value) in foreign else value for value in values]
 
 
 def _is_scalar_type(kind: type) -> bool:
@@ -124,7 +124,7 @@ def is_storable(dtype: np.dtype[Any]) -> bool:
 
 
 def _is_image(kind: type) -> bool:
-    return any(one.__module__ == "PIL.Image" and one.__name__ == "Image" for one in kind.__mro__)
+    return any(base.__module__ == "PIL.Image" and base.__name__ == "Image" for base in kind.__mro__)
 
 
 def kind_of(kind: type) -> str | None:
@@ -225,7 +225,7 @@ def convert_block(
                 bad.append(BadValue(start, error.path, MIXED_LIST))
             mixed = mixed or error
     if bad:
-        faults = {one.row: one for one in sorted(bad, key=lambda one: one.row, reverse=True)}
+        faults = {fault.row: fault for fault in sorted(bad, key=lambda fault: fault.row, reverse=True)}
         yield Rows(
             table=arrow.table({column: arrow.nulls(0) for column in columns}),
             lines=(),
@@ -291,14 +291,14 @@ class ValueConverter:
 
     def hints(self) -> dict[str, Feature]:
         """The features of the columns that hold images or lists of images."""
-        found: dict[str, Feature] = {}
+        features: dict[str, Feature] = {}
         for path, image in self.images.items():
             name = path.rstrip("[]")
             feature: Feature = image
             for _ in range((len(path) - len(name)) // 2):
                 feature = SequenceFeature(feature)
-            found[name] = feature
-        return found
+            features[name] = feature
+        return features
 
     def convert(self, values: Sequence[Any], rows: _Numbers, path: str, depth: int = 1) -> Any:
         """A column as a ``pyarrow.Array``; None and the missing values of pandas are null.
@@ -316,9 +316,10 @@ class ValueConverter:
         values = plain_values(values)
         if path in self._texts:
             values = [
-                _json_text(one) if isinstance(one, (dict, list, tuple, bool, int, float)) else one for one in values
+                _json_text(value) if isinstance(value, (dict, list, tuple, bool, int, float)) else value
+                for value in values
             ]
-        kinds = {kind_of(one) for one in set(map(type, values))} - {None}
+        kinds = {kind_of(value) for value in set(map(type, values))} - {None}
         if not kinds:
             return self._arrow.nulls(len(values))
         kind = self._kind_of_all(kinds, values, rows, path, depth)
@@ -337,11 +338,11 @@ class ValueConverter:
     def _kind_of_all(self, kinds: set[str | None], values: Sequence[Any], rows: _Numbers, path: str, depth: int) -> str:
         """The kind of all values."""
         if not kinds <= KINDS:
-            _refuse(values, rows, path, lambda one: None if kind_of(type(one)) in KINDS else _unknown_type(one))
+            _refuse(values, rows, path, lambda value: None if kind_of(type(value)) in KINDS else _unknown_type(value))
         if depth >= MAX_DEPTH and not kinds.isdisjoint({"dict", "list"}):
             reason = f"more than {MAX_DEPTH} levels of objects and lists in one value"
             column = re.split(r"\[\]|/", path)[0]
-            _refuse(values, rows, column, lambda one: reason if isinstance(one, (Mapping, list, tuple)) else None)
+            _refuse(values, rows, column, lambda value: reason if isinstance(value, (Mapping, list, tuple)) else None)
         if len(kinds) > 1 and kinds != _NUMBERS:
             raise MixedValuesError(path)
         return "float" if "float" in kinds else str(*kinds)
@@ -354,20 +355,20 @@ class ValueConverter:
                 return self._arrow.array(_times(values))
             except self._faults:
                 return self._find_bad(values, rows, path, None)
-        if len(types) == 1 and issubclass(one := types.copy().pop(), np.generic) and kind in ("bool", "int", "float"):
-            return self._arrow.array(np.array(values, one))  # in one call, and with the dtype of its values
+        if len(types) == 1 and issubclass(value := types.copy().pop(), np.generic) and kind in ("bool", "int", "float"):
+            return self._arrow.array(np.array(values, value))  # in one call, and with the dtype of its values
         if kind == "float" and int in types:  # as float64, if that changes no integer
             _refuse(values, rows, path, _too_large)
-            if any(isinstance(one, int) and float(one) != one for one in values):
+            if any(isinstance(value, int) and float(value) != value for value in values):
                 raise MixedValuesError(path)
-            values, types = [None if one is None else float(one) for one in values], {float}
+            values, types = [None if value is None else float(value) for value in values], {float}
         wanted = self._type_of(types - {type(None)}, kind)
         try:
             return self._arrow.array(values, wanted)
         except self._faults:
             if kind == "int":
                 _refuse(values, rows, path, _too_large)
-                if any(one is not None and one < 0 for one in values):
+                if any(value is not None and value < 0 for value in values):
                     raise MixedValuesError(path) from None
                 return self._arrow.array(values, self._arrow.uint64())
             return self._find_bad(values, rows, path, wanted)
@@ -407,11 +408,11 @@ class ValueConverter:
 
     def _convert_datetimes(self, values: Sequence[Any], rows: _Numbers, path: str) -> Any:
         """Times, in microseconds (nanoseconds from pandas), with the time zone of the first."""
-        present = [one for one in values if one is not None]
-        if len({one.tzinfo is None for one in present}) > 1:
+        present = [value for value in values if value is not None]
+        if len({value.tzinfo is None for value in present}) > 1:
             raise MixedValuesError(path)
         zone = None if present[0].tzinfo is None else self._zones.setdefault(path, _zone_of(present[0]))
-        unit = "ns" if any(hasattr(one, "nanosecond") for one in values) else "us"
+        unit = "ns" if any(hasattr(value, "nanosecond") for value in values) else "us"
         wanted = self._arrow.timestamp(unit, tz=zone)
         try:
             return self._arrow.array(values, wanted)
@@ -425,45 +426,49 @@ class ValueConverter:
             _refuse(values, rows, path, reason)
         files: list[bytes | None] = []
         bad = []
-        for place, one in enumerate(values):
+        for place, value in enumerate(values):
             try:
-                files.append(None if one is None else image_file(one))
+                files.append(None if value is None else image_file(value))
             except IMAGE_FAULTS as error:
                 bad.append(BadValue(int(rows[place]), path, f"the image cannot be stored: {_first_line(error)}"))
         if bad:
             raise BadValuesError(bad)
-        first = next(one for one in values if one is not None)
+        first = next(value for value in values if value is not None)
         self.images.setdefault(path, image_feature(first))
         return self._arrow.array(files, self._arrow.binary())
 
     def _convert_dicts(self, values: Sequence[Any], rows: _Numbers, path: str, depth: int) -> Any:
-        keys = dict.fromkeys(itertools.chain.from_iterable(one for one in values if one is not None))
+        keys = dict.fromkeys(itertools.chain.from_iterable(value for value in values if value is not None))
         if odd := [key for key in keys if not isinstance(key, str) or not is_unicode(key)]:
             reason = f"the key {odd[0]!a:.60} is not {'valid Unicode' if isinstance(odd[0], str) else 'text'}"
-            _refuse(values, rows, path, lambda one: reason if any(key in one for key in odd) else None)
-        is_null = np.array([one is None for one in values])
+            _refuse(values, rows, path, lambda value: reason if any(key in value for key in odd) else None)
+        is_null = np.array([value is None for value in values])
         mask = self._arrow.array(is_null) if is_null.any() else None
         if not keys:
-            return self._arrow.array([None if one is None else {} for one in values], self._arrow.struct([]))
+            return self._arrow.array([None if value is None else {} for value in values], self._arrow.struct([]))
         fields = [
-            self.convert([None if one is None else one.get(key) for one in values], rows, f"{path}/{key}", depth + 1)
+            self.convert(
+                [None if value is None else value.get(key) for value in values], rows, f"{path}/{key}", depth + 1
+            )
             for key in keys
         ]
         return self._arrow.StructArray.from_arrays(fields, names=list(keys), mask=mask)
 
     def _convert_lists(self, values: Sequence[Any], rows: _Numbers, path: str, depth: int) -> Any:
-        lengths = [0 if one is None else len(one) for one in values]
-        items = list(itertools.chain.from_iterable(one for one in values if one is not None))
+        lengths = [0 if value is None else len(value) for value in values]
+        items = list(itertools.chain.from_iterable(value for value in values if value is not None))
         inner = self.convert(items, np.repeat(np.asarray(rows), lengths), f"{path}[]", depth + 1)
-        return self._lists(lengths, inner, [one is None for one in values])
+        return self._lists(lengths, inner, [value is None for value in values])
 
     def _convert_arrays(self, values: Sequence[Any], rows: _Numbers, path: str, depth: int) -> Any:
         """NumPy arrays: fixed-size lists if all have one shape, otherwise lists."""
-        first = next(one for one in values if one is not None)
-        if any(one is not None and (one.dtype != first.dtype or one.ndim != first.ndim) for one in values):
+        first = next(value for value in values if value is not None)
+        if any(value is not None and (value.dtype != first.dtype or value.ndim != first.ndim) for value in values):
             raise MixedValuesError(path)
         if first.dtype.kind == "O":
-            return self._convert_lists([None if one is None else one.tolist() for one in values], rows, path, depth)
+            return self._convert_lists(
+                [None if value is None else value.tolist() for value in values], rows, path, depth
+            )
         if not is_storable(first.dtype):
             reason = f"arrays of dtype {first.dtype} cannot be stored"
             reason = _unknown_type(first) if "bfloat16" in str(first.dtype) else reason
@@ -476,19 +481,25 @@ class ValueConverter:
 
     def _stack(self, values: Sequence[Any], first: npt.NDArray[Any]) -> Any:
         """Arrays of one dtype and number of dimensions, in one Arrow array."""
-        shapes = {one.shape for one in values if one is not None}
+        shapes = {value.shape for value in values if value is not None}
         if len(shapes) == 1 and 0 not in first.shape:
-            is_null = np.array([one is None for one in values])
+            is_null = np.array([value is None for value in values])
             filler = np.zeros(first.shape, first.dtype)
-            stacked = np.stack([filler if one is None else one for one in values])
+            stacked = np.stack([filler if value is None else value for value in values])
             return array_column(stacked, mask=is_null if is_null.any() else None)
-        flat = array_column(np.concatenate([one.ravel() for one in values if one is not None]))
+        flat = array_column(np.concatenate([value.ravel() for value in values if value is not None]))
         for level in reversed(range(1, first.ndim)):
             sizes = np.concatenate(
-                [np.full(int(np.prod(one.shape[:level])), one.shape[level]) for one in values if one is not None]
+                [
+                    np.full(int(np.prod(value.shape[:level])), value.shape[level])
+                    for value in values
+                    if value is not None
+                ]
             )
             flat = self._lists(sizes, flat)
-        return self._lists([0 if one is None else len(one) for one in values], flat, [one is None for one in values])
+        return self._lists(
+            [0 if value is None else len(value) for value in values], flat, [value is None for value in values]
+        )
 
     def _lists(self, sizes: Any, values: Any, is_null: Sequence[bool] = ()) -> Any:
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
@@ -561,10 +572,10 @@ def native(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def _times(values: Iterable[Any]) -> npt.NDArray[Any]:
     """datetime64 or timedelta64 values in one array; None becomes NaT, which Arrow reads as null."""
-    known = [one for one in values if one is not None]
+    known = [value for value in values if value is not None]
     array = np.array(known)
     place = iter(native(array))
-    return np.array([np.array("NaT", native(array).dtype) if one is None else next(place) for one in values])
+    return np.array([np.array("NaT", native(array).dtype) if value is None else next(place) for value in values])
 
 
 def _zone_of(value: dt.datetime) -> str:
@@ -582,8 +593,8 @@ def _zone_of(value: dt.datetime) -> str:
 def _refuse(values: Sequence[Any], rows: _Numbers, path: str, problem: str | Callable[[Any], str | None]) -> None:
     """Raise BadValuesError for the values, other than None, that have a problem."""
     bad = []
-    for row, one in zip(rows, values, strict=True):
-        reason = None if one is None else problem if isinstance(problem, str) else problem(one)
+    for row, value in zip(rows, values, strict=True):
+        reason = None if value is None else problem if isinstance(problem, str) else problem(value)
         if reason is not None:
             bad.append(BadValue(int(row), path, reason))
     if bad:

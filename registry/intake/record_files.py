@@ -61,8 +61,8 @@ def format_of_records(name: str) -> str | None:
     ('tfrecord', None)
     """
     last = name.rpartition("/")[2]
-    found = next((one for one in _RECORDS.finditer(last) if one.end() == len(last)), None)
-    return None if found is None else "tfrecord" if found[1] else "array_record"
+    result = next((match for match in _RECORDS.finditer(last) if match.end() == len(last)), None)
+    return None if result is None else "tfrecord" if result[1] else "array_record"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,7 @@ def describe_records(
         StorageError: a file cannot be read.
     """
     sizes = list_sizes(store)
-    formats = {name: found for name in sizes if (found := format_of_records(name)) is not None}
+    formats = {name: record_format for name in sizes if (record_format := format_of_records(name)) is not None}
     if len(set(formats.values())) > 1:
         raise SourceError(
             f"{store.url} contains both TFRecord and ArrayRecord files",
@@ -177,25 +177,27 @@ def _propose_schema(store: Store, name: str) -> str:
 
 def _nest(flat: Mapping[str, FlatValue]) -> dict[str, Any]:
     """The types of the values of a record, by column; ``a/b`` is the field ``b`` of ``a``."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for key, value in sorted(flat.items()):
         *folders, last = key.split("/")
-        inside = found
+        inside = result
         for folder in folders:
             inner = inside.setdefault(folder, {"fields": {}})
             if not isinstance(inner, dict):  # ``a`` has values of its own: keep the whole key
-                inside, last = found, key
+                inside, last = result, key
                 break
             inside = inner["fields"]
         inside[last] = _guess_type(value)
-    return found
+    return result
 
 
 def _guess_type(value: FlatValue) -> str:
     if isinstance(value, list):
-        one = value[0] if value else b""
+        first = value[0] if value else b""
         try:
-            word = "Image" if format_of(one) in ("PNG", "JPEG") else "Text" if one.decode() or not one else "bytes"
+            word = (
+                "Image" if format_of(first) in ("PNG", "JPEG") else "Text" if first.decode() or not first else "bytes"
+            )
         except UnicodeDecodeError:
             word = "bytes"
     else:
@@ -212,9 +214,9 @@ def order_shards(split: str, names: Sequence[str], file_format: str) -> tuple[st
         return _checked(split, names[0], list(names), file_format, count=1)
     for pattern, variable in ((_SHARD, "SHARD_X_OF_Y"), (_NUMBERED, "SHARD_INDEX"), (_PART, "SHARD_INDEX")):
         parsed = [found for name in names if (found := pattern.fullmatch(name)) is not None]
-        if len(parsed) == len(names) and len({(one["before"], one["after"]) for one in parsed}) == 1:
+        if len(parsed) == len(names) and len({(match["before"], match["after"]) for match in parsed}) == 1:
             template = f"{parsed[0]['before']}{{{variable}}}{parsed[0]['after']}"
-            in_order = [one[0] for one in sorted(parsed, key=lambda one: int(one["index"]))]
+            in_order = [match[0] for match in sorted(parsed, key=lambda match: int(match["index"]))]
             count = int(parsed[0]["count"]) if variable == "SHARD_X_OF_Y" else len(names)
             return _checked(split, template, in_order, file_format, count=count)
     raise _no_template(split, names)
@@ -234,9 +236,9 @@ def _checked(split: str, template: str, names: list[str], file_format: str, *, c
 
 
 def _no_template(split: str, names: Sequence[str], why: str = "") -> SourceError:
-    shown = ", ".join(map(repr, names[:5])) + (f" and {len(names) - 5:,} more" if names[5:] else "")
+    listing = ", ".join(map(repr, names[:5])) + (f" and {len(names) - 5:,} more" if names[5:] else "")
     return SourceError(
-        f"the files of the split {split!r} are not named like the shards of one split{why}: {shown}",
+        f"the files of the split {split!r} are not named like the shards of one split{why}: {listing}",
         hint=_NAMES_HINT.format(".parquet") + ". Or leave out --in-place: then the records are copied"
         if names[0].endswith(".parquet")
         else _NAMES_HINT.format(".tfrecord"),
@@ -324,10 +326,10 @@ def _count(store: Store, names: Sequence[str], counter: _Counter, sizes: Mapping
 
     is_local, num_bytes = store.local_root is not None, sum(sizes[name] for name in names)
     with choose_engine(num_bytes=num_bytes, is_local=is_local, reads=(store.url,)) as engine:
-        found = dict(engine.run(pieces(), doing="read records", failure=StorageError))
-    bad = [(name, record, problem) for name in names for record, problem in found[name].faults]
+        result = dict(engine.run(pieces(), doing="read records", failure=StorageError))
+    bad = [(name, record, problem) for name in names for record, problem in result[name].faults]
     if bad:
-        count = sum(one.num_faults for one in found.values())
+        count = sum(fault.num_faults for fault in result.values())
         lines = [f"  {name}: record {record}: {problem}" for name, record, problem in bad[:_MOST_NAMED]]
         if count > len(lines):
             lines.append(f"  and {count - len(lines):,} more")
@@ -339,7 +341,7 @@ def _count(store: Store, names: Sequence[str], counter: _Counter, sizes: Mapping
                 "bad": [{"file": name, "record": record, "reason": problem} for name, record, problem in bad[:100]],
             },
         )
-    return found
+    return result
 
 
 def refuse_folders_of_others(store: Store, names: Sequence[str]) -> None:

@@ -111,7 +111,7 @@ class ChunkEncoder:
             )
             for name, places in self._destinations(rows, chunk.split, keys).items()
         }
-        return Encoded(by_split=by_split, bad=tuple(sorted(bad, key=lambda one: one.line or 0)))
+        return Encoded(by_split=by_split, bad=tuple(sorted(bad, key=lambda row: row.line or 0)))
 
     def _must_have(self) -> dict[str, str]:
         """The columns that must not be null, and why."""
@@ -130,15 +130,15 @@ class ChunkEncoder:
             return rows.keys, None
         if set(self.rule.columns) == set(features):
             return hash_contents(records), None
-        found = []
+        result = []
         for columns in (self.rule.columns, *self.rule.ties):
             hashed = FeaturesDict({name: features[name] for name in columns})
-            found.append(hash_contents(TableBlock(rows.table.select(list(hashed)), hashed).records()))
-        return found[0], np.stack([first_words(one) for one in (*found[1:], hash_contents(records))])
+            result.append(hash_contents(TableBlock(rows.table.select(list(hashed)), hashed).records()))
+        return result[0], np.stack([first_words(hashes) for hashes in (*result[1:], hash_contents(records))])
 
     def _marks(self, rows: Rows, features: FeaturesDict) -> Hashes | None:
         """The marks of records without their paths."""
-        others = FeaturesDict({name: one for name, one in features.items() if name != self.path_column})
+        others = FeaturesDict({name: feature for name, feature in features.items() if name != self.path_column})
         if len(others) == len(features) or not others:
             return None
         return first_words(hash_contents(TableBlock(rows.table.select(list(others)), others).records()))
@@ -157,13 +157,13 @@ class ChunkEncoder:
                 hint="Leave --holdout out, or choose another name.",
                 details={"split": holdout.split},
             )
-        found: dict[str, list[int]] = {}
+        result: dict[str, list[int]] = {}
         # Content keys without their number: identical records stay together.
         stable = content_keys(keys) if isinstance(keys, np.ndarray) else keys
         for place, name in enumerate(names):
             is_held = holdout is not None and name == self.held_from and holdout.takes(stable[place])
-            found.setdefault(holdout.split if holdout is not None and is_held else name, []).append(place)
-        return dict(found)
+            result.setdefault(holdout.split if holdout is not None and is_held else name, []).append(place)
+        return dict(result)
 
     def _split_names(self, rows: Rows, column: str) -> list[str]:
         """The values of the column that decides the split; the names of classes, not their numbers."""
@@ -221,12 +221,12 @@ def _bad(part: str, rows: Rows, place: int, reason: str, column: str | None = No
 
 def _without(rows: Rows, places: Sequence[int]) -> Rows:
     dropped = set(places)
-    kept = [place for place in range(rows.table.num_rows) if place not in dropped]
+    result = [place for place in range(rows.table.num_rows) if place not in dropped]
     return replace(
         rows,
-        table=rows.table.take(import_pyarrow().array(kept, "int64")),  # the list may be empty
-        lines=[rows.lines[place] for place in kept],
-        keys=None if rows.keys is None else [rows.keys[place] for place in kept],
+        table=rows.table.take(import_pyarrow().array(result, "int64")),  # the list may be empty
+        lines=[rows.lines[place] for place in result],
+        keys=None if rows.keys is None else [rows.keys[place] for place in result],
     )
 
 

@@ -113,12 +113,12 @@ def keep_types(
             else (inner, kind.field(name).type)
             for name, inner in feature.items()
         }
-        struct = import_pyarrow().struct([(one.name, pairs[one.name][1]) for one in kind])
+        struct = import_pyarrow().struct([(field.name, pairs[field.name][1]) for field in kind])
         return FeaturesDict({name: inner for name, (inner, _) in pairs.items()}), struct
     if isinstance(before, SequenceFeature) and isinstance(feature, SequenceFeature) and before.length == feature.length:
         inner, value = keep_types(path, before.feature, words, feature.feature, kind.value_type)
-        made = nullable_type(value) if is_nullable(kind) else _list_type(value, [before.length])
-        return SequenceFeature(inner, length=before.length), made
+        result = nullable_type(value) if is_nullable(kind) else _list_type(value, [before.length])
+        return SequenceFeature(inner, length=before.length), result
     return before, _arrow_type(path, before, words)
 
 

@@ -252,7 +252,7 @@ def _describe(written: Any) -> str:
     if isinstance(written, str):
         return written
     if "fields" in written:
-        return "{" + ", ".join(f"{name}: {_describe(one)}" for name, one in written["fields"].items()) + "}"
+        return "{" + ", ".join(f"{name}: {_describe(node)}" for name, node in written["fields"].items()) + "}"
     if "nullable" in written:
         return f"{_describe(written['nullable'])}?"
     if "list" in written:
@@ -280,12 +280,12 @@ def write_type(feature: Feature, kind: Any, *, null_as_empty: bool = False) -> A
     if type(feature) is ClassLabel and feature == ClassLabel(num_classes=feature.num_classes, names=feature.names):
         return {"num_classes": feature.num_classes} if feature.names is None else {"names": list(feature.names)}
     document = json.loads(features_to_json(FeaturesDict({"x": feature})))
-    found: dict[str, Any] = {"json": document["featuresDict"]["features"]["x"]}
+    result: dict[str, Any] = {"json": document["featuresDict"]["features"]["x"]}
     if isinstance(feature, Leaf) and feature.class_label is not None and feature.class_label.names is not None:
-        found["names"] = list(feature.class_label.names)
+        result["names"] = list(feature.class_label.names)
     if arrow_type_of(feature) != kind:
-        found["type"] = type_word(kind)
-    return found
+        result["type"] = type_word(kind)
+    return result
 
 
 def _word(feature: Feature, kind: Any) -> str | None:

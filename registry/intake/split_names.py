@@ -89,11 +89,11 @@ def find_splits(names: Sequence[str], options: AddOptions, *, folders_only: bool
             file.
         UsageError: the name of a split is invalid, or ``options`` rename a split that is not there.
     """
-    found = _match_globs(sorted(names), options.splits) if options.splits else _find(names, folders_only=folders_only)
+    result = _match_globs(sorted(names), options.splits) if options.splits else _find(names, folders_only=folders_only)
     if options.split_by:  # a column names the splits
-        return found
-    renamed = options.split_names(found.files, found.files)
-    return replace(found, files={renamed[split]: those for split, those in found.files.items()})
+        return result
+    renamed = options.split_names(result.files, result.files)
+    return replace(result, files={renamed[split]: those for split, those in result.files.items()})
 
 
 def _find(names: Sequence[str], *, folders_only: bool) -> NamedSplits:
@@ -179,7 +179,9 @@ def check_cases(names: Iterable[str], *, column: str | None = None) -> None:
 def _splits_of_folders(folders: Iterable[str]) -> dict[str, str | None]:
     """The split of each folder, by the outermost folder of its path that names one."""
     every = {
-        "/".join(parts[:depth]) for parts in (one.split("/") for one in folders) for depth in range(len(parts) + 1)
+        "/".join(parts[:depth])
+        for parts in (folder.split("/") for folder in folders)
+        for depth in range(len(parts) + 1)
     }
     siblings: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
     forms: dict[str, tuple[tuple[str, str], str]] = {}
@@ -192,7 +194,7 @@ def _splits_of_folders(folders: Iterable[str]) -> dict[str, str | None]:
     own = {path: split for path, (place, split) in forms.items() if place[1] == "" or len(siblings[place]) > 1}
     own |= {path: _split_of_value(path) for path in every if path.rpartition("/")[2].startswith(SPLIT_FOLDER)}
     result: dict[str, str | None] = {"": None}
-    for path in sorted(every, key=lambda one: one.count("/") if one else -1):
+    for path in sorted(every, key=lambda folder: folder.count("/") if folder else -1):
         if path:
             outer = result[path.rpartition("/")[0]]
             result[path] = outer if outer is not None else own.get(path)
@@ -272,7 +274,7 @@ def _is_in(name: str, folder: str) -> bool:
 def _partly_named(found: Mapping[str, str], others: Sequence[str]) -> SourceError:
     """The error for files without a split next to files with one."""
     counts = Counter(found.values())
-    first = {split: min(name for name, one in found.items() if one == split) for split in counts}
+    first = {split: min(name for name, split_name in found.items() if split_name == split) for split in counts}
     named = ", ".join(f"{split}: {_listed([first[split]], counts[split])}" for split in _ORDER if split in counts)
     flags = " ".join(
         f"--split '{split}={_glob_for(first[split], counts[split])}'" for split in _ORDER if split in counts
@@ -299,6 +301,6 @@ def _glob_for(name: str, count: int) -> str:
 
 def _listed(names: Sequence[str], count: int | None = None) -> str:
     """The first names, and the number of the others."""
-    shown = names[: _MOST_SHOWN if count is None else 1]
-    others = (len(names) if count is None else count) - len(shown)
-    return ", ".join(map(repr, shown)) + (f" and {others} more" if others else "")
+    first = names[: _MOST_SHOWN if count is None else 1]
+    others = (len(names) if count is None else count) - len(first)
+    return ", ".join(map(repr, first)) + (f" and {others} more" if others else "")

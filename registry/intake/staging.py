@@ -203,14 +203,14 @@ def stage_source(
         metadata=_with_skipped(plan.metadata(), bad),
         file_format="tfrecord",
     )
-    found = {split: hasher.fingerprint() for split, hasher in hashers.items()}
+    result = {split: hasher.fingerprint() for split, hasher in hashers.items()}
     return StagedSource(
         store=staged.store,
         staged=staged,
         prepared=prepared,
         shards=MappingProxyType({split.name: made for split, made in written}),
         bad=bad,
-        fingerprints={split: one for split, one in found.items() if one is not None},
+        fingerprints={split: digests for split, digests in result.items() if digests is not None},
         overlap=overlap,
         candidates=candidates,
         data=None if key is None else store,
@@ -228,7 +228,7 @@ def _find_overlap(
     splits = tuple(split for split, _ in written)
     return compare_slices(
         StoredSplits(staged.store, splits, features),
-        [[RecordRange(split=one.name, start=0, stop=one.num_examples)] for one in splits],
+        [[RecordRange(split=split.name, start=0, stop=split.num_examples)] for split in splits],
         is_one_encoding=not path_column,
         path_column=path_column or None,
         show=1,
@@ -240,7 +240,7 @@ def _with_skipped(metadata: DatasetMetadata, bad: BadRows) -> DatasetMetadata:
     """The description with the rows that were left out."""
     if not bad.count:
         return metadata
-    rows = [{"file": one.file, "line": one.line, "reason": str(one)} for one in bad.first]
+    rows = [{"file": row.file, "line": row.line, "reason": str(row)} for row in bad.first]
     return replace(metadata, custom={**metadata.custom, "skipped_rows": {"count": bad.count, "rows": rows}})
 
 
@@ -312,7 +312,7 @@ class _Sorters:
         """Whether records of different splits may be equal: their marks are. Equal records have equal bytes here."""
         if len(self._marks) < 2:
             return False
-        marks = np.sort(np.concatenate([_distinct(np.concatenate(found)) for found in self._marks.values()]))
+        marks = np.sort(np.concatenate([_distinct(np.concatenate(mark)) for mark in self._marks.values()]))
         return bool((marks[1:] == marks[:-1]).any())
 
     def end_adding(self) -> None:
@@ -375,9 +375,9 @@ class _Sorters:
         return written
 
     def _order(self) -> list[str]:
-        given = [name for name in self._splits if name in self._sorters]
-        others = sorted(set(self._sorters) - set(given), key=_field_order)
-        return [*given, *others]
+        names = [name for name in self._splits if name in self._sorters]
+        others = sorted(set(self._sorters) - set(names), key=_field_order)
+        return [*names, *others]
 
     def _sorter(self, name: str) -> ExternalSorter:
         if name not in self._sorters:
@@ -423,8 +423,8 @@ class _Sorters:
 
 def _distinct(hashes: Hashes) -> Hashes:
     """``hashes``, sorted, each once. ``np.unique`` takes five times as long."""
-    found = np.sort(hashes)
-    return found[np.r_[True, found[1:] != found[:-1]]]
+    ordered = np.sort(hashes)
+    return ordered[np.r_[True, ordered[1:] != ordered[:-1]]]
 
 
 class _Offsets:
@@ -478,8 +478,8 @@ def _changed(found: str) -> SourceError:
 
 def _pairs(hashes: Hashes, contents: Hashes) -> Hashes:
     """One hash of all."""
-    for one in contents:
-        hashes = hashes * _MULTIPLIER ^ one
+    for content in contents:
+        hashes = hashes * _MULTIPLIER ^ content
     return hashes
 
 
@@ -494,7 +494,7 @@ class _Labels(Sequence[str]):
 
     def __getitem__(self, place: Any) -> Any:
         if isinstance(place, slice):
-            return [self[one] for one in range(*place.indices(len(self)))]
+            return [self[index] for index in range(*place.indices(len(self)))]
         return f"{self._keys[place]!r:.120} ({self._part}:{self._lines[place]})"
 
 

@@ -111,9 +111,9 @@ class _Streams:
                 if not self._waiting:
                     raise EOFError
             data, self._waiting = self._waiting, b""
-            found: bytes = self._stream.decompress(data, max(size, 1))
-            if found:
-                return found
+            result: bytes = self._stream.decompress(data, max(size, 1))
+            if result:
+                return result
 
     def _more(self) -> bytes:
         return self._read(_PIECE_BYTES)
@@ -131,8 +131,8 @@ class _Rest:
     def read(self, size: int = -1) -> bytes:
         """Return the next bytes."""
         if self._start:
-            found, self._start = self._start, b""
-            return found
+            result, self._start = self._start, b""
+            return result
         return self._read(_PIECE_BYTES if size < 0 else size)
 
     def close(self) -> None:
@@ -210,7 +210,9 @@ class TextStream:
         head = b""
         while len(head) < _HEAD_BYTES and (piece := pieces(_HEAD_BYTES)):
             head += piece
-        mark, self.encoding = next(((one, told) for one, told in _MARKS if head.startswith(one)), (b"", "UTF-8"))
+        mark, self.encoding = next(
+            ((signature, told) for signature, told in _MARKS if head.startswith(signature)), (b"", "UTF-8")
+        )
         if encoding is not None and (self.encoding != "UTF-8" or codecs.lookup(encoding).name != "utf-8"):
             self.encoding = encoding
         self.offset = len(mark) if self.encoding == "UTF-8" else 0
@@ -240,14 +242,14 @@ class TextStream:
             SourceError: the gzip stream is damaged, or the bytes are not UTF-16 or UTF-32.
             StorageError: the file cannot be read.
         """
-        found, self._waiting = [self._waiting], b""
-        count = len(found[0])
+        result, self._waiting = [self._waiting], b""
+        count = len(result[0])
         while count < size and (piece := self._pieces(size - count)):
-            found.append(piece if self._decoder is None else self._decode(piece))
-            count += len(found[-1])
+            result.append(piece if self._decoder is None else self._decode(piece))
+            count += len(result[-1])
         if count < size and self._decoder is not None:
-            found.append(self._decode(b"", final=True))
-        return found[-1] if count == len(found[-1]) else b"".join(found)
+            result.append(self._decode(b"", final=True))
+        return result[-1] if count == len(result[-1]) else b"".join(result)
 
     def _decode(self, data: bytes, *, final: bool = False) -> bytes:
         assert self._decoder is not None  # noqa: S101 (for mypy)

@@ -119,7 +119,7 @@ class TextTypes:
 
     def merge(self, other: TextTypes) -> None:
         """Add what ``other`` has seen of the same column."""
-        self.first = min((one for one in (self.first, other.first) if one is not None), default=None)
+        self.first = min((place for place in (self.first, other.first) if place is not None), default=None)
         for form, miss in other.misses.items():
             self.misses[form] = min(miss, self.misses.get(form, miss))
 
@@ -479,5 +479,5 @@ def _blank(texts: Any, bad: npt.NDArray[np.bool_]) -> Any:
 
 
 def _as_mask(mask: Any) -> npt.NDArray[np.bool_]:
-    found: npt.NDArray[np.bool_] = mask.fill_null(fill_value=False).to_numpy(zero_copy_only=False).copy()
-    return found
+    result: npt.NDArray[np.bool_] = mask.fill_null(fill_value=False).to_numpy(zero_copy_only=False).copy()
+    return result

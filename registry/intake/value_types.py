@@ -61,9 +61,9 @@ class SeenType:
     def merge(self, other: SeenType) -> None:
         """Add what ``other`` has seen of the same type."""
         self.first = min(self.first, other.first)
-        self.low = min((one for one in (self.low, other.low) if one is not None), default=None)
-        self.high = max((one for one in (self.high, other.high) if one is not None), default=None)
-        self.inexact = min((one for one in (self.inexact, other.inexact) if one is not None), default=None)
+        self.low = min((bound for bound in (self.low, other.low) if bound is not None), default=None)
+        self.high = max((bound for bound in (self.high, other.high) if bound is not None), default=None)
+        self.inexact = min((place for place in (self.inexact, other.inexact) if place is not None), default=None)
 
     @property
     def has_values(self) -> bool:
@@ -164,11 +164,11 @@ class ValueTypes:
             valid = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False))
             array, place_of = array.drop_null(), partial(place_of_valid, valid, place_of)
         start = place_of(0) if len(array) else _NO_PLACE
-        for index, (one, values) in enumerate(zip(array.type, array.flatten(), strict=True)):
-            order, inner = self.fields.get(one.name, ((start, index), None))
+        for index, (child, values) in enumerate(zip(array.type, array.flatten(), strict=True)):
+            order, inner = self.fields.get(child.name, ((start, index), None))
             inner = ValueTypes() if inner is None else inner
             inner.update(values, place_of)
-            self.fields[one.name] = (min(order, (start, index)), inner)
+            self.fields[child.name] = (min(order, (start, index)), inner)
         self._check_fields()
 
     def _update_list(self, array: Any, place_of: Callable[[int], Place]) -> None:
@@ -192,8 +192,8 @@ class ValueTypes:
 
     def ordered_fields(self) -> list[tuple[str, ValueTypes]]:
         """The fields of the structs in order of their first occurrence."""
-        found = sorted((self.fields or {}).items(), key=lambda one: (one[1][0], one[0]))
-        return [(name, inner) for name, (_, inner) in found]
+        result = sorted((self.fields or {}).items(), key=lambda item: (item[1][0], item[0]))
+        return [(name, inner) for name, (_, inner) in result]
 
     def unite(
         self,
@@ -233,8 +233,8 @@ class ValueTypes:
     ) -> United:
         arrow = import_pyarrow()
         kinds = list(self._kinds())
-        with_values = [one for one in kinds if one[0] != _NO_PLACE]
-        if len({one[1] for one in with_values or kinds}) > 1:
+        with_values = [placed for placed in kinds if placed[0] != _NO_PLACE]
+        if len({placed[1] for placed in with_values or kinds}) > 1:
             raise _conflict(path, with_values or kinds)
         word = (with_values or kinds or [(_NO_PLACE, "leaf", "null")])[0][1]
         if word == "struct":
@@ -269,10 +269,10 @@ class ValueTypes:
             for name, inner in self.ordered_fields()
         ]
         return United(
-            import_pyarrow().struct([(name, one.kind) for name, one in united]),
-            tuple(note for _, one in united for note in one.notes),
-            tuple(null for _, one in united for null in one.nulls),
-            tuple(decimal for _, one in united for decimal in one.decimals),
+            import_pyarrow().struct([(name, child.kind) for name, child in united]),
+            tuple(note for _, child in united for note in child.notes),
+            tuple(null for _, child in united for null in child.nulls),
+            tuple(decimal for _, child in united for decimal in child.decimals),
         )
 
     def _kinds(self) -> Iterator[tuple[Place, str, str]]:
@@ -312,8 +312,8 @@ def unite_leaves(path: str, leaves: list[SeenType]) -> tuple[Any, str]:
     if not leaves:
         return arrow.null(), ""
     # Types of nulls only are declared by a file. They widen the type if they can, and are ignored otherwise.
-    used = sorted((one for one in leaves if one.has_values), key=lambda one: str(one.kind))
-    unused = sorted((one for one in leaves if not one.has_values), key=lambda one: str(one.kind))
+    used = sorted((leaf for leaf in leaves if leaf.has_values), key=lambda leaf: str(leaf.kind))
+    unused = sorted((leaf for leaf in leaves if not leaf.has_values), key=lambda leaf: str(leaf.kind))
     if not used:
         used, unused = unused[:1], unused[1:]
     kind = _unite_used(path, used)
@@ -323,16 +323,16 @@ def unite_leaves(path: str, leaves: list[SeenType]) -> tuple[Any, str]:
         except TypeConflictError:
             continue
         used.append(one)
-    valued = [one for one in used if one.has_values]
+    valued = [leaf for leaf in used if leaf.has_values]
     if len(valued) < 2 or arrow.types.is_decimal(kind):
         return kind, ""
-    return kind, f"widened to {name_type(str(kind))} at {show_place(max(one.first for one in valued))}"
+    return kind, f"widened to {name_type(str(kind))} at {show_place(max(leaf.first for leaf in valued))}"
 
 
 def _unite_used(path: str, leaves: list[SeenType]) -> Any:
     arrow = import_pyarrow()
     types = arrow.types
-    kinds = [one.kind for one in leaves]
+    kinds = [leaf.kind for leaf in leaves]
     if len(kinds) == 1:
         return kinds[0]
     if all(map(types.is_integer, kinds)):
@@ -346,36 +346,36 @@ def _unite_used(path: str, leaves: list[SeenType]) -> Any:
     families = {_family(kind) for kind in kinds}
     if len(families) == 1 and None not in families:
         return _unite_times(path, leaves)
-    raise _conflict(path, [(one.first, "leaf", str(one.kind)) for one in leaves])
+    raise _conflict(path, [(leaf.first, "leaf", str(leaf.kind)) for leaf in leaves])
 
 
 def _unite_integers(path: str, leaves: list[SeenType]) -> Any:
     arrow = import_pyarrow()
     types = arrow.types
-    signed = [one for one in leaves if types.is_signed_integer(one.kind)]
-    unsigned = [one for one in leaves if not types.is_signed_integer(one.kind)]
+    signed = [leaf for leaf in leaves if types.is_signed_integer(leaf.kind)]
+    unsigned = [leaf for leaf in leaves if not types.is_signed_integer(leaf.kind)]
     if not signed or not unsigned:
-        return max((one.kind for one in leaves), key=lambda kind: kind.bit_width)
-    bits = max(one.kind.bit_width for one in unsigned)
+        return max((leaf.kind for leaf in leaves), key=lambda kind: kind.bit_width)
+    bits = max(leaf.kind.bit_width for leaf in unsigned)
     if bits < 64:
-        bits = max(2 * bits, *(one.kind.bit_width for one in signed))
+        bits = max(2 * bits, *(leaf.kind.bit_width for leaf in signed))
         return arrow.type_for_alias(f"int{bits}")
-    if all(one.high is None or one.high < 2**63 for one in unsigned):
+    if all(leaf.high is None or leaf.high < 2**63 for leaf in unsigned):
         return arrow.int64()
-    if all(one.low is None or one.low >= 0 for one in signed):
+    if all(leaf.low is None or leaf.low >= 0 for leaf in signed):
         return arrow.uint64()
-    raise _conflict(path, [(one.first, "leaf", str(one.kind)) for one in leaves])
+    raise _conflict(path, [(leaf.first, "leaf", str(leaf.kind)) for leaf in leaves])
 
 
 def _unite_numbers(path: str, leaves: list[SeenType]) -> Any:
     arrow = import_pyarrow()
     types = arrow.types
-    floats = [one.kind for one in leaves if types.is_floating(one.kind)]
+    floats = [leaf.kind for leaf in leaves if types.is_floating(leaf.kind)]
     if len(floats) == len(leaves):
         return max(floats, key=lambda kind: kind.bit_width)
-    inexact = min((one.inexact for one in leaves if one.inexact is not None), default=None)
+    inexact = min((leaf.inexact for leaf in leaves if leaf.inexact is not None), default=None)
     if inexact is not None:
-        first = min(one.first for one in leaves if types.is_floating(one.kind))
+        first = min(leaf.first for leaf in leaves if types.is_floating(leaf.kind))
         problem = f"the integer at {show_place(inexact)} is not exact as float64, which {show_place(first)} requires"
         raise TypeConflictError(path, problem)
     return arrow.float64()
@@ -383,11 +383,11 @@ def _unite_numbers(path: str, leaves: list[SeenType]) -> Any:
 
 def _unite_times(path: str, leaves: list[SeenType]) -> Any:
     """Times of one family: the finest unit."""
-    finest = max((one.kind for one in leaves), key=lambda kind: _PER_SECOND[kind.unit])
-    for one in leaves:
-        factor = _PER_SECOND[finest.unit] // _PER_SECOND[one.kind.unit]
-        if one.low is not None and one.high is not None and max(-one.low, one.high) * factor >= 2**63:
-            told = f"a value of {one.kind}, which begins at {show_place(one.first)}, is out of range for {finest}"
+    finest = max((leaf.kind for leaf in leaves), key=lambda kind: _PER_SECOND[kind.unit])
+    for leaf in leaves:
+        factor = _PER_SECOND[finest.unit] // _PER_SECOND[leaf.kind.unit]
+        if leaf.low is not None and leaf.high is not None and max(-leaf.low, leaf.high) * factor >= 2**63:
+            told = f"a value of {leaf.kind}, which begins at {show_place(leaf.first)}, is out of range for {finest}"
             raise TypeConflictError(path, told)
     return finest
 
@@ -402,11 +402,11 @@ def _family(kind: Any) -> Any:
     return "duration" if types.is_duration(kind) else None
 
 
-def _conflict(path: str, found: list[tuple[Place, str, str]]) -> TypeConflictError:
+def _conflict(path: str, places: list[tuple[Place, str, str]]) -> TypeConflictError:
     """The error for values of several types: the first value of two of them."""
-    (first, _, one), (second, _, other) = sorted(found)[:2]
+    (first, _, kind), (second, _, other) = sorted(places)[:2]
     return TypeConflictError(
-        path, f"it is {name_type(one)} at {show_place(first)}, and {name_type(other)} at {show_place(second)}"
+        path, f"it is {name_type(kind)} at {show_place(first)}, and {name_type(other)} at {show_place(second)}"
     )
 
 
@@ -453,8 +453,8 @@ def nullable_paths(path: str, kind: Any) -> Iterator[str]:
         yield path
         yield from nullable_paths(path, kind.value_type)
     elif types.is_struct(kind):
-        for one in kind:
-            yield from nullable_paths(f"{path}/{one.name}", one.type)
+        for child in kind:
+            yield from nullable_paths(f"{path}/{child.name}", child.type)
     elif is_list(kind):
         yield from nullable_paths(f"{path}[]", kind.value_type)
 
@@ -482,8 +482,8 @@ def as_integers(array: Any) -> Any:
 
 def first_inexact(array: Any) -> int | None:
     """The index of the first integer that float64 does not hold."""
-    found = np.flatnonzero(inexact_integers(array))
-    return int(found[0]) if len(found) else None
+    places = np.flatnonzero(inexact_integers(array))
+    return int(places[0]) if len(places) else None
 
 
 def inexact_integers(array: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:

@@ -51,8 +51,8 @@ def show_value(value: Any) -> str:
     if isinstance(value, list):
         return _shorten(f"[{', '.join(map(show_value, value[:8]))}{', …' if len(value) > 8 else ''}]")
     if isinstance(value, dict):
-        shown = ", ".join(f"{name}: {show_value(inner)}" for name, inner in list(value.items())[:8])
-        return _shorten(f"{{{shown}{', …' if len(value) > 8 else ''}}}")
+        listing = ", ".join(f"{name}: {show_value(inner)}" for name, inner in list(value.items())[:8])
+        return _shorten(f"{{{listing}{', …' if len(value) > 8 else ''}}}")
     return _shorten("null" if value is None else str(value))
 
 
@@ -71,12 +71,12 @@ def python_value(array: Any, index: int) -> Any:
     try:
         return array[index].as_py()
     except (ValueError, LookupError, ArithmeticError, arrow.ArrowException):
-        one = array.slice(index, 1)
-    kind = one.type
+        row = array.slice(index, 1)
+    kind = row.type
     if arrow.types.is_temporal(kind) and kind.bit_width in (32, 64):
-        return one.view(arrow.int32() if kind.bit_width == 32 else arrow.int64())[0].as_py()
+        return row.view(arrow.int32() if kind.bit_width == 32 else arrow.int64())[0].as_py()
     if arrow.types.is_string(kind) or arrow.types.is_large_string(kind):
-        return one.cast(arrow.binary() if arrow.types.is_string(kind) else arrow.large_binary())[0].as_py()
+        return row.cast(arrow.binary() if arrow.types.is_string(kind) else arrow.large_binary())[0].as_py()
     return f"a value of {kind}"
 
 

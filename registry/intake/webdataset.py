@@ -85,23 +85,23 @@ def open_webdataset(files: Files, options: AddOptions) -> Source:
     import_pyarrow()
     refuse_folder_columns(files.names, options.splits, hint="Rename the folders.")
     splits = find_splits(files.names, options)
-    found = _Found()
+    result = _Found()
     root = root_of(files.store)
-    unique = {split: found.scan(root, names) for split, names in splits.files.items()}
-    if not found.num_samples:
+    unique = {split: result.scan(root, names) for split, names in splits.files.items()}
+    if not result.num_samples:
         raise SourceError(
             f"{files.location}: no samples in {count(len(files.names), ('tar', 'tars'))}",
             hint="A sample consists of files with the same name up to the first dot, such as 0001.jpg and 0001.cls.",
             details={"location": files.location},
         )
-    spread = {column for column in _JSON & found.columns.keys() if column not in options.typed()}
-    columns = tuple(sorted(found.columns.keys() - spread))
+    spread = {column for column in _JSON & result.columns.keys() if column not in options.typed()}
+    columns = tuple(sorted(result.columns.keys() - spread))
     hints: dict[str, Feature] = {
         column: Image(shape=(None, None, None)) for column in columns if is_picture(f"x.{column}")
     }
-    texts = frozenset(column for column, one in found.numbers.items() if not one.are_integers)
+    texts = frozenset(column for column, number in result.numbers.items() if not number.are_integers)
     for column in texts & _CLASSES:
-        if (label := found.numbers[column].label()) is not None:
+        if (label := result.numbers[column].label()) is not None:
             hints[column] = label
     has_path = options.stores_paths() and PATH not in columns
     if has_path:
@@ -109,8 +109,8 @@ def open_webdataset(files: Files, options: AddOptions) -> Source:
     sizes = size_lookup(files)
     return Source(
         kind="webdataset",
-        summary=f"{found.num_samples:,} samples in {count(len(files.names), ('WebDataset tar', 'WebDataset tars'))}, "
-        f"with {', '.join(sorted(found.columns))}",
+        summary=f"{result.num_samples:,} samples in {count(len(files.names), ('WebDataset tar', 'WebDataset tars'))}, "
+        f"with {', '.join(sorted(result.columns))}",
         parts=[
             Part(
                 split=split,

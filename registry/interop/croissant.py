@@ -169,9 +169,9 @@ def _distribution(
             "@id": "shards",
             "name": "shards",
             "description": "The shards of every split.",
-            "containedIn": [{"@id": one["@id"]} for one in sets],
+            "containedIn": [{"@id": record_set["@id"]} for record_set in sets],
             "encodingFormat": encoding,
-            "includes": sorted({one["includes"] for one in sets}),
+            "includes": sorted({record_set["includes"] for record_set in sets}),
         }
         sets.append(whole)
     return files + sets
@@ -384,13 +384,13 @@ def id_part(name: str) -> str:
 def _fields(
     features: Mapping[str, Feature], parent: str, file_set: str, *, names: tuple[str, ...], stems: tuple[str, ...]
 ) -> list[dict[str, Any]]:
-    found = []
+    result = []
     for name, feature in features.items():
         place = {"@type": "cr:Field", "@id": f"{parent}/{id_part(name)}", "name": name}
         field = _field(feature, place, file_set, names=(*names, name), stems=(*stems, name.replace("/", ".")))
         if field is not None:
-            found.append(field)
-    return found
+            result.append(field)
+    return result
 
 
 def _field(

@@ -23,7 +23,7 @@ SPLIT: Final = "cr:Split"
 """The type of a record set that lists splits."""
 
 _OTHER_PREFIXES: Final = ("ml", "schema", "wd")
-_PLACES: Final = (re.escape(one.partition("://")[2]) for one in sorted(NAMESPACES.values(), reverse=True))
+_PLACES: Final = (re.escape(namespace.partition("://")[2]) for namespace in sorted(NAMESPACES.values(), reverse=True))
 _PREFIX: Final = re.compile(f"(?:{'|'.join((*NAMESPACES, *_OTHER_PREFIXES))}):|https?://(?:{'|'.join(_PLACES)})")
 
 

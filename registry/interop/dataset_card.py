@@ -85,14 +85,14 @@ def read_front_matter(store: Store) -> dict[str, Any]:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, if libyaml is there
     try:
         _refuse_deep(yaml.parse(front[1], Loader=loader))
-        found = yaml.load(front[1], loader)  # noqa: S506 (both loaders are safe ones)
+        result = yaml.load(front[1], loader)  # noqa: S506 (both loaders are safe ones)
     except yaml.MarkedYAMLError as error:
         if "nesting depth" in str(error.problem):  # PyYAML 6.0.4 has a limit of its own
             raise _too_deep() from error
         raise
     except (RecursionError, ValueError) as error:
         raise yaml.YAMLError(str(error)) from error
-    return found if isinstance(found, dict) else {}
+    return result if isinstance(result, dict) else {}
 
 
 def _refuse_deep(events: Iterator[Any]) -> None:
@@ -152,7 +152,7 @@ def _top_fields(text: str) -> dict[str, tuple[str, ...]]:
 
     It reads events, so that aliases and deep nesting take no more time and memory than the length of the text.
     """
-    found: dict[str, tuple[str, ...]] = {}
+    result: dict[str, tuple[str, ...]] = {}
     key: str | None = None
     depth = 0
     items: list[str] = []
@@ -168,7 +168,7 @@ def _top_fields(text: str) -> dict[str, tuple[str, ...]]:
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
             if depth == 1 and key is not None:
-                found[key], key = tuple(items) if is_list else (), None
+                result[key], key = tuple(items) if is_list else (), None
         elif isinstance(event, (yaml.ScalarEvent, yaml.AliasEvent)):
             value = event.value if isinstance(event, yaml.ScalarEvent) else ""
             if depth == 2:
@@ -176,15 +176,15 @@ def _top_fields(text: str) -> dict[str, tuple[str, ...]]:
             elif depth == 1 and key is None:
                 key = value
             elif depth == 1 and key is not None:
-                found[key], key = (value,), None
-    return found
+                result[key], key = (value,), None
+    return result
 
 
 def _license(fields: Mapping[str, tuple[str, ...]]) -> str:
-    found = fields.get("license", ())
-    if found == ("other",):
-        found = fields.get("license_name", found)
-    return ", ".join(one for one in found if one and one not in ("null", "~"))[:_MOST_TEXT]
+    result = fields.get("license", ())
+    if result == ("other",):
+        result = fields.get("license_name", result)
+    return ", ".join(text for text in result if text and text not in ("null", "~"))[:_MOST_TEXT]
 
 
 def _summary(body: str) -> str:
@@ -192,7 +192,7 @@ def _summary(body: str) -> str:
     parts = _HEADING.split(_COMMENT.sub("", body))
     texts = dict(zip(map(str.lower, reversed(parts[1::2])), reversed(parts[2::2]), strict=True))  # the first counts
     for heading in _SUMMARIES:
-        found = texts.get(heading, "").strip()
-        if found and found.lower() != _NOTHING:
-            return found[:_MOST_TEXT]
+        text = texts.get(heading, "").strip()
+        if text and text.lower() != _NOTHING:
+            return text[:_MOST_TEXT]
     return ""

@@ -128,7 +128,7 @@ class ExportColumns:
         converted = (
             _map_values(array, partial(self._convert, leaf)) for leaf, array in zip(self._leaves, arrays, strict=True)
         )
-        nested = {name: _nest(one, converted) for name, one in self._original.items()}
+        nested = {name: _nest(feature, converted) for name, feature in self._original.items()}
         if self._nullable:
             nested = {name: _restore_nulls(array, name, self._nullable) for name, array in nested.items()}
         return pa.RecordBatch.from_pydict(nested)
@@ -149,7 +149,9 @@ class ExportColumns:
 
     def _describe(self, schema: pa.Schema, metadata: DatasetMetadata) -> dict[bytes, bytes]:
         """Hugging Face's schema metadata: features, and the texts about the dataset."""
-        features = {one.name: self._describe_type(one.type, self._original[one.name], one.name) for one in schema}
+        features = {
+            field.name: self._describe_type(field.type, self._original[field.name], field.name) for field in schema
+        }
         about = {name: getattr(metadata, name) for name in ("description", "citation", "homepage", "license")}
         info = {"features": features} | {name: text for name, text in about.items() if text}
         return {b"huggingface": json.dumps({"info": info}).encode()}
@@ -158,7 +160,10 @@ class ExportColumns:
         if path in self._nullable and isinstance(feature, Sequence):
             feature = feature.feature
         if isinstance(feature, FeaturesDict):
-            return {one.name: self._describe_type(one.type, feature[one.name], f"{path}/{one.name}") for one in kind}
+            return {
+                field.name: self._describe_type(field.type, feature[field.name], f"{path}/{field.name}")
+                for field in kind
+            }
         if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
             element = feature.feature if isinstance(feature, Sequence) else feature
             inner = self._describe_type(kind.value_type, element, f"{path}[]")
@@ -221,14 +226,14 @@ def temporal_types(features: FeaturesDict, metadata: DatasetMetadata) -> dict[st
     that is malformed, or has other integers than the column, is ignored: the column is exported as numbers.
     """
     named = _named_types(metadata)
-    found: dict[str, pa.DataType] = {}
+    types: dict[str, pa.DataType] = {}
     for column in columns_of(features):
         described = _DESCRIBED.fullmatch(column.leaf.description)
         text = named.get(column.path, described and described[1])
         kind = parse_temporal_type(text) if isinstance(text, str) else None
         if kind is not None and column.leaf.dtype == np.dtype(f"int{kind.bit_width}"):
-            found[column.path] = kind
-    return found
+            types[column.path] = kind
+    return types
 
 
 def text_paths(features: FeaturesDict, metadata: DatasetMetadata) -> frozenset[str]:
@@ -249,14 +254,14 @@ def text_paths(features: FeaturesDict, metadata: DatasetMetadata) -> frozenset[s
 
 def decimal_types(metadata: DatasetMetadata) -> dict[str, pa.DataType]:
     """The Arrow types of texts that were decimals when they were added, by path."""
-    found: dict[str, pa.DataType] = {}
+    types: dict[str, pa.DataType] = {}
     for path, text in _named_types(metadata).items():
         if isinstance(text, str) and (match := _DECIMAL.fullmatch(text)):
             try:
-                found[path] = getattr(pa, match[1])(int(match[2]), int(match[3]))
+                types[path] = getattr(pa, match[1])(int(match[2]), int(match[3]))
             except ValueError:  # a precision that this type does not have
                 continue
-    return found
+    return types
 
 
 def _restore_decimals(texts: pa.Array, kind: pa.DataType | None, path: str) -> pa.Array:
@@ -351,8 +356,8 @@ def _restore_nulls(array: pa.Array, path: str, nullable: frozenset[str]) -> pa.A
         return _restore_nulls(array.flatten(), path, nullable - {path}).take(places)
     if pa.types.is_struct(array.type):
         fields = {
-            one.name: _restore_nulls(array.field(index), f"{path}/{one.name}", nullable)
-            for index, one in enumerate(array.type)
+            field.name: _restore_nulls(array.field(index), f"{path}/{field.name}", nullable)
+            for index, field in enumerate(array.type)
         }
         return pa.StructArray.from_arrays([*fields.values()], [*fields], mask=array.is_null())
     if pa.types.is_list(array.type) or pa.types.is_fixed_size_list(array.type):

@@ -95,8 +95,8 @@ class FilePlan:
 
 def _or_none(column: Any) -> list[bytes | None]:
     """The files of a column, which is masked if some may be missing."""
-    found: list[bytes | None] = column.tolist()
-    return found
+    result: list[bytes | None] = column.tolist()
+    return result
 
 
 def plan_images(features: FeaturesDict, metadata: DatasetMetadata, labels: Labels) -> FilePlan:
@@ -147,7 +147,7 @@ def plan_samples(features: FeaturesDict, metadata: DatasetMetadata, labels: Labe
                 hint="Leave it out with --columns, or export parquet.",
             )
     label = _choose_label(features)
-    texts = [name for name, one in features.items() if isinstance(one, Text) and name != metadata.path_column]
+    texts = [name for name, feature in features.items() if isinstance(feature, Text) and name != metadata.path_column]
     text = texts[0] if len(texts) == 1 else None
     others = _others(features, metadata, (*files, label, text))
     return _plan(features, metadata, labels, files=tuple(files), label=label, text=text, others=others)
@@ -171,28 +171,28 @@ def _plan(
 ) -> FilePlan:
     every = ExportColumns(features, metadata, labels=labels).features
     rest = FeaturesDict({name: features[name] for name in others})
-    found = None if label is None else features[label]
+    result = None if label is None else features[label]
     return FilePlan(
         files=files,
         label=label,
         text=text,
         features=every,
         values=ExportColumns(rest, metadata, labels=labels, as_text=True) if others else None,
-        class_label=found if isinstance(found, ClassLabel) else None,
+        class_label=result if isinstance(result, ClassLabel) else None,
     )
 
 
 def _choose(features: FeaturesDict, names: list[str], usual: str) -> str | None:
     """The only one of ``names``, the one with the usual name, or the only one that is not a mask."""
     pictures = [name for name in names if not isinstance(features[name], LabeledImage)]
-    for found in (names, [name for name in names if name == usual], pictures):
-        if len(found) == 1:
-            return found[0]
+    for result in (names, [name for name in names if name == usual], pictures):
+        if len(result) == 1:
+            return result[0]
     return None
 
 
 def _choose_label(features: FeaturesDict) -> str | None:
-    return _choose(features, [name for name, one in features.items() if _is_label(one)], "label")
+    return _choose(features, [name for name, feature in features.items() if _is_label(feature)], "label")
 
 
 def _is_label(feature: Feature) -> bool:
@@ -267,7 +267,7 @@ def class_folders(label: ClassLabel, labels: Labels) -> dict[int, str]:
     if labels == "numbers" or label.names is None:
         digits = len(str(max((label.num_classes or 1) - 1, 0)))
         return {number: f"{number:0{digits}}" for number in range(label.num_classes or 0)}
-    found: dict[int, str] = {}
+    result: dict[int, str] = {}
     seen: dict[str, str] = {}
     for number, name in enumerate(label.names):
         problem = _folder_problem(name)
@@ -278,8 +278,8 @@ def class_folders(label: ClassLabel, labels: Labels) -> dict[int, str]:
                 f"the class {name!r:.200} cannot be the name of a folder: it {problem}",
                 hint="Name the folders by the numbers of the classes: --labels numbers.",
             )
-        seen[name.casefold()] = found[number] = name
-    return found
+        seen[name.casefold()] = result[number] = name
+    return result
 
 
 def _folder_problem(name: str) -> str | None:

@@ -63,16 +63,16 @@ def load_plan(
     names = {split.name for split in plan.splits}
     split = datasets.NamedSplit(names.pop()) if len(names) == 1 else None
     about = json.loads(schema.metadata[b"huggingface"])["info"] | {"features": None}  # the file has the features
-    found = datasets.Dataset.from_file(str(folder / name), info=datasets.DatasetInfo(**about), split=split)
-    return _as_before(found, kept if isinstance(kept, dict) else {})
+    result = datasets.Dataset.from_file(str(folder / name), info=datasets.DatasetInfo(**about), split=split)
+    return _as_before(result, kept if isinstance(kept, dict) else {})
 
 
-def _as_before(found: datasets.Dataset, kept: dict[str, Any]) -> datasets.Dataset:
+def _as_before(found: datasets.Dataset, row: dict[str, Any]) -> datasets.Dataset:
     """``found`` with the features that its columns had before they were added; as it is if they do not fit."""
     import datasets
 
-    known = {name: kept[name] for name in found.features if name in kept and isinstance(kept[name], dict)}
-    known = {name: one for name, one in known.items() if one.get("_type") in KEPT}
+    known = {name: row[name] for name in found.features if name in row and isinstance(row[name], dict)}
+    known = {name: node for name, node in known.items() if node.get("_type") in KEPT}
     if not known:
         return found
     try:
@@ -82,15 +82,15 @@ def _as_before(found: datasets.Dataset, kept: dict[str, Any]) -> datasets.Datase
         return found
 
 
-def load_all(found: dict[str, Any]) -> datasets.DatasetDict:
+def load_all(row: dict[str, Any]) -> datasets.DatasetDict:
     """A ``datasets.DatasetDict`` of what ``load_plan`` gave for each name."""
     import datasets
 
-    return datasets.DatasetDict(found)
+    return datasets.DatasetDict(row)
 
 
 def _name(plan: Plan, schema: pa.Schema, content_digest: str) -> str:
-    ranges = [(one.split, one.start, one.stop) for one in plan.ranges]
+    ranges = [(span.split, span.start, span.stop) for span in plan.ranges]
     digest = hashlib.sha256(repr((_FORM, content_digest, ranges)).encode())
     digest.update(schema.serialize())
     return digest.hexdigest()[:40]

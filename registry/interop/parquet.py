@@ -83,14 +83,14 @@ def describe_parquet(
     named = name_of_folder(store) if name is None else name
     described = _Describer(store)
     described_splits = []
-    for one in found:
-        shards = [described.open(filename) for filename in one.filenames]
+    for file in found:
+        shards = [described.open(filename) for filename in file.filenames]
         described_splits.append(
             Split(
-                name=one.name,
+                name=file.name,
                 shard_lengths=ShardLengths([shard.num_records for shard in shards]),
                 num_bytes=sum(shard.num_column_bytes for shard in shards),
-                files=ShardedFileTemplate(dataset=named, template=one.template or "", file_format=FILE_FORMAT),
+                files=ShardedFileTemplate(dataset=named, template=file.template or "", file_format=FILE_FORMAT),
             )
         )
     raise_for(store, described.problems)
@@ -322,12 +322,12 @@ def _parse(filename: str, numbered: Collection[str]) -> _File:
 
 def _numbered_folders(filenames: Iterable[str]) -> set[str]:
     """The folders of splits with numbered files. In other folders, ``2024.parquet`` is the split 2024."""
-    found: set[str] = set()
+    result: set[str] = set()
     for filename in filenames:
         match = _NUMBERED.fullmatch(filename)
         if match and (int(match["index"]) == 0 or match["split"].removeprefix("partial-") in _USUAL_SPLITS):
-            found.add(posixpath.dirname(filename))
-    return found
+            result.add(posixpath.dirname(filename))
+    return result
 
 
 def _template(template: str) -> ShardedFileTemplate:
@@ -365,11 +365,11 @@ def _gather(name: str, files: Sequence[_File]) -> SplitFiles:
 
 def _by_split(files: Iterable[_File]) -> list[tuple[str, list[_File]]]:
     """The files of each split: train, validation and test first, then by name."""
-    found: dict[str, list[_File]] = defaultdict(list)
+    result: dict[str, list[_File]] = defaultdict(list)
     for file in files:
-        found[file.split].append(file)
+        result[file.split].append(file)
     usual = {name: place for place, name in enumerate(_USUAL_SPLITS)}
-    return sorted(found.items(), key=lambda entry: (usual.get(entry[0], len(usual)), entry[0]))
+    return sorted(result.items(), key=lambda entry: (usual.get(entry[0], len(usual)), entry[0]))
 
 
 def _configs(files: Sequence[_File]) -> list[str]:
@@ -379,20 +379,20 @@ def _configs(files: Sequence[_File]) -> list[str]:
         return []
     above = posixpath.commonpath(folders)
     start = len(above) + 1 if above else 0
-    found: dict[str, set[str]] = defaultdict(set)
+    result: dict[str, set[str]] = defaultdict(set)
     for file in files:
-        found[file.folder[:start] + file.folder[start:].partition("/")[0]].add(file.split)
-    splits = [split for own in found.values() for split in own]
-    return sorted(found) if len(set(splits)) < len(splits) and not {"", f"{above}/"} & set(found) else []
+        result[file.folder[:start] + file.folder[start:].partition("/")[0]].add(file.split)
+    splits = [split for own in result.values() for split in own]
+    return sorted(result) if len(set(splits)) < len(splits) and not {"", f"{above}/"} & set(result) else []
 
 
 def _several_configs(store: Store, folders: Sequence[str], dataset: str) -> PreparedFormatError:
-    shown = ", ".join(folders[:_MOST_CONFIGS])
+    listing = ", ".join(folders[:_MOST_CONFIGS])
     more = f" and {len(folders) - _MOST_CONFIGS} more" if len(folders) > _MOST_CONFIGS else ""
     config = posixpath.basename(folders[0])
     first = shlex.quote(f"DIR/{folders[0]}")
     return PreparedFormatError(
-        f"{store.url} holds {len(folders)} configs: {shown}{more}",
+        f"{store.url} holds {len(folders)} configs: {listing}{more}",
         hint="Import each config separately: "
         f"registry import parquet {first} --name {dataset} --config {config if is_config(config) else 'C'}",
         details={"folder": store.url, "problems": [], "configs": list(folders[:100])},
@@ -401,5 +401,5 @@ def _several_configs(store: Store, folders: Sequence[str], dataset: str) -> Prep
 
 def _listed(lines: Sequence[str]) -> str:
     """The first lines, and the number of omitted lines."""
-    shown = "".join(f"\n  {line}" for line in lines[:_MOST_PROBLEMS])
-    return shown + (f"\n  and {len(lines) - _MOST_PROBLEMS} more" if len(lines) > _MOST_PROBLEMS else "")
+    listing = "".join(f"\n  {line}" for line in lines[:_MOST_PROBLEMS])
+    return listing + (f"\n  and {len(lines) - _MOST_PROBLEMS} more" if len(lines) > _MOST_PROBLEMS else "")

@@ -192,18 +192,18 @@ class Use:
     place: str
 
 
-def answer(standing: Standing | None, wanted: Reference) -> Answer:
-    """The answer to ``wanted`` in ``standing``. None means a dataset without a default config."""
+def answer(standing: Standing | None, reference: Reference) -> Answer:
+    """The answer to ``reference`` in ``standing``. None means a dataset without a default config."""
     if standing is None:
-        return Answer(reference=None, note=f"{wanted.name} has no default config")
-    choice = choose(standing, wanted)
+        return Answer(reference=None, note=f"{reference.name} has no default config")
+    choice = choose(standing, reference)
     if choice.candidate is None:
         return Answer(reference=None, note=choice.problem)
-    found = choice.candidate
-    exactly = standing.exactly(found.version)
-    if found.state is not VersionState.SUPPORTED:
-        return Answer(reference=exactly, note=found.described)
-    is_experimental = standing.status(found) is VersionStatus.EXPERIMENTAL
+    result = choice.candidate
+    exactly = standing.exactly(result.version)
+    if result.state is not VersionState.SUPPORTED:
+        return Answer(reference=exactly, note=result.described)
+    is_experimental = standing.status(result) is VersionStatus.EXPERIMENTAL
     return Answer(reference=exactly, note=VersionStatus.EXPERIMENTAL.value if is_experimental else "")
 
 
@@ -239,7 +239,8 @@ def use_effects(before: Standing | None, after: Standing, uses: Iterable[Use]) -
 
 def _effects(before: Standing | None, after: Standing, references: Iterable[Reference]) -> tuple[Effect, ...]:
     effects = (
-        Effect(wanted=wanted, before=answer(before, wanted), after=answer(after, wanted)) for wanted in references
+        Effect(wanted=reference, before=answer(before, reference), after=answer(after, reference))
+        for reference in references
     )
     return tuple(effect for effect in effects if effect.before != effect.after)
 
@@ -247,11 +248,11 @@ def _effects(before: Standing | None, after: Standing, references: Iterable[Refe
 def _touched(first: Standing, second: Standing) -> Iterator[Candidate]:
     """The candidates of ``first`` that have another state or status in ``second``."""
     moved = first.canonical != second.canonical
-    for one in first.candidates:
-        other = second.find(one.version)
-        is_as_before = other is one or other == one
-        if not is_as_before or (moved and first.status(one) is not second.status(one)):
-            yield one
+    for candidate in first.candidates:
+        other = second.find(candidate.version)
+        is_as_before = other is candidate or other == candidate
+        if not is_as_before or (moved and first.status(candidate) is not second.status(candidate)):
+            yield candidate
 
 
 def _naturals(
@@ -264,13 +265,13 @@ def _naturals(
     if touched:
         yield Reference(name, config, VersionRequest((VersionClause("", None),)))
     minors: dict[int, set[int]] = {}
-    for one in touched:
-        minors.setdefault(one.version.major, set()).add(one.version.minor)
+    for candidate in touched:
+        minors.setdefault(candidate.version.major, set()).add(candidate.version.minor)
     existing: dict[int, set[int]] = {}
     for standing in standings:
-        for one in standing.candidates:
-            if one.version.major in minors:
-                existing.setdefault(one.version.major, set()).add(one.version.minor)
+        for candidate in standing.candidates:
+            if candidate.version.major in minors:
+                existing.setdefault(candidate.version.major, set()).add(candidate.version.minor)
     for major in sorted(minors, reverse=True):
         yield Reference(name, config, VersionRequest((VersionClause("", major),)))
         for minor in sorted(minors[major], reverse=True):
@@ -279,5 +280,5 @@ def _naturals(
         for minor in sorted(existing[major], reverse=True):
             if minor <= highest:
                 yield Reference(name, config, VersionRequest((VersionClause("^", major, minor),)))
-    for version in sorted({one.version for one in touched}, reverse=True):
+    for version in sorted({reference.version for reference in touched}, reverse=True):
         yield Reference(name, config, VersionRequest.exactly(version))

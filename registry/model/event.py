@@ -116,8 +116,8 @@ def parse_moment(text: str, *, end: bool) -> datetime:
         if match["time"] is None:
             day = datetime.combine(datetime.fromisoformat(text).date(), time.min, tzinfo=UTC)
             return day + timedelta(days=1, microseconds=-1) if end else day
-        found = datetime.fromisoformat(text)
-        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+        moment = datetime.fromisoformat(text)
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise UsageError(
             f"invalid date {text[:60]!r}",

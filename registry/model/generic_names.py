@@ -51,7 +51,7 @@ def plain_name(part: str) -> str:
     ('donnees_1', 'Strassen_Lodz')
     """
     letters = part.translate(_LETTERS)
-    plain = "".join(one for one in unicodedata.normalize("NFKD", letters) if not unicodedata.combining(one))
+    plain = "".join(letter for letter in unicodedata.normalize("NFKD", letters) if not unicodedata.combining(letter))
     return re.sub("[^A-Za-z0-9]+", "_", plain).strip("_")
 
 

@@ -33,15 +33,15 @@ def current_locations(published: str, steps: Iterable[LocationStep]) -> tuple[st
         published: the location in the published row.
         steps: the changes since, oldest first.
     """
-    found = [published]
+    result = [published]
     for kind, location in steps:
-        if kind == "add" and location in found:
+        if kind == "add" and location in result:
             continue
-        if location in found:
-            found.remove(location)
+        if location in result:
+            result.remove(location)
         if kind != "remove":
-            found.insert(0 if kind == "first" else len(found), location)
-    return tuple(found)
+            result.insert(0 if kind == "first" else len(result), location)
+    return tuple(result)
 
 
 def is_absolute(location: str) -> bool:

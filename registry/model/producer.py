@@ -90,9 +90,9 @@ def check_continues(name_use: NameUse, producer: Producer, earlier: Sequence[tup
         return
     is_new_config = len({reference.config for reference, _ in earlier}) > 1
     newest = earlier if is_new_config else earlier[:1]
-    if any(one.is_source_of(producer) for _, one in (newest if name_use == "derived" else earlier)):
+    if any(other.is_source_of(producer) for _, other in (newest if name_use == "derived" else earlier)):
         return
-    if name_use == "given" and any(one.action == "add" for _, one in newest):
+    if name_use == "given" and any(other.action == "add" for _, other in newest):
         return
     raise other_source(earlier[0], producer, f"{earlier[0][0]} comes from {earlier[0][1]}, and not from {producer}")
 

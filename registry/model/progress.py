@@ -99,13 +99,13 @@ class Progress:
         return None
 
     def __str__(self) -> str:
-        what = f"{self.stage} {self.subject}".rstrip()
+        subject = f"{self.stage} {self.subject}".rstrip()
         parts = [f"{self.done:,} {'' if self.total is None else f'of {self.total:,} '}{self.unit}"]
         if self.num_bytes is not None:
             parts.append(f"{self.num_bytes:,} bytes")
         if self.tasks is not None:
             parts.append(str(self.tasks))
-        return f"{what}: {', '.join(parts)}"
+        return f"{subject}: {', '.join(parts)}"
 
 
 ProgressCallback: TypeAlias = Callable[[Progress], None]

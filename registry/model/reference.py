@@ -165,18 +165,18 @@ def check_alias(alias: str) -> str:
     return _matched(_ALIAS, alias, "alias", hint=hint, key="alias")
 
 
-def _matched(pattern: re.Pattern[str], text: str, what: str, *, hint: str, key: str) -> str:
-    require_type(f"the {what}", text, str)
-    _refuse_secret(text, what, hint=hint)
+def _matched(pattern: re.Pattern[str], text: str, subject: str, *, hint: str, key: str) -> str:
+    require_type(f"the {subject}", text, str)
+    _refuse_secret(text, subject, hint=hint)
     if not pattern.fullmatch(text):
-        raise ReferenceSyntaxError(f"invalid {what} {text[:80]!r}", hint=hint, details={key: text[:80]})
+        raise ReferenceSyntaxError(f"invalid {subject} {text[:80]!r}", hint=hint, details={key: text[:80]})
     return text
 
 
-def _refuse_secret(text: str, what: str, *, hint: str) -> None:
+def _refuse_secret(text: str, subject: str, *, hint: str) -> None:
     """Refuse a text that may contain a password, before a message repeats it."""
     if "://" in text or may_hide_secret(text):
-        message = f"invalid {what}: it looks like a URL or a password, so it is not repeated"
+        message = f"invalid {subject}: it looks like a URL or a password, so it is not repeated"
         raise ReferenceSyntaxError(message, hint=hint)
 
 

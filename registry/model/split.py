@@ -163,8 +163,8 @@ class AbstractShardLengths(Sequence[int]):
         return ShardLengths, (list(self),)
 
     def __repr__(self) -> str:
-        shown = ", ".join(map(str, self[:8])) + (", ..." if len(self) > 8 else "")
-        return f"ShardLengths([{shown}])"
+        listing = ", ".join(map(str, self[:8])) + (", ..." if len(self) > 8 else "")
+        return f"ShardLengths([{listing}])"
 
 
 class ShardLengths(AbstractShardLengths):
@@ -413,15 +413,15 @@ class ShardedFileTemplate:
         match = re.fullmatch(pattern, filename)
         if match is None:
             return None
-        found = match.groupdict()
+        groups = match.groupdict()
         if (
-            found.get("dataset", self.dataset) != self.dataset
-            or found.get("format", self.file_format) != self.file_format
+            groups.get("dataset", self.dataset) != self.dataset
+            or groups.get("format", self.file_format) != self.file_format
         ):
             return None
         if not self.has_index:
-            return found.get("split", ""), 0, 1
-        return found.get("split", ""), int(found["index"]), int(found.get("num_shards") or 0)
+            return groups.get("split", ""), 0, 1
+        return groups.get("split", ""), int(groups["index"]), int(groups.get("num_shards") or 0)
 
     def _refuse(self, why: str) -> UsageError:
         return UsageError(
@@ -450,8 +450,8 @@ class UntaggedShards:
 
     def find(self, name: str) -> Shard | None:
         """The published shard with the file ``name``, without its ETag, or None."""
-        found = self._promises.find(name)
-        return None if found is None else replace(found, entity_tag=None)
+        result = self._promises.find(name)
+        return None if result is None else replace(result, entity_tag=None)
 
     def within(self, splits: Collection[str]) -> UntaggedShards:
         """The promises for the files of these splits only."""

@@ -83,16 +83,16 @@ class Standing:
         start = bisect_left(readable, bounds.low)
         while place > start:
             place -= 1
-            found = self._by_number[readable[place]]
-            if all(clause.allows(found.version) for clause in bounds.rest):
-                return found
+            result = self._by_number[readable[place]]
+            if all(clause.allows(result.version) for clause in bounds.rest):
+                return result
         return None
 
     @property
     def usable_canonical(self) -> Version | None:
         """The canonical version, or None if there is none, or if it is yanked or dropped."""
-        found = None if self.canonical is None else self.find(self.canonical)
-        return None if found is None or found.is_withdrawn else found.version
+        result = None if self.canonical is None else self.find(self.canonical)
+        return None if result is None or result.is_withdrawn else result.version
 
     @property
     def next_canonical(self) -> Version | None:
@@ -101,16 +101,16 @@ class Standing:
         It is the successor that the withdrawn canonical version names; else the highest version below it, because
         higher ones are experimental; else the highest.
         """
-        readable = [one.version for one in self.candidates if not one.is_withdrawn]
+        readable = [candidate.version for candidate in self.candidates if not candidate.is_withdrawn]
         before = None if self.canonical is None else self.find(self.canonical)
         if before is not None and before.superseded_by in readable:
             return before.superseded_by
-        below = [one for one in readable if before is not None and one < before.version]
+        below = [version for version in readable if before is not None and version < before.version]
         return max(below or readable, default=None)
 
     def allowed(self, request: VersionRequest) -> list[Candidate]:
         """Every version that ``request`` allows, in any state, the highest first."""
-        return [one for one in self.candidates if request.allows(one.version)]
+        return [candidate for candidate in self.candidates if request.allows(candidate.version)]
 
     def exactly(self, version: Version) -> Reference:
         """The exact reference of ``version`` of this config."""
@@ -118,7 +118,7 @@ class Standing:
 
     def replace(self, changed: Candidate) -> Standing:
         """The standing with ``changed`` instead of the candidate of that number, or added if it is new."""
-        others = [one for one in self.candidates if one.version != changed.version]
+        others = [candidate for candidate in self.candidates if candidate.version != changed.version]
         return dataclasses.replace(self, candidates=in_order([*others, changed]))
 
     def promote(self, version: Version | None) -> Standing:
@@ -134,17 +134,17 @@ class Standing:
 
     @cached_property
     def _by_number(self) -> dict[Number, Candidate]:
-        return {one.version.parts: one for one in self.candidates}
+        return {candidate.version.parts: candidate for candidate in self.candidates}
 
     @cached_property
     def _readable(self) -> list[Number]:
         """Numbers of the versions that are not withdrawn, the lowest first."""
-        return sorted(one.version.parts for one in self.candidates if not one.is_withdrawn)
+        return sorted(candidate.version.parts for candidate in self.candidates if not candidate.is_withdrawn)
 
 
 def in_order(candidates: list[Candidate]) -> tuple[Candidate, ...]:
     """``candidates``, the highest first."""
-    return tuple(sorted(candidates, key=lambda one: one.version.parts, reverse=True))
+    return tuple(sorted(candidates, key=lambda candidate: candidate.version.parts, reverse=True))
 
 
 _SHOWN: Final = 5
@@ -214,11 +214,11 @@ class Choice:
             case Refusal.WITHDRAWN if self.refused is not None:
                 if wanted.alias is not None:
                     return f"{wanted} points to {self.refused.version}, which is {self.refused.described}"
-                what = "the canonical version" if wanted.request is None else "version"
-                return f"{what} {self.refused.version} of {dataset} is {self.refused.described}"
+                subject = "the canonical version" if wanted.request is None else "version"
+                return f"{subject} {self.refused.version} of {dataset} is {self.refused.described}"
             case Refusal.ALL_WITHDRAWN if wanted.request is not None:
                 allowed = self.standing.allowed(wanted.request)
-                listed = ", ".join(f"{one.version} is {one.described}" for one in allowed[:_SHOWN])
+                listed = ", ".join(f"{candidate.version} is {candidate.described}" for candidate in allowed[:_SHOWN])
                 more = f" and {len(allowed) - _SHOWN} more are withdrawn" if len(allowed) > _SHOWN else ""
                 return f"no version {str(wanted.request)!r} of {dataset} can be read: {listed}{more}"
             case _:
@@ -234,23 +234,23 @@ class Choice:
         """Every version of the config with its verdict, the highest first."""
         standing = self.standing
         return tuple(
-            Considered(version=one.version, status=standing.status(one), verdict=self._verdict(one))
-            for one in standing.candidates
+            Considered(version=candidate.version, status=standing.status(candidate), verdict=self._verdict(candidate))
+            for candidate in standing.candidates
         )
 
-    def _verdict(self, one: Candidate) -> str:
-        if self.candidate is not None and one.version == self.candidate.version:
+    def _verdict(self, candidate: Candidate) -> str:
+        if self.candidate is not None and candidate.version == self.candidate.version:
             return "chosen"
         request = self.wanted.request
-        if self.refused is not None and one.version == self.refused.version:
-            return one.described
+        if self.refused is not None and candidate.version == self.refused.version:
+            return candidate.described
         if self.wanted.alias is not None:
             return f"{self.wanted.alias} does not point to it"
         if request is None:
             return "not the canonical version"
-        if not request.allows(one.version):
+        if not request.allows(candidate.version):
             return f"not {request}" if request.exact is not None else f"not in {request}"
-        return one.described if one.is_withdrawn else f"lower than {self.version}"
+        return candidate.described if candidate.is_withdrawn else f"lower than {self.version}"
 
     def _sentences(self) -> Iterator[str]:
         wanted, standing = self.wanted, self.standing
@@ -276,25 +276,25 @@ class Choice:
             yield f"{found.version} is {found.described}."
 
 
-def choose(standing: Standing, wanted: Reference) -> Choice:
-    """Choose the version that ``wanted`` gives. The standing must belong to its dataset and config.
+def choose(standing: Standing, reference: Reference) -> Choice:
+    """Choose the version that ``reference`` gives. The standing must belong to its dataset and config.
 
     >>> standing = Standing(name="mnist", candidates=(Candidate(version=Version(3, 0, 1)),))
     >>> choose(standing, Reference.parse("mnist:3.*")).version
     Version(major=3, minor=0, patch=1)
     """
-    if wanted.alias is not None:
-        return _take(standing, wanted, standing.aliases.get(wanted.alias), missing=Refusal.NO_ALIAS)
-    if wanted.request is None:
-        return _take(standing, wanted, standing.canonical, missing=Refusal.NO_CANONICAL)
-    exact = wanted.request.exact
+    if reference.alias is not None:
+        return _take(standing, reference, standing.aliases.get(reference.alias), missing=Refusal.NO_ALIAS)
+    if reference.request is None:
+        return _take(standing, reference, standing.canonical, missing=Refusal.NO_CANONICAL)
+    exact = reference.request.exact
     if exact is not None:
-        return _take(standing, wanted, exact, missing=Refusal.NO_MATCH)
-    found = standing.highest(wanted.request)
-    if found is not None:
-        return Choice(standing=standing, wanted=wanted, candidate=found)
-    refusal = Refusal.ALL_WITHDRAWN if standing.allowed(wanted.request) else Refusal.NO_MATCH
-    return Choice(standing=standing, wanted=wanted, refusal=refusal)
+        return _take(standing, reference, exact, missing=Refusal.NO_MATCH)
+    result = standing.highest(reference.request)
+    if result is not None:
+        return Choice(standing=standing, wanted=reference, candidate=result)
+    refusal = Refusal.ALL_WITHDRAWN if standing.allowed(reference.request) else Refusal.NO_MATCH
+    return Choice(standing=standing, wanted=reference, refusal=refusal)
 
 
 def describe_trouble(reference: Reference, candidate: Candidate, canonical: Version | None) -> str | None:
@@ -308,28 +308,30 @@ def describe_trouble(reference: Reference, candidate: Candidate, canonical: Vers
     return None
 
 
-def _take(standing: Standing, wanted: Reference, version: Version | None, *, missing: Refusal) -> Choice:
+def _take(standing: Standing, reference: Reference, version: Version | None, *, missing: Refusal) -> Choice:
     """The choice for a reference that names one version."""
-    found = None if version is None else standing.find(version)
-    if found is None:
-        return Choice(standing=standing, wanted=wanted, refusal=missing)
-    unasked = wanted.request is None and wanted.alias is None
-    if found.state is VersionState.DROPPED or (found.state is VersionState.YANKED and unasked):
-        return Choice(standing=standing, wanted=wanted, refusal=Refusal.WITHDRAWN, refused=found)
-    return Choice(standing=standing, wanted=wanted, candidate=found)
+    result = None if version is None else standing.find(version)
+    if result is None:
+        return Choice(standing=standing, wanted=reference, refusal=missing)
+    unasked = reference.request is None and reference.alias is None
+    if result.state is VersionState.DROPPED or (result.state is VersionState.YANKED and unasked):
+        return Choice(standing=standing, wanted=reference, refusal=Refusal.WITHDRAWN, refused=result)
+    return Choice(standing=standing, wanted=reference, candidate=result)
 
 
-def _explain_request(wanted: Reference, request: VersionRequest, found: Candidate, standing: Standing) -> Iterator[str]:
+def _explain_request(
+    reference: Reference, request: VersionRequest, found: Candidate, standing: Standing
+) -> Iterator[str]:
     """Which versions a wildcard or range allows, and which it skips."""
     allowed = standing.allowed(request)
-    shown = ", ".join(str(one.version) for one in allowed[:_SHOWN])
+    listing = ", ".join(str(candidate.version) for candidate in allowed[:_SHOWN])
     more = f" and {len(allowed) - _SHOWN} more" if len(allowed) > _SHOWN else ""
     if len(allowed) == 1:
-        yield f"{wanted} allows only {shown}, of {len(standing.candidates)} published versions."
+        yield f"{reference} allows only {listing}, of {len(standing.candidates)} published versions."
     else:
-        yield f"{wanted} allows {shown}{more}: {found.version} is the highest that is neither yanked nor dropped."
-    passed = [one for one in allowed if one.is_withdrawn and one.version > found.version]
-    for one in passed[:_SHOWN]:
-        yield f"{one.version} is skipped: it is {one.described}."
+        yield f"{reference} allows {listing}{more}: {found.version} is the highest that is neither yanked nor dropped."
+    passed = [candidate for candidate in allowed if candidate.is_withdrawn and candidate.version > found.version]
+    for candidate in passed[:_SHOWN]:
+        yield f"{candidate.version} is skipped: it is {candidate.described}."
     if len(passed) > _SHOWN:
         yield f"{len(passed) - _SHOWN} more above it are skipped: they are yanked or dropped."

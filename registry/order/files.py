@@ -83,9 +83,9 @@ class Files:
     def locate(self, positions: Integers) -> tuple[Integers, Integers]:
         """The files and records at ``positions``: two int64 arrays of the same shape."""
         if self._starts is None and len(positions) < _MIN_VECTORIZED:
-            found = [self.find(position) for position in positions.tolist()]
-            files = np.array([file for file, _ in found], dtype=np.int64)
-            return files, positions - np.array([start for _, start in found], dtype=np.int64) + self.skips_of(files)
+            result = [self.find(position) for position in positions.tolist()]
+            files = np.array([file for file, _ in result], dtype=np.int64)
+            return files, positions - np.array([start for _, start in result], dtype=np.int64) + self.skips_of(files)
         first, starts = self._window(positions)
         places = np.searchsorted(starts, positions, side="right") - 1
         files = first + places

@@ -94,15 +94,15 @@ class Order:
         if isinstance(positions, tuple):
             start, stop = self._bounds(*positions)
             return spell_out(self._pattern.pieces(start, stop) if start < stop else ())
-        wanted = np.asarray(positions)
-        if wanted.ndim != 1 or (wanted.dtype.kind not in "iu" and wanted.size):
+        array = np.asarray(positions)
+        if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
             raise UsageError("positions must be a list of whole numbers, or a tuple (start, stop)")
-        if wanted.size and not 0 <= wanted.min() <= wanted.max() < self.num_examples:
-            wrong = wanted.min() if wanted.min() < 0 else wanted.max()
+        if array.size and not 0 <= array.min() <= array.max() < self.num_examples:
+            wrong = array.min() if array.min() < 0 else array.max()
             raise UsageError(f"position {wrong} is out of range: the order has {self.num_examples} positions, from 0")
-        if not wanted.size:
+        if not array.size:
             return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
-        return self._pattern.locate(wanted.astype(np.int64, copy=False))
+        return self._pattern.locate(array.astype(np.int64, copy=False))
 
     def __repr__(self) -> str:
         return f"<Order of epoch {self.epoch}: {self.num_examples} examples>"

@@ -136,7 +136,7 @@ def write_bundle(
                 sha256=tar.hasher.hexdigest(),
                 digest=chosen.digest,
                 members=tuple(members),
-                problems=tuple(str(one) for _, locator in sorted(shards.items()) for one in locator.rejected),
+                problems=tuple(str(rejected) for _, locator in sorted(shards.items()) for rejected in locator.rejected),
             )
 
 
@@ -166,11 +166,11 @@ def check_json(path: str, pins: PinFile) -> None:
 
 def _locate(locators: Sequence[ShardLocator]) -> dict[str, Source]:
     """The first place of each shard, by the shard's path. Raises an error that names all shards without a place."""
-    found = {one.wanted.path: next(one.sources(), None) for one in locators}
-    missing = [one for one in locators if found[one.wanted.path] is None]
+    result = {locator.wanted.path: next(locator.sources(), None) for locator in locators}
+    missing = [locator for locator in locators if result[locator.wanted.path] is None]
     if missing:
         raise no_right_bytes(missing)
-    return {path: source for path, source in found.items() if source is not None}
+    return {path: source for path, source in result.items() if source is not None}
 
 
 class _BadSourceError(Exception):
@@ -198,11 +198,11 @@ class _Tar:
         self._write(content)
         self._fill(_BLOCK)
 
-    def add_shard(self, name: str, wanted: PinnedFile, source: Source) -> None:
+    def add_shard(self, name: str, file: PinnedFile, source: Source) -> None:
         """Add a pinned file; it is hashed while it is copied."""
-        self._begin(name, wanted.file.num_bytes)
+        self._begin(name, file.file.num_bytes)
         try:
-            copy_checked(wanted, source, self._copy)
+            copy_checked(file, source, self._copy)
         except (ShardMismatchError, StorageError) as error:
             if error.details.get("doing") == "write":  # the tar cannot be written: another source would not help
                 raise

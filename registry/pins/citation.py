@@ -167,7 +167,9 @@ class Citation:
             ("sha256 of the records", self.sha256, pinned.sha256[: len(self.sha256)]),
         )
         return tuple(
-            f"{what}: the citation has {ours}, the pin has {theirs}" for what, ours, theirs in rows if ours != theirs
+            f"{subject}: the citation has {ours}, the pin has {theirs}"
+            for subject, ours, theirs in rows
+            if ours != theirs
         )
 
     def matches(self, entry: PinEntry) -> bool:
@@ -214,22 +216,22 @@ class _Parser:
         self.at = stop + 1
         num_examples = self.number()
         digits = self.digits()
-        kept = [place for place in range(len(body)) if not _LOOSE_SPACE.match(body, place)]
-        while kept and body[kept[-1]] == " ":
-            kept.pop()
+        result = [place for place in range(len(body)) if not _LOOSE_SPACE.match(body, place)]
+        while result and body[result[-1]] == " ":
+            result.pop()
         try:
             return Citation(
                 reference=reference,
-                split="".join(body[place] for place in kept),
+                split="".join(body[place] for place in result),
                 num_examples=num_examples,
                 sha256=digits,
                 slicing=slicing,
                 rounding=rounding,
             )
         except SplitSyntaxError as error:
-            places = [*(start + place for place in kept), start + (kept[-1] + 1 if kept else 0)]
-            first = places[min(error.details["start"], len(kept))]
-            last = places[min(error.details["stop"] - 1, len(kept))]
+            places = [*(start + place for place in result), start + (result[-1] + 1 if result else 0)]
+            first = places[min(error.details["start"], len(result))]
+            last = places[min(error.details["stop"] - 1, len(result))]
             raise CitationSyntaxError(
                 error.details["expected"], citation=self.text, start=first, stop=last + 1, hint=error.hint
             ) from error
@@ -260,20 +262,20 @@ class _Parser:
 
     def notes(self, text: str, start: int) -> tuple[SlicingRule, str | None]:
         """``note := rule " slicing" | rounding " rounding"``, each kind at most once."""
-        found: dict[str, str] = {}
+        result: dict[str, str] = {}
         known = {f"{rule.value} slicing": rule.value for rule in SlicingRule}
         known |= {f"{rounding} rounding": rounding for rounding in ROUNDINGS}
         for note in text.split(","):
             kind = note.rpartition(" ")[2]
-            if note.strip() not in known or kind in found:
+            if note.strip() not in known or kind in result:
                 self._refuse(
                     f"expected {SlicingRule.TFDS_4.value} slicing or {ROUNDINGS[1]} rounding here, each at most once",
                     start=start + len(note) - len(note.lstrip()),
                     stop=start + len(note),
                 )
-            found[kind] = known[note.strip()]
+            result[kind] = known[note.strip()]
             start += len(note) + 1
-        return SlicingRule(found.get("slicing", SlicingRule.DOCUMENTED)), found.get("rounding")
+        return SlicingRule(result.get("slicing", SlicingRule.DOCUMENTED)), result.get("rounding")
 
     def number(self) -> int:
         """The number of records: digits, without a leading zero."""
@@ -301,11 +303,11 @@ class _Parser:
         return digits
 
     def _match(self, pattern: re.Pattern[str], expected: str, *, hint: str | None = None) -> str:
-        found = pattern.match(self.text, self.at)
-        if found is None:
+        match = pattern.match(self.text, self.at)
+        if match is None:
             self._refuse(expected, hint=hint)
-        self.at = found.end()
-        return found[0]
+        self.at = match.end()
+        return match[0]
 
     def _take(self, word: str) -> bool:
         if not self.text.startswith(word, self.at):

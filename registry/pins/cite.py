@@ -116,7 +116,7 @@ def _license_of(entry: PinEntry) -> str:
 def _source_of(entry: PinEntry) -> BibEntry | None:
     """The entry of a dataset's own citation that describes the dataset: the first with authors, or the first."""
     entries = read_bibtex(entry.citation) if is_bibtex(entry.citation) else []
-    return next((one for one in entries if one.authors), entries[0] if entries else None)
+    return next((candidate for candidate in entries if candidate.authors), entries[0] if entries else None)
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -188,9 +188,9 @@ def _closed(url: str) -> str:
 def _unused(name: str, taken: set[str]) -> str:
     """``name``, with a number if another entry has that name; it is added to ``taken``."""
     names = (name if number == 1 else f"{name}-{number}" for number in count(1))
-    found = next(name for name in names if name not in taken)
-    taken.add(found)
-    return found
+    result = next(name for name in names if name not in taken)
+    taken.add(result)
+    return result
 
 
 _MONTHS: Final = {name[:3].lower(): name for name in (
@@ -227,8 +227,8 @@ class BibEntry:
     @property
     def year(self) -> str:
         """The year as plain text, else the year in ``date``, else ``""``."""
-        found = _YEAR.match(plain(self.fields.get("date", "")))
-        return plain(self.fields.get("year", "")) or (found[0] if found else "")
+        match = _YEAR.match(plain(self.fields.get("date", "")))
+        return plain(self.fields.get("year", "")) or (match[0] if match else "")
 
     @property
     def url(self) -> str:
@@ -236,8 +236,8 @@ class BibEntry:
         for field in ("url", "doi", "howpublished"):
             text = self.fields.get(field, "").replace("\\_", "_").replace("\\%", "%").replace("\\#", "#")
             text = text.replace("\\&", "&").replace("\\~", "~")
-            if found := _WEB.search(text):
-                return found[0].rstrip(".,;")
+            if match := _WEB.search(text):
+                return match[0].rstrip(".,;")
             if field == "doi" and text.strip():
                 return f"https://doi.org/{''.join(text.split())}"
         return ""
@@ -254,9 +254,9 @@ def read_bibtex(text: str) -> list[BibEntry]:
 
 def _iter_entries(text: str) -> Iterator[BibEntry]:
     strings, at = dict(_MONTHS), 0
-    while (found := _ENTRY.search(text, at)) is not None:
-        kind, close = found[1].lower(), {"{": "}", "(": ")"}[found[2]]
-        at = found.end()
+    while (match := _ENTRY.search(text, at)) is not None:
+        kind, close = match[1].lower(), {"{": "}", "(": ")"}[match[2]]
+        at = match.end()
         if kind in ("comment", "preamble"):
             continue
         key = ""

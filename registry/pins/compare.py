@@ -34,15 +34,15 @@ class PinDifference:
 def compare_pins(old: PinFile, new: PinFile) -> tuple[PinDifference, ...]:
     """One difference for each pin of ``old``, then one for each pin that only ``new`` has."""
     before, after = dict(old), dict(new)  # plain dicts, since a PinFile also finds a pin by its expression
-    found = []
+    result = []
     for name in {**before, **after}:
         if name in before and name in after:
-            found.append(_compare(before[name], after[name]))
+            result.append(_compare(before[name], after[name]))
         elif name in before:
-            found.append(PinDifference(name=name, kind="removed", lines=(_describe(before[name]),)))
+            result.append(PinDifference(name=name, kind="removed", lines=(_describe(before[name]),)))
         else:
-            found.append(PinDifference(name=name, kind="added", lines=(_describe(after[name]),)))
-    return tuple(found)
+            result.append(PinDifference(name=name, kind="added", lines=(_describe(after[name]),)))
+    return tuple(result)
 
 
 def _describe(pin: Pin) -> str:
@@ -62,7 +62,7 @@ def _compare(old: Pin, new: Pin) -> PinDifference:
 
 def _lines(old: Pin, new: Pin) -> Iterator[str]:
     before, after = old.entry, new.entry
-    for what, one, other in (
+    for subject, feature, other in (
         ("version", str(reference_of(before)), str(reference_of(after))),
         ("request", before.request, after.request),
         ("status when pinned", before.status, after.status),
@@ -71,13 +71,17 @@ def _lines(old: Pin, new: Pin) -> Iterator[str]:
         ("rounding of percents", before.rounding or "closest", after.rounding or "closest"),
         ("number of records", f"{before.num_examples:,}", f"{after.num_examples:,}"),
     ):
-        if one != other:
-            yield f"{what}: {one} -> {other}"
+        if feature != other:
+            yield f"{subject}: {feature} -> {other}"
     yield from _range_lines(old, new)
     if before.records.ordered != after.records.ordered:
         yield f"records: {before.records.ordered} -> {after.records.ordered}"
         features = sorted({*before.records.features, *after.records.features})
-        differing = [one for one in features if before.records.features.get(one) != after.records.features.get(one)]
+        differing = [
+            feature
+            for feature in features
+            if before.records.features.get(feature) != after.records.features.get(feature)
+        ]
         if differing:
             yield f"values of {', '.join(differing)}"
     yield from _other_lines(before, after)
@@ -90,9 +94,9 @@ def _range_lines(old: Pin, new: Pin) -> Iterator[str]:
         return
     yield f"ranges: {print_ranges(before)} -> {print_ranges(after)}"
     if old.reference == new.reference:
-        shared = sum(one.num_examples for one in common(before, after))
-        gone = sum(one.num_examples for one in without(before, after))
-        fresh = sum(one.num_examples for one in without(after, before))
+        shared = sum(span.num_examples for span in common(before, after))
+        gone = sum(span.num_examples for span in without(before, after))
+        fresh = sum(span.num_examples for span in without(after, before))
         yield f"{shared:,} records are in both, {gone:,} were removed, {fresh:,} were added"
 
 
@@ -104,7 +108,7 @@ def _other_lines(before: PinEntry, after: PinEntry) -> Iterator[str]:
     if before.files != after.files:
         kept = len({file.sha256 for file in before.files} & {file.sha256 for file in after.files})
         yield f"files: {len(before.files)} -> {len(after.files)}; {kept} are in both"
-    for what, one, other in (
+    for subject, old, other in (
         ("locations", before.locations, after.locations),
         ("licence", before.license, after.license),
         ("citation", before.citation, after.citation),
@@ -112,8 +116,8 @@ def _other_lines(before: PinEntry, after: PinEntry) -> Iterator[str]:
         ("experiments", before.experiments, after.experiments),
         ("alias", before.alias, after.alias),
     ):
-        if one != other:
-            yield what
+        if old != other:
+            yield subject
 
 
 def _describe_order(entry: PinEntry) -> str:
@@ -140,7 +144,7 @@ def _sentences(pin: Pin) -> Iterator[str]:
         yield f"The version switches the experiment {flag} {'on' if value else 'off'}."
     rounding = f", percents rounded by {entry.rounding}" if entry.rounding else ""
     yield f"Under the slicing rule {entry.slicing}{rounding}, {entry.split} is {print_ranges(pin.plan.ranges)}."
-    totals = ", ".join(f"{one.name} has {one.num_examples:,}" for one in entry.splits)
+    totals = ", ".join(f"{split.name} has {split.num_examples:,}" for split in entry.splits)
     yield f"The slice has {counted(entry.num_examples, 'record')}; {totals}."
     num_bytes = sum(file.num_bytes for file in entry.files)
     files = counted(len(entry.files), "file")

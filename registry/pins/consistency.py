@@ -204,11 +204,11 @@ def location_problem(text: str) -> str | None:
 
 def _record_faults(entry: PinEntry) -> Iterator[Fault]:
     splits = {split.name: split for split in splits_of(entry)}
-    for place, one in enumerate(entry.ranges):
-        if one.split not in splits:
-            yield f"ranges[{place}].split", f"the pin has no split {one.split!r}"
-        elif not one.start <= one.stop <= splits[one.split].num_examples:
-            yield f"ranges[{place}]", f"the split has the records 0..{splits[one.split].num_examples}"
+    for place, span in enumerate(entry.ranges):
+        if span.split not in splits:
+            yield f"ranges[{place}].split", f"the pin has no split {span.split!r}"
+        elif not span.start <= span.stop <= splits[span.split].num_examples:
+            yield f"ranges[{place}]", f"the split has the records 0..{splits[span.split].num_examples}"
         else:
             continue
         return
@@ -219,7 +219,7 @@ def _record_faults(entry: PinEntry) -> Iterator[Fault]:
         yield "split", error.message
         return
     if again is not None and again != plan.ranges:
-        yield "ranges", f"{entry.split} gives {' '.join(f'{one.split} {one.start}..{one.stop}' for one in again)}"
+        yield "ranges", f"{entry.split} gives {' '.join(f'{span.split} {span.start}..{span.stop}' for span in again)}"
         return
     if plan.num_examples != entry.num_examples:
         yield "num_examples", f"expected {plan.num_examples}, the number of records in the ranges"

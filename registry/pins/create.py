@@ -77,7 +77,7 @@ def _refusing_odd_values() -> Iterator[None]:
     try:
         yield
     except ValidationError as error:
-        faults = [(".".join(map(str, one["loc"])), None, one["msg"]) for one in error.errors()]
+        faults = [(".".join(map(str, fault["loc"])), None, fault["msg"]) for fault in error.errors()]
         raise PinFormatError.of("the pin", faults, hint="A pin file cannot hold this value.") from error
 
 
@@ -136,7 +136,7 @@ def make_entry(
                 hint=f"Damaged files cannot be pinned. To list all damaged shards: registry verify {version.reference}",
                 details={"path": file.name},
             )
-    touched = {one.split for one in plan.ranges} | {split.name for split in plan.splits}
+    touched = {span.split for span in plan.ranges} | {split.name for split in plan.splits}
     entry = PinEntry(
         name=name,
         request=str(source.request),
@@ -154,7 +154,7 @@ def make_entry(
         slicing=plan.slicing.value,
         rounding=_rounding(plan),
         num_examples=plan.num_examples,
-        ranges=tuple(RangeEntry(split=one.split, start=one.start, stop=one.stop) for one in plan.ranges),
+        ranges=tuple(RangeEntry(split=span.split, start=span.start, stop=span.stop) for span in plan.ranges),
         records=_records_entry(plan, digests),
         order=order,
         file_format="tfrecord",
@@ -219,8 +219,8 @@ def _is_form(form: Any, value: Any) -> bool:
 
 def _shown(value: Any) -> str:
     """A value for an error message: shortened, and without a password."""
-    shown = repr(mask(value) if isinstance(value, str) else value)
-    return shown if len(shown) <= 100 else f"{shown[:97]}..."
+    text = repr(mask(value) if isinstance(value, str) else value)
+    return text if len(text) <= 100 else f"{text[:97]}..."
 
 
 def check_order(config: ReadConfig) -> None:
@@ -261,12 +261,12 @@ def choose_names(
     if len({*texts}) != len(texts):
         raise UsageError("a split expression is given twice", hint="Give one of them a name: NAME=SPLIT")
     shorts = [splits_of(text) for text in texts]
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for text, short in zip(texts, shorts, strict=True):
         choices = (short, text, f"{dataset} {text}") if shorts.count(short) == 1 else (text, f"{dataset} {text}")
-        unused = (name for name in choices if name not in taken and name not in named and name not in found)
-        found[next(unused, choices[-1])] = text
-    return found | dict(named)
+        unused = (name for name in choices if name not in taken and name not in named and name not in result)
+        result[next(unused, choices[-1])] = text
+    return result | dict(named)
 
 
 def _sources(version: DatasetVersion) -> tuple[SourceEntry, ...]:
@@ -319,7 +319,7 @@ def _files(source: PinSource, plan: Plan) -> list[FileEntry]:
     touched = {file.filename for file in plan}
     files = []
     for split in source.readable.facts.splits:
-        if not any(one.split == split.name and one.num_examples for one in plan.ranges):
+        if not any(span.split == split.name and span.num_examples for span in plan.ranges):
             continue
         for shard in source.shards(split.name):
             name = split.filename(shard.index)

@@ -84,8 +84,8 @@ class _Entry(BaseModel):
     @model_validator(mode="wrap")
     @classmethod
     def _count(cls, value: Any, check: ModelWrapValidatorHandler[Self]) -> Self:
-        found: Self = _counted(value, check)
-        return found
+        result: Self = _counted(value, check)
+        return result
 
 
 class AliasEntry(_Entry):
@@ -283,8 +283,8 @@ def check_form(content: Any) -> tuple[PinDocument | None, list[Fault]]:
     except TooManyFaultsError:
         return None, [((), f"more than {_MOST_FAULTS:,} values are malformed")]
     except ValidationError as error:
-        found = error.errors(include_url=False, include_context=False, include_input=False)
-        return None, [(one["loc"], one["msg"]) for one in found]
+        result = error.errors(include_url=False, include_context=False, include_input=False)
+        return None, [(fault["loc"], fault["msg"]) for fault in result]
 
 
 class _Beginning:
@@ -301,14 +301,14 @@ class _Beginning:
             return {key: self.of(inner) for key, inner in islice(value.items(), _MOST_KEYS)}
         if not isinstance(value, list):
             return value
-        found: list[Any] = []
+        result: list[Any] = []
         for item in value:
-            if found and self._num_items >= _MOST_ITEMS:
+            if result and self._num_items >= _MOST_ITEMS:
                 self.is_cut = True
                 break
             self._num_items += 1
-            found.append(self.of(item))
-        return found
+            result.append(self.of(item))
+        return result
 
 
 OWN_KEYS: Final = ("digest", "finder")

@@ -66,16 +66,16 @@ def plain(text: str) -> str:
     'Été & Öl — 50% of NumPy'
     """
 
-    def replaced(found: re.Match[str]) -> str:
-        if found["mark"]:
-            return unicodedata.normalize("NFC", (found["held"] or found["bare"]) + _ACCENTS[found["mark"]])
-        if found["word"]:
-            return _LETTERS.get(found["word"], "")
-        if found["symbol"]:
-            return " " if found["symbol"] in ", ;:\n" else "" if found["symbol"] in "-/!@" else found["symbol"]
-        if found["dashes"]:
-            return "–" if found["dashes"] == "--" else "—"
-        return '"' if found["quotes"] else " " if found["tie"] else ""
+    def replaced(match: re.Match[str]) -> str:
+        if match["mark"]:
+            return unicodedata.normalize("NFC", (match["held"] or match["bare"]) + _ACCENTS[match["mark"]])
+        if match["word"]:
+            return _LETTERS.get(match["word"], "")
+        if match["symbol"]:
+            return " " if match["symbol"] in ", ;:\n" else "" if match["symbol"] in "-/!@" else match["symbol"]
+        if match["dashes"]:
+            return "–" if match["dashes"] == "--" else "—"
+        return '"' if match["quotes"] else " " if match["tie"] else ""
 
     return " ".join(_MARKUP.sub(replaced, text).split())
 
@@ -89,10 +89,10 @@ def plain_line(text: str, refuse: Callable[[int, int], str]) -> str:
     'train[:80%] #1438'
     """
 
-    def replaced(found: re.Match[str]) -> str:
-        if found[0] in ("{", "}", "~"):
-            return " " if found[0] == "~" else ""
-        known = _COMMANDS.get(found["command"]) if found["command"] else _SYMBOLS.get(found["symbol"] or "")
-        return refuse(*found.span()) if known is None else known
+    def replaced(match: re.Match[str]) -> str:
+        if match[0] in ("{", "}", "~"):
+            return " " if match[0] == "~" else ""
+        known = _COMMANDS.get(match["command"]) if match["command"] else _SYMBOLS.get(match["symbol"] or "")
+        return refuse(*match.span()) if known is None else known
 
     return _LINE_MARKUP.sub(replaced, text)

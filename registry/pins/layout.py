@@ -65,7 +65,8 @@ def splits_of(entry: PinEntry, *, fills_last: bool = False, guarded: bool = Fals
     """
     files = {name: list(group) for name, group in groupby(entry.files, key=lambda file: file.split)}
     return tuple(
-        _split_of(one, files.get(one.name, []), entry, fills_last=fills_last, guarded=guarded) for one in entry.splits
+        _split_of(split, files.get(split.name, []), entry, fills_last=fills_last, guarded=guarded)
+        for split in entry.splits
     )
 
 
@@ -92,7 +93,7 @@ def plan_of(entry: PinEntry) -> Plan:
 def plan_ranges(entry: PinEntry, splits: Mapping[str, Split]) -> Plan:
     """The plan that reads the ranges of a pin from ``splits``, which may have other shards than the pin."""
     located = [
-        (RecordRange(split=one.split, start=one.start, stop=one.stop), splits[one.split]) for one in entry.ranges
+        (RecordRange(split=span.split, start=span.start, stop=span.stop), splits[span.split]) for span in entry.ranges
     ]
     return Plan(instruction_of(entry), SlicingRule(entry.slicing), tuple(splits.values()), located)
 
@@ -168,7 +169,7 @@ def config_of(order: OrderEntry) -> ReadConfig:
 
 def counts_shards(terms: Sequence[SplitSlice | EvenPart]) -> bool:
     """Whether the ranges of these terms depend on shard boundaries."""
-    return any(one.unit == "shard" or (isinstance(one, EvenPart) and counts_shards(one.terms)) for one in terms)
+    return any(term.unit == "shard" or (isinstance(term, EvenPart) and counts_shards(term.terms)) for term in terms)
 
 
 def resolve_again(entry: PinEntry, begins: Mapping[str, Split]) -> tuple[RecordRange, ...] | None:
@@ -182,23 +183,23 @@ def resolve_again(entry: PinEntry, begins: Mapping[str, Split]) -> tuple[RecordR
     for term in terms:
         if counts_shards([term]) and (isinstance(term, EvenPart) or term.split_name == "all"):
             return None
-    found = _resolve(entry, begins)
-    if len(found) != len(entry.ranges):
-        return found
+    result = _resolve(entry, begins)
+    if len(result) != len(entry.ranges):
+        return result
     if entry.slicing == SlicingRule.TFDS_4.value:
         # Before version 0.2, this rule gave every empty slice the range 0..0. Such pins stay valid.
-        found = tuple(
-            replace(one, start=0, stop=0) if one.start == one.stop and told.start == told.stop == 0 else one
-            for one, told in zip(found, entry.ranges, strict=True)
+        result = tuple(
+            replace(span, start=0, stop=0) if span.start == span.stop and told.start == told.stop == 0 else span
+            for span, told in zip(result, entry.ranges, strict=True)
         )
     if not counts_shards(terms):
-        return found
+        return result
     ends = _resolve(entry, {split.name: split for split in splits_of(entry, fills_last=True)})
     return tuple(
-        replace(one, start=told.start, stop=told.stop)
+        replace(span, start=told.start, stop=told.stop)
         if told.start == told.stop
-        else replace(one, stop=max(one.start, other.stop))
-        for one, other, told in zip(found, ends, entry.ranges, strict=True)
+        else replace(span, stop=max(span.start, other.stop))
+        for span, other, told in zip(result, ends, entry.ranges, strict=True)
     )
 
 
@@ -210,13 +211,13 @@ def _resolve(entry: PinEntry, splits: Mapping[str, Split]) -> tuple[RecordRange,
 
 
 def _split_of(
-    one: SplitEntry, files: Sequence[FileEntry], entry: PinEntry, *, fills_last: bool, guarded: bool
+    split: SplitEntry, files: Sequence[FileEntry], entry: PinEntry, *, fills_last: bool, guarded: bool
 ) -> Split:
-    lengths = array("q", bytes(8 * one.num_shards))
-    unknown = bytearray(one.num_shards)
+    lengths = array("q", bytes(8 * split.num_shards))
+    unknown = bytearray(split.num_shards)
     end = position = 0
     for file in [*files, None]:
-        index, first = (one.num_shards, one.num_examples) if file is None else (file.index, file.first_example)
+        index, first = (split.num_shards, split.num_examples) if file is None else (file.index, file.first_example)
         if index > position:
             lengths[index - 1 if fills_last else position] = first - end
             if first > end:
@@ -225,10 +226,10 @@ def _split_of(
             lengths[index] = file.num_examples
             end, position = first + file.num_examples, index + 1
     return Split(
-        name=one.name,
+        name=split.name,
         shard_lengths=GuardedLengths(lengths, unknown) if guarded else ShardLengths(lengths),
-        num_bytes=one.num_bytes,
-        files=ShardedFileTemplate(dataset=entry.dataset, template=one.template, file_format=entry.file_format),
+        num_bytes=split.num_bytes,
+        files=ShardedFileTemplate(dataset=entry.dataset, template=split.template, file_format=entry.file_format),
     )
 
 
@@ -291,7 +292,7 @@ class PinnedRecords:
     @property
     def key(self) -> bytes:
         """Identifies these records in these files."""
-        facts = [(one.records.ordered, one.ranges, one.files) for one in self._entries]
+        facts = [(entry.records.ordered, entry.ranges, entry.files) for entry in self._entries]
         return hashlib.blake2b(repr(facts).encode(), digest_size=20).digest()
 
     def are_in(self, store: Store, indexes: IndexFolder | None) -> bool:

@@ -85,7 +85,9 @@ def spot_places(num_examples: int) -> tuple[int, int, int]:
 def locate_records(plan: Plan, positions: Sequence[int]) -> list[tuple[str, int]]:
     """The file of each record at these positions of a slice, and the record's index in it."""
     instructions, records = plan.order(_RANGE_ORDER).locate(list(positions))
-    return [(plan[one].filename, record) for one, record in zip(instructions.tolist(), records.tolist(), strict=True)]
+    return [
+        (plan[index].filename, record) for index, record in zip(instructions.tolist(), records.tolist(), strict=True)
+    ]
 
 
 def hash_records(
@@ -237,12 +239,12 @@ class Measurer:
 
     def _opened(self) -> tuple[RecordSource, Order, BlockDecoder | None]:
         """The source and the decoder of this thread: threads must not share open files or the decoder's state."""
-        found: tuple[RecordSource, Order, BlockDecoder | None] | None = getattr(self._local, "opened", None)
-        if found is None:
+        result: tuple[RecordSource, Order, BlockDecoder | None] | None = getattr(self._local, "opened", None)
+        if result is None:
             source = RecordSource(self.plan, self.store, verify=self.verify, indexes=self.indexes)
-            found = source, self.plan.order(_RANGE_ORDER), BlockDecoder() if self.whole else None
-            self._local.opened = found
-        return found
+            result = source, self.plan.order(_RANGE_ORDER), BlockDecoder() if self.whole else None
+            self._local.opened = result
+        return result
 
     def _require_examples(self, block: RecordBlock, first: int) -> None:
         """Raise CorruptExampleError for a record that is not an example, or not one of the features."""
@@ -283,19 +285,19 @@ class _Sums:
         self._keys: KeyDigests | None = KeyDigests()  # None: a record is not an Example
         self._spots: dict[int, str] = {}
 
-    def add(self, run: tuple[int, int], found: RunDigests) -> None:
+    def add(self, run: tuple[int, int], digests: RunDigests) -> None:
         start, stop = run
-        self._ordered.update(found.records)
+        self._ordered.update(digests.records)
         if self._whole:
-            self.pile.add(found.records)
-        self._finder += RecordSums.of_list(found.records, first=start + _FIRST_WEIGHT)
+            self.pile.add(digests.records)
+        self._finder += RecordSums.of_list(digests.records, first=start + _FIRST_WEIGHT)
         for place in spot_places(self._plan.num_examples):
             if start <= place < stop:
-                self._spots[place] = "sha256:" + found.records[32 * (place - start) :][:32].hex()
-        if found.leaves is None:
+                self._spots[place] = "sha256:" + digests.records[32 * (place - start) :][:32].hex()
+        if digests.leaves is None:
             self._keys = None
         elif self._keys is not None:
-            for leaf in found.leaves:
+            for leaf in digests.leaves:
                 self._keys.add(leaf)
 
     def result(self) -> RecordDigests:
@@ -329,4 +331,4 @@ def _interleave(files: list[str], runs: list[tuple[int, int]]) -> list[str | tup
     """Files and runs in one list: each kind in order, and spread evenly."""
     placed = [((place + 0.5) / len(files), 0, name) for place, name in enumerate(files)]
     placed += [((place + 0.5) / len(runs), 1, run) for place, run in enumerate(runs)]  # type: ignore[misc]
-    return [task for *_, task in sorted(placed, key=lambda one: one[:2])]
+    return [task for *_, task in sorted(placed, key=lambda item: item[:2])]

@@ -259,19 +259,19 @@ class PinFile(Mapping[str, Pin]):
             StorageError: the file cannot be read or written.
         """
         new = [name for name in self._pins if name not in base._pins]
-        made = self
+        result = self
         for _ in range(_MOST_TRIES):
             try:
-                made.save(path, force=True, expected=base.digest)
+                result.save(path, force=True, expected=base.digest)
             except ConflictError:
                 if not new:
                     raise
                 base = PinFile.load(path, places=self.places)
-                made = base.merged(self.only(new))
+                result = base.merged(self.only(new))
             else:
-                return made
-        made.save(path, force=True, expected=base.digest)
-        return made
+                return result
+        result.save(path, force=True, expected=base.digest)
+        return result
 
     @typed_arguments
     def merged(self, other: PinFile) -> PinFile:
@@ -415,7 +415,7 @@ def _in_order(model: Any, value: Any) -> Any:
         known = {key: _in_order(model[key], value[key]) for key in model if key in value}
         return known | {key: value[key] for key in value if key not in known}
     if isinstance(value, list) and isinstance(model, list):
-        return [_in_order(one, inner) for one, inner in zip(model, value, strict=True)]
+        return [_in_order(part, inner) for part, inner in zip(model, value, strict=True)]
     return value
 
 

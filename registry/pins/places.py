@@ -264,19 +264,19 @@ def list_files(entries: Iterable[PinEntry]) -> list[PinnedFile]:
     Raises:
         ConflictError: two pins need different bytes at one path.
     """
-    found: dict[str, PinnedFile] = {}
+    files: dict[str, PinnedFile] = {}
     for entry in entries:
         for file in entry.files:
             # A pin may come from anywhere, so its names are checked here too, where they become a path.
             path = check_relative_name(f"{folder_of(entry)}/{check_relative_name(file.name)}")
-            other = found.setdefault(path, PinnedFile(path=path, file=file, pin=entry))
+            other = files.setdefault(path, PinnedFile(path=path, file=file, pin=entry))
             if (other.file.sha256, other.file.num_bytes) != (file.sha256, file.num_bytes):
                 raise ConflictError(
                     f"the pins {other.pin.name!r} and {entry.name!r} need different bytes in {path}",
                     hint="They pin different data under one version number. Use one of them at a time, by its name.",
                     details={"path": path, "pins": [other.pin.name, entry.name]},
                 )
-    return [found[path] for path in sorted(found)]
+    return [files[path] for path in sorted(files)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,8 +295,8 @@ class Source:
 class ShardLocator:
     """Looks for one pinned file, place by place. It remembers the rejected places and does not try them again."""
 
-    def __init__(self, wanted: PinnedFile, places: Places) -> None:
-        self.wanted = wanted
+    def __init__(self, file: PinnedFile, places: Places) -> None:
+        self.wanted = file
         self.rejected: list[RejectedSource] = []
         self._places = places
 
@@ -342,7 +342,7 @@ class ShardLocator:
             yield place if isinstance(place, RejectedSource) else Source(store=place, name=name)
 
 
-def copy_checked(wanted: PinnedFile, source: Source, write: Callable[[memoryview], object]) -> None:
+def copy_checked(pinned_file: PinnedFile, source: Source, write: Callable[[memoryview], object]) -> None:
     """Read a file from one place and pass its bytes to ``write``. If this returns, they are the pinned bytes.
 
     Raises:
@@ -353,37 +353,39 @@ def copy_checked(wanted: PinnedFile, source: Source, write: Callable[[memoryview
     with source.store.open(source.name) as file:
         for piece in file.pieces():
             num_bytes += len(piece)
-            if num_bytes > wanted.file.num_bytes:
+            if num_bytes > pinned_file.file.num_bytes:
                 break
             hasher.update(piece)
             write(piece)
-    if num_bytes != wanted.file.num_bytes:
-        found = f"expected {wanted.file.num_bytes} bytes, received {num_bytes}"
-        if num_bytes > wanted.file.num_bytes:
-            found = f"expected {wanted.file.num_bytes} bytes, received more"
+    if num_bytes != pinned_file.file.num_bytes:
+        found = f"expected {pinned_file.file.num_bytes} bytes, received {num_bytes}"
+        if num_bytes > pinned_file.file.num_bytes:
+            found = f"expected {pinned_file.file.num_bytes} bytes, received more"
         raise ShardMismatchError(found, details={"path": source.url})
-    if hasher.hexdigest() != wanted.sha256:
+    if hasher.hexdigest() != pinned_file.sha256:
         raise ShardMismatchError(
-            f"sha256 mismatch: expected {wanted.sha256}, found {hasher.hexdigest()}", details={"path": source.url}
+            f"sha256 mismatch: expected {pinned_file.sha256}, found {hasher.hexdigest()}", details={"path": source.url}
         )
 
 
 def no_right_bytes(missing: Sequence[ShardLocator]) -> RegistryError:
     """The error for files that no place holds as pinned: it lists the places and what is wrong at each."""
     listed = []
-    for one in missing[:_MOST_LISTED]:
-        listed.append(f"\n  {one.wanted.path} ({one.wanted.file.sha256}, {one.wanted.file.num_bytes} bytes)")
-        listed += [f"\n    {rejected}" for rejected in one.rejected] or ["\n    there is no place to search"]
+    for locator in missing[:_MOST_LISTED]:
+        listed.append(
+            f"\n  {locator.wanted.path} ({locator.wanted.file.sha256}, {locator.wanted.file.num_bytes} bytes)"
+        )
+        listed += [f"\n    {rejected}" for rejected in locator.rejected] or ["\n    there is no place to search"]
     if len(missing) > _MOST_LISTED:
         listed.append(f"\n  and {len(missing) - _MOST_LISTED} more")
     count = counted(len(missing), "pinned file")
-    num_bytes = sum(one.wanted.file.num_bytes for one in missing)
+    num_bytes = sum(locator.wanted.file.num_bytes for locator in missing)
     files = [
-        {"path": one.wanted.path, "sha256": one.wanted.sha256, "places": list(map(str, one.rejected))}
-        for one in missing[:100]
+        {"path": locator.wanted.path, "sha256": locator.wanted.sha256, "places": list(map(str, locator.rejected))}
+        for locator in missing[:100]
     ]
     return _not_found(
-        [rejected for one in missing for rejected in one.rejected],
+        [rejected for locator in missing for rejected in locator.rejected],
         f"cannot find {count} with the pinned content{''.join(listed)}",
         unasked=f"cannot find {count} ({counted(num_bytes, 'byte')}) in the allowed places{''.join(listed)}",
         hint=_GET_BYTES,
@@ -395,13 +397,13 @@ def _not_found(
     rejected: Sequence[RejectedSource], message: str, *, unasked: str, hint: str, details: dict[str, Any]
 ) -> RegistryError:
     """The error for files that no place has; its message is ``unasked`` if the reader did not allow some of them."""
-    allow = list(dict.fromkeys(one.allow for one in rejected if one.allow is not None))
+    allow = list(dict.fromkeys(place.allow for place in rejected if place.allow is not None))
     if allow:
         return FetchNotAllowedError(unasked, hint=agreement_hint(allow), details={**details, "allow": allow[:100]})
-    hint = next((one.hint for one in rejected if one.hint), hint)
-    if any(one.is_wrong for one in rejected):
+    hint = next((place.hint for place in rejected if place.hint), hint)
+    if any(place.is_wrong for place in rejected):
         return ShardMismatchError(message, hint=hint, details=details)
-    if any(one.is_temporary for one in rejected):
+    if any(place.is_temporary for place in rejected):
         hint = f"A place did not answer: try again later. {hint}"
         return StorageUnavailableError(message, hint=hint, details=details)
     return NotStoredError(message, hint=hint, details=details)
@@ -410,8 +412,8 @@ def _not_found(
 def agreement_hint(allow: Sequence[str]) -> str:
     """The hint that shows how to allow places; ``allow`` holds the argument of ``--allow-host`` for each."""
     chosen = list(allow[:_MOST_LISTED])
-    options = " ".join(f"--allow-host {shlex.quote(one)}" for one in chosen)
-    is_covered = not any(needs_name(one if "://" in one else f"https://{one}") for one in allow)
+    options = " ".join(f"--allow-host {shlex.quote(host)}" for host in chosen)
+    is_covered = not any(needs_name(host if "://" in host else f"https://{host}") for host in allow)
     covered = " (or --fetch, for every place that a pin names)" if is_covered else ""
     return (
         f"If you trust the author of the pin, add {options}{covered}; in Python allow_hosts={chosen}. "
@@ -432,17 +434,17 @@ def first_missing(store: Store, entry: PinEntry, cache: FileCache | None = None)
         sha256 = file.sha256.removeprefix("sha256:")
         return cache is not None and CachedBlocks(cache, sha256, file.num_bytes).is_complete()
 
-    asked = [file for file in entry.files if store.local_root is not None or not is_cached(file)]
-    with closing(ask_sizes(store, [file.name for file in asked])) as sizes:
-        for file, (name, found) in zip(asked, sizes, strict=True):
-            if isinstance(found, NotStoredError):
+    files = [file for file in entry.files if store.local_root is not None or not is_cached(file)]
+    with closing(ask_sizes(store, [file.name for file in files])) as sizes:
+        for file, (name, result) in zip(files, sizes, strict=True):
+            if isinstance(result, NotStoredError):
                 return f"no {name}"
-            if isinstance(found, FetchNotAllowedError | StorageUnavailableError):
-                raise found
-            if isinstance(found, StorageError):
-                return found.message
-            if found != file.num_bytes:
-                return f"{name}: expected {file.num_bytes} bytes, found {found}"
+            if isinstance(result, FetchNotAllowedError | StorageUnavailableError):
+                raise result
+            if isinstance(result, StorageError):
+                return result.message
+            if result != file.num_bytes:
+                return f"{name}: expected {file.num_bytes} bytes, found {result}"
     return None
 
 

@@ -65,14 +65,14 @@ class RecordSums:
     @classmethod
     def of_list(cls, digests: bytes, *, first: int) -> RecordSums:
         """The sums of concatenated digests of 32 bytes, with the weights ``first``, ``first + 1`` and so on."""
-        found = cls()
+        result = cls()
         for start in range(0, len(digests), _ROWS * _DIGEST_BYTES):
             rows = np.frombuffer(digests, ">u2", offset=start)[: _ROWS * 16].reshape(-1, 16).astype(np.uint64)
             total = _join(rows.sum(axis=0))
             weighted = _join(np.arange(len(rows), dtype=np.uint64) @ rows)
             place = first + start // _DIGEST_BYTES
-            found += cls(total % PRIME, (weighted + place * total) % PRIME)
-        return found
+            result += cls(total % PRIME, (weighted + place * total) % PRIME)
+        return result
 
     @classmethod
     def parse(cls, text: str) -> RecordSums:
@@ -82,17 +82,17 @@ class RecordSums:
             raise UsageError(f"invalid pair of sums: {text[:80]!r}; expected 64 hex digits, '-', 64 hex digits")
         return cls(int(match[1], 16), int(match[2], 16))
 
-    def find_weight(self, found: RecordSums) -> int | None:
-        """The weight of the item that differs between these sums and ``found``; None if the sums are equal.
+    def find_weight(self, sums: RecordSums) -> int | None:
+        """The weight of the item that differs between these sums and ``sums``; None if the sums are equal.
 
         If several items differ, the result is not the weight of any item.
         """
-        moved = (found.sum - self.sum) % PRIME
-        return (found.weighted - self.weighted) * pow(moved, -1, PRIME) % PRIME if moved else None
+        moved = (sums.sum - self.sum) % PRIME
+        return (sums.weighted - self.weighted) * pow(moved, -1, PRIME) % PRIME if moved else None
 
-    def hash_before(self, found: RecordSums, now: bytes) -> bytes:
-        """The old hash of the changed item: its hash in these sums, if it is ``now`` in ``found``."""
-        before = (int.from_bytes(now, "big") - (found.sum - self.sum)) % PRIME
+    def hash_before(self, sums: RecordSums, now: bytes) -> bytes:
+        """The old hash of the changed item: its hash in these sums, if it is ``now`` in ``sums``."""
+        before = (int.from_bytes(now, "big") - (sums.sum - self.sum)) % PRIME
         return before.to_bytes(_DIGEST_BYTES, "big")
 
     def __add__(self, other: RecordSums) -> RecordSums:

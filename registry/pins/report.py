@@ -35,7 +35,7 @@ class PinFault:
 
     def to_json(self) -> dict[str, Any]:
         """The fields as plain values."""
-        features = {key: {"pinned": one, "found": other} for key, (one, other) in self.features.items()}
+        features = {key: {"pinned": pinned, "found": other} for key, (pinned, other) in self.features.items()}
         return {**asdict(self), "features": features}
 
 

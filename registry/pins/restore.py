@@ -163,38 +163,38 @@ class _Work:
         self._advance = advance
         self._lock = Lock()
 
-    def is_right(self, wanted: PinnedFile) -> bool | None:
+    def is_right(self, file: PinnedFile) -> bool | None:
         """Whether the target holds the file as pinned; None if the file does not exist."""
         try:
-            if self._target.size(wanted.path) != wanted.file.num_bytes:
+            if self._target.size(file.path) != file.file.num_bytes:
                 return False
-            watch = Watch.begin(self._target, wanted.path)
-            copy_checked(wanted, Source(store=self._target, name=wanted.path), self._count)
+            watch = Watch.begin(self._target, file.path)
+            copy_checked(file, Source(store=self._target, name=file.path), self._count)
             if (indexes := self._places.indexes()) is not None:
-                indexes.stamps.keep_watched(watch, wanted.sha256)
+                indexes.stamps.keep_watched(watch, file.sha256)
         except NotStoredError:
             return None
         except ShardMismatchError:
             return False
         return True
 
-    def plan(self, wanted: PinnedFile) -> tuple[Source | None, ShardLocator]:
+    def plan(self, file: PinnedFile) -> tuple[Source | None, ShardLocator]:
         """The place from which the file would be copied, or None, and the locator with the rejected places."""
-        locator = ShardLocator(wanted, self._places)
+        locator = ShardLocator(file, self._places)
         return next(locator.sources(), None), locator
 
-    def copy(self, wanted: PinnedFile) -> tuple[Source | None, ShardLocator]:
+    def copy(self, pinned_file: PinnedFile) -> tuple[Source | None, ShardLocator]:
         """Copy a file from the first place that holds it as pinned; that place, or None, and the locator."""
-        locator = ShardLocator(wanted, self._places)
+        locator = ShardLocator(pinned_file, self._places)
         for source in locator.sources():
             try:
-                with self._target.create(wanted.path, overwrite=self.force) as file:
+                with self._target.create(pinned_file.path, overwrite=self.force) as file:
 
                     def write(piece: memoryview, write_piece: Callable[[memoryview], object] = file.write) -> None:
                         write_piece(piece)
                         self._count(piece)
 
-                    copy_checked(wanted, source, write)
+                    copy_checked(pinned_file, source, write)
             except (ShardMismatchError, StorageError) as error:
                 # If the target cannot be written, another source would not help.
                 if error.details.get("doing") == "write":

@@ -134,7 +134,7 @@ def check_signature(data: bytes, envelope_text: str | bytes, public_keys: Iterab
             hint="The signer did not use shardbook. Ask for a new signature.",
             details={"name": name, "digest": found, "signed": digest},
         )
-    unchecked = tuple(one.keyid for one in envelope.signatures if one.keyid not in keys)
+    unchecked = tuple(signature.keyid for signature in envelope.signatures if signature.keyid not in keys)
     return SignedBy(keyids=keyids, unchecked=unchecked, name=name, sha256=sha256, digest=digest)
 
 
@@ -160,24 +160,24 @@ def _check_keys(envelope: Envelope, keys: Mapping[str, Ed25519PublicKey]) -> tup
     """The names of the trusted keys that signed, after a check of their signatures."""
     from cryptography.exceptions import InvalidSignature
 
-    signers = [one.keyid or "a key without a name" for one in envelope.signatures]
-    given = [one for one in envelope.signatures if one.keyid in keys]
-    if not given:
+    signers = [signature.keyid or "a key without a name" for signature in envelope.signatures]
+    signatures = [signature for signature in envelope.signatures if signature.keyid in keys]
+    if not signatures:
         raise SignatureError(
             f"expected a signature of {' or '.join(keys)}, found {' and '.join(signers[:10])}",
             hint="If you trust the signer, pass their public key.",
             details={"signers": signers, "given": list(keys)},
         )
-    for one in given:
+    for signature in signatures:
         try:
-            keys[one.keyid].verify(one.sig, envelope.signed_bytes)
+            keys[signature.keyid].verify(signature.sig, envelope.signed_bytes)
         except InvalidSignature as error:
             raise SignatureError(
-                f"the signature of {one.keyid} is invalid: the envelope was changed, or another key signed",
+                f"the signature of {signature.keyid} is invalid: the envelope was changed, or another key signed",
                 hint="Get the signature again from where it was published, next to its file.",
-                details={"keyid": one.keyid},
+                details={"keyid": signature.keyid},
             ) from error
-    return tuple(one.keyid for one in given)
+    return tuple(signature.keyid for signature in signatures)
 
 
 def _read_statement(envelope: Envelope) -> tuple[str, str, str]:
@@ -259,16 +259,16 @@ class Envelope:
         if not isinstance(told, list) or not 1 <= len(told) <= MOST_SIGNATURES:
             raise _refusal("not an envelope", f"'signatures': expected a list of 1 to {MOST_SIGNATURES} signatures")
         signatures: list[Signature] = []
-        for place, one in enumerate(told):
-            what = f"not an envelope: signatures[{place}]"
-            if not isinstance(one, dict):
-                raise _refusal(what, "expected a JSON object")
-            keyid = one.get("keyid", "")
+        for place, node in enumerate(told):
+            subject = f"not an envelope: signatures[{place}]"
+            if not isinstance(node, dict):
+                raise _refusal(subject, "expected a JSON object")
+            keyid = node.get("keyid", "")
             if not isinstance(keyid, str) or len(keyid) > _LONGEST_KEYID or not keyid.isprintable():
-                raise _refusal(what, "'keyid': expected one line of text")
+                raise _refusal(subject, "'keyid': expected one line of text")
             if any(keyid == other.keyid for other in signatures):
-                raise _refusal(what, f"a second signature of the key {keyid or 'without a name'}")
-            signatures.append(Signature(keyid, _from_base64(one, "sig", what), one))
+                raise _refusal(subject, f"a second signature of the key {keyid or 'without a name'}")
+            signatures.append(Signature(keyid, _from_base64(node, "sig", subject), node))
         return cls(payload_type, payload, tuple(signatures), values)
 
     @property
@@ -278,8 +278,8 @@ class Envelope:
 
     def signed(self, signature: Signature) -> Envelope:
         """The envelope with one more signature; it replaces one of the same key."""
-        signatures = tuple({one.keyid: one for one in (*self.signatures, signature)}.values())
-        values = {**self.values, "signatures": [one.values for one in signatures]}
+        signatures = tuple({signed.keyid: signed for signed in (*self.signatures, signature)}.values())
+        values = {**self.values, "signatures": [signed.values for signed in signatures]}
         return Envelope(self.payload_type, self.payload, signatures, values)
 
     def to_text(self) -> str:
@@ -287,44 +287,44 @@ class Envelope:
         return json.dumps(self.values, indent=2, ensure_ascii=True) + "\n"
 
 
-def _parse_json(text: str | bytes, what: str) -> Any:
+def _parse_json(text: str | bytes, subject: str) -> Any:
     """The values of a JSON text. Texts about which JSON parsers could disagree are rejected.
 
     Raises:
-        SignatureError: the text is invalid, or longer than ``MAX_BYTES``; the message begins with ``what``.
+        SignatureError: the text is invalid, or longer than ``MAX_BYTES``; the message begins with ``subject``.
     """
     if len(text) > MAX_BYTES:
-        raise _refusal(what, f"it is longer than {MAX_BYTES} bytes")
+        raise _refusal(subject, f"it is longer than {MAX_BYTES} bytes")
     try:
-        return parse_json(text.decode("utf-8") if isinstance(text, bytes) else text, what).value
+        return parse_json(text.decode("utf-8") if isinstance(text, bytes) else text, subject).value
     except UnicodeDecodeError as error:
-        raise _refusal(what, f"not UTF-8: {error.reason} at byte {error.start}") from error
+        raise _refusal(subject, f"not UTF-8: {error.reason} at byte {error.start}") from error
     except PreparedFormatError as error:
-        raise _refusal(what, error.message.removeprefix(f"{what}: ")) from error
+        raise _refusal(subject, error.message.removeprefix(f"{subject}: ")) from error
 
 
-def _refusal(what: str, problem: str) -> SignatureError:
+def _refusal(subject: str, problem: str) -> SignatureError:
     """The error for an invalid signed text."""
     return SignatureError(
-        f"{what}: {problem}",
+        f"{subject}: {problem}",
         hint="Get the signature again from where it was published, next to its file.",
         details={"problem": problem},
     )
 
 
-def _text(values: Mapping[str, Any], key: str, what: str) -> str:
+def _text(values: Mapping[str, Any], key: str, subject: str) -> str:
     value = values.get(key)
     if not isinstance(value, str):
-        raise _refusal(what, f"{key!r} is missing, or is not a text")
+        raise _refusal(subject, f"{key!r} is missing, or is not a text")
     return value
 
 
-def _from_base64(values: Mapping[str, Any], key: str, what: str) -> bytes:
-    text = _text(values, key, what)
+def _from_base64(values: Mapping[str, Any], key: str, subject: str) -> bytes:
+    text = _text(values, key, subject)
     try:
         data = base64.b64decode(text.encode("ascii"), validate=True)
     except (binascii.Error, UnicodeEncodeError) as error:
-        raise _refusal(what, f"{key!r} is not standard base64") from error
+        raise _refusal(subject, f"{key!r} is not standard base64") from error
     if base64.b64encode(data).decode() != text:  # unused bits at the end allow other spellings of the same bytes
-        raise _refusal(what, f"{key!r} is not standard base64")
+        raise _refusal(subject, f"{key!r} is not standard base64")
     return data

@@ -106,17 +106,17 @@ def find_wrong_sample(entry: PinEntry, store: Store, *, indexes: IndexFolder | N
         return None
     places = spot_places(entry.num_examples)
     hashes = hash_records(plan_of(entry), store, places, verify="record", indexes=indexes)
-    for found, (_, spot), position in zip(hashes, entry.records.spots, places, strict=True):
-        if spot is not None and f"sha256:{found.hex()}" != spot.sha256:
+    for digest, (_, spot), position in zip(hashes, entry.records.spots, places, strict=True):
+        if spot is not None and f"sha256:{digest.hex()}" != spot.sha256:
             filename, _, index = spot.id.rpartition("__")
             return PinFault(
                 problem=f"{filename}: record {index} (number {position} of {entry.split}): "
-                f"sha256 mismatch: expected {spot.sha256[7:]}, found {found.hex()}",
+                f"sha256 mismatch: expected {spot.sha256[7:]}, found {digest.hex()}",
                 filename=filename,
                 record=int(index),
                 position=position,
                 pinned=spot.sha256,
-                found=f"sha256:{found.hex()}",
+                found=f"sha256:{digest.hex()}",
             )
     return None
 
@@ -195,11 +195,11 @@ class _Verification:
                 problem = f"{file.name}: expected {file.num_bytes} bytes, found {num_bytes}"
                 yield PinFault(problem=problem, filename=file.name, pinned=file.sha256)
         names = {file.name: file.num_bytes for file in same_size}
-        found = measure_files(self.store, names, indexes=self.indexes, processes=self.processes, advance=self.advance)
-        self.num_files += len(found)
-        self.num_bytes += sum(digest.num_bytes for digest in found.values())
+        files = measure_files(self.store, names, indexes=self.indexes, processes=self.processes, advance=self.advance)
+        self.num_files += len(files)
+        self.num_bytes += sum(digest.num_bytes for digest in files.values())
         for file in same_size:
-            digest = f"sha256:{found[file.name].sha256}"
+            digest = f"sha256:{files[file.name].sha256}"
             if digest != file.sha256:
                 problem = f"{file.name}: sha256 mismatch: expected {file.sha256[7:]}, found {digest[7:]}"
                 yield PinFault(problem=problem, filename=file.name, pinned=file.sha256, found=digest)
@@ -300,13 +300,13 @@ class _Verification:
         (now,) = hash_records(plan, self.store, [position], verify="off", indexes=self.indexes)
         before = RecordSums.parse(self.entry.records.finder).hash_before(digests.finder, now)
         if features:
-            what = f"differs in {_listed(features)}"
+            subject = f"differs in {_listed(features)}"
         elif digests.features:
-            what = "has the same values in another serialization"
+            subject = "has the same values in another serialization"
         else:
-            what = "is not a tf.train.Example any more"
+            subject = "is not a tf.train.Example any more"
         return PinFault(
-            problem=f"{filename}: record {record} (number {position} of {self.entry.split}) {what}: "
+            problem=f"{filename}: record {record} (number {position} of {self.entry.split}) {subject}: "
             f"sha256 mismatch: expected {before.hex()}, found {now.hex()}",
             filename=filename,
             record=record,
@@ -367,15 +367,15 @@ class _Verification:
 
     def _damaged_records(self, plan: Plan, names: Iterable[str]) -> list[PinFault]:
         """The first records of these files of ``plan`` whose checksums are wrong."""
-        found: list[PinFault] = []
+        faults: list[PinFault] = []
         lengths = {file.name: file.num_examples for file in self.entry.files}
         lengths |= {file.filename: file.examples_in_shard for file in plan}
         for name in dict.fromkeys(names):
             for error in find_damaged(self.store, name, num_records=lengths[name]):
-                found.append(as_fault(error, filename=name))
-                if len(found) == _MOST_FAULTS:
-                    return found
-        return found
+                faults.append(as_fault(error, filename=name))
+                if len(faults) == _MOST_FAULTS:
+                    return faults
+        return faults
 
 
 def _other_splits(entry: PinEntry, store: Store) -> dict[str, Split] | None:
@@ -404,10 +404,12 @@ def _other_splits(entry: PinEntry, store: Store) -> dict[str, Split] | None:
 
 
 def _plan_other(entry: PinEntry, splits: Mapping[str, Split]) -> Plan:
-    for one in entry.ranges:
-        held = splits[one.split].num_examples if one.split in splits else 0
-        if one.stop > held:
-            raise SliceError(f"expected records {one.start}..{one.stop} of {one.split}, which has {held} records here")
+    for span in entry.ranges:
+        held = splits[span.split].num_examples if span.split in splits else 0
+        if span.stop > held:
+            raise SliceError(
+                f"expected records {span.start}..{span.stop} of {span.split}, which has {held} records here"
+            )
     return plan_ranges(entry, {split.name: splits[split.name] for split in entry.splits if split.name in splits})
 
 

@@ -153,14 +153,14 @@ class _Reading:
             self._fail(f"nested more than {MAX_DEPTH} levels deep", path, line)
         if isinstance(event, yaml.MappingStartEvent):
             return self._mapping(path, depth)
-        found: list[Any] = []
+        result: list[Any] = []
         while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
-            inner = self._inner_path(path, len(found), event.start_mark.line + 1)
-            found.append(self._value(event, inner, depth + 1))
-        return found
+            inner = self._inner_path(path, len(result), event.start_mark.line + 1)
+            result.append(self._value(event, inner, depth + 1))
+        return result
 
     def _mapping(self, path: str, depth: int) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
             line = event.start_mark.line + 1
             if not isinstance(event, yaml.ScalarEvent) or event.tag is not None:
@@ -171,12 +171,12 @@ class _Reading:
             if len(key) > _MAX_KEY:
                 self._fail(f"a key is longer than {_MAX_KEY} characters", path, line)
             inner = self._inner_path(path, key, line)
-            if key in found:
+            if key in result:
                 before = f"in line {self._lines[inner]}" if inner in self._lines else "before"
                 self._fail(f"the key is given twice, {before} and here", inner, line)
             self._keep_line(inner, line)
-            found[key] = self._value(next(self._events), inner, depth + 1)
-        return found
+            result[key] = self._value(next(self._events), inner, depth + 1)
+        return result
 
     def _inner_path(self, path: str, key: str | int, line: int) -> str:
         inner = join_key(path, key)

@@ -106,15 +106,15 @@ def read_labels(store: Store, features: FeaturesDict) -> FeaturesDict:
     Raises:
         PreparedFormatError: a file does not match its ClassLabel: another number of names, or a name twice.
     """
-    found: dict[str, list[str]] = {}
+    result: dict[str, list[str]] = {}
     for stem in features.class_labels():
         text = _read_text(store, _label_file(stem))
         if text is not None:
-            found[stem] = [line.strip() for line in text.split("\n") if line.strip()]
+            result[stem] = [line.strip() for line in text.split("\n") if line.strip()]
     try:
-        return features.with_labels(found)  # all at once, because each call creates the whole schema again
+        return features.with_labels(result)  # all at once, because each call creates the whole schema again
     except FeatureError:
-        for stem, labels in found.items():
+        for stem, labels in result.items():
             _check_labels(features, stem, labels)
         raise
 
@@ -134,10 +134,10 @@ def _read_metadata(store: Store) -> dict[str, Any]:
     """The values in ``metadata.json``; {} if it is not a JSON object or too large, because no record depends on it."""
     try:
         text = store.read_bytes(METADATA_FILENAME, limit=MAX_METADATA_BYTES).decode()
-        found = parse_json(text, METADATA_FILENAME).value
+        result = parse_json(text, METADATA_FILENAME).value
     except (StorageError, PreparedFormatError, UnicodeDecodeError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return result if isinstance(result, dict) else {}
 
 
 def _label_file(stem: str) -> str:
@@ -170,55 +170,59 @@ _MAX_DEFAULT_CONFIG_BYTES: Final = 2**20
 _MAX_LISTED: Final = 12
 
 
-def find_prepared(data_dir: Store, wanted: Reference) -> str:
-    """Return the folder of the version that ``wanted`` names, relative to ``data_dir``, e.g. ``mnist/plain/3.0.1``.
+def find_prepared(data_dir: Store, reference: Reference) -> str:
+    """Return the folder of the version that ``reference`` names, relative to ``data_dir``, e.g. ``mnist/plain/3.0.1``.
 
     Without a request, the highest version is found; without a config, the default config, if the dataset has configs.
     As in TFDS, an exact version without a config is first searched among the versions without a config: a dataset that
     gained configs keeps its old versions next to them.
 
     Raises:
-        UsageError: ``wanted`` contains an alias; aliases exist only in catalogs.
+        UsageError: ``reference`` contains an alias; aliases exist only in catalogs.
         DatasetNotFoundError, ConfigNotFoundError, VersionNotFoundError: no prepared version matches.
         PreparedFormatError: ``.config/metadata.json`` is malformed.
     """
-    if wanted.alias is not None:
+    if reference.alias is not None:
         raise UsageError(
-            f"{wanted} is an alias, and a data directory has no aliases",
-            hint=f"Write the version, e.g. {wanted.dataset}:1.0.0",
+            f"{reference} is an alias, and a data directory has no aliases",
+            hint=f"Write the version, e.g. {reference.dataset}:1.0.0",
         )
-    if wanted.config is None and wanted.request is not None and wanted.request.exact is not None:
-        exact = next(iter_prepared(data_dir, wanted.name, wanted.request), None)
+    if reference.config is None and reference.request is not None and reference.request.exact is not None:
+        exact = next(iter_prepared(data_dir, reference.name, reference.request), None)
         if exact is not None:
-            return f"{wanted.name}/{exact}"
-    config = default_config(data_dir, wanted.name) if wanted.config is None else wanted.config
-    folder = wanted.name if config is None else f"{wanted.name}/{config}"
-    found = next(iter_prepared(data_dir, folder, wanted.request), None)
-    if found is not None:
-        return f"{folder}/{found}"
+            return f"{reference.name}/{exact}"
+    config = default_config(data_dir, reference.name) if reference.config is None else reference.config
+    folder = reference.name if config is None else f"{reference.name}/{config}"
+    result = next(iter_prepared(data_dir, folder, reference.request), None)
+    if result is not None:
+        return f"{folder}/{result}"
     prepared = [str(version) for version in iter_prepared(data_dir, folder)]
     if prepared:
         more = f" and {len(prepared) - _MAX_LISTED} more" if len(prepared) > _MAX_LISTED else ""
         raise VersionNotFoundError(
-            f"no version {str(wanted.request)!r} of {folder} is prepared in {data_dir.url}",
+            f"no version {str(reference.request)!r} of {folder} is prepared in {data_dir.url}",
             hint=f"Prepared: {', '.join(prepared[:_MAX_LISTED])}{more}.",
-            details={"name": str(wanted.request), "known": prepared[:100]},
+            details={"name": str(reference.request), "known": prepared[:100]},
         )
-    configs = [one for one in data_dir.folders(wanted.name) if next(iter_prepared(data_dir, f"{wanted.name}/{one}"), 0)]
+    configs = [
+        child
+        for child in data_dir.folders(reference.name)
+        if next(iter_prepared(data_dir, f"{reference.name}/{child}"), 0)
+    ]
     if configs:
         if config is None:
             raise ConfigNotFoundError(
-                f"{wanted.name} has no default config in {data_dir.url}",
-                hint=f"Name one: {', '.join(f'{wanted.name}/{one}' for one in configs[:_MAX_LISTED])}.",
+                f"{reference.name} has no default config in {data_dir.url}",
+                hint=f"Name one: {', '.join(f'{reference.name}/{name}' for name in configs[:_MAX_LISTED])}.",
                 details={"name": "", "known": configs[:100]},
             )
-        raise ConfigNotFoundError.of(config, configs, where=f"{data_dir.url}/{wanted.name}")
+        raise ConfigNotFoundError.of(config, configs, where=f"{data_dir.url}/{reference.name}")
     datasets = [name for name in data_dir.folders() if not name.startswith(".")]
-    if wanted.name in datasets:
+    if reference.name in datasets:
         raise DatasetNotFoundError(
-            f"nothing of {wanted.name} is prepared in {data_dir.url}", details={"name": wanted.name, "known": []}
+            f"nothing of {reference.name} is prepared in {data_dir.url}", details={"name": reference.name, "known": []}
         )
-    raise DatasetNotFoundError.of(wanted.name, datasets, where=data_dir.url)
+    raise DatasetNotFoundError.of(reference.name, datasets, where=data_dir.url)
 
 
 def iter_prepared(data_dir: Store, folder: str, request: VersionRequest | None = None) -> Iterator[Version]:

@@ -199,9 +199,9 @@ def _read_supervised_keys(node: JsonNode | None, extra: dict[str, Any]) -> tuple
     if fields.keys() == {"input", "output"}:
         return fields["input"].text(), fields["output"].text()
     items = fields["tuple"].fields().get("items") if fields.keys() == {"tuple"} else None
-    found = [item.fields() for item in items.elements()] if items else []
-    if found and all(item.keys() == {"featureKey"} for item in found):
-        return tuple(item["featureKey"].text() for item in found)
+    result = [item.fields() for item in items.elements()] if items else []
+    if result and all(item.keys() == {"featureKey"} for item in result):
+        return tuple(item["featureKey"].text() for item in result)
     if node.value:
         extra["supervisedKeys"] = node.value
     return None
@@ -321,8 +321,8 @@ def supervised_keys(metadata: DatasetMetadata) -> SupervisedKeys | None:
     """
     if metadata.supervised_keys is not None:
         return metadata.supervised_keys
-    kept = metadata.extra.get("supervisedKeys")
-    return None if not kept else _read(kept, "supervisedKeys")
+    result = metadata.extra.get("supervisedKeys")
+    return None if not result else _read(result, "supervisedKeys")
 
 
 def _read(node: Any, key: str) -> SupervisedKeys:

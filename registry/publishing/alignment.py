@@ -79,11 +79,11 @@ def align(old: Digests, new: Digests, fences: Sequence[tuple[int, int]] = ()) ->
     )
 
 
-def pair_by_key(found: Alignment, old: Digests, new: Digests) -> Alignment:
-    """``found`` with the records that differ paired by their keys instead of their neighbours.
+def pair_by_key(alignment: Alignment, old: Digests, new: Digests) -> Alignment:
+    """``alignment`` with the records that differ paired by their keys instead of their neighbours.
 
     Args:
-        found: the alignment of the records by their content, which includes the key.
+        alignment: the alignment of the records by their content, which includes the key.
         old: a digest of the key of each record, shape (n,).
         new: the same of the other list, shape (m,).
 
@@ -92,29 +92,29 @@ def pair_by_key(found: Alignment, old: Digests, new: Digests) -> Alignment:
     >>> paired.changed.tolist(), paired.removed.tolist(), paired.added.tolist()
     ([[0, 1]], [1], [0])
     """
-    gone = np.sort(np.concatenate([found.changed[:, 0], found.removed]))
-    fresh = np.sort(np.concatenate([found.changed[:, 1], found.added]))
+    gone = np.sort(np.concatenate([alignment.changed[:, 0], alignment.removed]))
+    fresh = np.sort(np.concatenate([alignment.changed[:, 1], alignment.added]))
     changed = _pair_equal(old, new, gone, fresh)
     return replace(
-        found,
+        alignment,
         changed=changed[np.argsort(changed[:, 0])],
         removed=np.setdiff1d(gone, changed[:, 0], assume_unique=True),
         added=np.setdiff1d(fresh, changed[:, 1], assume_unique=True),
     )
 
 
-def without_pairs(found: Alignment) -> Alignment:
-    """``found`` with the changed records as removed and added ones: their neighbours do not say that they correspond.
+def without_pairs(alignment: Alignment) -> Alignment:
+    """``alignment`` with the changed records as removed and added: their neighbours do not say that they correspond.
 
     >>> unpaired = without_pairs(align(np.array([1, 2], np.uint64), np.array([1, 3], np.uint64)))
     >>> unpaired.changed.tolist(), unpaired.removed.tolist(), unpaired.added.tolist()
     ([], [1], [1])
     """
     return replace(
-        found,
-        changed=found.changed[:0],
-        removed=np.sort(np.concatenate([found.changed[:, 0], found.removed])),
-        added=np.sort(np.concatenate([found.changed[:, 1], found.added])),
+        alignment,
+        changed=alignment.changed[:0],
+        removed=np.sort(np.concatenate([alignment.changed[:, 0], alignment.removed])),
+        added=np.sort(np.concatenate([alignment.changed[:, 1], alignment.added])),
     )
 
 

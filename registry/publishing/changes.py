@@ -152,7 +152,7 @@ def compare_versions(old: FingerprintedVersion, new: FingerprintedVersion) -> Ch
     """Return the differences from ``old`` to ``new``, by schema, splits and fingerprints."""
     before, after = _columns(_features(old.version)), _columns(_features(new.version))
     common = common_features(old.version, _features(new.version))
-    found = [
+    result = [
         *_compare_splits(old.version, new.version),
         *_compare_features(before, after),
         *_compare_empty_dicts(old.version, new.version),
@@ -161,16 +161,18 @@ def compare_versions(old: FingerprintedVersion, new: FingerprintedVersion) -> Ch
         *_compare_storage(old.version, new.version),
         *_compare_metadata(old.version, new.version),
     ]
-    if old.version.content_digest != new.version.content_digest and not any(one.kind != "metadata" for one in found):
+    if old.version.content_digest != new.version.content_digest and not any(
+        change.kind != "metadata" for change in result
+    ):
         text = "schema or shards hold other bytes for the same records"
-        found.append(Change(level=ChangeLevel.PATCH, kind="storage", where="", text=text))
-    found.sort(key=lambda change: -change.level)
+        result.append(Change(level=ChangeLevel.PATCH, kind="storage", where="", text=text))
+    result.sort(key=lambda change: -change.level)
     shared = [name for name in old.fingerprints if name in new.fingerprints]
     kinds = _key_kind(old.version), _key_kind(new.version)
     return Changes(
         old=old.reference,
         new=new.reference,
-        changes=tuple(found),
+        changes=tuple(result),
         common=common,
         differing={name: _differing_ranges(old.fingerprints[name], new.fingerprints[name], common) for name in shared},
         key=_common_key(old.version, new.version, common),
@@ -302,7 +304,7 @@ def _compare_rules(old: DatasetVersion, new: DatasetVersion) -> Iterator[Change]
 def _compare_storage(old: DatasetVersion, new: DatasetVersion) -> Iterator[Change]:
     found = []
     for split in old.splits:
-        other = next((one for one in new.splits if one.name == split.name), split)
+        other = next((candidate for candidate in new.splits if candidate.name == split.name), split)
         if other.num_examples == split.num_examples and other.shard_lengths != split.shard_lengths:
             is_recut = other.num_shards == split.num_shards
             was = " with other boundaries" if is_recut else f", had {counted(split.num_shards, 'shard')}"
@@ -340,13 +342,13 @@ def _differing_ranges(
         first = differs.index(True) if True in differs else blocks
         start = min(first * block_size(old.num_examples), old.num_examples, new.num_examples)
         return ((range(start, old.num_examples), range(start, new.num_examples)),)
-    found: list[range] = []
+    result: list[range] = []
     for index in (index for index, is_other in enumerate(differs) if is_other):
         block = old.block(index)
-        if found and found[-1].stop == block.start:
-            block = range(found.pop().start, block.stop)
-        found.append(block)
-    return tuple((one, one) for one in found)
+        if result and result[-1].stop == block.start:
+            block = range(result.pop().start, block.stop)
+        result.append(block)
+    return tuple((name, name) for name in result)
 
 
 def _features(version: DatasetVersion) -> FeaturesDict:
@@ -363,10 +365,10 @@ def _dicts(feature: Feature, names: tuple[str, ...] = ()) -> dict[str, bool]:
         feature = feature.feature
     if not isinstance(feature, FeaturesDict):
         return {}
-    found = {content_path(names): not feature} if names else {}
+    result = {content_path(names): not feature} if names else {}
     for name, inner in feature.items():
-        found |= _dicts(inner, (*names, name))
-    return found
+        result |= _dicts(inner, (*names, name))
+    return result
 
 
 def _type(column: Column) -> tuple[object, ...]:
@@ -396,7 +398,7 @@ def _describe_classes(before: Leaf, after: Leaf) -> str:
     names = [leaf.names for leaf in (before, after) if isinstance(leaf, (ClassLabel, LabeledImage)) and leaf.names]
     if len(names) != 2:
         return ""
-    old, new = ({name: number for number, name in enumerate(one)} for one in names)
+    old, new = ({name: number for number, name in enumerate(labels)} for labels in names)
     groups = {
         "new": [repr(name) for name in new if name not in old],
         "gone": [repr(name) for name in old if name not in new],

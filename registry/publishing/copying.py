@@ -83,7 +83,7 @@ def copy_version(
     patience = target.patience
 
     def write_rows(
-        tagged: Mapping[str, tuple[Shard, ...]], held: tuple[Reservation, Holder] | None = None
+        tagged: Mapping[str, tuple[Shard, ...]], holders: tuple[Reservation, Holder] | None = None
     ) -> Publication:
         promotion = patience.call(
             lambda: target.catalog.publish(
@@ -94,7 +94,7 @@ def copy_version(
                 actor=target.actor,
                 found=fingerprints or None,
                 experiment_defaults=target.experiment_defaults,
-                held=held,
+                held=holders,
                 origin=origin,
                 data_dir=target.data_dir_of(copied),
             )
@@ -156,7 +156,7 @@ def find_without_files(catalog: CatalogBackend, store: Store, version: DatasetVe
 
 
 def _put_files(
-    known: DatasetVersion,
+    dataset_version: DatasetVersion,
     version: DatasetVersion,
     files: Store,
     folder: Store,
@@ -171,15 +171,15 @@ def _put_files(
     """
     names = {
         new: old
-        for split in known.splits
+        for split in dataset_version.splits
         for new, old in zip(split.filenames, version.layout[split.name].filenames, strict=True)
     }
     renamed = RenamedStore(files, names)
-    with target.store.stage(known.location) as staged:
-        notes = _take_others(staged, known, folder, shards, target)
+    with target.store.stage(dataset_version.location) as staged:
+        notes = _take_others(staged, dataset_version, folder, shards, target)
         if isinstance(target.store, LocalStore):
-            with target.store.exclusive(known.location):
-                _put_on_disk(known, staged, renamed, shards, target.store, sent)
+            with target.store.exclusive(dataset_version.location):
+                _put_on_disk(dataset_version, staged, renamed, shards, target.store, sent)
             return notes
         for name in names:
             staged.take(renamed, name)
@@ -187,7 +187,7 @@ def _put_files(
             staged,
             target.store,
             target.catalog,
-            known,
+            dataset_version,
             shards,
             actor=target.actor,
             sent=sent,
@@ -199,7 +199,7 @@ def _put_files(
 
 
 def _put_on_disk(
-    known: DatasetVersion,
+    version: DatasetVersion,
     staged: StagedFolder,
     files: Store,
     shards: Mapping[str, tuple[Shard, ...]],
@@ -207,14 +207,14 @@ def _put_on_disk(
     sent: Advance | None,
 ) -> None:
     """Put each missing file into the folder of a version, which nobody else fills meanwhile."""
-    final = store.child(known.location)
+    final = store.child(version.location)
     present = set(final.list())
-    named = {split.filename(one.index): one for split in known.splits for one in shards[split.name]}
+    named = {split.filename(shard.index): shard for split in version.splits for shard in shards[split.name]}
 
     # Nothing is written if one of those that are there is wrong.
     for name, is_right in _each(_Comparer(final), named, present, reads=(store,), doing="compared files", sent=sent):
         if not is_right:
-            raise other_data(known, store)
+            raise other_data(version, store)
         if sent is not None:
             sent(named[name].num_bytes)
     missing = named.keys() - present
@@ -229,8 +229,12 @@ def _put_on_disk(
 def _note_number(version: DatasetVersion, fingerprints: Mapping[str, SplitFingerprint], target: Target) -> list[str]:
     """A note if the number is too small for the changes since its neighbours in the target; no file is read."""
     catalog = target.catalog
-    neighbours = [one for one in catalog.neighbours(version.name, version.config, version.version) if one is not None]
-    if not fingerprints or not all(catalog.fingerprints(one) for one in neighbours):
+    neighbours = [
+        neighbour
+        for neighbour in catalog.neighbours(version.name, version.config, version.version)
+        if neighbour is not None
+    ]
+    if not fingerprints or not all(catalog.fingerprints(neighbour) for neighbour in neighbours):
         return []
     proof = target.prover().prove(version, fingerprints)
     return [] if proof.refused is None else [proof.refusal().message]
@@ -259,7 +263,11 @@ def _fill(
     sent: Advance | None,
 ) -> None:
     """Take every shard: copy it to a disk, several at the same time, or let it be uploaded from where it is."""
-    named = {split.filename(one.index): one for split in version.splits for one in shards[split.name]}
+    named = {
+        split.filename(copied_shard.index): copied_shard
+        for split in version.splits
+        for copied_shard in shards[split.name]
+    }
     if not isinstance(staged, StagedOnDisk):
         for name, shard in named.items():
             staged.take(files, name, sha256=shard.sha256)
@@ -290,8 +298,8 @@ def _each(
     pieces = (Piece(function, order) for order in orders)
     with choose_engine(num_bytes=num_bytes, is_local=False, is_unlocked=True, reads=urls) as engine:
         watch = watch_tasks(sent, "files", total=len(orders))
-        for (name, _), found in engine.run(pieces, doing=doing, failure=StorageError, watch=watch):
-            yield name, found
+        for (name, _), result in engine.run(pieces, doing=doing, failure=StorageError, watch=watch):
+            yield name, result
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,8 +379,8 @@ def _take_others(
         # The shards may come from a mirror, and the first location is a text in the other catalog: it may be another
         # dataset of the person who copies, whose files would then be published.
         if names and not _has_shards(folder, version, shards, target):
-            shown = folder.locate("").rstrip("/")
-            return [f"other files of its folder were not copied: {shown} does not contain its shards"]
+            location = folder.locate("").rstrip("/")
+            return [f"other files of its folder were not copied: {location} does not contain its shards"]
         for name in names:
             staged.take(folder, name)
     except StorageError as error:  # no record depends on them
@@ -395,8 +403,8 @@ def _note_others(version: DatasetVersion, folder: Store, target: Target) -> list
         return [f"other files of its folder were not compared: {error.message}"]
     if not differing:
         return []
-    shown = ", ".join(differing[:_MOST_NAMED]) + (" ..." if len(differing) > _MOST_NAMED else "")
-    return [f"other files of its folder are missing or differ there, and were left alone: {shown}"]
+    listing = ", ".join(differing[:_MOST_NAMED]) + (" ..." if len(differing) > _MOST_NAMED else "")
+    return [f"other files of its folder are missing or differ there, and were left alone: {listing}"]
 
 
 def _other_names(folder: Store, version: DatasetVersion) -> list[str]:
@@ -408,7 +416,7 @@ def _has_shards(
     folder: Store, version: DatasetVersion, shards: Mapping[str, tuple[Shard, ...]], target: Target
 ) -> bool:
     """Whether a folder has all shards, of which there is at least one: first by their sizes, then by their sha256."""
-    named = {split.filename(one.index): one.num_bytes for split in version.splits for one in shards[split.name]}
+    named = {split.filename(shard.index): shard.num_bytes for split in version.splits for shard in shards[split.name]}
     with closing(ask_sizes(folder, named)) as sizes:
         for name, size in sizes:
             if isinstance(size, StorageError) and not isinstance(size, NotStoredError):

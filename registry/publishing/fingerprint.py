@@ -122,8 +122,8 @@ def fingerprint_splits(
         split.name: SplitFingerprint(
             num_examples=split.num_examples,
             features={
-                path: FeatureFingerprint.of_leaves(found, num_examples=split.num_examples)
-                for path, found in zip(paths, leaves[split.name], strict=True)
+                path: FeatureFingerprint.of_leaves(leaf, num_examples=split.num_examples)
+                for path, leaf in zip(paths, leaves[split.name], strict=True)
             },
         )
         for split in stored.splits

@@ -122,11 +122,11 @@ class _Found:
 
     @property
     def files(self) -> list[StoredEntry]:
-        return [one for one in self.entries if not one.is_folder]
+        return [entry for entry in self.entries if not entry.is_folder]
 
     @property
     def changed_at(self) -> datetime | None:
-        return _latest(one.changed_at for one in self.entries)
+        return _latest(entry.changed_at for entry in self.entries)
 
 
 class GarbageCollector:
@@ -168,7 +168,7 @@ class GarbageCollector:
         # The listing comes after the rows: what is published or reserved later is younger than the listing shows.
         self._read_catalog(at_once=True)
         unseen = dict(self._reservations)
-        for _, entries in groupby(self._scan(), key=lambda one: one.name.partition("/")[0]):
+        for _, entries in groupby(self._scan(), key=lambda entry: entry.name.partition("/")[0]):
             for found in _sort_out(entries):
                 if found.kind == "version":
                     unseen.pop(self._key(found.name), None)
@@ -180,57 +180,57 @@ class GarbageCollector:
 
     def _scan(self, folder: str = "") -> Iterator[StoredEntry]:
         """All files below a folder. In a folder that cannot be listed, those of the places that the catalog knows."""
-        for one in self._store.scan_listable(folder):
-            yield one
-            if one.unlisted is not None:
-                around = self._key(one.unlisted) if one.unlisted else self._root
+        for entry in self._store.scan_listable(folder):
+            yield entry
+            if entry.unlisted is not None:
+                around = self._key(entry.unlisted) if entry.unlisted else self._root
                 self._unlisted.add(around)
                 keys = (*self._named, *self._reservations)
                 inside = {key[len(around) + 1 :].partition("/")[0] for key in keys if key.startswith(f"{around}/")}
                 for part in sorted(inside):
-                    yield from self._scan(f"{one.unlisted}/{part}" if one.unlisted else part)
+                    yield from self._scan(f"{entry.unlisted}/{part}" if entry.unlisted else part)
 
-    def remove(self, one: Leftover) -> bool:
+    def remove(self, leftover: Leftover) -> bool:
         """Remove garbage that ``find`` found; False if it is used, or named by a row, by now.
 
         Raises:
             StorageError: it cannot be removed.
         """
         self._read_catalog()
-        match one.kind:
+        match leftover.kind:
             case "staged" | "upload" | "damaged" | "leftover":
-                judged = list(self._judge(_Found(one.kind, one.name, self._look_again(one))))
+                judged = list(self._judge(_Found(leftover.kind, leftover.name, self._look_again(leftover))))
                 if not judged or any(each.verdict is not Verdict.GARBAGE for each in judged):
                     return False
-                self._store.remove_tree(one.name)
+                self._store.remove_tree(leftover.name)
             case "reservation":
-                return self._abandon(self._reservations.get(self._key(one.name)))
+                return self._abandon(self._reservations.get(self._key(leftover.name)))
             case "orphan":
-                return self._remove_orphan(one)
+                return self._remove_orphan(leftover)
             case "marker":
-                version = self._published(one.details["reference"])
-                if version is None or self._key(one.name) in self._reservations:
+                version = self._published(leftover.details["reference"])
+                if version is None or self._key(leftover.name) in self._reservations:
                     return False
-                remove_marker(self._store.child(one.name), self._catalog, version)
+                remove_marker(self._store.child(leftover.name), self._catalog, version)
             case "multipart":
-                if self._in_use(one.name) is not None:
+                if self._in_use(leftover.name) is not None:
                     return False
-                abort_upload(self._store, one.name, one.details["upload"])
+                abort_upload(self._store, leftover.name, leftover.details["upload"])
             case _:
-                raise AssertionError(f"{one.kind} is never removed")
+                raise AssertionError(f"{leftover.kind} is never removed")
         return True
 
     def _read_catalog(self, *, at_once: bool = False) -> None:
         """Read the reservations, and the rows unless that was a moment ago: there may be very many leftovers."""
-        self._reservations = {one.location: one for one in self._catalog.reservations.list()}
+        self._reservations = {reservation.location: reservation for reservation in self._catalog.reservations.list()}
         if not at_once and time.monotonic() - self._read_at < _FRESH_SECONDS:
             return
         self._read_at = time.monotonic()
         self._named, self._around = {}, set()
-        for one in self._catalog.sizes():
-            for location in (*one.locations, *one.former):
+        for version in self._catalog.sizes():
+            for location in (*version.locations, *version.former):
                 key = self._key_of_location(location)
-                self._named.setdefault(key, []).append(one)
+                self._named.setdefault(key, []).append(version)
                 self._around.update(_parents(key))
 
     def _key_of_location(self, location: str) -> str:
@@ -267,18 +267,18 @@ class GarbageCollector:
         """When this object was made, by the clock that stamps reservations."""
         return self._catalog.now() - timedelta(seconds=time.monotonic() - self._begun)
 
-    def _leftover(self, found: _Found, verdict: Verdict, why: str, *, kind: str = "", **details: str) -> Leftover:
-        files, inside = found.files, len(found.name) + 1 if found.name else 0
+    def _leftover(self, group: _Found, verdict: Verdict, why: str, *, kind: str = "", **details: str) -> Leftover:
+        files, inside = group.files, len(group.name) + 1 if group.name else 0
         return Leftover(
-            kind=kind or found.kind,
-            name=found.name,
-            place=self._store.locate(found.name),
+            kind=kind or group.kind,
+            name=group.name,
+            place=self._store.locate(group.name),
             verdict=verdict,
             why=why,
             num_files=len(files),
-            num_bytes=sum(one.num_bytes for one in files),
-            filenames=tuple(one.name[inside:] for one in files[:_MOST_FILENAMES] if one.name != found.name),
-            changed_at=found.changed_at,
+            num_bytes=sum(file.num_bytes for file in files),
+            filenames=tuple(file.name[inside:] for file in files[:_MOST_FILENAMES] if file.name != group.name),
+            changed_at=group.changed_at,
             details=details,
         )
 
@@ -318,11 +318,11 @@ class GarbageCollector:
             else:
                 yield self._judge_owner(found, owner or owner_of_file(last_part), claim)
 
-    def _judge_invalid(self, found: _Found) -> Leftover:
+    def _judge_invalid(self, folder: _Found) -> Leftover:
         why = "the registry did not make these names"
-        if any(one.unlisted is not None for one in found.entries):
+        if any(entry.unlisted is not None for entry in folder.entries):
             why = "because of this name, which is invalid, other files in this folder cannot be listed"
-        return self._leftover(found, Verdict.UNKNOWN, why)
+        return self._leftover(folder, Verdict.UNKNOWN, why)
 
     def _is_ours(self, claim: object) -> bool:
         """Whether the catalog that a file names is this one."""
@@ -334,14 +334,14 @@ class GarbageCollector:
 
     def _is_unlisted(self, key: str) -> bool:
         """Whether a folder, or one inside it, cannot be listed."""
-        return any(one == key or one.startswith(f"{key}/") for one in self._unlisted)
+        return any(folder == key or folder.startswith(f"{key}/") for folder in self._unlisted)
 
-    def _judge_owner(self, found: _Found, owner: Owner | str | None, claim: str | None) -> Leftover:
+    def _judge_owner(self, folder: _Found, owner: Owner | str | None, claim: str | None) -> Leftover:
         """Decide about unfinished files by their owner: a process, or its mark in a name.
 
         ``claim`` is the catalog for which it worked. A file names none: it is ours below a place of this catalog.
         """
-        is_ours = self._is_ours(claim) or (found.kind == "upload" and self._is_below_ours(found.name))
+        is_ours = self._is_ours(claim) or (folder.kind == "upload" and self._is_below_ours(folder.name))
         here = Owner.this_process()
         if isinstance(owner, str):
             is_dead, is_here, who = here.knows_dead(owner), here.can_judge(owner), "a process"
@@ -351,93 +351,93 @@ class GarbageCollector:
         else:
             is_dead, is_here, who = False, False, "an unknown process"
         if claim is not None and not is_ours:
-            return self._leftover(found, Verdict.UNKNOWN, f"{who} worked on it for another catalog")
-        if owner is None and not is_ours and found.files:
-            return self._leftover(found, Verdict.UNKNOWN, "it names no owner: another catalog may have recorded it")
-        if is_dead and found.kind == "staged" and not self._is_old(found.changed_at):
+            return self._leftover(folder, Verdict.UNKNOWN, f"{who} worked on it for another catalog")
+        if owner is None and not is_ours and folder.files:
+            return self._leftover(folder, Verdict.UNKNOWN, "it names no owner: another catalog may have recorded it")
+        if is_dead and folder.kind == "staged" and not self._is_old(folder.changed_at):
             # `registry copy` and `registry add` continue with what an earlier run has staged.
-            return self._leftover(found, Verdict.KEPT, f"{who} left it and has ended; its next run may use it")
+            return self._leftover(folder, Verdict.KEPT, f"{who} left it and has ended; its next run may use it")
         if is_dead:
-            return self._leftover(found, Verdict.GARBAGE, f"{who} left it and has ended")
+            return self._leftover(folder, Verdict.GARBAGE, f"{who} left it and has ended")
         if is_here:
-            return self._leftover(found, Verdict.KEPT, f"{who} is writing it")
-        if not self._is_old(found.changed_at):
-            return self._leftover(found, Verdict.KEPT, f"{who} may be writing it")
-        if not is_ours and found.files:
-            return self._leftover(found, Verdict.UNKNOWN, f"{who} may be writing it for another catalog")
-        return self._leftover(found, Verdict.GARBAGE, f"{who} has not written to it for the grace period")
+            return self._leftover(folder, Verdict.KEPT, f"{who} is writing it")
+        if not self._is_old(folder.changed_at):
+            return self._leftover(folder, Verdict.KEPT, f"{who} may be writing it")
+        if not is_ours and folder.files:
+            return self._leftover(folder, Verdict.UNKNOWN, f"{who} may be writing it for another catalog")
+        return self._leftover(folder, Verdict.GARBAGE, f"{who} has not written to it for the grace period")
 
-    def _judge_finished(self, found: _Found, claim: str | None) -> Leftover:
+    def _judge_finished(self, folder: _Found, claim: str | None) -> Leftover:
         """Decide about finished shards that could not be published, and that no process uses."""
-        if not self._is_old(found.changed_at):
+        if not self._is_old(folder.changed_at):
             why = "finished shards that could not be published; the same command publishes them"
-            return self._leftover(found, Verdict.KEPT, why)
+            return self._leftover(folder, Verdict.KEPT, why)
         if not self._is_ours(claim):
-            return self._leftover(found, Verdict.UNKNOWN, "finished shards that another catalog may publish")
-        return self._leftover(found, Verdict.GARBAGE, "finished shards that nobody published for the grace period")
+            return self._leftover(folder, Verdict.UNKNOWN, "finished shards that another catalog may publish")
+        return self._leftover(folder, Verdict.GARBAGE, "finished shards that nobody published for the grace period")
 
-    def _judge_aside(self, found: _Found, aside: re.Match[str]) -> Leftover:
-        parent = found.name.rpartition("/")[0]
+    def _judge_aside(self, folder: _Found, aside: re.Match[str]) -> Leftover:
+        parent = folder.name.rpartition("/")[0]
         if aside["kind"] == "damaged" and self._key(f"{parent}/{aside['version']}") not in self._named:
-            return self._leftover(found, Verdict.UNKNOWN, "its version is not in this catalog")
-        if not self._is_ours(read_claim(self._store, f"{found.name}/{OWNER_FILE}")[1]):
-            return self._leftover(found, Verdict.UNKNOWN, "it does not say that this catalog moved it aside")
-        if not self._is_old(found.changed_at):
-            return self._leftover(found, Verdict.KEPT, "it was moved aside within the grace period")
+            return self._leftover(folder, Verdict.UNKNOWN, "its version is not in this catalog")
+        if not self._is_ours(read_claim(self._store, f"{folder.name}/{OWNER_FILE}")[1]):
+            return self._leftover(folder, Verdict.UNKNOWN, "it does not say that this catalog moved it aside")
+        if not self._is_old(folder.changed_at):
+            return self._leftover(folder, Verdict.KEPT, "it was moved aside within the grace period")
         why = (
             "it was damaged, and replaced"
             if aside["kind"] == "damaged"
             else "`registry reservation clear` moved it aside"
         )
-        return self._leftover(found, Verdict.GARBAGE, why)
+        return self._leftover(folder, Verdict.GARBAGE, why)
 
-    def _judge_version(self, found: _Found) -> Iterator[Leftover]:
-        key = self._key(found.name)
+    def _judge_version(self, folder: _Found) -> Iterator[Leftover]:
+        key = self._key(folder.name)
         rows, reservation = self._named.get(key, []), self._reservations.get(key)
         if reservation is not None:
-            yield self._judge_reservation(reservation, found)
+            yield self._judge_reservation(reservation, folder)
         if rows:
-            yield from self._judge_extras(found, rows, reservation)
-        elif reservation is None and found.files and not self._is_near_rows(key):
-            yield self._leftover(found, Verdict.UNKNOWN, self._why_unpublished(found), kind="unpublished")
+            yield from self._judge_extras(folder, rows, reservation)
+        elif reservation is None and folder.files and not self._is_near_rows(key):
+            yield self._leftover(folder, Verdict.UNKNOWN, self._why_unpublished(folder), kind="unpublished")
 
     def _is_near_rows(self, key: str) -> bool:
         """Whether a row names a folder inside or around this one."""
         return key in self._around or any(parent in self._named for parent in _parents(key))
 
-    def _why_unpublished(self, found: _Found) -> str:
-        if all(one.name != f"{found.name}/{MARKER_FILE}" for one in found.entries):
+    def _why_unpublished(self, folder: _Found) -> str:
+        if all(entry.name != f"{folder.name}/{MARKER_FILE}" for entry in folder.entries):
             return "no version of this catalog is there"
-        marker = _marker_at(self._store.child(found.name)) or {}
+        marker = _marker_at(self._store.child(folder.name)) or {}
         return f"another catalog holds it: {str(marker.get('catalog', 'unknown'))[:300]}"
 
     def _judge_extras(
-        self, found: _Found, rows: list[VersionSize], reservation: Reservation | None
+        self, folder: _Found, rows: list[VersionSize], reservation: Reservation | None
     ) -> Iterator[Leftover]:
         """The files in the folder of a version that its row does not name."""
-        versions = [version for one in rows if (version := self._published(str(one.reference))) is not None]
-        extra = _Found("extra", found.name)
-        for one in found.files:
-            name = one.name[len(found.name) + 1 :]
+        versions = [version for row in rows if (version := self._published(str(row.reference))) is not None]
+        extra = _Found("extra", folder.name)
+        for file in folder.files:
+            name = file.name[len(folder.name) + 1 :]
             if name == MARKER_FILE:
                 if reservation is None:
-                    yield self._judge_marker(_Found("marker", found.name, [one]), versions)
+                    yield self._judge_marker(_Found("marker", folder.name, [file]), versions)
                 continue
             if name in (OWNER_FILE, FINISHED_FILE, METADATA_FILENAME) or is_description(name):
                 continue
             if any(_names_file(version, name) for version in versions):
                 continue
-            if reservation is None and self._is_orphan(one, name, versions):
-                of_one = _Found("orphan", one.name, [one])
-                verdict = Verdict.GARBAGE if self._is_old(one.changed_at) else Verdict.KEPT
-                yield self._leftover(of_one, verdict, "a publisher of other content put it there", folder=found.name)
+            if reservation is None and self._is_orphan(file, name, versions):
+                of_one = _Found("orphan", file.name, [file])
+                verdict = Verdict.GARBAGE if self._is_old(file.changed_at) else Verdict.KEPT
+                yield self._leftover(of_one, verdict, "a publisher of other content put it there", folder=folder.name)
             else:
-                extra.entries.append(one)
+                extra.entries.append(file)
         if extra.entries:
-            whose = ", ".join(str(one.reference) for one in rows[:3])
+            whose = ", ".join(str(row.reference) for row in rows[:3])
             yield self._leftover(extra, Verdict.UNKNOWN, f"not among the shards of {whose}")
 
-    def _is_orphan(self, one: StoredEntry, name: str, versions: Iterable[DatasetVersion]) -> bool:
+    def _is_orphan(self, entry: StoredEntry, name: str, versions: Iterable[DatasetVersion]) -> bool:
         """Whether a publisher of the registry put an object there whose name is that of a shard of this dataset.
 
         Other files that no row names, such as a licence, may be part of the published folder.
@@ -447,40 +447,40 @@ class GarbageCollector:
         if not any(_is_like_shard(version, name) for version in versions):
             return False
         with suppress(NotStoredError):
-            return is_of_catalog(self._store.writer_of(one.name), self._identity)
+            return is_of_catalog(self._store.writer_of(entry.name), self._identity)
         return False
 
-    def _judge_marker(self, found: _Found, versions: list[DatasetVersion]) -> Leftover:
-        marker = _marker_at(self._store.child(found.name))
+    def _judge_marker(self, folder: _Found, versions: list[DatasetVersion]) -> Leftover:
+        marker = _marker_at(self._store.child(folder.name))
         for version in versions:
             is_ours = marker is not None and self._is_ours(marker.get("identity"))
             if marker is not None and is_ours and is_left_after_row(marker, self._catalog, version):
-                verdict = Verdict.GARBAGE if self._is_old(found.changed_at) else Verdict.KEPT
+                verdict = Verdict.GARBAGE if self._is_old(folder.changed_at) else Verdict.KEPT
                 why = "the marker of a publisher that has ended"
-                return self._leftover(found, verdict, why, reference=str(version.reference))
-        return self._leftover(found, Verdict.UNKNOWN, "another catalog holds the place")
+                return self._leftover(folder, verdict, why, reference=str(version.reference))
+        return self._leftover(folder, Verdict.UNKNOWN, "another catalog holds the place")
 
-    def _judge_reservation(self, held: Reservation, found: _Found) -> Leftover:
+    def _judge_reservation(self, reservation: Reservation, folder: _Found) -> Leftover:
         """Decide about the files of a publisher by its reservation. They are removed if no row names the place."""
-        found = _Found("reservation", found.name, [] if self._key(found.name) in self._named else found.entries)
-        kept = self._why_held(held, found.changed_at)
-        if kept is not None:
-            return self._leftover(found, Verdict.KEPT, kept)
-        who = ", ".join(map(str, held.holders)) or "its publisher"
-        return self._leftover(found, Verdict.GARBAGE, f"reserved for {held.reference}; {who} has ended")
+        folder = _Found("reservation", folder.name, [] if self._key(folder.name) in self._named else folder.entries)
+        result = self._why_held(reservation, folder.changed_at)
+        if result is not None:
+            return self._leftover(folder, Verdict.KEPT, result)
+        who = ", ".join(map(str, reservation.holders)) or "its publisher"
+        return self._leftover(folder, Verdict.GARBAGE, f"reserved for {reservation.reference}; {who} has ended")
 
-    def _why_held(self, held: Reservation, changed_at: datetime | None) -> str | None:
+    def _why_held(self, reservation: Reservation, changed_at: datetime | None) -> str | None:
         """Why a reservation may be in use; None if it is not."""
-        alive = [one for one in held.living if one.owner.is_of_this_machine()]
+        alive = [holder for holder in reservation.living if holder.owner.is_of_this_machine()]
         if alive:
-            return f"{', '.join(map(str, alive))} is publishing {held.reference}"
-        if self._is_unlisted(held.location):
-            return f"reserved for {held.reference}; its files cannot be listed"
-        stamped = max([held.reserved_at, *(one.since for one in held.holders)])
+            return f"{', '.join(map(str, alive))} is publishing {reservation.reference}"
+        if self._is_unlisted(reservation.location):
+            return f"reserved for {reservation.reference}; its files cannot be listed"
+        stamped = max([reservation.reserved_at, *(holder.since for holder in reservation.holders)])
         is_old = changed_at is None or self._is_old(changed_at)
         if is_old and (not self._grace or self._catalog_now - stamped >= self._grace):
             return None
-        return f"reserved for {held.reference} within the grace period"
+        return f"reserved for {reservation.reference} within the grace period"
 
     def _in_use(self, name: str) -> str | None:
         """Why an object with no owner of its own may be in use: the reservation of a place around it."""
@@ -490,15 +490,15 @@ class GarbageCollector:
                 return why
         return None
 
-    def _abandon(self, held: Reservation | None) -> bool:
+    def _abandon(self, reservation: Reservation | None) -> bool:
         """Remove the objects of a reservation's publishers, its marker, and then the reservation itself."""
-        if held is None:
+        if reservation is None:
             return True  # somebody else was faster
-        name, holder = held.location[len(self._root) + 1 :], Holder.of_this_process(self._actor)
+        name, holder = reservation.location[len(self._root) + 1 :], Holder.of_this_process(self._actor)
         final, calls = self._store.child(name), self._catalog.reservations
-        if self._why_held(held, _latest(one.changed_at for one in self._store.scan(name))) is not None:
+        if self._why_held(reservation, _latest(entry.changed_at for entry in self._store.scan(name))) is not None:
             return False
-        taken = calls.take_over(held, holder, older_than=self._grace)
+        taken = calls.take_over(reservation, holder, older_than=self._grace)
         if taken is None:
             return False
         try:
@@ -507,9 +507,9 @@ class GarbageCollector:
             is_ours = marker is not None and marker.get("token") == taken.token
             self._read_catalog(at_once=True)
             if is_ours and self._key(name) not in self._named:
-                for one in self._written_under(final, taken):
+                for entry in self._written_under(final, taken):
                     calls.begin_cleaning(taken, holder)  # raises if a person has released the reservation meanwhile
-                    final.remove(one)
+                    final.remove(entry)
             if is_ours:
                 final.remove(MARKER_FILE)
         except ReservedError:
@@ -521,25 +521,25 @@ class GarbageCollector:
         calls.leave(taken, holder, forget=True)
         return True
 
-    def _written_under(self, final: Store, held: Reservation) -> list[str]:
+    def _written_under(self, final: Store, reservation: Reservation) -> list[str]:
         """The objects at a place that publishers of this reservation put there."""
         names = [name for name in final.list() if _before_bad_part(name) is None]  # others are never ours
-        if held.found is not None:
-            before = set(held.found)
+        if reservation.found is not None:
+            before = set(reservation.found)
             return [name for name in names if name not in before]
         mine = []
         for name in names if final.keeps_writers else ():
             with suppress(NotStoredError):
-                if final.writer_of(name) == held.token:
+                if final.writer_of(name) == reservation.token:
                     mine.append(name)
         return mine
 
-    def _remove_orphan(self, one: Leftover) -> bool:
+    def _remove_orphan(self, leftover: Leftover) -> bool:
         """Remove an object beside a published version, while nobody else can publish there."""
-        folder = one.details["folder"]
+        folder = leftover.details["folder"]
         rows, holder = self._named.get(self._key(folder), []), Holder.of_this_process(self._actor)
         versions = [version for row in rows if (version := self._published(str(row.reference))) is not None]
-        name = one.name[len(folder) + 1 :]
+        name = leftover.name[len(folder) + 1 :]
         if not versions or any(_names_file(version, name) for version in versions):
             return False
         calls, version = self._catalog.reservations, versions[0]
@@ -550,44 +550,48 @@ class GarbageCollector:
         try:
             is_alone = before is None and calls.begin_cleaning(held, holder) is not None
             if is_alone:
-                self._store.remove(one.name)
+                self._store.remove(leftover.name)
         finally:
             calls.leave(held, holder, forget=before is None)
         return is_alone
 
     def _find_parts(self) -> Iterator[Leftover]:
         """Parts of uploads that were never completed; listings do not show them."""
-        for one in list_unfinished(self._store, self.notes):
-            yield self._judge_parts(one)
+        for upload in list_unfinished(self._store, self.notes):
+            yield self._judge_parts(upload)
 
-    def _judge_parts(self, one: UnfinishedUpload) -> Leftover:
-        found = _Found(
-            "multipart", one.name, [StoredEntry(name=one.name, num_bytes=one.num_bytes, changed_at=one.begun_at)]
+    def _judge_parts(self, upload: UnfinishedUpload) -> Leftover:
+        result = _Found(
+            "multipart",
+            upload.name,
+            [StoredEntry(name=upload.name, num_bytes=upload.num_bytes, changed_at=upload.begun_at)],
         )
-        why = self._in_use(one.name)
-        if why is None and not self._is_old(one.begun_at):
+        why = self._in_use(upload.name)
+        if why is None and not self._is_old(upload.begun_at):
             why = "the upload was begun within the grace period"
         if why is not None:
-            return self._leftover(found, Verdict.KEPT, why, upload=one.upload_id)
-        if _classify(one.name, is_folder=False) is None:
-            return self._leftover(found, Verdict.UNKNOWN, "another program began the upload", upload=one.upload_id)
-        if not self._is_below_ours(one.name):
+            return self._leftover(result, Verdict.KEPT, why, upload=upload.upload_id)
+        if _classify(upload.name, is_folder=False) is None:
+            return self._leftover(result, Verdict.UNKNOWN, "another program began the upload", upload=upload.upload_id)
+        if not self._is_below_ours(upload.name):
             return self._leftover(
-                found, Verdict.UNKNOWN, "another catalog may have begun the upload", upload=one.upload_id
+                result, Verdict.UNKNOWN, "another catalog may have begun the upload", upload=upload.upload_id
             )
-        return self._leftover(found, Verdict.GARBAGE, "the upload was never completed", upload=one.upload_id)
+        return self._leftover(result, Verdict.GARBAGE, "the upload was never completed", upload=upload.upload_id)
 
-    def _look_again(self, one: Leftover) -> list[StoredEntry]:
+    def _look_again(self, leftover: Leftover) -> list[StoredEntry]:
         """The files of a folder, which a process may have filled meanwhile; the name of a file is used only once."""
-        inside = list(self._store.scan(one.name)) if one.kind != "upload" else []
-        is_folder = one.kind != "upload"
+        inside = list(self._store.scan(leftover.name)) if leftover.kind != "upload" else []
+        is_folder = leftover.kind != "upload"
         return inside or [
-            StoredEntry(name=one.name, num_bytes=one.num_bytes, changed_at=one.changed_at, is_folder=is_folder)
+            StoredEntry(
+                name=leftover.name, num_bytes=leftover.num_bytes, changed_at=leftover.changed_at, is_folder=is_folder
+            )
         ]
 
     def _versions_at(self, key: str) -> Iterator[DatasetVersion]:
-        for one in self._named.get(key, ()):
-            version = self._published(str(one.reference))
+        for owner in self._named.get(key, ()):
+            version = self._published(str(owner.reference))
             if version is not None:
                 yield version
 
@@ -599,17 +603,17 @@ class GarbageCollector:
 
 def _sort_out(entries: Iterable[StoredEntry]) -> list[_Found]:
     """Sort the files of a dataset into folders and files with names of the registry; others are left out."""
-    found: dict[str, _Found] = {}
-    for one in entries:
-        place = _classify(one.name, is_folder=one.is_folder)
-        if one.unlisted is not None:
-            place = "invalid", one.unlisted
-        elif (bad := _before_bad_part(place[1] if place else one.name)) is not None:
+    groups: dict[str, _Found] = {}
+    for entry in entries:
+        place = _classify(entry.name, is_folder=entry.is_folder)
+        if entry.unlisted is not None:
+            place = "invalid", entry.unlisted
+        elif (bad := _before_bad_part(place[1] if place else entry.name)) is not None:
             place = "invalid", bad
         if place is not None:
             kind, name = place
-            found.setdefault(name, _Found(kind, name)).entries.append(one)
-    return list(found.values())
+            groups.setdefault(name, _Found(kind, name)).entries.append(entry)
+    return list(groups.values())
 
 
 def _before_bad_part(name: str) -> str | None:
@@ -658,15 +662,15 @@ def _marker_at(folder: Store) -> dict[str, Any] | None:
         return {}
 
 
-def _is_finished(found: _Found) -> bool:
+def _is_finished(folder: _Found) -> bool:
     """Whether all shards of a staged folder are written, as its record says."""
-    return any(one.name == f"{found.name}/{FINISHED_FILE}" for one in found.entries)
+    return any(entry.name == f"{folder.name}/{FINISHED_FILE}" for entry in folder.entries)
 
 
-def _is_written_to(found: _Found) -> bool:
+def _is_written_to(folder: _Found) -> bool:
     """Whether a process of this machine that has not ended is writing one of the files."""
     here = Owner.this_process()
-    parts = {part for one in found.files for part in one.name[len(found.name) + 1 :].split("/")}
+    parts = {part for file in folder.files for part in file.name[len(folder.name) + 1 :].split("/")}
     marks = map(owner_of_file, parts)
     return any(mark is not None and here.can_judge(mark) and not here.knows_dead(mark) for mark in marks)
 
@@ -698,4 +702,4 @@ def _parents(key: str) -> Iterator[str]:
 
 
 def _latest(moments: Iterable[datetime | None]) -> datetime | None:
-    return max((one for one in moments if one is not None), default=None)
+    return max((moment for moment in moments if moment is not None), default=None)

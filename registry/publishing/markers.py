@@ -71,7 +71,7 @@ def clear_place(
         )
     _refuse_published(final, catalog, exactly, number)
     listed = tuple(final.list())
-    marker, ours = read_marker(final), {one.token for one in catalog.reservations.list()}
+    marker, ours = read_marker(final), {reservation.token for reservation in catalog.reservations.list()}
     is_foreign = marker is not None and marker.get("token") not in ours
     if not force:
         if marker is not None and is_foreign:
@@ -88,9 +88,9 @@ def clear_place(
     if dry_run:
         aside = store.locate(f"{parent}/leftover.<random>_{last_part}")
         return Cleared(reference=exactly, folder=folder, moved_to=aside, files=listed, is_dry_run=True)
-    for one in catalog.reservations.list() if force and ours else ():
-        if one.location == location_key(final):
-            catalog.reservations.release(one.dataset, one.version, force=True)
+    for reservation in catalog.reservations.list() if force and ours else ():
+        if reservation.location == location_key(final):
+            catalog.reservations.release(reservation.dataset, reservation.version, force=True)
     held, before = catalog.reservations.reserve(location_key(final), exactly, _NO_CONTENT, holder)
     try:
         if is_foreign:
@@ -142,7 +142,7 @@ def require_unmarked(folder: Store, catalog: CatalogBackend, version: DatasetVer
         return
     if marker is None or is_left_after_row(marker, catalog, version):
         return
-    if marker.get("token") not in {one.token for one in catalog.reservations.list()}:
+    if marker.get("token") not in {reservation.token for reservation in catalog.reservations.list()}:
         raise foreign_error(marker, version.reference, folder)
 
 
@@ -164,7 +164,7 @@ def remove_marker(folder: Store, catalog: CatalogBackend, version: DatasetVersio
 
 
 def write_marker(
-    folder: Store, held: Reservation, holder: Holder, catalog: CatalogBackend, *, overwrite: bool = False
+    folder: Store, reservation: Reservation, holder: Holder, catalog: CatalogBackend, *, overwrite: bool = False
 ) -> None:
     """Mark a location for this catalog. ``overwrite`` replaces the marker of the same reservation.
 
@@ -172,11 +172,11 @@ def write_marker(
         AlreadyStoredError: the location has a marker.
     """
     # The catalog has stamped the holder by its own clock.
-    holder = next((one for one in held.holders if one.name == holder.name), holder)
+    holder = next((living for living in reservation.holders if living.name == holder.name), holder)
     content = {
-        "token": held.token,
-        "reference": held.reference,
-        "content_digest": held.content_digest,
+        "token": reservation.token,
+        "reference": reservation.reference,
+        "content_digest": reservation.content_digest,
         "catalog": catalog.url,
         "identity": catalog_identity(catalog.log),
         "holder": str(holder),
@@ -205,7 +205,7 @@ def is_left_after_row(marker: Mapping[str, Any], catalog: CatalogBackend, versio
     digest = marker.get("content_digest")
     if not isinstance(digest, str):
         return False
-    if any(one.token == marker.get("token") for one in catalog.reservations.list()):
+    if any(reservation.token == marker.get("token") for reservation in catalog.reservations.list()):
         return False
     return catalog.published_digest(version.name, version.config, version.version) == digest
 
@@ -246,17 +246,17 @@ def _refuse_published(final: Store, catalog: CatalogBackend, exactly: Reference,
         )
 
 
-def _mark(final: Store, held: Reservation, holder: Holder, catalog: CatalogBackend, exactly: Reference) -> bool:
+def _mark(final: Store, reservation: Reservation, holder: Holder, catalog: CatalogBackend, exactly: Reference) -> bool:
     """Mark the place; False if a publisher with our reservation has marked it.
 
     Raises:
         ReservedError: another catalog's publisher has marked it meanwhile.
     """
     try:
-        write_marker(final, held, holder, catalog)
+        write_marker(final, reservation, holder, catalog)
     except AlreadyStoredError:
         marker = read_marker(final)
-        if marker is None or marker.get("token") != held.token:
+        if marker is None or marker.get("token") != reservation.token:
             raise foreign_error(marker or {}, exactly, final) from None
         return False
     return True

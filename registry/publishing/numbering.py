@@ -169,13 +169,13 @@ def publish_next(
     report = target.patience.call(
         lambda: target.verify_written(staged.store, prepared.splits, shards, what=prepared.reference.dataset)
     )
-    found = _Measured.of(staged.store, prepared, report, target, fingerprints)
+    result = _Measured.of(staged.store, prepared, report, target, fingerprints)
 
     def publish(numbered: PreparedDataset) -> Publication:
         _describe(staged, numbered)
-        return publish_staged(staged, numbered, shards, target, measured=(report, found.fingerprints))
+        return publish_staged(staged, numbered, shards, target, measured=(report, result.fingerprints))
 
-    return _publish(found, publish, target, wish, release_note, show)
+    return _publish(result, publish, target, wish, release_note, show)
 
 
 def publish_next_in_place(
@@ -203,12 +203,12 @@ def publish_next_in_place(
         VersionTooSmallError, VersionExistsError, ConflictError: see ``publish_next``.
     """
     report = target.patience.call(lambda: target.verify(source, prepared.splits, None, what=source.url))
-    found = target.patience.call(lambda: _Measured.of(source, prepared, report, target))
+    result = target.patience.call(lambda: _Measured.of(source, prepared, report, target))
 
     def publish(numbered: PreparedDataset) -> Publication:
         return publish_folder(source, target, prepared=numbered, in_place=True)
 
-    return _publish(found, publish, target, wish, release_note, show)
+    return _publish(result, publish, target, wish, release_note, show)
 
 
 def preview_next(
@@ -237,26 +237,26 @@ def preview_next(
         VersionTooSmallError: ``wish`` names a part or a number that the changes do not allow.
         VersionExistsError: ``wish`` names a number that is published with other content.
     """
-    what = prepared.reference.dataset
+    subject = prepared.reference.dataset
     if shards is None:
-        report = target.verify(store, prepared.splits, None, what=what)
+        report = target.verify(store, prepared.splits, None, what=subject)
     else:
-        report = target.verify_written(store, prepared.splits, shards, what=what)
+        report = target.verify_written(store, prepared.splits, shards, what=subject)
     measured = _Measured.of(store, prepared, report, target, fingerprints)
     prover = target.prover()
-    found = choose_number(prover, measured.version, measured.fingerprints, wish)
-    if wish.number is not None and found.number is not None:  # refused now, as it would be later
-        numbered = replace(measured.version, version=found.number)
+    number = choose_number(prover, measured.version, measured.fingerprints, wish)
+    if wish.number is not None and number.number is not None:  # refused now, as it would be later
+        numbered = replace(measured.version, version=number.number)
         if not is_published(target.catalog, numbered):
             prover.require(numbered, measured.fingerprints, StoredSplits(store, prepared.splits, prepared.features))
-    if found.latest is None or found.changes is None:
-        return NextPreview(next=found, diff=None)
-    latest = found.latest
+    if number.latest is None or number.changes is None:
+        return NextPreview(next=number, diff=None)
+    latest = number.latest
 
     def open_files() -> tuple[StoredSplits, StoredSplits]:
         return prover.files(latest), StoredSplits(store, prepared.splits, prepared.features)
 
-    return NextPreview(next=found, diff=diff_files(prover, found.changes, open_files, show=show))
+    return NextPreview(next=number, diff=diff_files(prover, number.changes, open_files, show=show))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,17 +275,17 @@ class _Measured:
         prepared: PreparedDataset,
         report: VerifyReport,
         target: Target,
-        known: Mapping[str, SplitFingerprint] = MappingProxyType({}),
+        fingerprints: Mapping[str, SplitFingerprint] = MappingProxyType({}),
     ) -> _Measured:
         files = StoredSplits(store, prepared.splits, prepared.features)
-        if known.keys() != {split.name for split in prepared.splits}:
-            known, outside = target.prover().fingerprint(files)
+        if fingerprints.keys() != {split.name for split in prepared.splits}:
+            fingerprints, outside = target.prover().fingerprint(files)
             refuse_outside(outside, command=_import_of(prepared, target))
         return cls(
             files=files,
             prepared=prepared,
             version=describe_version(prepared, report, target.slicing),
-            fingerprints=known,
+            fingerprints=fingerprints,
         )
 
 
@@ -300,22 +300,22 @@ def _publish(
     """Choose a number and publish, and choose again if another publisher took the number meanwhile."""
     prepared, prover = measured.prepared, target.prover(actor=target.actor)
     for _ in range(_MOST_RIVALS):
-        found = target.patience.call(lambda: choose_number(prover, measured.version, measured.fingerprints, wish))
-        if found.number is None:
-            _tidy(found, target)
-            if found.latest is not None and target.producer is not None and target.name_use in ("given", "replace"):
-                add = partial(target.catalog.add_producer, found.latest.reference, target.producer, target.name_use)
+        result = target.patience.call(lambda: choose_number(prover, measured.version, measured.fingerprints, wish))
+        if result.number is None:
+            _tidy(result, target)
+            if result.latest is not None and target.producer is not None and target.name_use in ("given", "replace"):
+                add = partial(target.catalog.add_producer, result.latest.reference, target.producer, target.name_use)
                 target.patience.call(partial(add, actor=target.actor))
-            return None, NextPreview(next=found, diff=None)
+            return None, NextPreview(next=result, diff=None)
         diff = None
-        if found.latest is not None and found.changes is not None:
-            step = (prover, found.changes, found.latest, measured.files)
+        if result.latest is not None and result.changes is not None:
+            step = (prover, result.changes, result.latest, measured.files)
             diff = target.patience.call(partial(diff_few, *step, show=show))
-        notes = {str(found.number): release_note} if release_note else {}
+        notes = {str(result.number): release_note} if release_note else {}
         metadata = replace(prepared.metadata, release_notes={**prepared.metadata.release_notes, **notes})
         try:
-            publication = publish(replace(prepared, version=found.number, metadata=metadata))
-            return publication, NextPreview(next=found, diff=diff)
+            publication = publish(replace(prepared, version=result.number, metadata=metadata))
+            return publication, NextPreview(next=result, diff=diff)
         except VersionExistsError:
             if wish.number is not None:
                 raise
@@ -333,9 +333,9 @@ def _import_of(prepared: PreparedDataset, target: Target) -> str | None:
     return "registry import parquet DIR" if prepared.file_format == "parquet_columns" else None
 
 
-def _tidy(found: NextNumber, target: Target) -> None:
+def _tidy(number: NextNumber, target: Target) -> None:
     """Remove the marker of an earlier run that wrote the row of this content and was killed before its last step."""
-    latest = found.latest
+    latest = number.latest
     if latest is None or target.store.local_root is not None:
         return
     if latest.location == version_folder(latest.name, latest.config, latest.version):

@@ -223,7 +223,7 @@ class ObjectPlace:
 
     def _others(self) -> bool:
         with suppress(RegistryError):
-            return any(one.token == self.held.token for one in self._reservations.list())
+            return any(reservation.token == self.held.token for reservation in self._reservations.list())
         return True
 
     def _is_imported(self) -> bool:
@@ -380,15 +380,15 @@ class ObjectPlace:
         Called again before objects are removed: hashing takes hours, and a person may have released the reservation
         meanwhile, so that objects of the next publisher are there.
         """
-        found = self._reservations.begin_cleaning(self.held, self.holder)
-        if found is None:
+        result = self._reservations.begin_cleaning(self.held, self.holder)
+        if result is None:
             raise ReservedError(
                 f"{self._version.reference} is being published by others with the same records and other "
                 f"descriptions: {self._final.url}",
                 hint="Wait until they have ended, then run the same command again.",
                 details={"location": self.held.location, "reference": self.held.reference},
             )
-        return found
+        return result
 
     def _put_all(self) -> bool:
         """Upload every file; False if a name is taken.
@@ -434,9 +434,9 @@ class ObjectPlace:
                     pieces = (Piece(put, (name, self._promised[name].sha256)) for name in shards)
                     watch = watch_tasks(self._sent, "files", total=len(shards))
                     run = engine.run(pieces, doing="uploaded files", failure=StorageError, watch=watch)
-                    for (name, _), found in run:
+                    for (name, _), result in run:
                         self._require_reserved()
-                        yield name, found
+                        yield name, result
                     names = [name for name in names if name not in self._promised]
         put_here = _Putter(self._staged.store, self._final, self.held.token, self._require_reserved)
 
@@ -484,10 +484,10 @@ class ObjectPlace:
                 "These files are not in this catalog. If they are in no other one, move them aside: "
                 f"registry reservation clear {self._version.reference} --data-dir {data_dir}"
             )
-        shown = "".join(f"\n  {name}" for name in names[:10])
+        listing = "".join(f"\n  {name}" for name in names[:10])
         more = f"\n  and {len(names) - 10} more" if len(names) > 10 else ""
         return ConflictError(
-            f"the folder of {self._version.reference} contains other data: {folder}{shown}{more}",
+            f"the folder of {self._version.reference} contains other data: {folder}{listing}{more}",
             hint=hint,
             details={"folder": folder, "files": names[:100]},
         )

@@ -56,57 +56,57 @@ class ValuesOutside:
         )
 
 
-def locate_outside(splits: Sequence[Split], found: Mapping[str, Iterable[Outside]]) -> tuple[ValuesOutside, ...]:
+def locate_outside(splits: Sequence[Split], faults: Mapping[str, Iterable[Outside]]) -> tuple[ValuesOutside, ...]:
     """The results of all runs, by split, merged and with file names. Their order is that of splits and features."""
     located = []
     for split in splits:
-        for one in sorted(merge_outside(found.get(split.name, ())), key=lambda run: run.feature):
-            index = split.shard_lengths.shard_of(one.first_record)
+        for fault in sorted(merge_outside(faults.get(split.name, ())), key=lambda run: run.feature):
+            index = split.shard_lengths.shard_of(fault.first_record)
             located.append(
                 ValuesOutside(
-                    feature=one.feature,
-                    limits=one.limits,
+                    feature=fault.feature,
+                    limits=fault.limits,
                     split=split.name,
-                    num_records=one.num_records,
+                    num_records=fault.num_records,
                     num_examples=split.num_examples,
-                    first_record=one.first_record,
+                    first_record=fault.first_record,
                     filename=split.filename(index),
-                    record=one.first_record - split.shard_lengths.start(index),
-                    value=one.value,
+                    record=fault.first_record - split.shard_lengths.start(index),
+                    value=fault.value,
                 )
             )
     return tuple(located)
 
 
-def warn_outside(reference: Reference, found: Iterable[ValuesOutside]) -> None:
-    """Issue a ``ValuesOutsideWarning`` for each of ``found``."""
-    for one in found:
-        warnings.warn(f"{reference}: {one}", ValuesOutsideWarning, stacklevel=3)
+def warn_outside(reference: Reference, faults: Iterable[ValuesOutside]) -> None:
+    """Issue a ``ValuesOutsideWarning`` for each of ``faults``."""
+    for fault in faults:
+        warnings.warn(f"{reference}: {fault}", ValuesOutsideWarning, stacklevel=3)
 
 
-def refuse_outside(found: Sequence[ValuesOutside], *, command: str | None) -> None:
-    """Raise an UnusableRowsError that names ``found``, if there are any.
+def refuse_outside(faults: Sequence[ValuesOutside], *, command: str | None) -> None:
+    """Raise an UnusableRowsError that names ``faults``, if there are any.
 
     Args:
-        found: the values.
+        faults: the values.
         command: the command that publishes the same files with a warning; None if there is none.
     """
-    if not found:
+    if not faults:
         return
-    lines = [f"  {one}" for one in found[:_MOST_NAMED]]
-    lines += [f"  and {len(found) - len(lines):,} more features"] if found[_MOST_NAMED:] else []
+    lines = [f"  {fault}" for fault in faults[:_MOST_NAMED]]
+    lines += [f"  and {len(faults) - len(lines):,} more features"] if faults[_MOST_NAMED:] else []
     hint = (
         "Correct the schema, or write the files again."
         if command is None
         else f"Write the files again. To publish them as they are, with a warning: {command}"
     )
     bad: list[dict[str, Any]] = [
-        {"file": one.filename, "record": one.record, "reason": f"feature {one.feature!r} has {one.value}"}
-        for one in found[:100]
+        {"file": fault.filename, "record": fault.record, "reason": f"feature {fault.feature!r} has {fault.value}"}
+        for fault in faults[:100]
     ]
-    outside = [asdict(one) for one in found[:100]]
+    outside = [asdict(fault) for fault in faults[:100]]
     raise UnusableRowsError(
         "\n".join(["records have values that the schema does not allow", *lines]),
         hint=hint,
-        details={"num_bad": sum(one.num_records for one in found), "bad": bad, "outside": outside},
+        details={"num_bad": sum(fault.num_records for fault in faults), "bad": bad, "outside": outside},
     )

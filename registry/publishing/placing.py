@@ -118,8 +118,8 @@ def _require_published_names(store: Store, catalog: CatalogBackend, version: Dat
     published = catalog.published(version.name, version.config, version.version)
     if published is None or published.location != version.location:
         return True
-    ours = {one.name: one.filename(0) for one in version.splits if one.num_shards}
-    other = [one for one in published.splits if one.num_shards and one.filename(0) != ours[one.name]]
+    ours = {split.name: split.filename(0) for split in version.splits if split.num_shards}
+    other = [split for split in published.splits if split.num_shards and split.filename(0) != ours[split.name]]
     if not other:
         return True
     if digest_of(store.child(version.location), version.slicing) == version.content_digest:
@@ -200,8 +200,8 @@ def _rename(
         with suppress(StorageError):  # without it, the folder is never garbage
             write_owner(store, aside)
         staged.commit()
-        what = "a damaged folder" if damaged else "the folder of an earlier run that was not published"
-        notes.append(f"replaced {what}, which was moved to {store.locate(aside)}")
+        subject = "a damaged folder" if damaged else "the folder of an earlier run that was not published"
+        notes.append(f"replaced {subject}, which was moved to {store.locate(aside)}")
     return True
 
 

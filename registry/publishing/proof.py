@@ -32,7 +32,7 @@ _SUMMARY: Final = {
 
 def _reasons(changes: Changes, records: Sequence[RecordDiff]) -> str:
     """The differences that decide the level in one line: ``p is Text, was float64; 1 record added``."""
-    of_split = {one.split: one for one in records if not one.is_equal}
+    of_split = {record.split: record for record in records if not record.is_equal}
     reasons = []
     for change in changes.reasons:
         diff = of_split.get(change.where) if change.kind == "records" else None
@@ -163,18 +163,18 @@ class Prover:
 
         They are computed only from files that are byte for byte the published ones, because later proofs use them.
         """
-        found = self.catalog.fingerprints(version)
-        if found:
-            return FingerprintedVersion(version=version, fingerprints=found)
+        result = self.catalog.fingerprints(version)
+        if result:
+            return FingerprintedVersion(version=version, fingerprints=result)
         try:
             files = self._whole_files(version)
-            found = self.fingerprint(files).of_splits
+            result = self.fingerprint(files).of_splits
         except (StorageError, VerificationError, MissingExtraError) as error:
             why = error.message.partition("\n")[0]
             return FingerprintedVersion(version=version, fingerprints={}, unread=f"its files cannot be read: {why}")
         if self.actor is not None:
-            self.catalog.add_fingerprints(version, found, actor=self.actor)
-        return FingerprintedVersion(version=version, fingerprints=found)
+            self.catalog.add_fingerprints(version, result, actor=self.actor)
+        return FingerprintedVersion(version=version, fingerprints=result)
 
     def files(self, version: DatasetVersion) -> StoredSplits:
         """Return the files of a published version. Each is checked against its published sha256 when it is opened."""
@@ -326,15 +326,15 @@ def diff_files(
 
 def _with_orders(changes: Changes, records: Sequence[RecordDiff]) -> Changes:
     """``changes``, which say that a split has other values, for splits that only have another order."""
-    moved = {one.split: one for one in records if one.is_reordered}
+    moved = {record.split: record for record in records if record.is_reordered}
     is_partial = any(change.kind == "features" for change in changes.changes)
     equal = "no value of the other features changed" if is_partial else "no value changed"
-    found = []
+    result = []
     for change in changes.changes:
         diff = moved.get(change.where) if change.kind == "records" else None
         if diff is not None:
             text = f"the records of split {diff.split} are in another order ({diff.moved:,} moved), {equal}"
-            found.append(replace(change, text=text, brief=text))
+            result.append(replace(change, text=text, brief=text))
         else:
-            found.append(change)
-    return replace(changes, changes=tuple(found))
+            result.append(change)
+    return replace(changes, changes=tuple(result))

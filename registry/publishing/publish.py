@@ -325,7 +325,7 @@ def _note_changed_files(
     catalog: CatalogBackend, version: DatasetVersion, shards: Mapping[str, Sequence[Shard]]
 ) -> list[str]:
     """A note for each version that was published from the same files and names other bytes of them."""
-    found = {split.filename(one.index): one.sha256 for split in version.splits for one in shards[split.name]}
+    found = {split.filename(shard.index): shard.sha256 for split in version.splits for shard in shards[split.name]}
     notes = []
     for reference in sorted(catalog.published_at(version.location), key=str):
         if reference == version.reference:
@@ -528,7 +528,7 @@ def tell_default_config(version: DatasetVersion, target: Target) -> None:
     is_at_home = version.location == version_folder(version.name, version.config, version.version)
     if version.config is None or not is_at_home:
         return
-    if any(one.is_default and one.config == version.config for one in target.catalog.configs.list(version.name)):
+    if any(entry.is_default and entry.config == version.config for entry in target.catalog.configs.list(version.name)):
         try:
             write_default_config(target.store, version.name, version.config)
         except StorageError as error:  # the row is written: the version is published

@@ -231,14 +231,14 @@ def first_difference(changes: Changes, old: StoredSplits, new: StoredSplits) -> 
         for parts in ranges:
             windows = (parts[0][:_MOST_SEARCHED], parts[1][:_MOST_SEARCHED])
             sides = pair.hash([windows[0]], [windows[1]], changes.common)
-            found: RecordChange | None
+            change: RecordChange | None
             if windows == parts and len(ranges) == 1:
                 earliest = _earliest(_align(sides, changes), [parts[0]], [parts[1]], 1)
-                found = min(earliest, key=_position, default=None)
+                change = min(earliest, key=_position, default=None)
             else:
-                found = _first_of_piece(parts, *sides, is_paired=not changes.is_keyed_by_content)
-            if found is not None:
-                return name, pair.describe(found)
+                change = _first_of_piece(parts, *sides, is_paired=not changes.is_keyed_by_content)
+            if change is not None:
+                return name, pair.describe(change)
     return None
 
 
@@ -305,8 +305,8 @@ class _SplitPair:
         return first.features == second.features and set(paths) == set(self.readers[0].paths) and not any(has_columns)
 
     def _hash_all(self, which: int, parts: Sequence[range], paths: tuple[str, ...]) -> _Hashed:
-        found = self._run(which, parts, RecordHasher(self.sides[which], paths, self.key))
-        return _Hashed(found, None) if self.key is None else _Hashed(found[::2], found[1::2])
+        result = self._run(which, parts, RecordHasher(self.sides[which], paths, self.key))
+        return _Hashed(result, None) if self.key is None else _Hashed(result[::2], result[1::2])
 
     def _hash_some(
         self, which: int, parts: Sequence[range], paths: tuple[str, ...], stored: Digests, rest: Indices
@@ -358,7 +358,7 @@ class _SplitPair:
             for reader, record in zip(self.readers, records, strict=True)
         )
         differing = [path for path in before if path in after and before[path] != after[path]][:_MOST_SHOWN_FEATURES]
-        found, labels = [], [_labels(reader.features) for reader in self.readers]
+        result, labels = [], [_labels(reader.features) for reader in self.readers]
         for path in differing:
             try:
                 values = [
@@ -375,11 +375,11 @@ class _SplitPair:
                 ]
                 has_names = names[0] is not None and names[1] is not None and names[0] != names[1]
                 difference = Difference(str(names[0]), str(names[1])) if has_names else find_difference(*values)
-            found.append((path, difference))
+            result.append((path, difference))
         return replace(
             change,
-            features=tuple((path, *difference.as_pair()) for path, difference in found),
-            sentences=tuple(difference.describe(path) for path, difference in found),
+            features=tuple((path, *difference.as_pair()) for path, difference in result),
+            sentences=tuple(difference.describe(path) for path, difference in result),
         )
 
     def _values(self, change: RecordChange) -> tuple[tuple[str, str], ...]:
@@ -398,13 +398,13 @@ class _SplitPair:
                 with suppress(CorruptExampleError, MissingExtraError):
                     values |= reader.values(record, [path])
         labels = _labels(reader.features)
-        found = []
+        result = []
         for path in paths:
             text = "(cannot be decoded)"
             if path in values:
                 text = _tell_class(labels.get(path, ()), values[path]) or _summarize(values[path])
-            found.append((path, text))
-        return tuple(found)
+            result.append((path, text))
+        return tuple(result)
 
     def _with_key(self, change: RecordChange) -> RecordChange:
         if self.key is None:
@@ -425,10 +425,10 @@ class _Hashed(NamedTuple):
 
 def _align(sides: tuple[_Hashed, _Hashed], changes: Changes, fences: Sequence[tuple[int, int]] = ()) -> Alignment:
     old, new = sides
-    found = align(old.contents, new.contents, fences)
+    result = align(old.contents, new.contents, fences)
     if old.keys is not None and new.keys is not None:
-        return pair_by_key(found, old.keys, new.keys)
-    return without_pairs(found) if changes.is_keyed_by_content else found
+        return pair_by_key(result, old.keys, new.keys)
+    return without_pairs(result) if changes.is_keyed_by_content else result
 
 
 def _diff_split(pair: _SplitPair, changes: Changes, *, show: int) -> RecordDiff:
@@ -483,10 +483,10 @@ def _earliest(alignment: Alignment, old: Sequence[range], new: Sequence[range], 
 
 
 def _pick(ranges: Sequence[range], place: int) -> int:
-    for one in ranges:
-        if place < len(one):
-            return one[place]
-        place -= len(one)
+    for span in ranges:
+        if place < len(span):
+            return span[place]
+        place -= len(span)
     raise AssertionError("every position is in a range")
 
 
@@ -647,10 +647,10 @@ def _differs(before: npt.NDArray[Any], after: npt.NDArray[Any]) -> npt.NDArray[n
     """Which values, in C order, differ in their bits: NaN equals itself, and 0 differs from -0."""
     if before.dtype == object:
         pairs = zip(before.flat, after.flat, strict=True)
-        return np.array([content_bytes(one) != content_bytes(other) for one, other in pairs], bool)
+        return np.array([content_bytes(value) != content_bytes(other) for value, other in pairs], bool)
     bits = [np.ascontiguousarray(side).view(np.uint8).reshape(-1, side.itemsize) for side in (before, after)]
-    found: npt.NDArray[np.bool_] = (bits[0] != bits[1]).any(axis=1)
-    return found
+    result: npt.NDArray[np.bool_] = (bits[0] != bits[1]).any(axis=1)
+    return result
 
 
 def _listed(array: npt.NDArray[Any]) -> str:

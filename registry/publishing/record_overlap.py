@@ -118,12 +118,12 @@ def compare_slices(
     """
     hasher = _hasher_without(stored, path_column) if column is None else _hasher_of(stored, column)
     merged = [_merge(ranges) for ranges in slices]
-    layout = _Layout.of(stored, [one for ranges in merged for one in ranges])
+    layout = _Layout.of(stored, [span for ranges in merged for span in ranges])
     first = MarkHasher(stored) if is_one_encoding else hasher
     values = _number_values(first, hasher, layout, processes=processes, advance=advance)
-    found = [np.concatenate([values[:0], *(values[layout.places(one)] for one in ranges)]) for ranges in merged]
+    result = [np.concatenate([values[:0], *(values[layout.places(span)] for span in ranges)]) for ranges in merged]
     count = int(values.max(initial=-1)) + 1
-    present = [_present(numbers, count) for numbers in found]
+    present = [_present(numbers, count) for numbers in result]
     return RecordOverlap(
         slices=tuple(
             SliceValues(
@@ -131,11 +131,11 @@ def compare_slices(
                 num_repeated=int((numbers >= 0).sum() - has.sum()),
                 num_missing=int((numbers < 0).sum()),
             )
-            for numbers, has in zip(found, present, strict=True)
+            for numbers, has in zip(result, present, strict=True)
         ),
         shared=tuple(
-            _share(first, second, merged, found, both, show=show)
-            for second in range(len(found))
+            _share(first, second, merged, result, both, show=show)
+            for second in range(len(result))
             for first in range(second)
             if (both := present[first] & present[second]).any()
         ),
@@ -230,17 +230,17 @@ def _hasher_without(stored: StoredSplits, path_column: str | None) -> ValueHashe
     """The hasher of whole records, or of all features but one."""
     if path_column is None:
         return ValueHasher(stored, None)
-    paths = [content_path(one.names) for one in columns_of(stored.features)]
+    paths = [content_path(column.names) for column in columns_of(stored.features)]
     return ValueHasher(stored, tuple(path for path in paths if path != content_path([path_column])))
 
 
 def _hasher_of(stored: StoredSplits, column: str) -> ValueHasher:
     """The hasher of one feature, which decodes no other features than those of the same top-level name."""
-    columns = {content_path(one.names): one for one in columns_of(stored.features)}
-    inner = {path: one for path, one in columns.items() if path == column or path.startswith(f"{column}/")}
+    columns = {content_path(leaf.names): leaf for leaf in columns_of(stored.features)}
+    inner = {path: leaf for path, leaf in columns.items() if path == column or path.startswith(f"{column}/")}
     if not inner:
         raise FeatureNotFoundError.of(column, list(columns), where="the features of the dataset")
-    tops = {one.names[0] for one in inner.values()}
+    tops = {leaf.names[0] for leaf in inner.values()}
     features = FeaturesDict({name: feature for name, feature in stored.features.items() if name in tops})
     (first, *more) = inner.values()
     dtype = first.leaf.dtype
@@ -248,7 +248,7 @@ def _hasher_of(stored: StoredSplits, column: str) -> ValueHasher:
     return ValueHasher(
         replace(stored, features=features),
         tuple(sorted(inner)),
-        is_optional=all(one.may_be_absent for one in inner.values()),
+        is_optional=all(leaf.may_be_absent for leaf in inner.values()),
         scalar=dtype if is_number and np.issubdtype(dtype, np.floating) else None,
     )
 
@@ -265,7 +265,7 @@ class _Layout:
     @classmethod
     def of(cls, stored: StoredSplits, ranges: Iterable[RecordRange]) -> _Layout:
         names = tuple(split.name for split in stored.splits)
-        runs = tuple(RecordRun(names.index(one.split), one.start, one.stop) for one in _merge(ranges))
+        runs = tuple(RecordRun(names.index(span.split), span.start, span.stop) for span in _merge(ranges))
         ends = np.cumsum([0, *(run.stop - run.start for run in runs)]).tolist()
         return cls(names, runs, tuple(ends[:-1]), ends[-1])
 
@@ -281,12 +281,12 @@ class _Layout:
 def _merge(ranges: Iterable[RecordRange]) -> list[RecordRange]:
     """The records of the ranges, each once: split by split, in order."""
     merged: list[RecordRange] = []
-    for one in sorted(ranges, key=lambda records: (records.split, records.start)):
+    for span in sorted(ranges, key=lambda records: (records.split, records.start)):
         last = merged[-1] if merged else None
-        if last is not None and last.split == one.split and one.start <= last.stop:
-            merged[-1] = RecordRange(split=one.split, start=last.start, stop=max(last.stop, one.stop))
-        elif one.start < one.stop:
-            merged.append(one)
+        if last is not None and last.split == span.split and span.start <= last.stop:
+            merged[-1] = RecordRange(split=span.split, start=last.start, stop=max(last.stop, span.stop))
+        elif span.start < span.stop:
+            merged.append(span)
     return merged
 
 
@@ -317,15 +317,15 @@ def _number_values(
 
 def _hash_again(hasher: ValueHasher, layout: _Layout, repeated: Indices, *, processes: int | None) -> npt.NDArray[Any]:
     """The whole digests of the records at ``repeated``, shape (n, 4)."""
-    found = [np.empty((0, 4), np.uint64)]
+    result = [np.empty((0, 4), np.uint64)]
     for run, start in zip(layout.runs, layout.starts, strict=True):
         first, last = np.searchsorted(repeated, [start, start + run.stop - run.start])
         if first < last:
             wanted = repeated[first:last] - start + run.start
             part = RecordRun(run.place, int(wanted[0]), int(wanted[-1]) + 1)
             whole = replace(hasher, wanted=wanted, num_bytes=32)
-            found.append(_digests(whole, [part], 4, processes=processes, advance=None))
-    return np.concatenate(found)
+            result.append(_digests(whole, [part], 4, processes=processes, advance=None))
+    return np.concatenate(result)
 
 
 def _digests(
@@ -374,8 +374,8 @@ def _share(
 
 
 def _place_of(ranges: Sequence[RecordRange], place: int) -> RecordPlace:
-    for one in ranges:
-        if place < one.stop - one.start:
-            return one.split, one.start + place
-        place -= one.stop - one.start
+    for span in ranges:
+        if place < span.stop - span.start:
+            return span.split, span.start + place
+        place -= span.stop - span.start
     raise AssertionError("the place is inside of the ranges")

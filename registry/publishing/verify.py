@@ -109,21 +109,26 @@ class VerifyReport:
             return self
         return replace(self, faults=faults, recovery=recovery)
 
-    def raise_for_faults(self, what: str, *, recovery: str = "Fetch or build these files again.") -> None:
-        """Raise a ShardMismatchError that lists the bad shards of ``what``, if there are any.
+    def raise_for_faults(self, subject: str, *, recovery: str = "Fetch or build these files again.") -> None:
+        """Raise a ShardMismatchError that lists the bad shards of ``subject``, if there are any.
 
         ``recovery`` says how to get the expected files.
         """
         if self.faults:
-            shown = "\n".join(f"  {fault.problem}" for fault in self.faults[:10])
+            listing = "\n".join(f"  {fault.problem}" for fault in self.faults[:10])
             more = f"\n  and {len(self.faults) - 10} more" if len(self.faults) > 10 else ""
             more += "" if self.is_whole else "; the others were not checked"
-            listed = [{"filename": one.filename, "code": one.code, "problem": one.problem} for one in self.faults]
+            listed = [
+                {"filename": fault.filename, "code": fault.code, "problem": fault.problem} for fault in self.faults
+            ]
             hint = f"{recovery} Nothing was changed."
-            if all(one.code == StorageError.code for one in self.faults):  # they may be sound: nobody could read them
+            if all(
+                fault.code == StorageError.code for fault in self.faults
+            ):  # they may be sound: nobody could read them
                 hint = "These files could not be read. Check their permissions and the disk. Nothing was changed."
             raise ShardMismatchError(
-                f"{what}: {len(self.faults)} of {self.num_shards} shards do not match their description\n{shown}{more}",
+                f"{subject}: {len(self.faults)} of {self.num_shards} shards do not match their description\n"
+                f"{listing}{more}",
                 hint=hint,
                 details={"faults": listed},
             )
@@ -268,23 +273,23 @@ class ShardWalker:
             return None
 
 
-def _compare(split: Split, found: Shard | ShardFault, promised: Shard | None, *, walk: bool) -> Shard | ShardFault:
+def _compare(split: Split, shard: Shard | ShardFault, promised: Shard | None, *, walk: bool) -> Shard | ShardFault:
     """The shard, or a fault if it is not the expected one."""
-    if isinstance(found, ShardFault) or promised is None:
-        return found
-    if found.num_bytes != promised.num_bytes:
-        problem = f"size mismatch: expected {promised.num_bytes} bytes, found {found.num_bytes}"
-    elif found.sha256 != promised.sha256:
-        problem = f"sha256 mismatch: expected {promised.sha256}, found {found.sha256}"
+    if isinstance(shard, ShardFault) or promised is None:
+        return shard
+    if shard.num_bytes != promised.num_bytes:
+        problem = f"size mismatch: expected {promised.num_bytes} bytes, found {shard.num_bytes}"
+    elif shard.sha256 != promised.sha256:
+        problem = f"sha256 mismatch: expected {promised.sha256}, found {shard.sha256}"
     else:
-        return found
-    filename = split.filename(found.index)
+        return shard
+    filename = split.filename(shard.index)
     return ShardFault(
         split=split.name,
         filename=filename,
         code=ShardMismatchError.code,
         problem=f"{filename}: {problem}",
-        foreign_sha256=found.sha256 if split.files.file_format == "tfrecord" and walk else None,
+        foreign_sha256=shard.sha256 if split.files.file_format == "tfrecord" and walk else None,
     )
 
 

@@ -407,9 +407,9 @@ class ExampleReader:
         while state is not None:
             cursor.set(state)
             if state.num_left:
-                for found in item_lists(self._order_of(state.epoch), state.intervals):
-                    yield cursor.hand_out(found.items, positions_each=found.positions_each)
-                    state = state.advance(found.num_positions)
+                for item_list in item_lists(self._order_of(state.epoch), state.intervals):
+                    yield cursor.hand_out(item_list.items, positions_each=item_list.positions_each)
+                    state = state.advance(item_list.num_positions)
                     cursor.set(state)
             state = state.next_epoch(self._order.num_examples)
 

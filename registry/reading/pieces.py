@@ -144,12 +144,12 @@ class RecordSource:
 
     def instruction(self, index: int) -> FileInstruction:
         """The file instruction at ``index`` of the plan."""
-        found = self._instructions.get(index)
-        if found is None:
+        result = self._instructions.get(index)
+        if result is None:
             if len(self._instructions) >= 2 * _MOST_OPEN:
                 self._instructions.clear()
-            found = self._instructions[index] = self._plan[index]
-        return found
+            result = self._instructions[index] = self._plan[index]
+        return result
 
     def _prove_new(self, instructions: list[int]) -> None:
         """Prove the files that this source has not opened before, several at the same time."""

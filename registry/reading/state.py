@@ -165,7 +165,7 @@ def restore(value: object, source: Source, *, process: tuple[int, int]) -> ReadS
         return state
     if not isinstance(value, Sequence) or isinstance(value, str | bytes) or not value:
         raise StateMismatchError("this is not the state of a reader", hint=_HINT, details={"differs": "format"})
-    return _share_out([ReadState.from_json(one, source) for one in value], source, process)
+    return _share_out([ReadState.from_json(node, source) for node in value], source, process)
 
 
 def _share_out(states: Sequence[ReadState], source: Source, process: tuple[int, int]) -> ReadState:
@@ -205,20 +205,20 @@ def _left_in(state: ReadState, epoch: int, num_examples: int) -> Intervals:
 
 def _check_source(value: Mapping[str, Any], source: Source) -> None:
     if value["dataset"] != source.dataset:
-        what = f"to {value['dataset']}", f"this reads {source.dataset}"
+        subject = f"to {value['dataset']}", f"this reads {source.dataset}"
         differs = "dataset"
     elif value["plan"] != source.plan:
-        what = f"to the records {value['split']}", f"this reads {source.split}"
+        subject = f"to the records {value['split']}", f"this reads {source.split}"
         if value["split"] == source.split:
-            what = "to other records of that name", f"the shards or ranges of {source.split} differ"
+            subject = "to other records of that name", f"the shards or ranges of {source.split} differ"
         differs = "plan"
     elif value["order"] != source.order:
-        what = "to another order", "the read config differs (cycle and block length, shuffle, seed, sort)"
+        subject = "to another order", "the read config differs (cycle and block length, shuffle, seed, sort)"
         differs = "order"
     else:
         return
     raise StateMismatchError(
-        f"this state belongs {str(what[0])[:200]}, and {what[1]}",
+        f"this state belongs {str(subject[0])[:200]}, and {subject[1]}",
         hint="Continue with the version, split and read config of the state, or start without a state.",
         details={"differs": differs},
     )
@@ -270,13 +270,13 @@ def cut(intervals: Intervals, start: int, stop: int) -> Intervals:
     >>> cut(((0, 4), (10, 13)), 3, 6)
     ((3, 4), (10, 12))
     """
-    found, passed = [], 0
+    result, passed = [], 0
     for first, end in intervals:
         begin, last = max(start - passed, 0), min(stop - passed, end - first)
         if begin < last:
-            found.append((first + begin, first + last))
+            result.append((first + begin, first + last))
         passed += end - first
-    return tuple(found)
+    return tuple(result)
 
 
 def places_in(intervals: Intervals, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -306,15 +306,15 @@ def find_positions(share: Intervals, index: Any) -> tuple[npt.NDArray[np.int64],
         return places_in(share, np.array([index if index >= 0 else index + size])), True
     if isinstance(index, slice):
         return places_in(share, np.arange(*index.indices(size))), False
-    found = np.asarray(index, None if np.size(index) else np.int64)
-    if found.ndim > 1 or found.dtype.kind not in "iu":
+    array = np.asarray(index, None if np.size(index) else np.int64)
+    if array.ndim > 1 or array.dtype.kind not in "iu":
         raise TypeError(f"an index must be a whole number, a slice or a list of whole numbers, not {index!r:.60}")
-    places = found.reshape(-1).astype(np.int64)
+    places = array.reshape(-1).astype(np.int64)
     places = np.where(places < 0, places + size, places)
     if places.size and not 0 <= int(places.min()) <= int(places.max()) < size:
-        wrong = found.reshape(-1)[(places < 0) | (places >= size)][0]
+        wrong = array.reshape(-1)[(places < 0) | (places >= size)][0]
         raise IndexError(f"index {wrong} is out of range: there are {size} examples")
-    return places_in(share, places), not found.ndim
+    return places_in(share, places), not array.ndim
 
 
 def join(parts: Iterable[Intervals]) -> Intervals | None:

@@ -47,9 +47,9 @@ _Wanted: TypeAlias = tuple[int, int] | list[int] | None
 class ArrayRecordShard:
     """A shard file in ArrayRecord's format. Records are copied from it."""
 
-    def __init__(self, wanted: ShardFile) -> None:
+    def __init__(self, file: ShardFile) -> None:
         _require_package()
-        self._store, self._name, self._promised = wanted.store, wanted.name, wanted.num_records
+        self._store, self._name, self._promised = file.store, file.name, file.num_records
         self._path = self._store.locate(self._name)
         if self._store.local_root is None:
             hint = "Copy the dataset's folder to this machine, and import or read it there."
@@ -99,9 +99,9 @@ class ArrayRecordShard:
         with self._store.open(self._name) as file:  # a file that cannot be opened raises StorageError here
             return FileState.of(os.fstat(file.fileno()))
 
-    def _ask(self, wanted: _Wanted) -> Any:
+    def _ask(self, file: _Wanted) -> Any:
         for _ in range(2):
-            answer = call_isolated(read_from_file, (self._path, self._state, wanted), path=self._path)
+            answer = call_isolated(read_from_file, (self._path, self._state, file), path=self._path)
             if answer is not None:
                 return answer
             state = self._look()  # look again: perhaps only its permissions changed

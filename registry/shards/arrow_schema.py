@@ -66,10 +66,10 @@ def features_of_schema(
 
 def metadata_of_schema(schema: Any) -> DatasetMetadata:
     """Description, citation, homepage and licence in Hugging Face's schema metadata."""
-    found = _hugging_face(schema)
+    result = _hugging_face(schema)
 
     def text(name: str) -> str:
-        return found[name] if isinstance(found.get(name), str) else ""
+        return result[name] if isinstance(result.get(name), str) else ""
 
     return DatasetMetadata(
         description=text("description"),
@@ -82,10 +82,10 @@ def metadata_of_schema(schema: Any) -> DatasetMetadata:
 def _hugging_face(schema: Any) -> Mapping[str, Any]:
     """Hugging Face's schema metadata; empty if it is missing or unreadable."""
     try:
-        found = json.loads((schema.metadata or {}).get(_HUGGING_FACE, b"{}"))
+        document = json.loads((schema.metadata or {}).get(_HUGGING_FACE, b"{}"))
     except (ValueError, RecursionError):
         return {}
-    info = found.get("info") if isinstance(found, dict) else None
+    info = document.get("info") if isinstance(document, dict) else None
     return info if isinstance(info, dict) else {}
 
 
@@ -268,13 +268,13 @@ def detect_media(shard: RowGroupShard) -> Media:
     """
     reader = _SchemaReader(frozenset(), {}, frozenset())
     features, hints = reader.read_schema(shard.schema), reader.found_sounds
-    wanted = [column for column in columns_of(features) if isinstance(column.leaf, Image) or column.path in hints]
-    if not wanted or not shard.filled_groups:
+    columns = [column for column in columns_of(features) if isinstance(column.leaf, Image) or column.path in hints]
+    if not columns or not shard.filled_groups:
         return Media()
-    table = next(shard.read_tables(shard.filled_groups[0], list({column.names[0] for column in wanted}))).slice(0, 1)
+    table = next(shard.read_tables(shard.filled_groups[0], list({column.names[0] for column in columns}))).slice(0, 1)
     as_bytes: set[str] = set()
     sounds: dict[str, Audio] = {}
-    for column in wanted:
+    for column in columns:
         data = _first_file(table, features, column)
         if data is None:
             continue

@@ -261,9 +261,9 @@ def _first_null(array: Any) -> int:
 
 def import_pyarrow(needed_for: str = "reading Parquet files") -> Any:
     """Import ``pyarrow`` and ``pyarrow.compute``. Raises MissingExtraError if pyarrow is not installed."""
-    found = sys.modules.get("pyarrow")
-    if found is not None and "pyarrow.compute" in sys.modules:  # called for every column of a block: it has to be fast
-        return found
+    result = sys.modules.get("pyarrow")
+    if result is not None and "pyarrow.compute" in sys.modules:  # called for every column of a block: it has to be fast
+        return result
     with require_extra("arrow", package="pyarrow", needed_for=needed_for):
         import pyarrow as pa
         import pyarrow.compute  # ``import pyarrow`` alone leaves ``pa.compute`` undefined

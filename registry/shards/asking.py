@@ -50,12 +50,12 @@ def find_sizes(store: Store, names: Iterable[str]) -> dict[str, int]:
     >>> find_sizes(store, ["one"])
     {'one': 3}
     """
-    found = {}
+    result = {}
     for name, size in ask_sizes(store, names):
         if isinstance(size, StorageError):
             raise size
-        found[name] = size
-    return found
+        result[name] = size
+    return result
 
 
 def list_sizes(store: Store) -> dict[str, int]:
@@ -66,7 +66,7 @@ def list_sizes(store: Store) -> dict[str, int]:
     """
     names = store.list()
     # The scan of a disk gives the sizes of links, and not of the files that they point to.
-    scanned = {} if store.local_root is not None else {one.name: one.num_bytes for one in store.scan()}
-    found = {name: scanned[name] for name in names if name in scanned}
-    found |= find_sizes(store, [name for name in names if name not in scanned])
-    return {name: found[name] for name in names}
+    scanned = {} if store.local_root is not None else {entry.name: entry.num_bytes for entry in store.scan()}
+    result = {name: scanned[name] for name in names if name in scanned}
+    result |= find_sizes(store, [name for name in names if name not in scanned])
+    return {name: result[name] for name in names}

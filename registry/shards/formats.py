@@ -138,7 +138,7 @@ def open_shard(
     check_verify(verify)
     if check_file_format(file_format, store.locate(name)) == "tfrecord":
         return store.attempt(
-            name, lambda one: open_frames(one, name, num_records=num_records, verify=verify, indexes=indexes)
+            name, lambda file: open_frames(file, name, num_records=num_records, verify=verify, indexes=indexes)
         )
     return _open(ShardFile(store, name, features, num_records, verify, cache), file_format)
 
@@ -177,8 +177,8 @@ def read_flat_values(
 
     Arguments and errors are those of ``read_records``.
     """
-    wanted = ShardFile(store, name, features, num_records)
-    for block, first in _blocks(wanted, "parquet_columns", skip=skip, take=take):
+    file = ShardFile(store, name, features, num_records)
+    for block, first in _blocks(file, "parquet_columns", skip=skip, take=take):
         if isinstance(block, TableBlock):
             yield from _sound_items(block, TableBlock.flat_values, name, first)
 
@@ -211,14 +211,14 @@ def walk_file(
     return FileFacts(num_records=num_walked, num_payload_bytes=num_payload_bytes, num_bytes=num_bytes, sha256=sha256)
 
 
-def _open(wanted: ShardFile, file_format: str) -> CountedShard:
-    return wanted.store.attempt(wanted.name, lambda store: _OPENERS[file_format](replace(wanted, store=store)))
+def _open(file: ShardFile, file_format: str) -> CountedShard:
+    return file.store.attempt(file.name, lambda store: _OPENERS[file_format](replace(file, store=store)))
 
 
-def _read(wanted: ShardFile, file_format: str, *, skip: int, take: int | None) -> Iterator[bytes]:
-    for block, first in _blocks(wanted, file_format, skip=skip, take=take):
+def _read(file: ShardFile, file_format: str, *, skip: int, take: int | None) -> Iterator[bytes]:
+    for block, first in _blocks(file, file_format, skip=skip, take=take):
         if isinstance(block, TableBlock):
-            yield from _sound_items(block, TableBlock.records, wanted.name, first)
+            yield from _sound_items(block, TableBlock.records, file.name, first)
         else:
             yield from block.records()
 
@@ -237,11 +237,11 @@ def _sound_items(block: TableBlock, items: Callable[[TableBlock], list[T]], name
     yield from found
 
 
-def _blocks(wanted: ShardFile, file_format: str, *, skip: int, take: int | None) -> Iterator[tuple[Block, int]]:
+def _blocks(file: ShardFile, file_format: str, *, skip: int, take: int | None) -> Iterator[tuple[Block, int]]:
     """Yield blocks with the index of their first record; blocks of long records are short, because they are copied."""
-    shard, num_records = _open(wanted, file_format), wanted.num_records
+    shard, num_records = _open(file, file_format), file.num_records
     stop = max(skip, shard.num_records if num_records is None else num_records) if take is None else skip + take
-    check_promise(wanted.store.locate(wanted.name), stop, found=shard.num_records, promised=num_records)
+    check_promise(file.store.locate(file.name), stop, found=shard.num_records, promised=num_records)
     for many in shard.stream(skip, stop - skip):
         step = min(_STEP_RECORDS, max(1, _STEP_BYTES // max(1, many.num_bytes // many.num_records)))
         for start in range(0, many.num_records, step):

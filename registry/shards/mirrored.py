@@ -93,15 +93,15 @@ class MirroredStore(WrappedStore):
 
         What the cache holds of it is deleted. False if there is no other location.
         """
-        found = False
+        result = False
         for place in range(1 + len(self._others)):
             with suppress(_UnopenedError):
-                found = self._at(place).forget(name) or found
+                result = self._at(place).forget(name) or result
         place = self._opened.get(name, 0)
         _troubles.add(self._url(place), name)
         after = min(range(1 + len(self._others)), key=self._rank(name))
         if after == place:
-            return found
+            return result
         self._warn(place, f"{name} is damaged", after)
         return True
 
@@ -166,8 +166,8 @@ class MirroredStore(WrappedStore):
         left = [place for place in range(1 + len(self._others)) if place not in tried]
         if left:
             return min(left, key=self._rank(name))
-        errors = [error for _, error in sorted(failed, key=lambda one: one[0])]
-        error = next((one for one in errors if isinstance(one, StorageUnavailableError)), errors[0])
+        errors = [error for _, error in sorted(failed, key=lambda failure: failure[0])]
+        error = next((candidate for candidate in errors if isinstance(candidate, StorageUnavailableError)), errors[0])
         hint = f"All {len(errors)} locations failed. To see why: registry mirror check {self._reference}"
         error.rephrase(hint=hint if error.hint is None else f"{error.hint}\n{hint}")
         raise error

@@ -23,13 +23,13 @@ EXAMPLES_COLUMN: Final = "data"
 """The column in which TFDS keeps its examples."""
 
 
-def open_examples(wanted: ShardFile) -> RowGroupShard:
+def open_examples(file: ShardFile) -> RowGroupShard:
     """Open a Parquet file of serialized examples. Raises the errors of ``open_shard``."""
-    shard = RowGroupShard(wanted, make_block=_example_block, columns=[EXAMPLES_COLUMN])
+    shard = RowGroupShard(file, make_block=_example_block, columns=[EXAMPLES_COLUMN])
     types, schema = import_pyarrow().types, shard.schema
     found = schema.field(EXAMPLES_COLUMN).type if EXAMPLES_COLUMN in schema.names else None
     if found is None or not (types.is_binary(found) or types.is_large_binary(found)):
-        path = wanted.store.locate(wanted.name)
+        path = file.store.locate(file.name)
         raise ShardMismatchError(
             f"{path}: expected a column {EXAMPLES_COLUMN!r} of serialized examples, as TFDS writes them",
             hint="Typed columns are cataloged with: registry import parquet DIR",
@@ -38,18 +38,18 @@ def open_examples(wanted: ShardFile) -> RowGroupShard:
     return shard
 
 
-def open_columns(wanted: ShardFile) -> RowGroupShard:
+def open_columns(file: ShardFile) -> RowGroupShard:
     """Open a Parquet file whose rows are examples of the features. Raises the errors of ``open_shard``.
 
     Without features, all columns are decoded, and their values are not checked.
     """
-    features, path = wanted.features or FeaturesDict({}), wanted.store.locate(wanted.name)
+    features, path = file.features or FeaturesDict({}), file.store.locate(file.name)
 
     def make_block(table: Any) -> TableBlock:
         return TableBlock(without_views(table), features)
 
-    columns = None if wanted.features is None else list(features)
-    shard = RowGroupShard(wanted, make_block=make_block, columns=columns)
+    columns = None if file.features is None else list(features)
+    shard = RowGroupShard(file, make_block=make_block, columns=columns)
     try:
         flatten_table(shard.schema.empty_table(), features)
     except import_pyarrow().ArrowException as error:  # a schema of Arrow's own that makes no array
@@ -100,13 +100,15 @@ def find_nulls(
     places = _leaf_places(shard.schema)
     count_leaves = sum(_count_leaves(field.type) for field in shard.schema)
     scalars = _scalars(shard.schema, features)
-    wanted = [one for one in scalars if one.path not in known and isinstance(one.leaf, ClassLabel) == of_labels]
-    found: set[str] = set()
+    wanted = [
+        scalar for scalar in scalars if scalar.path not in known and isinstance(scalar.leaf, ClassLabel) == of_labels
+    ]
+    result: set[str] = set()
     for column in wanted:
         place = places.get(column.names) if count_leaves == shard.footer.num_columns else None
         if any(_holds_null(shard, group, column, place) for group in shard.filled_groups):
-            found.add(column.path)
-    return found
+            result.add(column.path)
+    return result
 
 
 def _scalars(schema: Any, features: FeaturesDict) -> Iterator[Column]:
@@ -150,12 +152,12 @@ def _holds_null(shard: RowGroupShard, group: int, column: Column, place: int | N
 def _leaf_places(schema: Any) -> dict[tuple[str, ...], int]:
     """The index of the Parquet column of each field outside lists; columns are numbered depth first."""
     types = import_pyarrow().types
-    found: dict[tuple[str, ...], int] = {}
+    result: dict[tuple[str, ...], int] = {}
 
     def walk(field: Any, names: tuple[str, ...], place: int) -> int:
         kind = plain_type(field.type)
         if not types.is_struct(kind):
-            found[names] = place
+            result[names] = place
             return place + _count_leaves(kind)
         for inner in kind:
             place = walk(inner, (*names, inner.name), place)
@@ -164,7 +166,7 @@ def _leaf_places(schema: Any) -> dict[tuple[str, ...], int]:
     place = 0
     for field in schema:
         place = walk(field, (field.name,), place)
-    return found
+    return result
 
 
 def _count_leaves(kind: Any) -> int:

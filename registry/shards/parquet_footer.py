@@ -161,10 +161,10 @@ class _CheckedFooters:
         """Call ``_check_footer``, or return its cached result."""
         key = blake2b(content, digest_size=32, salt=start.to_bytes(8, "little")).digest()
         with self._lock:
-            kept = self._kept.get(key)
-            if kept is not None:
+            result = self._kept.get(key)
+            if result is not None:
                 self._kept.move_to_end(key)
-                return kept
+                return result
         made = _check_footer(content, start)
         with self._lock:
             if key not in self._kept:
@@ -175,8 +175,8 @@ class _CheckedFooters:
         return made
 
 
-def _num_chunks(found: _Checked) -> int:
-    return 1 + max(1, len(found[0])) * len(found[1])
+def _num_chunks(checked: _Checked) -> int:
+    return 1 + max(1, len(checked[0])) * len(checked[1])
 
 
 _FOUND: Final = _CheckedFooters()
@@ -276,34 +276,34 @@ class _RawGroup(NamedTuple):
 
 
 def _read_element(reader: CompactReader) -> _Element:
-    found = reader.struct(_ELEMENT)
-    name: bytes = _need(found, 4, "name")
+    result = reader.struct(_ELEMENT)
+    name: bytes = _need(result, 4, "name")
     try:
-        return _Element(name.decode(), found.get(1), found.get(3, 0), found.get(5))
+        return _Element(name.decode(), result.get(1), result.get(3, 0), result.get(5))
     except UnicodeDecodeError as error:
         raise ThriftError(f"the name {name[:100]!r} is not UTF-8") from error
 
 
 def _read_row_group(reader: CompactReader) -> _RawGroup:
-    found = reader.struct(_ROW_GROUP)
+    result = reader.struct(_ROW_GROUP)
     return _RawGroup(
-        _count(found.get(3), "num_rows"), _count(found.get(2), "total_byte_size"), _need(found, 1, "columns")
+        _count(result.get(3), "num_rows"), _count(result.get(2), "total_byte_size"), _need(result, 1, "columns")
     )
 
 
 def _read_chunk(reader: CompactReader) -> tuple[int, ColumnChunk]:
-    found = _need(reader.struct(_CHUNK), 3, "meta_data")
-    num_values = _count(found.get(5), "num_values")
-    start = _count(found.get(9), "data_page_offset")
-    if 0 < found.get(11, 0) < start:  # some writers write 0 if there is no dictionary page
-        start = found[11]
-    nulls = found.get(12, {}).get(3)
-    return _need(found, 1, "type"), ColumnChunk(
+    result = _need(reader.struct(_CHUNK), 3, "meta_data")
+    num_values = _count(result.get(5), "num_values")
+    start = _count(result.get(9), "data_page_offset")
+    if 0 < result.get(11, 0) < start:  # some writers write 0 if there is no dictionary page
+        start = result[11]
+    nulls = result.get(12, {}).get(3)
+    return _need(result, 1, "type"), ColumnChunk(
         start=start,
-        codec=_need(found, 4, "codec"),
-        stop=start + _count(found.get(7), "total_compressed_size"),
+        codec=_need(result, 4, "codec"),
+        stop=start + _count(result.get(7), "total_compressed_size"),
         num_values=num_values,
-        num_bytes=_count(found.get(6), "total_uncompressed_size"),
+        num_bytes=_count(result.get(6), "total_uncompressed_size"),
         null_count=nulls if nulls is not None and 0 <= nulls <= num_values else None,
     )
 

@@ -208,8 +208,8 @@ class ProvedStore(WrappedStore):
         """
         stop = Event()
 
-        def prove(found: tuple[str, Shard]) -> None:
-            name, promised = found
+        def prove(shards: tuple[str, Shard]) -> None:
+            name, promised = shards
             blocks = self._blocks_of(promised)
             if blocks is not None and self._is_cached(blocks, stop):
                 return
@@ -294,9 +294,9 @@ class ProvedStore(WrappedStore):
         if blocks is None:
             return _hash(file, stop)
         with blocks.fill() as filling:
-            found = _hash(file, stop, filling.add)
-            filling.is_right = found == promised.sha256
-        return found
+            result = _hash(file, stop, filling.add)
+            filling.is_right = result == promised.sha256
+        return result
 
     def _is_known(self, state: State, promised: Shard) -> bool:
         """Whether a file in this state is already proved, by this process or by a stamp."""

@@ -66,11 +66,11 @@ class BlockCache:
 
     def find(self, name: str, group: int) -> Block | None:
         """Return a cached row group, or None."""
-        found = self._blocks.get((name, group))
-        if found is None:
+        result = self._blocks.get((name, group))
+        if result is None:
             return None
         self._blocks.move_to_end((name, group))
-        return found[0]
+        return result[0]
 
     def keep(self, name: str, group: int, block: Block, num_bytes: int) -> None:
         """Keep a row group that takes ``num_bytes`` of memory, even if it exceeds the cache, and drop the oldest."""
@@ -96,16 +96,16 @@ class ShardFile:
 class RowGroupShard:
     """A shard file in Parquet's format; ``make_block`` converts an Arrow table to a block of records."""
 
-    def __init__(self, wanted: ShardFile, *, make_block: Callable[[Any], Block], columns: list[str] | None) -> None:
-        self._name = wanted.name
-        self._path = wanted.store.locate(wanted.name)
-        self._is_local = wanted.store.local_root is not None
+    def __init__(self, file: ShardFile, *, make_block: Callable[[Any], Block], columns: list[str] | None) -> None:
+        self._name = file.name
+        self._path = file.store.locate(file.name)
+        self._is_local = file.store.local_root is not None
         self._sound_groups: set[int] = set()
-        self._promised = wanted.num_records
+        self._promised = file.num_records
         self._make_block = make_block
         self._columns = columns
-        self._cache = BlockCache() if wanted.cache is None else wanted.cache
-        opened = open_parquet(wanted.store, wanted.name, checksums=wanted.verify != "off", cache=self._cache)
+        self._cache = BlockCache() if file.cache is None else file.cache
+        opened = open_parquet(file.store, file.name, checksums=file.verify != "off", cache=self._cache)
         self._file, self.footer, self._source = opened
         sizes = [group.num_rows for group in self.footer.row_groups]
         self.num_records: int = sum(sizes)
@@ -150,7 +150,7 @@ class RowGroupShard:
     def _ranges(self, group: int, columns: list[str] | None) -> list[Range]:
         """Where the column chunks of a row group are in the file."""
         fields = zip(self.footer.column_fields, self.footer.row_groups[group].columns, strict=True)
-        return [(one.start, one.stop) for field, one in fields if columns is None or field in columns]
+        return [(chunk.start, chunk.stop) for field, chunk in fields if columns is None or field in columns]
 
     def read(self, first: int, count: int) -> Block:
         """Read the records ``first`` to ``first + count`` (excluded)."""
@@ -211,8 +211,8 @@ class RowGroupShard:
     @property
     def filled_groups(self) -> list[int]:
         """The numbers of the row groups that have rows."""
-        found: list[int] = np.flatnonzero(self._ends > self._starts).tolist()
-        return found
+        result: list[int] = np.flatnonzero(self._ends > self._starts).tolist()
+        return result
 
     def read_tables(self, group: int, columns: list[str], *, most: int = _STREAM_ROWS) -> Iterator[Any]:
         """Yield a row group as ``pyarrow.Table``s of at most ``most`` rows, with these top-level columns only."""
@@ -222,11 +222,11 @@ class RowGroupShard:
         return int(np.searchsorted(self._ends, record, side="right"))
 
     def _block(self, group: int, record: int) -> Block:
-        found = self._cache.find(self._name, group)
-        if found is None:
-            found, num_bytes = self._decode(group, record)
-            self._cache.keep(self._name, group, found, num_bytes)
-        return found
+        result = self._cache.find(self._name, group)
+        if result is None:
+            result, num_bytes = self._decode(group, record)
+            self._cache.keep(self._name, group, result, num_bytes)
+        return result
 
     def _decode(self, group: int, record: int) -> tuple[Block, int]:
         tables, num_bytes = [], 0

@@ -66,7 +66,7 @@ class CompactReader:
 
     def struct(self, fields: Fields) -> dict[int, Any]:
         """Read a struct: the given fields by number; other fields are skipped."""
-        found: dict[int, Any] = {}
+        result: dict[int, Any] = {}
         number = 0
         while kind := self._byte():
             number, kind = self._field(number, kind)
@@ -76,10 +76,10 @@ class CompactReader:
                 continue
             if kind != wanted[0]:
                 raise ThriftError(f"byte {self.place}: field {number}: expected type {wanted[0]}, found {kind}")
-            if number in found:
+            if number in result:
                 raise ThriftError(f"byte {self.place}: field {number} is repeated")
-            found[number] = wanted[1](self)
-        return found
+            result[number] = wanted[1](self)
+        return result
 
     def _byte(self) -> int:
         place = self.place

@@ -216,15 +216,15 @@ def stack_each(values: Iterator[Any], count: int) -> npt.NDArray[Any]:
     """
     first = next(values, None)
     if not isinstance(first, np.ndarray) or first.dtype.kind == "O" or count * first.nbytes > _MOST_AT_ONCE:
-        found = [first, *values]
-        return stack_items(found) if len(found) == count else _raise_other_number(count)
+        result = [first, *values]
+        return stack_items(result) if len(result) == count else _raise_other_number(count)
     stacked = np.empty((count, *first.shape), first.dtype)
     stacked[0], place = first, 0
     for place, value in enumerate(values, 1):
         is_alike = isinstance(value, np.ndarray) and value.shape == first.shape and value.dtype == first.dtype
         if not is_alike or place == count:
-            found = [*(row.copy() for row in stacked[:place]), value, *values]
-            return stack_items(found) if len(found) == count else _raise_other_number(count)
+            result = [*(row.copy() for row in stacked[:place]), value, *values]
+            return stack_items(result) if len(result) == count else _raise_other_number(count)
         stacked[place] = value
     return stacked if place + 1 == count else _raise_other_number(count)
 
@@ -279,12 +279,12 @@ def as_array(value: Any) -> npt.NDArray[Any]:
     return np.asarray(value)
 
 
-def not_alike(what: str, found: Sequence[Any]) -> WrongTypeError:
-    """The error for elements that differ in ``what``; ``found`` lists the differing facts."""
-    shown = ", ".join(map(str, dict.fromkeys(map(str, found))))
+def not_alike(subject: str, found: Sequence[Any]) -> WrongTypeError:
+    """The error for elements that differ in ``subject``; ``found`` lists the differing facts."""
+    listing = ", ".join(map(str, dict.fromkeys(map(str, found))))
     return WrongTypeError(
-        f"elements of different {what} cannot be stacked: {shown:.200}",
+        f"elements of different {subject} cannot be stacked: {listing:.200}",
         hint="Pass dynamic_pad=True to pad shorter elements with zeros, or read the elements one by one."
-        if what == "shapes"
+        if subject == "shapes"
         else "Read the elements one by one, or convert them first.",
     )

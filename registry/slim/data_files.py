@@ -99,7 +99,7 @@ def get_data_files(data_sources: Any) -> list[str]:
 def find_data_files(data_sources: Any) -> list[DataFile]:
     """The files in ``data_sources``, as values that can be opened. It raises the errors of ``get_data_files``."""
     missing: list[str] = []
-    found = list(_find(data_sources, missing))
+    result = list(_find(data_sources, missing))
     if missing:
         named = ", ".join(missing[:_SHOWN]) + (f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else "")
         error = NotStoredError(
@@ -109,7 +109,7 @@ def find_data_files(data_sources: Any) -> list[DataFile]:
         )
         error.errno = errno.ENOENT
         raise error
-    return found
+    return result
 
 
 def _find(source: Any, missing: list[str]) -> Iterator[DataFile]:
@@ -118,8 +118,8 @@ def _find(source: Any, missing: list[str]) -> Iterator[DataFile]:
     elif isinstance(source, list | tuple):
         if not source and not isinstance(source, PlannedFiles):
             raise _nothing_in(source)
-        for one in source:
-            yield from _find(one, missing)
+        for pattern in source:
+            yield from _find(pattern, missing)
     else:
         text = os.fspath(source) if isinstance(source, str | os.PathLike) else None
         if not isinstance(text, str) or not text:
@@ -190,8 +190,8 @@ def _matches(pattern: str) -> list[str]:
         return [f"{root}/{'/'.join(name)}" for name in alike]
     if pattern.startswith("file://"):
         return [Path(path).as_uri() for path in _matches(unquote(pattern.removeprefix("file://")))]
-    found = glob.glob(str(_expanded(pattern)) if pattern.startswith("~") else pattern)  # noqa: PTH207 (./ is kept)
-    return sorted(path for path in found if Path(path).is_file() and not is_unfinished(Path(path).name))
+    result = glob.glob(str(_expanded(pattern)) if pattern.startswith("~") else pattern)  # noqa: PTH207 (./ is kept)
+    return sorted(path for path in result if Path(path).is_file() and not is_unfinished(Path(path).name))
 
 
 def _is_remote(text: str) -> bool:

@@ -114,14 +114,14 @@ class Dataset:
             WrongTypeError: ``dataset_version`` has another type.
             UsageError: no split is given, or the pin has another slice.
         """
-        found = open_slice(dataset_version, split)
-        features = found.readable.features
+        part = open_slice(dataset_version, split)
+        features = part.readable.features
         if decoder is None:
             decoder = FeaturesDecoder(features)
             if items_to_descriptions is None:
                 items_to_descriptions = {name: repr(feature) for name, feature in features.items()}
         extras = {**labels_of(features), **extras}
-        return cls(files_of(found), None, decoder, found.plan.num_examples, items_to_descriptions, **extras)
+        return cls(files_of(part), None, decoder, part.plan.num_examples, items_to_descriptions, **extras)
 
     def validate(self, *, deep: bool = False, reader_kwargs: Mapping[str, Any] | None = None) -> int:
         """Check the dataset against its files: read and count every record, and check its checksum.
@@ -149,7 +149,7 @@ class Dataset:
         described = items if self.items_to_descriptions is None else list(self.items_to_descriptions)
         problems = [f"item {item!r} has no description" for item in items if item not in described]
         problems += [f"the description {name!r} belongs to no item" for name in described if name not in items]
-        found = 0
+        result = 0
         stored: set[str] = set()
         limits = self.decoder.limits() if deep else None
         label = self._label() if deep and limits is None else None
@@ -158,38 +158,38 @@ class Dataset:
             self.data_sources, self.reader, num_epochs=1, num_readers=1, reader_kwargs=reader_kwargs, shuffle=False
         ) as records:
             for some in iter(records.read_records, []):  # until OutOfRangeError, which is a StopIteration
-                for place, record in enumerate(some if deep else some[: not found], start=found):
+                for place, record in enumerate(some if deep else some[: not result], start=result):
                     row = decode_record(self.decoder, record, items)
                     stored.update(self.decoder.stored_keys(record[0]))
                     if label is not None:
                         outside += _check_label(label, row[items.index(_LABEL)], place)
                 if limits is not None and limits.is_needed:
-                    outside += limits.in_records(*as_block([record[0] for record in some]), start=found)
-                found += len(some)
-        if self.num_samples is not None and found != self.num_samples:
-            problems.append(f"expected {self.num_samples} samples, found {found} in its files")
+                    outside += limits.in_records(*as_block([record[0] for record in some]), start=result)
+                result += len(some)
+        if self.num_samples is not None and result != self.num_samples:
+            problems.append(f"expected {self.num_samples} samples, found {result} in its files")
         if problems:
             raise VerificationError(
                 f"the dataset does not match its files: {'; '.join(problems)}",
                 hint="Correct num_samples and items_to_descriptions, or the data sources.",
-                details={"problems": problems, "num_records": found, "num_samples": self.num_samples},
+                details={"problems": problems, "num_records": result, "num_samples": self.num_samples},
             )
         absent = [key for key in self.decoder.declared_keys() if key not in stored]
-        if deep and found and absent:
+        if deep and result and absent:
             warnings.warn(
-                f"none of {found} records has the feature {', '.join(absent)}; they have "
+                f"none of {result} records has the feature {', '.join(absent)}; they have "
                 f"{', '.join(sorted(stored)[:_SHOWN]) or 'none'}",
                 AbsentFeatureWarning,
                 stacklevel=2,
             )
-        for one in merge_outside(outside):
+        for fault in merge_outside(outside):
             warnings.warn(
-                f"{one.feature!r} must be {one.limits}: {one.num_records:,} of {found:,} records have other values; "
-                f"the first, record {one.first_record}, has {one.value}",
+                f"{fault.feature!r} must be {fault.limits}: {fault.num_records:,} of {result:,} records have other "
+                f"values; the first, record {fault.first_record}, has {fault.value}",
                 ValuesOutsideWarning,
                 stacklevel=2,
             )
-        return found
+        return result
 
     def _label(self) -> ClassLabel | None:
         """The classes of the item ``label``, from ``num_classes``; None if there is no such item or number."""
@@ -218,10 +218,10 @@ def _check_label(label: ClassLabel, value: Any, place: int) -> list[Outside]:
     if not isinstance(value, np.ndarray | np.generic) or value.dtype.kind not in "iu":
         return []
     numbers = np.asarray(value).reshape(-1)
-    found = numbers[label.outside(numbers)]
-    if not found.size:
+    result = numbers[label.outside(numbers)]
+    if not result.size:
         return []
-    return [Outside(feature=_LABEL, limits=label.limits, num_records=1, first_record=place, value=str(found[0]))]
+    return [Outside(feature=_LABEL, limits=label.limits, num_records=1, first_record=place, value=str(result[0]))]
 
 
 def _check_decoder(decoder: Any) -> None:

@@ -179,17 +179,17 @@ def check_features(keys_to_features: Mapping[str, Any], allowed: Sequence[type[F
         UsageError: a value is not a specification, or its kind is not in ``allowed``.
     """
     check_mapping("features", keys_to_features)
-    found: dict[str, FeatureSpec] = {}
+    specs: dict[str, FeatureSpec] = {}
     names = [kind.__name__ for kind in allowed]
-    for key, given in keys_to_features.items():
-        kind = _SPECS.get(type(given).__name__)
+    for key, keys_to_feature in keys_to_features.items():
+        kind = _SPECS.get(type(keys_to_feature).__name__)
         if kind is None or kind not in allowed:
             raise UsageError(
-                f"feature {key!r:.80} must be one of {', '.join(names)}, not {given!r:.200}",
+                f"feature {key!r:.80} must be one of {', '.join(names)}, not {keys_to_feature!r:.200}",
                 hint="For example: {'label': FixedLenFeature((), 'int64')}. See docs/slim.md.",
             )
-        found[key] = given if isinstance(given, kind) else kind(*given)
-    return found
+        specs[key] = keys_to_feature if isinstance(keys_to_feature, kind) else kind(*keys_to_feature)
+    return specs
 
 
 def check_mapping(name: str, given: Any) -> None:
@@ -208,19 +208,19 @@ def check_dtype(dtype: Any) -> np.dtype[Any]:
         return TEXT
     if dtype is float:
         return _DTYPES["float"]
-    found = _DTYPES.get(name) if isinstance(name, str) else None
-    if found is None:
+    result = _DTYPES.get(name) if isinstance(name, str) else None
+    if result is None:
         try:
             made = np.dtype(dtype)
         except TypeError:
             made = None
-        found = TEXT if made is not None and made.kind in "SU" else _DTYPES.get("" if made is None else made.name)
-    if found is None:
+        result = TEXT if made is not None and made.kind in "SU" else _DTYPES.get("" if made is None else made.name)
+    if result is None:
         raise WrongTypeError(
             f"the dtype of a feature must be int64, float32 or string, not {name!r:.60}",
             hint="Declare the stored dtype, and convert the values: array.astype(...), or an ItemHandlerCallback.",
         )
-    return found
+    return result
 
 
 def check_shape(shape: Any, where: str) -> tuple[int, ...]:
@@ -374,12 +374,12 @@ def fill_value(default: Any, dtype: np.dtype[Any]) -> Any:
         )
     if default is None:
         return 0
-    found = np.asarray(default)
-    is_number = found.ndim == 0 and found.dtype.kind in ("biuf" if dtype.kind == "f" else "biu")
+    array = np.asarray(default)
+    is_number = array.ndim == 0 and array.dtype.kind in ("biuf" if dtype.kind == "f" else "biu")
     if not is_number:
         kind = "a number" if dtype.kind == "f" else "a whole number"
         raise WrongTypeError(
             f"default_value={default!r:.60} must be {kind} for values of dtype {dtype}",
             hint="Pass a default of the values' type; None is 0.",
         )
-    return found.astype(dtype)
+    return array.astype(dtype)

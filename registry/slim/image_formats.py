@@ -225,11 +225,11 @@ def _lay_frame(frame: _GifFrame, part: npt.NDArray[np.uint8], place: int) -> Non
     rows = max(1, _PIXELS_AT_ONCE // frame.width)
     for top in range(0, len(numbers), rows):
         some, under = numbers[top : top + rows], part[top : top + rows]
-        shown = slice(None) if frame.transparent is None else some != frame.transparent
-        seen = some[shown]
+        opaque = slice(None) if frame.transparent is None else some != frame.transparent
+        seen = some[opaque]
         if seen.size and int(seen.max()) >= len(frame.colors):
             raise ImageFault(f"a damaged GIF: frame {place} has colour {int(seen.max())} of {len(frame.colors)}")
-        under[shown] = frame.colors[seen]
+        under[opaque] = frame.colors[seen]
 
 
 def _read_gif_frames(data: bytes) -> list[_GifFrame]:

@@ -99,12 +99,12 @@ class Image(ItemHandler):
                 fit the options; ``details["feature"]`` is its key.
             MissingExtraError: the image needs Pillow, which is not installed.
         """
-        found, form = keys_to_tensors[self._image_key], keys_to_tensors[self._format_key]
+        result, form = keys_to_tensors[self._image_key], keys_to_tensors[self._format_key]
         try:
             is_raw = (form if type(form) is bytes else _one(form, self._format_key, is_format=True)) in _RAW
             if self._repeated:
-                return self._decode_all(_several(found), is_raw=is_raw)
-            data = found if type(found) is bytes else _one(found, self._image_key)
+                return self._decode_all(_several(result), is_raw=is_raw)
+            data = result if type(result) is bytes else _one(result, self._image_key)
             return self._decode(data, is_raw=is_raw, limit=MAX_PIXELS)
         except ImageFault as error:
             raise CorruptExampleError(
@@ -122,7 +122,7 @@ class Image(ItemHandler):
     def columns_to_items(self, keys_to_columns: Mapping[str, Column]) -> Iterator[npt.NDArray[Any]] | None:
         """The images of many records: small ones of one kind are decoded together, large ones in several threads."""
         images, formats = keys_to_columns[self._image_key], keys_to_columns[self._format_key]
-        sizes = [len(one) for one in islice(images, _LOOKED_AT) if isinstance(one, bytes)]
+        sizes = [len(image) for image in islice(images, _LOOKED_AT) if isinstance(image, bytes)]
         if not sizes:
             return None
         values = zip(images, formats, strict=True)
@@ -272,9 +272,9 @@ def _check_dtype(dtype: Any) -> np.dtype[Any]:
     # A dtype of TensorFlow has its NumPy dtype as an attribute, so TensorFlow need not be installed.
     named = getattr(dtype, "as_numpy_dtype", dtype)
     try:
-        found = as_dtype(named)
+        result = as_dtype(named)
     except FeatureError as error:
         raise WrongTypeError(f"dtype={dtype!r:.60}: {error.message}", hint="Pass a dtype of numbers.") from error
-    if found.kind not in "iuf" and not is_bfloat16(found):
+    if result.kind not in "iuf" and not is_bfloat16(result):
         raise WrongTypeError(f"dtype={dtype!r:.60} is not a dtype of numbers", hint="Use e.g. uint8 or float32.")
-    return found
+    return result

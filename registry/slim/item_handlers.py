@@ -262,8 +262,8 @@ def item_rows(
     item: str, handler: ItemHandler, keys_to_columns: Mapping[str, Column], num_records: int
 ) -> Iterable[Any]:
     """The ``item`` of each record. If the handler cannot compute many at once, each is computed on request."""
-    found = handler.columns_to_items(keys_to_columns)
-    return _each_item(item, handler, keys_to_columns, num_records) if found is None else found
+    result = handler.columns_to_items(keys_to_columns)
+    return _each_item(item, handler, keys_to_columns, num_records) if result is None else result
 
 
 def make_item(item: str, handler: ItemHandler, keys_to_tensors: Mapping[str, Any]) -> Any:
@@ -419,9 +419,11 @@ class LookupTensor(Tensor):
 
     def columns_to_items(self, keys_to_columns: Mapping[str, Column]) -> npt.NDArray[Any] | Sequence[Any] | None:
         """The numbers of many records."""
-        found = super().columns_to_items(keys_to_columns)
+        result = super().columns_to_items(keys_to_columns)
         try:
-            return self._lookup(found) if isinstance(found, np.ndarray) else found and list(map(self._lookup, found))
+            return (
+                self._lookup(result) if isinstance(result, np.ndarray) else result and list(map(self._lookup, result))
+            )
         except WrongTypeError:
             return None
 

@@ -52,10 +52,10 @@ def parse_feature(key: str, spec: FeatureSpec, values: Mapping[str, FlatValue | 
             stored = values.get(key)
             if stored is None:
                 return _default(key, spec, values)
-            found = take_values(key, spec, stored)
-            if found.size != spec.size:
-                raise _other_number(f"feature {key!r}", key, found.size, spec)
-            return found.reshape(spec.shape)[()]
+            result = take_values(key, spec, stored)
+            if result.size != spec.size:
+                raise _other_number(f"feature {key!r}", key, result.size, spec)
+            return result.reshape(spec.shape)[()]
         case VarLenFeature():
             return sparse_list(take_values(key, spec, values.get(key)))
         case SparseFeature():
@@ -88,15 +88,15 @@ def parse_steps(key: str, spec: FeatureSpec, steps: list[FlatValue | None] | Non
             hint="To read a missing list as one without steps, pass allow_missing=True to FixedLenSequenceFeature.",
             details={"feature": key},
         )
-    found = [_take_step(key, spec, step, place) for place, step in enumerate(steps or ())]
+    result = [_take_step(key, spec, step, place) for place, step in enumerate(steps or ())]
     if isinstance(spec, FixedLenSequenceFeature):
-        shape = (len(found), *spec.shape)
-        return _joined(found, spec).reshape(shape)
-    counts = np.array([len(step) for step in found], np.int64)
-    rows = np.repeat(np.arange(len(found)), counts)
+        shape = (len(result), *spec.shape)
+        return _joined(result, spec).reshape(shape)
+    counts = np.array([len(step) for step in result], np.int64)
+    rows = np.repeat(np.arange(len(result)), counts)
     places = np.arange(rows.size) - np.repeat(counts.cumsum() - counts, counts)
-    widest = int(counts.max()) if found else 0
-    return SparseTensorValue(np.stack([rows, places], 1), _joined(found, spec), np.array([len(found), widest]))
+    widest = int(counts.max()) if result else 0
+    return SparseTensorValue(np.stack([rows, places], 1), _joined(result, spec), np.array([len(result), widest]))
 
 
 def take_values(key: str, spec: FeatureSpec, stored: FlatValue | None) -> npt.NDArray[Any]:
@@ -149,8 +149,8 @@ def shape_elements(key: str, spec: FixedLenSequenceFeature, values: npt.NDArray[
 
 def _default(key: str, spec: FixedLenFeature, values: Mapping[str, FlatValue | None]) -> Any:
     if spec.default_value is None:
-        held = [name for name, value in values.items() if value is not None]
-        found = suggest(key, held, have="The record holds", most=_MOST_NAMES) or "The record holds no features."
+        names = [name for name, value in values.items() if value is not None]
+        found = suggest(key, names, have="The record holds", most=_MOST_NAMES) or "The record holds no features."
         raise CorruptExampleError(
             f"feature {key!r} ({_NAMES[kind_of(spec)]}) is required, and the record does not hold it",
             hint=f"{found} If records may lack it, declare a default_value, or a VarLenFeature.",
@@ -161,12 +161,12 @@ def _default(key: str, spec: FixedLenFeature, values: Mapping[str, FlatValue | N
 
 def _take_step(key: str, spec: FeatureSpec, step: FlatValue | None, place: int) -> npt.NDArray[Any]:
     try:
-        found = take_values(key, spec, step)
+        values = take_values(key, spec, step)
     except CorruptExampleError as error:
         raise CorruptExampleError(f"step {place}: {error.message}", hint=error.hint, details=error.details) from error
-    if isinstance(spec, FixedLenSequenceFeature) and found.size != spec.size:
-        raise _other_number(f"step {place}: feature list {key!r}", key, found.size, spec)
-    return found
+    if isinstance(spec, FixedLenSequenceFeature) and values.size != spec.size:
+        raise _other_number(f"step {place}: feature list {key!r}", key, values.size, spec)
+    return values
 
 
 def _joined(steps: list[npt.NDArray[Any]], spec: FeatureSpec) -> npt.NDArray[Any]:
@@ -174,13 +174,13 @@ def _joined(steps: list[npt.NDArray[Any]], spec: FeatureSpec) -> npt.NDArray[Any
 
 
 def _other_number(
-    what: str, key: str, found: int, spec: FixedLenFeature | FixedLenSequenceFeature
+    subject: str, key: str, actual: int, spec: FixedLenFeature | FixedLenSequenceFeature
 ) -> CorruptExampleError:
-    values = "1 value" if found == 1 else f"{found} values"
+    values = "1 value" if actual == 1 else f"{actual} values"
     return CorruptExampleError(
-        f"{what}: expected {spec.size} for the shape {list(spec.shape)}, found {values}",
+        f"{subject}: expected {spec.size} for the shape {list(spec.shape)}, found {values}",
         hint="Declare the shape that was written, or a VarLenFeature if records differ.",
-        details={"feature": key, "expected": spec.size, "found": found},
+        details={"feature": key, "expected": spec.size, "found": actual},
     )
 
 

@@ -317,9 +317,9 @@ def _as_unit(block: RecordBlock, file: DataFile, places: Iterable[int]) -> Unit:
 def _whole(file: DataFile, name: str) -> DataFile:
     if file.is_plain:
         return file
-    what = "a part of a file" if file.file_format == "tfrecord" else f"a {file.file_format} file"
+    subject = "a part of a file" if file.file_format == "tfrecord" else f"a {file.file_format} file"
     raise UsageError(
-        f"{file.path}: {name} cannot read {what}",
+        f"{file.path}: {name} cannot read {subject}",
         hint="Leave the reader out: TFRecordReader reads the files of a published version.",
         details={"path": file.path, "reader": name},
     )

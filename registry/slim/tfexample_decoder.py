@@ -203,14 +203,14 @@ class TFExampleDecoder(_HandlerDecoder):
         columns = self._parse(block, items) if block.num_records >= _MIN_VECTORIZED else None
         if columns is None:
             return super().decode_batch(block, items)
-        made = {}
+        result = {}
         try:
             for item in dict.fromkeys(items):
                 rows = self._item_rows(item, columns, block.num_records)
-                made[item] = rows if isinstance(rows, np.ndarray) else stack_each(iter(rows), block.num_records)
+                result[item] = rows if isinstance(rows, np.ndarray) else stack_each(iter(rows), block.num_records)
         except RegistryError:
             return super().decode_batch(block, items)  # reports the first damaged record
-        return [made[item] for item in items]
+        return [result[item] for item in items]
 
     def _wanted(self, used: Sequence[str]) -> Mapping[str, FeatureSpec]:
         """The features to parse: the ``used`` ones with ``lazy``, otherwise all."""

@@ -30,21 +30,21 @@ def open_slice(source: SplitSource, split: Any) -> Slice:
     return source.slice_of(split)
 
 
-def files_of(found: Slice) -> PlannedFiles:
+def files_of(part: Slice) -> PlannedFiles:
     """The records of a slice, file by file."""
-    readable = found.readable
-    store = readable.files({split.name for split in found.plan.splits})
+    readable = part.readable
+    store = readable.files({split.name for split in part.plan.splits})
     return PlannedFiles(
         DataFile(
             store=store,
-            filename=one.filename,
-            skip=one.skip,
-            take=one.take,
-            num_records=one.examples_in_shard,
+            filename=instruction.filename,
+            skip=instruction.skip,
+            take=instruction.take,
+            num_records=instruction.examples_in_shard,
             file_format=readable.file_format,
             features=readable.features,
         )
-        for one in found.plan
+        for instruction in part.plan
     )
 
 

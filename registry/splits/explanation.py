@@ -88,8 +88,8 @@ def explain(
     reasons = tuple(reason for term in instruction.terms for reason in _explain_term(term, finder))
     files = [plan[place] for place in sorted({0, len(plan) - 1})] if len(plan) else []
     told = [f"{file.filename} (skip {file.skip:,}, take {file.take:,})" for file in files]
-    shown = f" {'and' if len(plan) == 2 else 'to'} ".join(told)
-    how = f" by {counted(len(plan), 'file instruction')}: {shown}" if files else ""
+    listing = f" {'and' if len(plan) == 2 else 'to'} ".join(told)
+    how = f" by {counted(len(plan), 'file instruction')}: {listing}" if files else ""
     lines = [f"It reads {counted(plan.num_examples, 'record')}{how}."]
     if plan.overlaps:
         lines.append(f"It reads some records more than once: {print_ranges(plan.overlaps)}.")
@@ -158,8 +158,8 @@ def _explain_part(part: EvenPart, ranges: tuple[RecordRange, ...], finder: Finde
 def _explain_division(part: EvenPart, whole: Plan | None, finder: Finder) -> str:
     inner, parts = "+".join(map(str, part.terms)), counted(part.count, "part")
     if whole is None or (finder.divides_each(part) and len(whole.ranges) > 1):
-        what = f"{part}: TFDS divides each range of {inner} into {parts}"
-        return f"{what}, and drops the remainder of each." if part.drop_remainder else f"{what}."
+        subject = f"{part}: TFDS divides each range of {inner} into {parts}"
+        return f"{subject}, and drops the remainder of each." if part.drop_remainder else f"{subject}."
     size, thing = (len(whole), "file") if part.unit == "shard" else (whole.num_examples, "record")
     each, remainder = divmod(size, part.count)
     sizes = f"each of {each:,}" if part.count > 1 else f"of {each:,}"
@@ -171,4 +171,4 @@ def _explain_division(part: EvenPart, whole: Plan | None, finder: Finder) -> str
 
 
 def _explain_ranges(term: Term, ranges: tuple[RecordRange, ...], size: int) -> str:
-    return f"{term} reads {print_ranges(ranges)}: {sum(one.num_examples for one in ranges):,} of {size:,}."
+    return f"{term} reads {print_ranges(ranges)}: {sum(span.num_examples for span in ranges):,} of {size:,}."

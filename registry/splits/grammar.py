@@ -121,19 +121,19 @@ class _Parser:
 
     def term(self) -> Term:
         """``term := name ( "[" selector "]" )? | part``."""
-        found = self.dialect.name.match(self.text, self.at, self.end)
-        if found is None:
+        match = self.dialect.name.match(self.text, self.at, self.end)
+        if match is None:
             raise self._refuse("expected a split name here", hint=_NAME_HINT)
-        if found.end() - found.start() > MAX_NAME_LENGTH:
+        if match.end() - match.start() > MAX_NAME_LENGTH:
             raise self._refuse(
-                f"a split name has at most {MAX_NAME_LENGTH} characters", stop=found.end(), hint=_NAME_HINT
+                f"a split name has at most {MAX_NAME_LENGTH} characters", stop=match.end(), hint=_NAME_HINT
             )
-        self.at = found.end()
-        if found[0] == "even" and self._take("("):
-            return self.part(found.start())
+        self.at = match.end()
+        if match[0] == "even" and self._take("("):
+            return self.part(match.start())
         if not self._take("["):
-            return SplitSlice(found[0])
-        selected = self.selector(found[0])
+            return SplitSlice(match[0])
+        selected = self.selector(match[0])
         if not self._take("]"):
             raise self._refuse("expected ']' here")
         return selected
@@ -269,20 +269,20 @@ class _Parser:
 
     def _digits(self) -> str:
         """``digits := [0-9]+ ( "_" [0-9]+ )*``, without the underscores; empty if no digit is here."""
-        found = self.dialect.digits.match(self.text, self.at, self.end)
-        if found is None:
+        match = self.dialect.digits.match(self.text, self.at, self.end)
+        if match is None:
             return ""
-        self.at = found.end()
-        return found[0].replace("_", "")
+        self.at = match.end()
+        return match[0].replace("_", "")
 
     def _single_shard(self, name: str, only: _Bound) -> SplitSlice:
         if only.unit != "shard":
-            one = "-1:" if only.value == -1 else f"{only.value}:{only.value + 1}"
+            single = "-1:" if only.value == -1 else f"{only.value}:{only.value + 1}"
             raise self._refuse(
                 "one number alone selects a shard, e.g. 3shard; records and percent need ':'",
                 start=only.start,
                 stop=only.stop,
-                hint=f"That record alone is {name}[{one}]." if only.unit is None and not only.has_point else None,
+                hint=f"That record alone is {name}[{single}]." if only.unit is None and not only.has_point else None,
             )
         if only.has_point:
             raise self._fraction(only)
@@ -327,9 +327,9 @@ class _Parser:
         return "'+'" if self.text[self.at - 1] == "]" else "'[', '+'"
 
     def _skip_space(self) -> None:
-        found = self.dialect.space.match(self.text, self.at, self.end)
-        if found is not None:
-            self.at = found.end()
+        match = self.dialect.space.match(self.text, self.at, self.end)
+        if match is not None:
+            self.at = match.end()
 
     def _peek(self) -> str:
         return self.text[self.at] if self.at < self.end else ""

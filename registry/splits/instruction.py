@@ -191,13 +191,13 @@ def _read_term(term: Term, slicing: SlicingRule | str) -> Term:
     if isinstance(term, SplitSlice):
         return term
     terms = parse_terms(term.split, slicing=slicing) if isinstance(term.split, str) else term.split
-    return replace(term, split=tuple(_read_term(one, slicing) for one in terms))
+    return replace(term, split=tuple(_read_term(inner, slicing) for inner in terms))
 
 
 def _round_term(term: Term, rounding: Rounding) -> Term:
     if isinstance(term, SplitSlice):
         return replace(term, rounding=rounding) if term.unit == "%" else term
-    return replace(term, split=tuple(_round_term(one, rounding) for one in term.terms))
+    return replace(term, split=tuple(_round_term(inner, rounding) for inner in term.terms))
 
 
 def _print_call(term: Term) -> str:

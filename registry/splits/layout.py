@@ -217,13 +217,13 @@ def without(first: Iterable[RecordRange], second: Iterable[RecordRange]) -> Rang
 
 def shared(sets: Sequence[Iterable[RecordRange]]) -> dict[tuple[int, int], Ranges]:
     """The records that any two of ``sets`` share, by the pair of their positions; disjoint pairs are left out."""
-    found: dict[tuple[int, int], list[RecordRange]] = defaultdict(list)
+    spans: dict[tuple[int, int], list[RecordRange]] = defaultdict(list)
     for segment, depths in _segments(sets):
         holders = sorted(depths)
         for place, first in enumerate(holders):
             for second in holders[place + 1 :]:
-                _append(found[first, second], segment)
-    return {pair: tuple(found[pair]) for pair in sorted(found)}
+                _append(spans[first, second], segment)
+    return {pair: tuple(spans[pair]) for pair in sorted(spans)}
 
 
 def _select(sets: Sequence[Iterable[RecordRange]], is_wanted: Callable[[dict[int, int]], bool]) -> Ranges:
@@ -241,9 +241,9 @@ def _segments(sets: Sequence[Iterable[RecordRange]]) -> Iterator[tuple[RecordRan
     """
     ends: dict[str, list[tuple[int, int, int]]] = {}
     for place, ranges in enumerate(sets):
-        for one in ranges:
-            if one.start < one.stop:
-                ends.setdefault(one.split, []).extend(((one.start, place, 1), (one.stop, place, -1)))
+        for span in ranges:
+            if span.start < span.stop:
+                ends.setdefault(span.split, []).extend(((span.start, place, 1), (span.stop, place, -1)))
     for split, changes in ends.items():
         changes.sort()
         depths: dict[int, int] = {}
@@ -283,7 +283,7 @@ def print_ranges(ranges: Iterable[RecordRange]) -> str:
     >>> print_ranges([RecordRange(split="train", start=0, stop=1200), RecordRange(split="test", start=5, stop=5)])
     'records train 0..1,200'
     """
-    filled = [one for one in ranges if one.num_examples]
-    shown = " + ".join(f"{one.split} {one.start:,}..{one.stop:,}" for one in filled[:_SHOWN])
+    filled = [span for span in ranges if span.num_examples]
+    listing = " + ".join(f"{span.split} {span.start:,}..{span.stop:,}" for span in filled[:_SHOWN])
     more = f" + {len(filled) - _SHOWN:,} more ranges" if len(filled) > _SHOWN else ""
-    return f"records {shown}{more}" if filled else "no records"
+    return f"records {listing}{more}" if filled else "no records"

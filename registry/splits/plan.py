@@ -296,7 +296,7 @@ def uncovered(plans: Iterable[Plan], *, of: Plan | None = None) -> Ranges:
     covering = tuple(plans)
     _check_one_layout([*covering, of] if of is not None else covering)
     whole = merged(of.ranges) if of is not None else _whole_splits(covering)
-    return without(whole, [one for plan in covering for one in plan.ranges])
+    return without(whole, [span for plan in covering for span in plan.ranges])
 
 
 # Creates a FileInstruction without its check, for files that are read whole: plans may have millions of them.
@@ -383,21 +383,21 @@ def sorted_places(
         if files[place] in places:
             again[place] = places[files[place]]
         places[files[place]] = place
-    found: list[int] = []
+    result: list[int] = []
     try:
         for file in sort_files(list(files)):
             place = places.pop(file)
-            found.append(place)
+            result.append(place)
             if place in again:
                 places[file] = again[place]
     except (KeyError, TypeError):
-        found.clear()
-    if len(found) != len(files):
+        result.clear()
+    if len(result) != len(files):
         raise UsageError(
             f"interleave_sort_fn must return the {len(files)} file instructions that it receives, in any order",
             hint="To read fewer files, slice the split expression instead.",
         )
-    return found
+    return result
 
 
 def _whole_splits(plans: Sequence[Plan]) -> list[RecordRange]:
@@ -408,7 +408,7 @@ def _whole_splits(plans: Sequence[Plan]) -> list[RecordRange]:
 def _check_one_layout(plans: Iterable[Plan]) -> tuple[Plan, ...]:
     """``plans`` as a tuple. Raises UsageError unless all are plans whose splits have the same shards."""
     compared = tuple(plans)
-    known: dict[str, ShardedSplit] = {}
+    splits: dict[str, ShardedSplit] = {}
     for plan in compared:
         if not isinstance(plan, Plan):
             raise UsageError(
@@ -416,7 +416,7 @@ def _check_one_layout(plans: Iterable[Plan]) -> tuple[Plan, ...]:
                 hint="Resolve the expression first, or use dataset.relation(), which accepts text.",
             )
         for split in plan.splits:
-            other = known.setdefault(split.name, split)
+            other = splits.setdefault(split.name, split)
             if (split.shard_lengths, split.files) != (other.shard_lengths, other.files):
                 raise UsageError(
                     f"these plans belong to different layouts: their shards of split {split.name!r} differ",

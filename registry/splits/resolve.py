@@ -137,7 +137,7 @@ def divide(part: EvenPart, located: Sequence[Located]) -> Iterator[Located]:
 def divide_each(parts: Iterable[EvenPart], located: Iterable[Located]) -> Iterable[Located]:
     """Divide each range on its own, by the first of ``parts``, then the result by the next."""
     for part in parts:
-        located = [piece for one in located for piece in divide(part, [one])]
+        located = [piece for place in located for piece in divide(part, [place])]
     return located
 
 

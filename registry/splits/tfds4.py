@@ -40,10 +40,10 @@ def find_part(part: SplitSlice, extent: Extent, parts: tuple[EvenPart, ...]) -> 
             f"{part} is reversed: TFDS does not divide records {start}..{stop} into parts",
             hint="Put the smaller bound first.",
         )
-    for one in parts:
+    for item in parts:
         size = stop - start
         try:
-            first, last = one.bounds(int(size) if size == int(size) else size)
+            first, last = item.bounds(int(size) if size == int(size) else size)
         except OverflowError as error:  # the number of parts exceeds the largest float; TFDS fails too
             raise extent.refuse(
                 part,

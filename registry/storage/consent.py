@@ -105,11 +105,11 @@ class Allowed:
         scheme = scheme.lower() if "://" in url else "file"
         if scheme == "file":
             path = _path_of(url)
-            return path is not None and (self.fetch or any(_is_below(path, one.folder) for one in self.entries))
+            return path is not None and (self.fetch or any(_is_below(path, entry.folder) for entry in self.entries))
         if scheme not in _HTTP:
             host = rest.partition("/")[0].lower()
             return (self.fetch and scheme in _COVERED) or any(
-                (one.scheme, one.host) == (scheme, host) for one in self.entries
+                (entry.scheme, entry.host) == (scheme, host) for entry in self.entries
             )
         found = _host_of(url)
         if found is None:
@@ -120,8 +120,8 @@ class Allowed:
         is_own = host == "localhost" or host.endswith(".localhost") or (_is_address(host) and not is_public(host))
         literal = ip_address(host) if _is_address(host) else None
         return (self.fetch and not is_own) or any(
-            one.host == host or (literal is not None and one.network is not None and literal in one.network)
-            for one in self._entries_for(scheme, port)
+            entry.host == host or (literal is not None and entry.network is not None and literal in entry.network)
+            for entry in self._entries_for(scheme, port)
         )
 
     def covers_address(self, scheme: str, host: str, port: int, address: str) -> bool:
@@ -132,11 +132,11 @@ class Allowed:
         """
         if is_public(address) or (canonical_host(host), port) in self.typed:
             return True
-        name, found = canonical_host(host), _plain_address(address)
-        is_own = name == "localhost" and found.is_loopback
+        name, result = canonical_host(host), _plain_address(address)
+        is_own = name == "localhost" and result.is_loopback
         return any(
-            (is_own and one.host == name) or (one.network is not None and found in one.network)
-            for one in self._entries_for(scheme, port)
+            (is_own and entry.host == name) or (entry.network is not None and result in entry.network)
+            for entry in self._entries_for(scheme, port)
         )
 
     def require(self, url: str) -> None:
@@ -152,7 +152,7 @@ class Allowed:
             )
 
     def _entries_for(self, scheme: str, port: int) -> Iterator[_Entry]:
-        return (one for one in self.entries if one.port in (None, port) and one.scheme in (None, scheme))
+        return (entry for entry in self.entries if entry.port in (None, port) and entry.scheme in (None, scheme))
 
 
 def entry_for(url: str) -> str | None:
@@ -171,8 +171,8 @@ def entry_for(url: str) -> str | None:
     if found is None:
         return None
     host, port = found
-    shown = f"[{host}]" if ":" in host else host
-    return shown if port == _default_port(scheme.lower()) else f"{shown}:{port}"
+    text = f"[{host}]" if ":" in host else host
+    return text if port == _default_port(scheme.lower()) else f"{text}:{port}"
 
 
 def needs_name(url: str) -> bool:
@@ -192,15 +192,17 @@ def is_public(address: str) -> bool:
     found = _plain_address(address)
     inner: list[_Address] = [found]
     if isinstance(found, IPv6Address):
-        inner += [one for one in (found.ipv4_mapped, found.sixtofour, *(found.teredo or ())) if one is not None]
+        inner += [
+            mapped for mapped in (found.ipv4_mapped, found.sixtofour, *(found.teredo or ())) if mapped is not None
+        ]
         if any(found in network for network in _EMBEDDING):
             inner.append(IPv4Address(int(found) & 0xFFFFFFFF))
     return all(
-        one.is_global
-        and not (one.is_multicast or one.is_unspecified or one.is_reserved)
-        and str(one) not in _METADATA
-        and not any(one in network for network in _NOT_PUBLIC)
-        for one in inner
+        mapped.is_global
+        and not (mapped.is_multicast or mapped.is_unspecified or mapped.is_reserved)
+        and str(mapped) not in _METADATA
+        and not any(mapped in network for network in _NOT_PUBLIC)
+        for mapped in inner
     )
 
 
@@ -228,9 +230,9 @@ def canonical_host(host: str) -> str:
 
 def _plain_address(text: str) -> _Address:
     """Parse an address without its zone; an IPv4-mapped IPv6 address becomes the IPv4 address."""
-    found = ip_address(text.partition("%")[0])
-    mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
-    return found if mapped is None else mapped
+    result = ip_address(text.partition("%")[0])
+    mapped = result.ipv4_mapped if isinstance(result, IPv6Address) else None
+    return result if mapped is None else mapped
 
 
 def _parse(text: str) -> _Entry:

@@ -150,14 +150,14 @@ def printable_cause(error: BaseException) -> BaseException:
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:
-        one = waiting.pop()
-        if one is None or id(one) in seen:
+        cause = waiting.pop()
+        if cause is None or id(cause) in seen:
             continue
-        seen.add(id(one))
-        if mask(text := str(one)) != text:
-            shown = OSError(f"{type(error).__name__}: {mask(str(error))}")
-            return shown.with_traceback(error.__traceback__)
-        waiting += [one.__cause__, one.__context__]
+        seen.add(id(cause))
+        if mask(text := str(cause)) != text:
+            masked = OSError(f"{type(error).__name__}: {mask(str(error))}")
+            return masked.with_traceback(error.__traceback__)
+        waiting += [cause.__cause__, cause.__context__]
     return error
 
 
@@ -312,12 +312,12 @@ class HashedFile(io.RawIOBase):
         Raises:
             StorageError: it is another one.
         """
-        found = self._digest.hexdigest()
-        if sha256 not in (None, found):
+        digest = self._digest.hexdigest()
+        if sha256 not in (None, digest):
             raise cannot(
                 "copy",
                 self._file.path,
-                f"it was changed meanwhile: expected sha256 {sha256}, found {found}",
+                f"it was changed meanwhile: expected sha256 {sha256}, found {digest}",
                 number=errno.EIO,
                 hint="Run the same command again when no program writes to the file.",
             )

@@ -45,18 +45,18 @@ class FsspecStore(PathStore):
     def open(self, name: str) -> StoredFile:
         """Open an object for reading. Requests are sent one after another: not every file system is thread-safe."""
         files, path, facts = self._files, self._path(check_relative_name(name)), self._info(name)
-        shown = self.locate(name)
+        location = self.locate(name)
 
         def begin(start: int, stop: int) -> Future[bytes]:
             future: Future[bytes] = Future()
             try:
-                with library_errors("read", shown):
+                with library_errors("read", location):
                     future.set_result(files.cat_file(path, start=start, end=stop))
             except Exception as error:  # noqa: BLE001 (the future raises it to the caller that waits for the bytes)
                 future.set_exception(error)
             return future
 
-        return RemoteFile(begin, path=shown, num_bytes=int(facts["size"]), entity_tag=_entity_tag(facts))
+        return RemoteFile(begin, path=location, num_bytes=int(facts["size"]), entity_tag=_entity_tag(facts))
 
     def size(self, name: str) -> int:
         """Size of an object, in bytes."""
@@ -81,19 +81,19 @@ class FsspecStore(PathStore):
     def _create(self, name: str, *, overwrite: bool) -> Iterator[BinaryIO]:
         folder, slash, last_part = name.rpartition("/")
         temporary = self._path(folder + slash + new_unfinished_name(last_part))
-        shown = self.locate(name)
+        location = self.locate(name)
         self._check_free(name, overwrite=overwrite)
-        with library_errors("write", shown):
+        with library_errors("write", location):
             raw = self._files.open(temporary, "wb")
         try:
-            with io.BufferedWriter(TypedFile(raw, path=shown, writing=True), _WRITE_BYTES) as file:
+            with io.BufferedWriter(TypedFile(raw, path=location, writing=True), _WRITE_BYTES) as file:
                 yield file
             self._check_free(name, overwrite=overwrite)
-            with library_errors("write", shown):
+            with library_errors("write", location):
                 self._files.cp_file(temporary, self._path(name))
         finally:
             # Also after an error, which a fault here must not hide. An object that stays is never listed.
-            with suppress(StorageError), library_errors("remove", shown):
+            with suppress(StorageError), library_errors("remove", location):
                 self._files.rm_file(temporary)
 
     def copy_to(self, name: str, final: str) -> None:
@@ -169,18 +169,20 @@ def open_fsspec(url: str) -> FsspecStore:
     """
     from fsspec.core import url_to_fs
 
-    shown = mask(url)[:200]
+    masked_url = mask(url)[:200]
     if "::" in url:
-        shown = (
-            f"{url.partition('::')[0].partition('://')[0]}://..." if may_hide_secret(url.rpartition("::")[2]) else shown
+        masked_url = (
+            f"{url.partition('::')[0].partition('://')[0]}://..."
+            if may_hide_secret(url.rpartition("::")[2])
+            else masked_url
         )
         raise StorageError(
-            f"cannot open {shown}: it chains several protocols",
+            f"cannot open {masked_url}: it chains several protocols",
             hint="Give the URL of the folder itself, e.g. s3://bucket/datasets.",
-            details={"path": shown},
+            details={"path": masked_url},
         )
     try:
-        with _quiet_deletion(), library_errors("open", shown):
+        with _quiet_deletion(), library_errors("open", masked_url):
             file_system, root = url_to_fs(url)
     except StorageError as error:
         if error.hint is None:

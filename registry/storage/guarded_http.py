@@ -41,10 +41,10 @@ class _Resolver(AbstractResolver):  # type: ignore[misc]  # aiohttp is an extra
     async def resolve(self, host: str, port: int = 0, family: Any = 0) -> list[ResolveResult]:
         found = await self._inner.resolve(host, port, family)
         scheme = self._scheme_of(host, port)
-        kept = [one for one in found if self._allowed.covers_address(scheme, host, port, one["host"])]
-        if found and not kept:
+        result = [address for address in found if self._allowed.covers_address(scheme, host, port, address["host"])]
+        if found and not result:
             raise _refused_address(host, found[0]["host"])
-        return kept
+        return result
 
     async def close(self) -> None:
         await self._inner.close()

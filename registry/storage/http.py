@@ -74,8 +74,8 @@ class HttpStore(ReadOnlyStore, PathStore):
 
     def open(self, name: str) -> StoredFile:
         """Open a file for reading: one response, as long as it is read in order."""
-        url, shown, size = self._path(check_relative_name(name)), self.locate(name), self.size(name)
-        return HttpFile(url, shown=shown, num_bytes=size, limits=self._limits, make_session=self._make_session)
+        url, location, size = self._path(check_relative_name(name)), self.locate(name), self.size(name)
+        return HttpFile(url, location=location, num_bytes=size, limits=self._limits, make_session=self._make_session)
 
     def size(self, name: str) -> int:
         """Size of a file, in bytes, as the server reports it."""
@@ -96,7 +96,7 @@ class HttpStore(ReadOnlyStore, PathStore):
         return True
 
     def _ask(self, name: str, ask: Callable[[ClientSession, str], Coroutine[Any, Any, Any]]) -> Any:
-        path, shown = self._path(check_relative_name(name)), self.locate(name)
+        path, location = self._path(check_relative_name(name)), self.locate(name)
 
         async def asked() -> Any:
             return await ask(await _session(self._limits, self._make_session), path)
@@ -106,21 +106,21 @@ class HttpStore(ReadOnlyStore, PathStore):
                 # Time for a redirect and a GET after the HEAD. It also ends answers that arrive byte by byte.
                 return run(asked(), seconds=min(seconds, 3 * self._limits.read_seconds))
 
-        with storage_errors("read", shown):
-            return call_with_retries(Operation("read", shown, _server_of(path), self._limits), attempt)
+        with storage_errors("read", location):
+            return call_with_retries(Operation("read", location, _server_of(path), self._limits), attempt)
 
     def _all_names(self, folder: str) -> Names:
         """The files that the server's pages link to, found by fsspec."""
-        top, shown = self._path(folder), self.locate(folder)
+        top, location = self._path(folder), self.locate(folder)
 
         def attempt(_: float) -> Names:
-            with http_errors(self._limits), storage_errors("list", shown):
+            with http_errors(self._limits), storage_errors("list", location):
                 self._files.invalidate_cache()
-                found: Names = [path for path in self._files.find(top) if path.startswith(f"{top}/")]
-                return sorted(path[len(self._root) + 1 :] for path in found)
+                names: Names = [path for path in self._files.find(top) if path.startswith(f"{top}/")]
+                return sorted(path[len(self._root) + 1 :] for path in names)
 
-        with storage_errors("list", shown):
-            return call_with_retries(Operation("list", shown, _server_of(self.url), self._limits), attempt)
+        with storage_errors("list", location):
+            return call_with_retries(Operation("list", location, _server_of(self.url), self._limits), attempt)
 
 
 @contextmanager
@@ -237,9 +237,11 @@ def _server_of(url: str) -> str:
 class HttpFile(RemoteFile):
     """A file of a web server: reading in order uses one response, and each range is a request."""
 
-    def __init__(self, url: str, *, shown: str, num_bytes: int, limits: Limits, make_session: MakeSession) -> None:
-        self._response = _Response(url, shown=shown, num_bytes=num_bytes, limits=limits, make_session=make_session)
-        super().__init__(self._response.begin_range, path=shown, num_bytes=num_bytes, raw=self._response)
+    def __init__(self, url: str, *, location: str, num_bytes: int, limits: Limits, make_session: MakeSession) -> None:
+        self._response = _Response(
+            url, location=location, num_bytes=num_bytes, limits=limits, make_session=make_session
+        )
+        super().__init__(self._response.begin_range, path=location, num_bytes=num_bytes, raw=self._response)
 
     def pieces(self) -> Iterator[memoryview]:
         """Yield all bytes from the start, from one response."""
@@ -253,10 +255,10 @@ class HttpFile(RemoteFile):
 class _Response(RangeReader):
     """A file of a web server as a raw file, with its own response."""
 
-    def __init__(self, url: str, *, shown: str, num_bytes: int, limits: Limits, make_session: MakeSession) -> None:
+    def __init__(self, url: str, *, location: str, num_bytes: int, limits: Limits, make_session: MakeSession) -> None:
         super().__init__(self._fetch_next, num_bytes=num_bytes)
         self._url = url
-        self._reading = Operation("read", shown, _server_of(url), limits)
+        self._reading = Operation("read", location, _server_of(url), limits)
         self._limits = limits
         self._make_session = make_session
         self._answer: ClientResponse | None = None

@@ -101,13 +101,13 @@ class LocalStore(Store):
     def list(self, folder: str = "") -> Names:
         """Every file below ``folder``; linked folders are not entered."""
         top = self._inside(check_folder_name(folder))
-        found = []
+        result = []
         with storage_errors("list", top):
             for path, _, files in os.walk(top, onerror=_raise_unless_missing):
                 inside = os.path.relpath(path, top).replace(os.sep, "/")
-                found += [file if inside == "." else f"{inside}/{file}" for file in files]
+                result += [file if inside == "." else f"{inside}/{file}" for file in files]
         # Only the part below `folder` decides: for the store of a staged folder, its files are content.
-        return sorted(f"{folder}/{name}" if folder else name for name in found if is_content(name))
+        return sorted(f"{folder}/{name}" if folder else name for name in result if is_content(name))
 
     def scan(self, folder: str = "") -> Iterator[StoredEntry]:
         """Every file and folder below ``folder``. ``changed_at`` is the ctime, which programs cannot set back."""
@@ -293,10 +293,10 @@ class LocalStore(Store):
         """
         path = self._inside(check_relative_name(name))
         with storage_errors("remove", path), suppress(FileNotFoundError):
-            found = os.listdir(path)
-            if not all(is_unfinished(file) and file.endswith(OWNER_FILE) for file in found):
+            names = os.listdir(path)
+            if not all(is_unfinished(file) and file.endswith(OWNER_FILE) for file in names):
                 return False
-            for file in found:
+            for file in names:
                 with suppress(FileNotFoundError):
                     os.unlink(os.path.join(path, file))
             try:

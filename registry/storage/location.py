@@ -56,12 +56,12 @@ _LIKE_URL: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<slashes>
 _SCHEMES: Final = frozenset((*OBJECT_SCHEMES, "file", "http", "https", "memory"))
 
 
-def require_well_written(text: str, what: str) -> str:
+def require_well_written(text: str, subject: str) -> str:
     """Return ``text`` unless it is a mistyped URL, such as ``s3:/bucket`` or ``S3://bucket``: each would name a folder.
 
     Args:
         text: a path or URL.
-        what: its description for the message, e.g. ``"the data directory"``.
+        subject: its description for the message, e.g. ``"the data directory"``.
 
     Raises:
         UsageError: it is a mistyped URL; the hint has the right text.
@@ -75,29 +75,29 @@ def require_well_written(text: str, what: str) -> str:
     is_right = scheme == right and num_slashes >= 2 and not (right in OBJECT_SCHEMES and num_slashes == 3)
     if is_right or (not slashes and right not in _SCHEMES):  # a folder may have a colon in its name
         return text
-    url = require_no_secrets(f"{right}://{'/' if right == 'file' else ''}{rest}", what)
+    url = require_no_secrets(f"{right}://{'/' if right == 'file' else ''}{rest}", subject)
     raise UsageError(
-        f"{what} is {mask(text)[:200]}, which is neither a path nor a complete URL",
+        f"{subject} is {mask(text)[:200]}, which is neither a path nor a complete URL",
         hint=f"Write: {url[:200]}",
         details={"path": mask(text)[:200], "suggestion": url[:200]},
     )
 
 
-def require_no_secrets(url: str | os.PathLike[str], what: str) -> str:
+def require_no_secrets(url: str | os.PathLike[str], subject: str) -> str:
     """Return ``url`` as text if it may be stored, where others read it for years.
 
     Args:
         url: a path or URL.
-        what: its description for the message, e.g. ``"the data directory"``.
+        subject: its description for the message, e.g. ``"the data directory"``.
 
     Raises:
         UsageError: it contains a user name or password, or a parameter that grants access.
     """
     text = os.fspath(url)
     if _is_unsafe(text):
-        raise UsageError(f"{what} {_NOT_PLAIN}", hint=_FORMS)
+        raise UsageError(f"{subject} {_NOT_PLAIN}", hint=_FORMS)
     if has_secret(text):
-        raise UsageError(f"{what} {mask(text)[:200]} contains a password or another secret", hint=_CREDENTIALS)
+        raise UsageError(f"{subject} {mask(text)[:200]} contains a password or another secret", hint=_CREDENTIALS)
     return text
 
 
@@ -243,7 +243,9 @@ def open_locations(data: Store, locations: Sequence[str]) -> tuple[Store, tuple[
     The others are opened when they are needed: their servers may be away, or their packages not installed.
     """
     first, *others = locations
-    return open_location(data, first), tuple(one if is_absolute(one) else data.child(one).url for one in others)
+    return open_location(data, first), tuple(
+        mirror if is_absolute(mirror) else data.child(mirror).url for mirror in others
+    )
 
 
 def open_location(data: Store, location: str) -> Store:

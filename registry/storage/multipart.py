@@ -61,12 +61,12 @@ def list_unfinished(store: Store, notes: list[str]) -> Iterator[UnfinishedUpload
     try:
         client = _client(boto3)
         pages = client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=prefix)
-        for one in (one for page in pages for one in page.get("Uploads", ())):
+        for upload in (upload for page in pages for upload in page.get("Uploads", ())):
             yield UnfinishedUpload(
-                name=one["Key"][len(prefix) :],
-                upload_id=one["UploadId"],
-                begun_at=one["Initiated"].astimezone(UTC),
-                num_bytes=_num_bytes(client, bucket, one["Key"], one["UploadId"]),
+                name=upload["Key"][len(prefix) :],
+                upload_id=upload["UploadId"],
+                begun_at=upload["Initiated"].astimezone(UTC),
+                num_bytes=_num_bytes(client, bucket, upload["Key"], upload["UploadId"]),
             )
     except ClientError as error:
         code = error.response.get("Error", {}).get("Code", "unknown")

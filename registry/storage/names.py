@@ -88,8 +88,8 @@ def owner_of_file(part: str) -> str | None:
     >>> owner_of_file("incomplete.0a1b2c3dp00aat17_paper.tar"), owner_of_file("incomplete.0a1b2c3d_1.0.0")
     ('p00aat17', None)
     """
-    found = _OWN.fullmatch(part)
-    return None if found is None else found["owner"]
+    match = _OWN.fullmatch(part)
+    return None if match is None else match["owner"]
 
 
 def is_unfinished(part: str) -> bool:
@@ -168,8 +168,8 @@ class Owner:
 
     def can_judge(self, mark: str) -> bool:
         """Whether ``mark`` is of this machine, boot and namespace, so that ``knows_dead`` is certain."""
-        found = _MARK.fullmatch(mark)
-        return found is not None and (found["place"], found["boot"]) == (self._place_mark(), _short(self.boot))
+        match = _MARK.fullmatch(mark)
+        return match is not None and (match["place"], match["boot"]) == (self._place_mark(), _short(self.boot))
 
     def mark(self) -> str:
         """Describe this process in a few letters and digits for file names: ``p<place><boot><pid>t<started>``."""
@@ -177,12 +177,12 @@ class Owner:
 
     def knows_dead(self, mark: str) -> bool:
         """Whether the process with the given ``mark`` is known to have ended. False in case of doubt."""
-        found = _MARK.fullmatch(mark)
-        if found is None or found["place"] != self._place_mark():
+        match = _MARK.fullmatch(mark)
+        if match is None or match["place"] != self._place_mark():
             return False
-        if found["boot"] != _short(self.boot):
-            return _short("") not in (found["boot"], _short(self.boot))
-        return _has_ended(int(found["pid"], 16), found["started"])
+        if match["boot"] != _short(self.boot):
+            return _short("") not in (match["boot"], _short(self.boot))
+        return _has_ended(int(match["pid"], 16), match["started"])
 
     def _place_mark(self) -> str:
         return _short("\0".join((self.host, self.machine, self.namespace)))

@@ -83,15 +83,15 @@ class BucketClient:
     def __reduce__(self) -> tuple[Any, ...]:
         return open_bucket, (self._scheme, self._bucket)
 
-    def facts(self, key: str, *, shown: str) -> ObjectFacts:
+    def facts(self, key: str, *, location: str) -> ObjectFacts:
         """Fetch the metadata of one object.
 
         Raises:
             NotStoredError: it does not exist.
         """
-        return _facts(self._ask("read", shown, lambda api, store: api.head_async(store, key)))
+        return _facts(self._ask("read", location, lambda api, store: api.head_async(store, key)))
 
-    def begin_range(self, facts: ObjectFacts, start: int, stop: int, *, shown: str) -> Future[memoryview]:
+    def begin_range(self, facts: ObjectFacts, start: int, stop: int, *, location: str) -> Future[memoryview]:
         """Start one request for bytes start..stop of an object, if its ETag is still that of ``facts``.
 
         An object that is read whole is compared with its ETag if that is a digest: bytes that differ were damaged in
@@ -108,7 +108,7 @@ class BucketClient:
             async def fetch() -> tuple[str | None, memoryview]:
                 answer = await api.get_async(store, facts.key, options=options)
                 if facts.entity_tag is not None and _tag(answer.meta) not in (None, facts.entity_tag):
-                    raise replaced(shown)  # a server that does not know If-Match
+                    raise replaced(location)  # a server that does not know If-Match
                 content = memoryview(await answer.bytes_async())
                 if len(content) != stop - start:
                     raise TransientFault(f"expected {stop - start} bytes, received {len(content)}")
@@ -116,31 +116,31 @@ class BucketClient:
 
             return await self._intact(fetch)
 
-        api, store = self._store(uploading=False, doing="read", shown=shown)
-        attempt = partial(self._typed, api, store, ask, doing="read", shown=shown)
-        return begin(retried(Operation("read", shown, self._peer, self.limits), attempt))
+        api, store = self._store(uploading=False, doing="read", location=location)
+        attempt = partial(self._typed, api, store, ask, doing="read", location=location)
+        return begin(retried(Operation("read", location, self._peer, self.limits), attempt))
 
-    def list(self, prefix: str, *, shown: str) -> list[ObjectFacts]:
+    def list(self, prefix: str, *, location: str) -> list[ObjectFacts]:
         """List every object below ``prefix``, a folder or "" for all, in any order.
 
         After a fault, the listing continues after the last name that was received.
         """
-        found: dict[str, ObjectFacts] = {}
+        result: dict[str, ObjectFacts] = {}
 
         async def ask(api: ModuleType, store: Any) -> None:
-            offset = max(found) if found else None
+            offset = max(result) if result else None
             async for page in api.list(store, prefix or None, offset=offset, chunk_size=_PAGE):
-                found.update((facts.key, facts) for facts in map(_facts, page))
+                result.update((facts.key, facts) for facts in map(_facts, page))
 
-        self._ask("list", shown, ask)
-        return list(found.values())
+        self._ask("list", location, ask)
+        return list(result.values())
 
-    def list_level(self, prefix: str, *, shown: str) -> tuple[Sequence[str], Sequence[ObjectFacts]]:
+    def list_level(self, prefix: str, *, location: str) -> tuple[Sequence[str], Sequence[ObjectFacts]]:
         """List the folders and the objects directly in ``prefix``, a folder or "" for all."""
-        found = self._ask("list", shown, lambda api, store: api.list_with_delimiter_async(store, prefix or None))
-        return [str(one) for one in found["common_prefixes"]], [_facts(one) for one in found["objects"]]
+        result = self._ask("list", location, lambda api, store: api.list_with_delimiter_async(store, prefix or None))
+        return [str(item) for item in result["common_prefixes"]], [_facts(item) for item in result["objects"]]
 
-    def get(self, key: str, *, limit: int, shown: str) -> bytes | None:
+    def get(self, key: str, *, limit: int, location: str) -> bytes | None:
         """Fetch a whole object in one request; None if it is longer than ``limit`` bytes.
 
         The bytes are compared with the ETag, as in ``begin_range``.
@@ -162,7 +162,7 @@ class BucketClient:
 
             return await self._intact(fetch)
 
-        return self._ask("read", shown, ask)
+        return self._ask("read", location, ask)
 
     async def _intact(self, fetch: Callable[[], Coroutine[Any, Any, tuple[str | None, T]]]) -> T:
         """Return the content that ``fetch`` finds with its ETag; fetch it a second time if the ETag contradicts it.
@@ -181,7 +181,7 @@ class BucketClient:
             raise TransientFault("the server sent bytes that do not match their ETag")
         return again
 
-    def put(self, key: str, content: bytes, *, overwrite: bool, writer: str = "", shown: str) -> str | None:
+    def put(self, key: str, content: bytes, *, overwrite: bool, writer: str = "", location: str) -> str | None:
         """Write a small object in one request that stores all of it or nothing.
 
         Args:
@@ -189,7 +189,7 @@ class BucketClient:
             content: the bytes.
             overwrite: replace an object of this name.
             writer: kept in the object's metadata; ``writer_of`` returns it.
-            shown: the URL for messages.
+            location: the URL for messages.
 
         Returns:
             Its ETag, if the store has such tags.
@@ -199,23 +199,23 @@ class BucketClient:
         """
         if overwrite:
             return _tag(
-                self._ask("write", shown, lambda api, store: api.put_async(store, key, content, use_multipart=False))
+                self._ask("write", location, lambda api, store: api.put_async(store, key, content, use_multipart=False))
             )
         mark = f"{writer}{_WRITER_END}{uuid.uuid4().hex}"
-        found = self._ask_once(
+        result = self._ask_once(
             "write",
-            shown,
+            location,
             lambda api, store: api.put_async(store, key, content, mode="create", attributes={_WRITER: mark}),
-            is_done=lambda: self._mark_of(key, shown=shown) == mark,
+            is_done=lambda: self._mark_of(key, location=location) == mark,
         )
-        return _tag(found) if found is not None else self.facts(key, shown=shown).entity_tag
+        return _tag(result) if result is not None else self.facts(key, location=location).entity_tag
 
-    def require_writable(self, key: str, *, shown: str) -> None:
+    def require_writable(self, key: str, *, location: str) -> None:
         """Ask whether objects may be written, by a request on a condition that no object fulfils, so it writes none.
 
         Args:
             key: a key that no object has.
-            shown: the URL for messages.
+            location: the URL for messages.
 
         Raises:
             StorageError: they may not.
@@ -230,8 +230,8 @@ class BucketClient:
                 return False
             return True
 
-        if self._ask("write", shown, ask):  # the server does not know such conditions
-            self.delete([key], shown=shown)
+        if self._ask("write", location, ask):  # the server does not know such conditions
+            self.delete([key], location=location)
 
     def upload(
         self,
@@ -242,7 +242,7 @@ class BucketClient:
         overwrite: bool,
         writer: str = "",
         before_end: Callable[[], None] | None = None,
-        shown: str,
+        location: str,
     ) -> str | None:
         """Write a large object in parts; it appears, or replaces the old one, when the last part has arrived.
 
@@ -250,7 +250,7 @@ class BucketClient:
         nothing else uses the name. ``before_end`` is called when the file was read to its end; if it raises an error,
         the object does not appear, and its parts are removed. ``writer`` and the result are those of ``put``.
         """
-        before = self._present(key, shown=shown) if overwrite else None
+        before = self._present(key, location=location) if overwrite else None
 
         async def parts() -> AsyncIterator[bytes]:
             # In other threads: disks are slow, and `before_end` sends requests, which the event loop has to serve.
@@ -273,21 +273,21 @@ class BucketClient:
 
         for number in range(1, self.limits.tries + 1):
             try:
-                return _tag(self._attempt(ask, None, "write", shown, uploading=True))
+                return _tag(self._attempt(ask, None, "write", location, uploading=True))
             except (TransientFault, NotStoredError) as error:
                 if isinstance(error, NotStoredError) and is_no_bucket(error):
                     raise
                 # Only the answer to the last request may be lost; or it was sent twice, and the second one failed.
-                there = self._is_there(key, num_bytes, before, shown=shown)
-                if there is not None and (not writer or self.writer_of(key, shown=shown) == writer):
+                there = self._is_there(key, num_bytes, before, location=location)
+                if there is not None and (not writer or self.writer_of(key, location=location) == writer):
                     return there.entity_tag
                 fault = error if isinstance(error, TransientFault) else TransientFault("the upload was lost")
                 # obstore has retried by itself, except after an answer that broke off in the middle.
                 if fault.was_retried or number == self.limits.tries:
-                    raise unavailable(fault, doing="write", path=shown, tries=self.limits.tries) from error
+                    raise unavailable(fault, doing="write", path=location, tries=self.limits.tries) from error
         raise AssertionError("unreachable")
 
-    def copy(self, key: str, final: str, *, shown: str) -> None:
+    def copy(self, key: str, final: str, *, location: str) -> None:
         """Copy an object to a free name within the bucket; the bytes stay on the server.
 
         Raises:
@@ -296,30 +296,30 @@ class BucketClient:
         """
         self._ask_once(
             "write",
-            shown,
+            location,
             lambda api, store: api.copy_async(store, key, final, overwrite=False),
-            is_done=lambda: self._are_equal(key, final, shown=shown),
+            is_done=lambda: self._are_equal(key, final, location=location),
         )
 
-    def delete(self, keys: Sequence[str], *, shown: str) -> None:
+    def delete(self, keys: Sequence[str], *, location: str) -> None:
         """Remove objects, in one request if the store supports it; missing objects are not an error."""
         if not keys:
             return
         one_or_more = keys[0] if len(keys) == 1 else list(keys)
         try:
-            self._ask("remove", shown, lambda api, store: api.delete_async(store, one_or_more))
+            self._ask("remove", location, lambda api, store: api.delete_async(store, one_or_more))
         except NotStoredError as error:  # Google and Azure stop at an object that does not exist
             if is_no_bucket(error):
                 raise
             for key in keys if len(keys) > 1 else ():
-                self.delete([key], shown=shown)
+                self.delete([key], location=location)
 
-    def _ask(self, doing: str, shown: str, ask: _Ask[T], *, limits: Limits | None = None) -> T:
+    def _ask(self, doing: str, location: str, ask: _Ask[T], *, limits: Limits | None = None) -> T:
         """Send a request that is safe to repeat."""
-        operation = Operation(doing, shown, self._peer, limits or self.limits)
-        return call_with_retries(operation, lambda seconds: self._attempt(ask, seconds, doing, shown))
+        operation = Operation(doing, location, self._peer, limits or self.limits)
+        return call_with_retries(operation, lambda seconds: self._attempt(ask, seconds, doing, location))
 
-    def _ask_once(self, doing: str, shown: str, ask: _Ask[T], *, is_done: Callable[[], bool]) -> T | None:
+    def _ask_once(self, doing: str, location: str, ask: _Ask[T], *, is_done: Callable[[], bool]) -> T | None:
         """Send a conditional request. If a later attempt finds the name taken, the first one may have taken it.
 
         Returns None if the answer was lost.
@@ -330,83 +330,83 @@ class BucketClient:
             nonlocal tries
             tries += 1
             try:
-                return self._attempt(ask, seconds, doing, shown)
+                return self._attempt(ask, seconds, doing, location)
             except AlreadyStoredError:
                 if tries == 1 or not is_done():
                     raise
             return None
 
-        return call_with_retries(Operation(doing, shown, self._peer, self.limits), attempt)
+        return call_with_retries(Operation(doing, location, self._peer, self.limits), attempt)
 
-    def _attempt(self, ask: _Ask[T], seconds: float | None, doing: str, shown: str, *, uploading: bool = False) -> T:
-        api, store = self._store(uploading=uploading, doing=doing, shown=shown)
-        return run(self._typed(api, store, ask, doing=doing, shown=shown), seconds=seconds)
+    def _attempt(self, ask: _Ask[T], seconds: float | None, doing: str, location: str, *, uploading: bool = False) -> T:
+        api, store = self._store(uploading=uploading, doing=doing, location=location)
+        return run(self._typed(api, store, ask, doing=doing, location=location), seconds=seconds)
 
-    async def _typed(self, api: ModuleType, store: Any, ask: _Ask[T], *, doing: str, shown: str) -> T:
+    async def _typed(self, api: ModuleType, store: Any, ask: _Ask[T], *, doing: str, location: str) -> T:
         """Await ``ask``, and convert obstore's errors to ours."""
         try:
             return await ask(api, store)
         except RegistryError:
             raise
         except (api.exceptions.BaseError, OSError, ValueError) as error:
-            raise typed_fault(error, doing=doing, path=shown, bucket=self._bucket) from printable_fault(error)
+            raise typed_fault(error, doing=doing, path=location, bucket=self._bucket) from printable_fault(error)
 
-    def has(self, key: str, *, shown: str) -> bool:
+    def has(self, key: str, *, location: str) -> bool:
         """Whether an object has this key."""
-        return self._present(key, shown=shown) is not None
+        return self._present(key, location=location) is not None
 
-    def writer_of(self, key: str, *, shown: str) -> str | None:
+    def writer_of(self, key: str, *, location: str) -> str | None:
         """The ``writer`` of an object that ``put`` or ``upload`` wrote; None if it is unknown or does not exist."""
-        return (self._mark_of(key, shown=shown) or "").partition(_WRITER_END)[0] or None
+        return (self._mark_of(key, location=location) or "").partition(_WRITER_END)[0] or None
 
-    def _mark_of(self, key: str, *, shown: str) -> str | None:
+    def _mark_of(self, key: str, *, location: str) -> str | None:
         async def ask(api: ModuleType, store: Any) -> Any:
             return (await api.get_async(store, key, options={"head": True})).attributes
 
         try:
-            found: Mapping[str, str] = self._ask("read", shown, ask)
+            result: Mapping[str, str] = self._ask("read", location, ask)
         except NotStoredError:
             return None
-        return found.get(_WRITER)
+        return result.get(_WRITER)
 
-    def _present(self, key: str, *, shown: str) -> ObjectFacts | None:
+    def _present(self, key: str, *, location: str) -> ObjectFacts | None:
         try:
-            return self.facts(key, shown=shown)
+            return self.facts(key, location=location)
         except NotStoredError:
             return None
 
-    def _is_there(self, key: str, num_bytes: int, before: ObjectFacts | None, *, shown: str) -> ObjectFacts | None:
+    def _is_there(self, key: str, num_bytes: int, before: ObjectFacts | None, *, location: str) -> ObjectFacts | None:
         """The object if an upload has succeeded; one request, because the upload has used up the tries.
 
         ``before`` is the object that it replaces. If both have the same size, the ETag shows whether it was replaced.
         """
         once = replace(self.limits, tries=1)
         try:
-            found = self._ask("read", shown, lambda api, store: api.head_async(store, key), limits=once)
+            found = self._ask("read", location, lambda api, store: api.head_async(store, key), limits=once)
         except (NotStoredError, StorageUnavailableError):
             return None
         facts = _facts(found)
         is_new = before is None or facts.entity_tag != before.entity_tag
         return facts if facts.num_bytes == num_bytes and is_new else None
 
-    def _are_equal(self, key: str, other: str, *, shown: str) -> bool:
-        one, two = self._present(key, shown=shown), self._present(other, shown=shown)
-        if one is None or two is None:
+    def _are_equal(self, key: str, other: str, *, location: str) -> bool:
+        facts, two = self._present(key, location=location), self._present(other, location=location)
+        if facts is None or two is None:
             return False
-        return one.num_bytes == two.num_bytes and all(
-            result_of(self.begin_range(one, start, min(start + PART_BYTES, one.num_bytes), shown=shown))
-            == result_of(self.begin_range(two, start, min(start + PART_BYTES, one.num_bytes), shown=shown))
-            for start in range(0, one.num_bytes, PART_BYTES)
+        return facts.num_bytes == two.num_bytes and all(
+            result_of(self.begin_range(facts, start, min(start + PART_BYTES, facts.num_bytes), location=location))
+            == result_of(self.begin_range(two, start, min(start + PART_BYTES, facts.num_bytes), location=location))
+            for start in range(0, facts.num_bytes, PART_BYTES)
         )
 
-    def _store(self, *, uploading: bool, doing: str, shown: str) -> tuple[ModuleType, Any]:
+    def _store(self, *, uploading: bool, doing: str, location: str) -> tuple[ModuleType, Any]:
         """Return the library and its client in this process. The client for uploads retries their parts itself."""
         if self._made is not None and self._made[0] == os.getpid():
             _, api, stores = self._made
             return api, stores[uploading]
         api = load_obstore(needed_for=f"reading {self._scheme}://{self._bucket}")
         limits = self.limits
-        options = bucket_options(self._scheme, doing=doing, shown=shown)
+        options = bucket_options(self._scheme, doing=doing, location=location)
         options["client_options"] |= {
             "connect_timeout": timedelta(seconds=min(limits.connect_seconds, limits.retry_seconds)),
             "read_timeout": timedelta(seconds=min(limits.read_seconds, limits.retry_seconds)),
@@ -423,7 +423,7 @@ class BucketClient:
                 for retries in (0, limits.tries - 1)
             )
         except (api.exceptions.BaseError, OSError, ValueError) as error:
-            raise bad_settings(error, self._scheme, doing=doing, shown=shown) from None
+            raise bad_settings(error, self._scheme, doing=doing, location=location) from None
         self._made = os.getpid(), api, (whole, parts)
         return api, (whole, parts)[uploading]
 
@@ -464,13 +464,13 @@ def _tag(answer: Mapping[str, Any]) -> str | None:
 
 def _contradicts(tag: str | None, content: Any) -> bool:
     """Whether an ETag looks like an MD5 digest, of the bytes or of a single part, and does not match ``content``."""
-    found = _DIGEST.fullmatch(tag or "")
-    if found is None:
+    match = _DIGEST.fullmatch(tag or "")
+    if match is None:
         return False
     digest = hashlib.md5(content, usedforsecurity=False)
-    if found[2]:
+    if match[2]:
         digest = hashlib.md5(digest.digest(), usedforsecurity=False)
-    return found[1] != digest.hexdigest()
+    return match[1] != digest.hexdigest()
 
 
 _SETTINGS: Final = ("AWS_", "GOOGLE_", "AZURE_", "AZURITE_", "REGISTRY_", "HOME", "http_proxy", "https_proxy", "HTTP")

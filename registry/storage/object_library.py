@@ -48,7 +48,7 @@ _BAD_PATH: Final = re.compile(r'Path "(.*?)"(?::| contained empty path segment)'
 _YES: Final = frozenset({"1", "true", "yes", "on", "y", "t"})
 
 
-def bucket_options(scheme: str, *, doing: str, shown: str) -> dict[str, Any]:
+def bucket_options(scheme: str, *, doing: str, location: str) -> dict[str, Any]:
     """Return options for obstore's store of a scheme, in addition to the environment that obstore reads itself.
 
     Raises:
@@ -58,7 +58,7 @@ def bucket_options(scheme: str, *, doing: str, shown: str) -> dict[str, Any]:
     """
     for name in _ENDPOINTS[scheme]:
         _check_endpoint(name)
-    options = _s3_options(doing=doing, shown=shown) if scheme == "s3" else {}
+    options = _s3_options(doing=doing, location=location) if scheme == "s3" else {}
     client_options: dict[str, Any] = {}
     # obstore refuses http:// without `allow_http`. An http:// endpoint in the environment is deliberate.
     settings = [value for name, value in os.environ.items() if name.startswith(("AWS_", "GOOGLE_", "AZURE_"))]
@@ -85,7 +85,7 @@ def _check_endpoint(name: str) -> None:
         )
 
 
-def bad_settings(error: Exception, scheme: str, *, doing: str, shown: str) -> StorageError:
+def bad_settings(error: Exception, scheme: str, *, doing: str, location: str) -> StorageError:
     """Make the error for settings with which obstore makes no client; values of variables are not repeated."""
     reason = _STORE.sub("", str(error).partition("\n")[0]).rstrip(".")
     prefix = {"s3": "AWS_", "gs": "GOOGLE_", "az": "AZURE_"}[scheme]
@@ -93,15 +93,15 @@ def bad_settings(error: Exception, scheme: str, *, doing: str, shown: str) -> St
         if name.startswith(prefix) and len(value) > 3:
             reason = reason.replace(value, f"${name}")
     hint = f"Check the variables that begin with {prefix}. {credentials_hint(scheme)}"
-    return cannot(doing, shown, f"a setting is missing or invalid: {reason}", number=errno.EINVAL, hint=hint)
+    return cannot(doing, location, f"a setting is missing or invalid: {reason}", number=errno.EINVAL, hint=hint)
 
 
-def no_credentials(shown: str, *, doing: str) -> StorageError:
+def no_credentials(location: str, *, doing: str) -> StorageError:
     """Make the error for missing credentials."""
-    scheme = shown.partition("://")[0]
+    scheme = location.partition("://")[0]
     public = {"gs": "GOOGLE_SKIP_SIGNATURE", "az": "AZURE_SKIP_SIGNATURE"}.get(scheme, "AWS_SKIP_SIGNATURE")
     hint = f"{credentials_hint(scheme)} For a public bucket set {public}=true."
-    return cannot(doing, shown, "no credentials were found", number=errno.EACCES, hint=hint)
+    return cannot(doing, location, "no credentials were found", number=errno.EACCES, hint=hint)
 
 
 def credentials_hint(scheme: str) -> str:
@@ -121,7 +121,7 @@ def _endpoint_hint(path: str) -> str:
     return "Check its name, and AWS_ENDPOINT_URL if the store is not Amazon's."
 
 
-def _s3_options(*, doing: str, shown: str) -> dict[str, Any]:
+def _s3_options(*, doing: str, location: str) -> dict[str, Any]:
     options: dict[str, Any] = {}
     if not os.environ.get("AWS_COPY_IF_NOT_EXISTS"):
         options["copy_if_not_exists"] = "multipart"  # Amazon's own servers support no other way
@@ -130,10 +130,10 @@ def _s3_options(*, doing: str, shown: str) -> dict[str, Any]:
     anonymous = os.environ.get("AWS_SKIP_SIGNATURE", "").lower() in _YES
     if anonymous or any(os.environ.get(name) for name in _NATIVE):
         return options
-    return options | _profile_options(doing=doing, shown=shown)
+    return options | _profile_options(doing=doing, location=location)
 
 
-def _profile_options(*, doing: str, shown: str) -> dict[str, Any]:
+def _profile_options(*, doing: str, location: str) -> dict[str, Any]:
     """Read credentials, region and endpoint with boto3, from the files of the AWS command line or elsewhere."""
     try:
         import botocore.session
@@ -151,7 +151,7 @@ def _profile_options(*, doing: str, shown: str) -> dict[str, Any]:
         provider = Boto3CredentialProvider(session)
         settings = session.get_scoped_config()
     except (BotoCoreError, ValueError) as error:  # ValueError: no credentials
-        raise no_credentials(shown, doing=doing) from error
+        raise no_credentials(location, doing=doing) from error
     options: dict[str, Any] = {"credential_provider": provider}
     if not os.environ.get("AWS_REGION") and not os.environ.get("AWS_DEFAULT_REGION") and settings.get("region"):
         options["region"] = settings["region"]
@@ -178,9 +178,9 @@ def typed_fault(error: Exception, *, doing: str, path: str, bucket: str) -> Stor
     broken. The text of ``error`` is not repeated: it is long, and may contain secrets.
     """
     text, name = str(error), type(error).__name__
-    found = _STATUS.search(text)
-    status = int(found[1]) if found else None
-    answered = f"the server answered {status} {(found[2] or '').strip()}".rstrip() if found else ""
+    match = _STATUS.search(text)
+    status = int(match[1]) if match else None
+    answered = f"the server answered {status} {(match[2] or '').strip()}".rstrip() if match else ""
 
     def refusal(reason: str, hint: str | None, number: int, **details: Any) -> StorageError:
         kind = NotStoredError if number == errno.ENOENT else StorageError
@@ -209,7 +209,7 @@ def typed_fault(error: Exception, *, doing: str, path: str, bucket: str) -> Stor
     if status is not None and status < _FIRST_SERVER_FAULT and status not in _PASSING:
         moved = "Set AWS_REGION to the region of the bucket." if status in (301, 307) else None
         return refusal(answered, moved, errno.EIO, status=status)
-    kind = found[1] if (found := _KIND.search(text)) else ""
+    kind = match[1] if (match := _KIND.search(text)) else ""
     reason, number = answered or "the connection broke off", errno.EIO if answered else errno.ECONNRESET
     if not answered and kind == "Timeout":
         reason, number = "the server did not answer in time", errno.ETIMEDOUT
@@ -230,8 +230,8 @@ def printable_fault(error: Exception) -> BaseException:
     if status is None:
         return printable_cause(error)
     code = _CODE.search(text)
-    shown = f"{type(error).__name__}: {mask(text[: status.end()])}{f' ({code[1]})' if code else ''}"
-    return OSError(shown).with_traceback(error.__traceback__)
+    location = f"{type(error).__name__}: {mask(text[: status.end()])}{f' ({code[1]})' if code else ''}"
+    return OSError(location).with_traceback(error.__traceback__)
 
 
 def misses_bucket(error: Exception) -> bool:

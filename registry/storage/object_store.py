@@ -61,9 +61,9 @@ class ObjectStore(RemoteStore):
         return self._open(name, ObjectFacts(key=key, num_bytes=num_bytes, entity_tag=entity_tag))
 
     def _open(self, name: str, facts: ObjectFacts) -> RemoteFile:
-        shown = self.locate(name)
-        begin = partial(self._bucket.begin_range, facts, shown=shown)
-        return RemoteFile(begin, path=shown, num_bytes=facts.num_bytes, entity_tag=facts.entity_tag)
+        location = self.locate(name)
+        begin = partial(self._bucket.begin_range, facts, location=location)
+        return RemoteFile(begin, path=location, num_bytes=facts.num_bytes, entity_tag=facts.entity_tag)
 
     def size(self, name: str) -> int:
         """Size of an object, in bytes."""
@@ -80,55 +80,55 @@ class ObjectStore(RemoteStore):
 
     def exists(self, name: str) -> bool:
         """Whether an object has this name, or a name below it."""
-        key, shown = self._key(check_relative_name(name)), self.locate(name)
+        key, location = self._key(check_relative_name(name)), self.locate(name)
         try:
-            self._bucket.facts(key, shown=shown)
+            self._bucket.facts(key, location=location)
         except NotStoredError:
-            return bool(self._bucket.list(key, shown=shown))
+            return bool(self._bucket.list(key, location=location))
         return True
 
     @contextmanager
     def _create(self, name: str, *, overwrite: bool) -> Iterator[BinaryIO]:
         """Send the object when the block ends: up to 8 MiB from memory, more from a temporary file."""
-        shown = self.locate(name)
+        location = self.locate(name)
         if not overwrite and self.exists(name):  # early, before the block runs; the writing request decides races
-            raise already_stored(shown)
+            raise already_stored(location)
         with tempfile.SpooledTemporaryFile(PART_BYTES) as spool:
-            file = io.BufferedWriter(_Spooled(spool, shown=shown), _WRITE_BYTES)
+            file = io.BufferedWriter(_Spooled(spool, location=location), _WRITE_BYTES)
             yield file
             if not file.closed:
                 file.flush()
-            with _temporary_file_errors(shown):
+            with _temporary_file_errors(location):
                 num_bytes = spool.tell()
                 spool.seek(0)
             self._send(name, spool, num_bytes, overwrite=overwrite)
 
     def _send(self, name: str, spool: IO[bytes], num_bytes: int, *, overwrite: bool) -> None:
-        key, shown = self._key(name), self.locate(name)
+        key, location = self._key(name), self.locate(name)
         if num_bytes <= PART_BYTES:
-            with storage_errors("write", shown):
+            with storage_errors("write", location):
                 content = spool.read()
-            self._bucket.put(key, content, overwrite=overwrite, shown=shown)
+            self._bucket.put(key, content, overwrite=overwrite, location=location)
         elif overwrite:
-            self._bucket.upload(key, spool, num_bytes, overwrite=True, shown=shown)
+            self._bucket.upload(key, spool, num_bytes, overwrite=True, location=location)
         else:
             # An upload in parts cannot be conditional. So the object is uploaded under a unique name, and the store
             # copies it on the condition that the final name is free.
             folder, slash, last_part = key.rpartition("/")
             temporary = folder + slash + new_unfinished_name(last_part)
             try:
-                self._bucket.upload(temporary, spool, num_bytes, overwrite=False, shown=shown)
-                self._bucket.copy(temporary, key, shown=shown)
+                self._bucket.upload(temporary, spool, num_bytes, overwrite=False, location=location)
+                self._bucket.copy(temporary, key, location=location)
             finally:
                 # Also after an error, which a fault here must not hide. An object that stays is never listed.
                 with suppress(StorageError):
-                    self._bucket.delete([temporary], shown=shown)
+                    self._bucket.delete([temporary], location=location)
 
     def copy_to(self, name: str, final: str) -> None:
         """Copy an object to a free name; the store decides whether it is free, and copies the bytes itself."""
-        shown = self.locate(check_relative_name(final))
+        location = self.locate(check_relative_name(final))
         try:
-            self._bucket.copy(self._key(check_relative_name(name)), self._key(final), shown=shown)
+            self._bucket.copy(self._key(check_relative_name(name)), self._key(final), location=location)
         except NotStoredError as error:
             if not is_no_bucket(error):
                 self._facts(name)  # raises if `name` is missing: the store's own error names `final`
@@ -137,7 +137,7 @@ class ObjectStore(RemoteStore):
     def scan(self, folder: str = "") -> Iterator[StoredEntry]:
         """Every object below ``folder``, from one listing."""
         key = self._key(check_folder_name(folder))
-        yield from self._entries(self._without_markers(self._bucket.list(key, shown=self.locate(folder)), key))
+        yield from self._entries(self._without_markers(self._bucket.list(key, location=self.locate(folder)), key))
 
     def scan_listable(self, folder: str = "") -> Iterator[StoredEntry]:
         """Every object below ``folder``: from one listing, or from one for each folder if that fails.
@@ -148,15 +148,15 @@ class ObjectStore(RemoteStore):
 
     def _scan_listable(self, key: str) -> Iterator[StoredEntry]:
         inside = len(self._root) + 1 if self._root else 0
-        shown, bad = self.locate(key[inside:]), ""
+        location, bad = self.locate(key[inside:]), ""
         folders: Sequence[str] = ()
         found: Sequence[ObjectFacts]
         try:
             try:
-                found = self._bucket.list(key, shown=shown)
+                found = self._bucket.list(key, location=location)
             except StorageError as error:
                 bad = _bad_key(error)
-                folders, found = self._bucket.list_level(key, shown=shown)
+                folders, found = self._bucket.list_level(key, location=location)
         except StorageError as error:
             first = _bad_key(error)  # it may be a folder, e.g. data// of data//x
             bad = bad if bad.startswith(first) else first
@@ -178,37 +178,37 @@ class ObjectStore(RemoteStore):
 
     def remove_tree(self, name: str) -> None:
         """Remove an object and every object below it."""
-        shown, owner = self.locate(check_relative_name(name)), self._key(f"{name}/{OWNER_FILE}")
+        location, owner = self.locate(check_relative_name(name)), self._key(f"{name}/{OWNER_FILE}")
         keys = [self._key(found) for found in self._all_names(name)]
-        self._bucket.delete([self._key(name), *(key for key in keys if key != owner)], shown=shown)
+        self._bucket.delete([self._key(name), *(key for key in keys if key != owner)], location=location)
         if owner in keys:  # last: if the process is killed meanwhile, the rest still names its owner
-            self._bucket.delete([owner], shown=shown)
+            self._bucket.delete([owner], location=location)
 
     def remove(self, name: str) -> None:
         """Remove an object, in one request."""
-        self._bucket.delete([self._key(check_relative_name(name))], shown=self.locate(name))
+        self._bucket.delete([self._key(check_relative_name(name))], location=self.locate(name))
 
     def read_bytes(self, name: str, *, limit: int = DEFAULT_READ_LIMIT) -> bytes:
         """Read a small object, in one request."""
-        key, shown = self._key(check_relative_name(name)), self.locate(name)
+        key, location = self._key(check_relative_name(name)), self.locate(name)
         try:
-            content = self._bucket.get(key, limit=limit, shown=shown)
+            content = self._bucket.get(key, limit=limit, location=location)
         except NotStoredError as error:
             if not is_no_bucket(error):
                 self._facts(name)  # raises a better error for a folder
             raise
         if content is None:
-            raise too_long(shown, limit)
+            raise too_long(location, limit)
         return content
 
     def write_bytes(self, name: str, content: bytes, *, overwrite: bool = False) -> None:
         """Write a small object, in one request; the store decides whether the name is free."""
-        self._bucket.put(self._key(check_relative_name(name)), content, overwrite=overwrite, shown=self.locate(name))
+        self._bucket.put(self._key(check_relative_name(name)), content, overwrite=overwrite, location=self.locate(name))
 
     def require_writable(self, folder: str) -> None:
         """Send one request that would write an object below ``folder``, on a condition that is not fulfilled."""
         name = f"{check_relative_name(folder)}/{new_unfinished_name('probe')}"
-        self._bucket.require_writable(self._key(name), shown=self.locate(folder))
+        self._bucket.require_writable(self._key(name), location=self.locate(folder))
 
     def create_from(
         self,
@@ -226,16 +226,16 @@ class ObjectStore(RemoteStore):
         name free before the first part is sent, and another one before the object is completed. Otherwise it goes to a
         unique name, from which the store copies it.
         """
-        key, shown = self._key(check_relative_name(name)), self.locate(name)
+        key, location = self._key(check_relative_name(name)), self.locate(name)
         with source.open(source_name) as opened:
             file, num_bytes = HashedFile(opened), opened.num_bytes
             if num_bytes <= PART_BYTES:
                 content = file.read()
                 file.require(sha256)
-                return self._bucket.put(key, content, overwrite=False, writer=writer, shown=shown)
+                return self._bucket.put(key, content, overwrite=False, writer=writer, location=location)
             if require_reserved is None:
                 return super().create_from(name, source, source_name, sha256=sha256)
-            require_free = partial(self._require_free, key, shown)
+            require_free = partial(self._require_free, key, location)
             require_free()
 
             def before_end() -> None:
@@ -244,35 +244,35 @@ class ObjectStore(RemoteStore):
                 require_free()
 
             return self._bucket.upload(
-                key, file, num_bytes, overwrite=False, writer=writer, before_end=before_end, shown=shown
+                key, file, num_bytes, overwrite=False, writer=writer, before_end=before_end, location=location
             )
 
-    def _require_free(self, key: str, shown: str) -> None:
-        if self._bucket.has(key, shown=shown):
-            raise already_stored(shown)
+    def _require_free(self, key: str, location: str) -> None:
+        if self._bucket.has(key, location=location):
+            raise already_stored(location)
 
     def writer_of(self, name: str) -> str | None:
         """The ``writer`` that ``create_from`` was given for an object; None if it is unknown."""
-        return self._bucket.writer_of(self._key(check_relative_name(name)), shown=self.locate(name))
+        return self._bucket.writer_of(self._key(check_relative_name(name)), location=self.locate(name))
 
     def _key(self, name: str) -> str:
         return "/".join(part for part in (self._root, name) if part)
 
     def _facts(self, name: str) -> ObjectFacts:
-        key, shown = self._key(check_relative_name(name)), self.locate(name)
+        key, location = self._key(check_relative_name(name)), self.locate(name)
         try:
-            return self._bucket.facts(key, shown=shown)
+            return self._bucket.facts(key, location=location)
         except NotStoredError:
-            if self._bucket.list(key, shown=shown):
-                with storage_errors("read", shown):
+            if self._bucket.list(key, location=location):
+                with storage_errors("read", location):
                     raise IsADirectoryError(errno.EISDIR, "Not a file") from None
             raise
 
     def _all_names(self, folder: str) -> Names:
         """Every object below ``folder``, including unfinished ones, sorted; relative to the root of the store."""
         key, inside = self._key(folder), len(self._root) + 1 if self._root else 0
-        found = self._bucket.list(key, shown=self.locate(folder))
-        return sorted({facts.key[inside:] for facts in self._without_markers(found, key)})
+        result = self._bucket.list(key, location=self.locate(folder))
+        return sorted({facts.key[inside:] for facts in self._without_markers(result, key)})
 
     def _without_markers(self, found: Sequence[ObjectFacts], key: str) -> Iterator[ObjectFacts]:
         """The objects below ``key`` that are files.
@@ -282,20 +282,20 @@ class ObjectStore(RemoteStore):
         """
         inside = len(self._root) + 1 if self._root else 0
         folders = {facts.key.rpartition("/")[0] for facts in found} | {key}
-        for one in found:
-            if one.num_bytes or (
-                one.key not in folders and self._bucket.has(one.key, shown=self.locate(one.key[inside:]))
+        for entry in found:
+            if entry.num_bytes or (
+                entry.key not in folders and self._bucket.has(entry.key, location=self.locate(entry.key[inside:]))
             ):
-                yield one
+                yield entry
 
 
 class _Spooled(io.RawIOBase):
     """The temporary file of a new object as a raw file. Closing this one leaves the temporary file open to be sent."""
 
-    def __init__(self, spool: IO[bytes], *, shown: str) -> None:
+    def __init__(self, spool: IO[bytes], *, location: str) -> None:
         super().__init__()
         self._spool = spool
-        self._shown = shown
+        self._shown = location
 
     def writable(self) -> bool:
         """Always True."""
@@ -320,14 +320,14 @@ def _bad_key(error: StorageError) -> str:
 
 
 @contextmanager
-def _temporary_file_errors(shown: str) -> Iterator[None]:
-    """Convert faults of the temporary file: the disk is local, although ``shown`` is on another machine."""
+def _temporary_file_errors(location: str) -> Iterator[None]:
+    """Convert faults of the temporary file: the disk is local, although ``location`` is on another machine."""
     try:
         yield
     except OSError as error:
         reason = f"{error.strerror or error} in the folder for temporary files"
         hint = "Free some space there, or set TMPDIR to another folder, e.g. TMPDIR=/var/tmp."
-        raise cannot("write", shown, reason, number=error.errno, hint=hint) from error
+        raise cannot("write", location, reason, number=error.errno, hint=hint) from error
 
 
 def open_objects(url: str) -> ObjectStore:
@@ -341,11 +341,11 @@ def open_objects(url: str) -> ObjectStore:
     scheme, _, rest = url.partition("://")
     bucket, _, root = rest.partition("/")
     if "@" in bucket or has_secret(url):
-        shown = f"{scheme}://***@{bucket.rpartition('@')[2]}" if "@" in bucket else mask(url)[:200]
+        masked_url = f"{scheme}://***@{bucket.rpartition('@')[2]}" if "@" in bucket else mask(url)[:200]
         raise StorageError(
-            f"cannot open {shown}: credentials do not belong in a URL",
+            f"cannot open {masked_url}: credentials do not belong in a URL",
             hint=f"Leave them out. {credentials_hint(OBJECT_SCHEMES[scheme])}",
-            details={"path": shown},
+            details={"path": masked_url},
         )
     if not bucket:
         raise StorageError(

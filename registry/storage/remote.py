@@ -300,7 +300,7 @@ def _fetch_after_start(
     try:
         while True:
             if process != os.getpid():  # a forked child: the running requests belong to its parent
-                under_way = {begin(one.start, one.stop): one for one in under_way.values()}
+                under_way = {begin(upload.start, upload.stop): upload for upload in under_way.values()}
                 process = os.getpid()
             while len(under_way) < _IN_FLIGHT and (not under_way or num_bytes + arrived.num_bytes < _AHEAD_BYTES):
                 request = next(waiting, None)

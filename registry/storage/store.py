@@ -181,7 +181,7 @@ class Store(abc.ABC):
         folder = new_unfinished_name("clock")
         self.write_bytes(f"{folder}/now", b"")
         try:
-            return next((one.changed_at for one in self.scan(folder) if not one.is_folder), None)
+            return next((entry.changed_at for entry in self.scan(folder) if not entry.is_folder), None)
         finally:
             self.remove_tree(folder)
 
@@ -574,13 +574,13 @@ class RenamedStore(WrappedStore):
 
     def child(self, name: str) -> RenamedStore:
         """The files below the folder ``name``; their new names become relative to it."""
-        own = {one[len(name) + 1 :]: self._names[one] for one in self.list(check_relative_name(name))}
+        own = {path[len(name) + 1 :]: self._names[path] for path in self.list(check_relative_name(name))}
         return RenamedStore(self._store, own)
 
     def _inner(self, name: str) -> str:
-        found = self._names.get(check_relative_name(name))
-        if found is None:
+        result = self._names.get(check_relative_name(name))
+        if result is None:
             raise cannot(
                 "read", self.locate(name), "there is no such file", number=errno.ENOENT, hint=None, kind=NotStoredError
             )
-        return found
+        return result

@@ -69,8 +69,8 @@ class _Inside(LocalStore):
         return LocalStore, (self._root,)
 
 
-def check_free_space(path: str, num_bytes: int, what: str) -> None:
-    """Check that ``num_bytes`` more fit on the disk of ``path``; ``what`` needs them.
+def check_free_space(path: str, num_bytes: int, subject: str) -> None:
+    """Check that ``num_bytes`` more fit on the disk of ``path``; ``subject`` needs them.
 
     Raises:
         StorageError: they do not.
@@ -80,7 +80,7 @@ def check_free_space(path: str, num_bytes: int, what: str) -> None:
         raise cannot(
             "write",
             path,
-            f"{what} needs {num_bytes:,} bytes, and {max(free, 0):,} are free",
+            f"{subject} needs {num_bytes:,} bytes, and {max(free, 0):,} are free",
             number=errno.ENOSPC,
             hint="Free some space there, or set TMPDIR to another folder, e.g. TMPDIR=/var/tmp.",
         )

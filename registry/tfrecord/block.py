@@ -66,11 +66,11 @@ class RecordBlock(NamedTuple):
             data, offsets = self.span()
             copied, stops = data.tobytes(), (offsets + lengths).tolist()
             return [copied[start:stop] for start, stop in zip(offsets.tolist(), stops, strict=True)]
-        found = np.empty(lengths.size, object)
+        result = np.empty(lengths.size, object)
         for length in kinds.tolist():
             group = np.flatnonzero(lengths == length)
-            found[group] = self._of_length(length, self.offsets[group])
-        records: list[bytes] = found.tolist()
+            result[group] = self._of_length(length, self.offsets[group])
+        records: list[bytes] = result.tolist()
         return records
 
     def _of_length(self, length: int, offsets: Places) -> list[bytes]:

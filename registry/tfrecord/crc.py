@@ -77,8 +77,8 @@ def _constant_part(length: int, count: int) -> np.uint32:
     data = length.to_bytes(8, "little")
     header = data + masked_crc32c(data).to_bytes(4, "little")
     head = _apply(_shift(length + 4), np.array([crc32c(header)], np.uint32))
-    one = head ^ ~_apply(_shift(4), np.array([_ONES]))
-    return _fold(length + FRAMING_BYTES, np.repeat(one, count))[0]  # type: ignore[no-any-return]  # an array's item
+    inverse = head ^ ~_apply(_shift(4), np.array([_ONES]))
+    return _fold(length + FRAMING_BYTES, np.repeat(inverse, count))[0]  # type: ignore[no-any-return]  # an array's item
 
 
 def _fold(size: int, crcs: Crcs) -> Crcs:

@@ -237,11 +237,11 @@ def wrong_claim(path: str, record: int) -> ShardMismatchError:
     )
 
 
-def _mismatch(path: str, problem: str, found: int, *, more: bool = False) -> ShardMismatchError:
+def _mismatch(path: str, problem: str, actual: int, *, more: bool = False) -> ShardMismatchError:
     return ShardMismatchError(
         f"{path}: {problem}",
         hint="This is not the file that was published. Fetch it again; `registry verify` names every bad shard.",
-        details={"path": path, "num_records": found, "more": more},
+        details={"path": path, "num_records": actual, "more": more},
     )
 
 

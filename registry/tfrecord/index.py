@@ -297,12 +297,12 @@ class FramePlaces(_Starts):
             known = self._size - 1
             start = int(self._buffer[known])
             most = min(stop - known, _STEP)
-            found = walk_frames(self._data, start, limit=self._data.size, most=most)
-            skipped = found[: max(0, first - known) + 1]
+            frames = walk_frames(self._data, start, limit=self._data.size, most=most)
+            skipped = frames[: max(0, first - known) + 1]
             if skipped.size > 1:
                 fault = find_fault(self._data, skipped[:-1], np.diff(skipped) - FRAMING_BYTES, verify="off")
                 if fault is not None:
-                    found = found[: fault.place + 1]
-            self._ended = found.size - 1 < most
-            self._append(found[1:])
+                    frames = frames[: fault.place + 1]
+            self._ended = frames.size - 1 < most
+            self._append(frames[1:])
         return self._buffer[: self._size]

@@ -83,12 +83,12 @@ def walk_file(store: Store, name: str, *, num_records: int | None = None) -> Fil
         StorageError: the file cannot be read.
     """
     with store.open(name) as file:
-        found = None if is_gzip(file.read(HEADER_BYTES)) else walk_whole(file)
-        if found is None:
+        result = None if is_gzip(file.read(HEADER_BYTES)) else walk_whole(file)
+        if result is None:
             return _walk_each(file, store.locate(name), promised=num_records)
-    if num_records is not None and found.num_records != num_records:
-        raise not_so_many(store.locate(name), num_records, found=found.num_records)
-    return found
+    if num_records is not None and result.num_records != num_records:
+        raise not_so_many(store.locate(name), num_records, found=result.num_records)
+    return result
 
 
 def _walk_each(file: StoredFile, path: str, *, promised: int | None) -> FileFacts:
@@ -103,7 +103,9 @@ def _walk_each(file: StoredFile, path: str, *, promised: int | None) -> FileFact
         num_bytes += len(piece)
         return piece
 
-    claims = {one.first_record: one.content_start for one in find_members(file)}  # empty for an uncompressed file
+    claims = {
+        member.first_record: member.content_start for member in find_members(file)
+    }  # empty for an uncompressed file
     file.seek(0)
     stream = stream_pieces(read, read(HEADER_BYTES), size=file.num_bytes, path=path)
     for record in iterate_records(stream, skip=0, take=None, num_records=promised):

@@ -166,8 +166,8 @@ class StreamedShard:
         if is_ahead:
             return self.read(first, last - first + 1).take(records - first)
         ordered = np.unique(records)
-        found = join_blocks([self.read(record, 1) for record in ordered.tolist()])
-        return found.take(np.searchsorted(ordered, records))
+        blocks = join_blocks([self.read(record, 1) for record in ordered.tolist()])
+        return blocks.take(np.searchsorted(ordered, records))
 
     def __del__(self) -> None:
         self._file.close()
@@ -249,7 +249,7 @@ class StreamedShard:
         members = self._members[first_member:]
         limit = MOST_INFLATION * file.num_bytes
         stream = ByteStream(path=path, start=b"", more=MembersAhead(file, members), limit=limit, compressed=True)
-        claims = {one.content_start: one.first_record for one in members}
+        claims = {member.content_start: member.first_record for member in members}
         first = members[0]
         return Window(stream, record=first.first_record, base=first.content_start, claims=claims)
 

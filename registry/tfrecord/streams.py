@@ -81,7 +81,7 @@ class MembersAhead:
         self._file = file
         self._members = members
         self._end = members[-1].start + members[-1].num_bytes
-        pieces = (Piece(_inflate_member, found) for found in _read_members(file, members))
+        pieces = (Piece(_inflate_member, member) for member in _read_members(file, members))
         self._inflated = in_order(_start, pieces, most=_MEMBERS_AHEAD, finish=result_of)
         self._rest: Callable[[], bytes] | None = None
 
@@ -120,13 +120,15 @@ def _read_members(file: StoredFile, members: Sequence[Member]) -> Iterator[tuple
     """
     for first in range(0, len(members), _MEMBERS_ASKED):
         asked = members[first : first + _MEMBERS_ASKED]
-        for index, data in file.read_ranges([(one.start, one.start + one.num_bytes) for one in asked], in_order=True):
+        for index, data in file.read_ranges(
+            [(frame.start, frame.start + frame.num_bytes) for frame in asked], in_order=True
+        ):
             yield asked[index], bytes(data)
 
 
-def _inflate_member(found: tuple[Member, bytes]) -> bytes | None:
+def _inflate_member(members: tuple[Member, bytes]) -> bytes | None:
     """Decompress one gzip member; None if it is damaged, or does not have the size that it claims."""
-    claimed, data = found
+    claimed, data = members
     new, error = _inflate_library()
     member = new(_GZIP_FORMAT)
     try:

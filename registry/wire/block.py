@@ -144,18 +144,18 @@ class BlockDecoder:
         self, data: Octets, offsets: Places, lengths: Places
     ) -> tuple[dict[tuple[str, WireKind], FlatColumn], Places]:
         """The flat values, and the records that are not in the common form; if there are any, ignore the values."""
-        found = SpanCollector(offsets.size, self._keys)
-        rows = self._templates.find(data, offsets, lengths, found)
+        collector = SpanCollector(offsets.size, self._keys)
+        rows = self._templates.find(data, offsets, lengths, collector)
         if rows.size:
-            walk_records(data, rows, offsets[rows], offsets[rows] + lengths[rows], self._forms, found)
+            walk_records(data, rows, offsets[rows], offsets[rows] + lengths[rows], self._forms, collector)
         columns: dict[tuple[str, WireKind], FlatColumn] = {}
-        for (key, kind), spans in found.joined().items():
+        for (key, kind), spans in collector.joined().items():
             column, odd = _READERS[kind](data, spans)
             if odd.size:
-                found.odd.append(odd if spans.rows is None else spans.rows[odd])
+                collector.odd.append(odd if spans.rows is None else spans.rows[odd])
             if self._keys is None or key in self._keys:
                 columns[key, kind] = column
-        odd_rows = np.unique(np.concatenate(found.odd)) if found.odd else np.empty(0, np.int64)
+        odd_rows = np.unique(np.concatenate(collector.odd)) if collector.odd else np.empty(0, np.int64)
         return columns, odd_rows
 
 
@@ -189,17 +189,17 @@ def _in_common_form(
 def _read_integers(data: Octets, spans: Spans) -> tuple[NumberColumn, Places]:
     """The integers of int64 lists, and the odd spans, which are not lists of varints."""
     if spans.layout == "packed":
-        found = read_varint_rows(data, spans.starts, spans.sizes)
-        return _numbers(spans, found.counts, found.values), found.odd
-    found = read_any_rows(data, spans.starts, spans.sizes)
-    counts, widths = found.counts, found.widths
-    if found.odd.size or widths is None or isinstance(counts, int):
-        return _numbers(spans, 0, _NONE), found.odd
+        varint_rows = read_varint_rows(data, spans.starts, spans.sizes)
+        return _numbers(spans, varint_rows.counts, varint_rows.values), varint_rows.odd
+    varint_rows = read_any_rows(data, spans.starts, spans.sizes)
+    counts, widths = varint_rows.counts, varint_rows.widths
+    if varint_rows.odd.size or widths is None or isinstance(counts, int):
+        return _numbers(spans, 0, _NONE), varint_rows.odd
     # Each value has its tag in front of it, which also reads as a varint.
-    place = np.arange(found.values.size) - np.repeat(counts.cumsum() - counts, counts)
-    no_tag = (place % 2 == 0) & ((found.values != 0x08) | (widths != 1))
+    place = np.arange(varint_rows.values.size) - np.repeat(counts.cumsum() - counts, counts)
+    no_tag = (place % 2 == 0) & ((varint_rows.values != 0x08) | (widths != 1))
     odd = np.union1d(np.flatnonzero(counts % 2), np.repeat(np.arange(counts.size), counts)[no_tag])
-    return _numbers(spans, counts // 2, found.values[1::2].copy()), odd
+    return _numbers(spans, counts // 2, varint_rows.values[1::2].copy()), odd
 
 
 def _read_floats(data: Octets, spans: Spans) -> tuple[NumberColumn, Places]:
@@ -249,8 +249,8 @@ def _read_items(data: Octets, spans: Spans) -> tuple[BytesColumn, Places]:
         if items is None:
             odd.append(np.array([place]))
         elif items:
-            one = np.array(items, np.int64)
-            found.append((np.full(len(items), place), one[:, 0] + start, one[:, 1]))
+            values = np.array(items, np.int64)
+            found.append((np.full(len(items), place), values[:, 0] + start, values[:, 1]))
     if odd:
         return BytesColumn(spans.rows, 0, _NONE, _NONE), np.concatenate(odd)
     if not found:

@@ -250,11 +250,11 @@ def _fold(sizes: npt.NDArray[Any], counts: int | Places) -> int | Places:
     """The size of each row of ``counts`` adjacent parts of these sizes."""
     if isinstance(counts, int):
         return _same_or_each(sizes.reshape(-1, counts).sum(axis=1, dtype=np.int64)) if counts else 0
-    found = np.zeros(counts.size, np.int64)
+    result = np.zeros(counts.size, np.int64)
     some = np.flatnonzero(counts)  # reduceat has no empty parts
     if some.size:
-        found[some] = np.add.reduceat(sizes, (counts.cumsum() - counts)[some], dtype=np.int64)
-    return _same_or_each(found)
+        result[some] = np.add.reduceat(sizes, (counts.cumsum() - counts)[some], dtype=np.int64)
+    return _same_or_each(result)
 
 
 def _same_or_each(sizes: int | Places) -> int | Places:
@@ -268,6 +268,6 @@ def _in_rows(sizes: int | Places, rows: Places | None, num_records: int) -> int 
     """``sizes`` in ``rows``, and 0 in all other records."""
     if rows is None:
         return sizes
-    found = np.zeros(num_records, np.int64)
-    found[rows] = sizes
-    return _same_or_each(found)
+    result = np.zeros(num_records, np.int64)
+    result[rows] = sizes
+    return _same_or_each(result)

@@ -319,10 +319,10 @@ def _pieces_of(key: str, value: FlatValue | None) -> tuple[bytes, list[bytes], i
 
 def _pieces_of_steps(key: str, steps: Sequence[FlatValue | None]) -> tuple[bytes, list[bytes], int]:
     """A message FeatureList in pieces: a head and a Feature for each step."""
-    found: list[bytes] = []
+    result: list[bytes] = []
     for head, content, size in (_pieces_of(key, step) for step in steps):
-        found += [write_head(FIELD_1, len(head) + size), head, *content]
-    return b"", found, sum(map(len, found))
+        result += [write_head(FIELD_1, len(head) + size), head, *content]
+    return b"", result, sum(map(len, result))
 
 
 def decode_sequence_example(record: bytes | memoryview) -> SequenceValues:
@@ -378,8 +378,8 @@ def _decode_any_sequence(record: bytes | memoryview) -> SequenceValues:
     from registry.wire.example_pb2 import SequenceExample
 
     message = parse_message(SequenceExample, record)
-    found = message.feature_lists.feature_list.items()
+    result = message.feature_lists.feature_list.items()
     return SequenceValues(
         message_values(message.context),
-        {name: [message_value(step) for step in steps.feature] for name, steps in found},
+        {name: [message_value(step) for step in steps.feature] for name, steps in result},
     )

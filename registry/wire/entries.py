@@ -269,7 +269,7 @@ class SpanCollector:
             for form, entries in forms.items():
                 rows, starts, sizes = np.array(sorted(entries), np.int64).T.copy()
                 self._chunks.setdefault(key, []).append((form, (rows, starts, sizes)))
-        found: dict[tuple[str, WireKind], Spans] = {}
+        spans: dict[tuple[str, WireKind], Spans] = {}
         for key, chunks in self._chunks.items():
             if (len(chunks) > 1 or key in self._single) and self._stands_twice([rows for _, (rows, _, _) in chunks]):
                 continue
@@ -286,9 +286,9 @@ class SpanCollector:
                 if len(layouts) > 1:  # packed and not
                     self.odd.extend(rows for rows, _, _ in layouts.pop("unpacked"))
                 for layout, same in layouts.items():
-                    found[key, kind] = self._join(layout, same)
+                    spans[key, kind] = self._join(layout, same)
         self._single.clear()
-        return found
+        return spans
 
     def _join(self, layout: Layout, chunks: list[_Chunk]) -> Spans:
         rows, starts, sizes = chunks[0] if len(chunks) == 1 else map(np.concatenate, zip(*chunks, strict=True))

@@ -98,12 +98,12 @@ def take_windows(data: Octets, places: Places, size: int) -> npt.NDArray[np.void
     if not places.size or int(places.max()) <= last:
         return _every(data, kind)[places]
     late = np.flatnonzero(places > last)
-    found = np.zeros(places.size, kind) if last < 0 else _every(data, kind)[np.minimum(places, last)]
+    result = np.zeros(places.size, kind) if last < 0 else _every(data, kind)[np.minimum(places, last)]
     tail = np.zeros(2 * size, np.uint8)
     first = max(0, last)
     tail[: data.size - first] = data[first:]
-    found[late] = _every(tail, kind)[places[late] - first]
-    return found
+    result[late] = _every(tail, kind)[places[late] - first]
+    return result
 
 
 def take_ragged(data: Octets, places: Places, counts: Places, unit: int = 1) -> Octets:

@@ -93,12 +93,12 @@ class TemplateBook:
         self._unlike: set[int] = set()  # sizes for which the last template matched too few records
         self._met: Counter[int] = Counter()  # number of records seen, by size, for sizes without a template
 
-    def find(self, data: Octets, starts: Places, sizes: Places, found: SpanCollector) -> Places:
-        """Add the entries of records that match a template to ``found``; returns the rows of the others."""
+    def find(self, data: Octets, starts: Places, sizes: Places, spans: SpanCollector) -> Places:
+        """Add the entries of records that match a template to ``spans``; returns the rows of the others."""
         rows = np.arange(starts.size)
         size = constant(sizes)
         if size is not None:
-            return self._find_alike(data, rows, starts, size, found)
+            return self._find_alike(data, rows, starts, size, spans)
         some = sizes[:_MIN_TEMPLATE]
         if np.unique(some).size * 4 > some.size:  # too many lengths for templates
             return rows
@@ -108,10 +108,10 @@ class TemplateBook:
         for place in np.flatnonzero(counts >= _MIN_VECTORIZED).tolist()[:_MOST_LENGTHS]:
             alike = sizes == lengths[place]
             few &= ~alike
-            left.append(self._find_alike(data, rows[alike], starts[alike], int(lengths[place]), found))
+            left.append(self._find_alike(data, rows[alike], starts[alike], int(lengths[place]), spans))
         return np.sort(np.concatenate([rows[few], *left]))
 
-    def _find_alike(self, data: Octets, rows: Places, starts: Places, size: int, found: SpanCollector) -> Places:
+    def _find_alike(self, data: Octets, rows: Places, starts: Places, size: int, spans: SpanCollector) -> Places:
         """Do the same for records of one ``size``."""
         if rows.size < _MIN_VECTORIZED or size < 8:
             return rows
@@ -124,12 +124,12 @@ class TemplateBook:
             templates = self._templates[size] = []
         for template in templates:
             if rows.size:
-                rows, starts = _take_fitting(template, data, rows, starts, size, found)
+                rows, starts = _take_fitting(template, data, rows, starts, size, spans)
         while rows.size >= _MIN_VECTORIZED and size not in self._unlike and len(templates) < _MOST_ORDERS:
             made = Template.of(data[starts[0] : starts[0] + size].tobytes())
             before = rows.size
             if made is not None:
-                rows, starts = _take_fitting(made, data, rows, starts, size, found)
+                rows, starts = _take_fitting(made, data, rows, starts, size, spans)
             if made is None or (before - rows.size) * _MOST_ORDERS * 2 < most:
                 self._unlike.add(size)
             else:
@@ -138,7 +138,7 @@ class TemplateBook:
 
 
 def _take_fitting(
-    template: Template, data: Octets, rows: Places, starts: Places, size: int, found: SpanCollector
+    template: Template, data: Octets, rows: Places, starts: Places, size: int, spans: SpanCollector
 ) -> tuple[Places, Places]:
     """Add the entries of the records that match; returns the rows and starts of the others."""
     fits = _fitting(template, data, starts, size)
@@ -148,7 +148,7 @@ def _take_fitting(
         fitting, at, others = rows[fits], starts[fits], ~fits
     if fitting.size:
         for form, start, stop in template.entries:
-            found.add(form, fitting, at + start, np.full(at.size, stop - start))
+            spans.add(form, fitting, at + start, np.full(at.size, stop - start))
     return (rows[others], starts[others]) if others.size else (rows[:0], starts[:0])
 
 
@@ -199,13 +199,13 @@ class FormBook:
 
 
 def walk_records(
-    data: Octets, rows: Places, starts: Places, stops: Places, book: FormBook, found: SpanCollector
+    data: Octets, rows: Places, starts: Places, stops: Places, book: FormBook, spans: SpanCollector
 ) -> None:
-    """Add the entries of ``rows``, whose records are ``data[start:stop]``, to ``found``."""
+    """Add the entries of ``rows``, whose records are ``data[start:stop]``, to ``spans``."""
     places = _enter_features(data, starts, stops)
     odd = places < 0
     if odd.any():
-        found.odd.append(rows[odd])
+        spans.odd.append(rows[odd])
         rows, places, stops = rows[~odd], places[~odd], stops[~odd]
     groups: list[_Group] = [(None, rows, places, stops)]
     step = 0
@@ -215,9 +215,9 @@ def walk_records(
             more = group[1] < group[2]
             rows, places, stops = group if more.all() else (numbers[more] for numbers in group)
             if rows.size < _MIN_VECTORIZED:
-                _scan_rest(data, rows, places, stops, found)
+                _scan_rest(data, rows, places, stops, spans)
             else:
-                after += _Step(data, rows, places, stops, found).walk(book, step, before)
+                after += _Step(data, rows, places, stops, spans).walk(book, step, before)
         groups = _merge_small(after)
         step += 1
 
@@ -334,13 +334,13 @@ def _words(windows: npt.NDArray[np.void]) -> npt.NDArray[np.uint64]:
     return windows.view("<u8").reshape(windows.size, windows.itemsize // 8)
 
 
-def _scan_rest(data: Octets, rows: Places, places: Places, stops: Places, found: SpanCollector) -> None:
+def _scan_rest(data: Octets, rows: Places, places: Places, stops: Places, spans: SpanCollector) -> None:
     """Parse the entries from each of ``places`` on in Python."""
     odd = []
     for row, start, stop in zip(rows.tolist(), places.tolist(), stops.tolist(), strict=True):
         try:
-            found.add_record(row, scan_entries(data[start:stop].tobytes(), 0), start)
+            spans.add_record(row, scan_entries(data[start:stop].tobytes(), 0), start)
         except OtherFormError:
             odd.append(row)
     if odd:
-        found.odd.append(np.array(odd, np.int64))
+        spans.odd.append(np.array(odd, np.int64))

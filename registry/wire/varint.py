@@ -148,12 +148,12 @@ def write_varint_run(values: Places) -> tuple[Octets, int | Octets]:
     if not values.size or (int(values.min()) >= 0 and int(values.max()) < 0x80):
         return values.astype(np.uint8), 1
     runs: list[Octets] = []
-    found: list[Octets] = []
+    pieces: list[Octets] = []
     for start in range(0, values.size, _BLOCK_VALUES):  # blocks fit the processor's cache
         rows, sizes, is_used = _spread_varints(values[start : start + _BLOCK_VALUES])
         runs.append(rows.reshape(-1).compress(is_used.reshape(-1)))
-        found.append(sizes)
-    return np.concatenate(runs), np.concatenate(found)
+        pieces.append(sizes)
+    return np.concatenate(runs), np.concatenate(pieces)
 
 
 def _spread_varints(values: Places) -> tuple[npt.NDArray[np.uint8], Octets, npt.NDArray[np.bool_]]:
@@ -240,12 +240,12 @@ def read_varint_rows(data: Octets, starts: Places, sizes: Places) -> Integers:
     size = constant(sizes)
     if size == 0 or not starts.size:
         return Integers(_NONE, 0, _NONE)
-    found = None
+    single = None
     if size is not None:
-        found = _read_same_size(data, starts, size)
+        single = _read_same_size(data, starts, size)
     elif int(sizes.max()) <= _MOST_BYTES and int(sizes.min()) > 0:
-        found = _read_single(data, starts, sizes)
-    return read_any_rows(data, starts, sizes) if found is None else found
+        single = _read_single(data, starts, sizes)
+    return read_any_rows(data, starts, sizes) if single is None else single
 
 
 def read_any_rows(data: Octets, starts: Places, sizes: Places) -> Integers:

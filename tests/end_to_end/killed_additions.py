@@ -107,7 +107,7 @@ def stored(data_dir: str, name: str) -> list[str]:
     """Every file below the folder of a dataset, also those that listings of stores hide."""
     scheme, separator, rest = data_dir.partition("://")
     if separator:
-        found = BucketClient(scheme, rest).list(name, shown=data_dir)
+        found = BucketClient(scheme, rest).list(name, location=data_dir)
         return [one.key.removeprefix(f"{name}/") for one in found]
     root = Path(data_dir, name)
     return [str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()]

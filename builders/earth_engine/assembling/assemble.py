@@ -252,9 +252,9 @@ def find_files(source: Any, *, prefix: str | None = None) -> tuple[Files, FoundM
                 details={"files": [store.locate(name) for store, name in listed[:100]]},
             )
         return files, read_mixer_file(*mixers[0]) if mixers else _mixer_beside(*files[0])
-    found = source if isinstance(source, FoundExport) else _find(fspath(source), prefix)
-    mixer = None if found.mixer_name is None else read_mixer_file(found.store, found.mixer_name)
-    return [(found.store, name) for name in found.filenames], mixer
+    result = source if isinstance(source, FoundExport) else _find(fspath(source), prefix)
+    mixer = None if result.mixer_name is None else read_mixer_file(result.store, result.mixer_name)
+    return [(result.store, name) for name in result.filenames], mixer
 
 
 def split_path(text: str) -> tuple[Store, str]:

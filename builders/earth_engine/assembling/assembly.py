@@ -74,7 +74,7 @@ class Assembly:
     def __init__(
         self,
         patches: RecordPatches | ArrayPatches,
-        found: FoundMixer,
+        mixer: FoundMixer,
         *,
         bands: Sequence[str] | None,
         kernel: Size | None,
@@ -85,7 +85,7 @@ class Assembly:
         crs: Any,
         size: Size | None,
     ) -> None:
-        self.mixer = found.mixer
+        self.mixer = mixer.mixer
         self.size = self.grid.covered if size is None else _check_raster_size(size, self.grid)
         self._patches = patches
         self._is_read = False
@@ -96,11 +96,11 @@ class Assembly:
             raise self._wrong_count(0)
         self._waiting = chain([first], self._waiting)
         self._first_bands = list(first.bands)
-        self.is_sorted = bands is None and not found.bands and first.place.file is not None
-        order = _band_order(first, bands, found)
-        depths = {**{name: depth for name, depth in found.depths.items() if name in first.bands}, **depths}
+        self.is_sorted = bands is None and not mixer.bands and first.place.file is not None
+        order = _band_order(first, bands, mixer)
+        depths = {**{name: depth for name, depth in mixer.depths.items() if name in first.bands}, **depths}
         self._layouts = measure_bands(first, order, self.mixer.patch, kernel=kernel, depths=depths, dtypes=dtypes)
-        self.bands = _name_bands(self._layouts, names, found.channels)
+        self.bands = _name_bands(self._layouts, names, mixer.channels)
         self.crs: Any = self.mixer.crs if crs is None else crs
         self.nodata = nodata
         if nodata is not None:
@@ -162,20 +162,20 @@ class Assembly:
     def to_arrays(self, advance: Callable[[int], None] | None = None) -> dict[str, npt.NDArray[Any]]:
         """Every band as an array of shape (height, width) with its own dtype. Raises the errors of ``rows``."""
         width, height = self.size
-        found = {band.name: _empty((height, width), band.dtype) for band in self.bands}
+        result = {band.name: _empty((height, width), band.dtype) for band in self.bands}
         for start, bands in self.rows(advance):
             for name, values in bands.items():
-                found[name][start : start + len(values)] = values
-        return found
+                result[name][start : start + len(values)] = values
+        return result
 
     def to_array(self, advance: Callable[[int], None] | None = None) -> npt.NDArray[Any]:
         """All bands as one array of shape (bands, height, width) and ``dtype``. Raises the errors of ``rows``."""
         width, height = self.size
-        found = _empty((len(self.bands), height, width), self.dtype)
+        result = _empty((len(self.bands), height, width), self.dtype)
         for start, bands in self.rows(advance):
             for channel, (name, values) in enumerate(bands.items()):
-                found[channel, start : start + len(values)] = fit_exactly(values, self.dtype, name)
-        return found
+                result[channel, start : start + len(values)] = fit_exactly(values, self.dtype, name)
+        return result
 
     def to_xarray(self, advance: Callable[[int], None] | None = None) -> Any:
         """A DataArray with dims (band, y, x) and coordinates of pixel centres; see ``earth_engine.to_xarray``."""
@@ -248,24 +248,24 @@ class Assembly:
             )
         return iter(self._patches)
 
-    def _wrong_count(self, found: int, *, others: Iterator[PatchValues] | None = None) -> ShardMismatchError:
-        """The error if the number of patches, ``found`` plus ``others``, differs from the mixer."""
+    def _wrong_count(self, actual: int, *, others: Iterator[PatchValues] | None = None) -> ShardMismatchError:
+        """The error if the number of patches, ``actual`` plus ``others``, differs from the mixer."""
         expected, per_row = self.mixer.total_patches, self.mixer.patches_per_row
-        details: dict[str, Any] = {"expected": expected, "found": found}
-        shown, where = _counted(found, "patch"), ""
+        details: dict[str, Any] = {"expected": expected, "found": actual}
+        text, where = _counted(actual, "patch"), ""
         if isinstance(self._patches, RecordPatches):
-            found += sum(1 for _ in others or ())
+            actual += sum(1 for _ in others or ())
             counts = self._patches.counts
-            details |= {"found": found, "files": [[file, count] for file, count in counts.items()]}
-            shown, where = _counted(found, "patch"), f" in {_counted(len(counts), 'file')}"
-        elif found > expected:
-            shown = "more"  # an iterator may have no end
+            details |= {"found": actual, "files": [[file, count] for file, count in counts.items()]}
+            text, where = _counted(actual, "patch"), f" in {_counted(len(counts), 'file')}"
+        elif actual > expected:
+            text = "more"  # an iterator may have no end
         message = (
             f"expected {_counted(expected, 'patch')} as in the mixer, {_counted(expected // per_row, 'row')} of "
-            f"{per_row}; found {shown}{where}"
+            f"{per_row}; found {text}{where}"
         )
-        if found < expected:
-            rows, rest = divmod(found, per_row)
+        if actual < expected:
+            rows, rest = divmod(actual, per_row)
             message += f": {_counted(rows, 'whole row')} and {_counted(rest, 'patch')} more"
         return ShardMismatchError(
             message,
@@ -288,7 +288,7 @@ class Assembly:
             )
 
 
-def _band_order(first: PatchValues, bands: Sequence[str] | None, found: FoundMixer) -> list[str]:
+def _band_order(first: PatchValues, bands: Sequence[str] | None, mixer: FoundMixer) -> list[str]:
     """The order of bands: as requested, as in the imported version, as in the arrays, else sorted."""
     if bands is not None:
         return list(bands)
@@ -298,8 +298,8 @@ def _band_order(first: PatchValues, bands: Sequence[str] | None, found: FoundMix
             hint="Check the file: the Example of a patch has a feature for each band.",
             details=first.place.details,
         )
-    if found.bands and set(found.bands) == set(first.bands):
-        return list(found.bands)
+    if mixer.bands and set(mixer.bands) == set(first.bands):
+        return list(mixer.bands)
     return list(first.bands) if first.place.file is None else sorted(first.bands)
 
 

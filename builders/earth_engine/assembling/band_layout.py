@@ -142,18 +142,18 @@ def fit_exactly(values: npt.NDArray[Any], dtype: npt.DTypeLike, name: str, where
     if values.dtype == dtype:
         return values
     with np.errstate(invalid="ignore", over="ignore"):
-        made = values.astype(dtype)
+        result = values.astype(dtype)
     if np.can_cast(values.dtype, dtype, "safe") and not (values.dtype.kind in "iu" and values.dtype.itemsize == 8):
-        return made  # numpy calls int64 to float64 safe, which it is not beyond 2**53
+        return result  # numpy calls int64 to float64 safe, which it is not beyond 2**53
     if values.dtype.kind == "f" and dtype.kind == "f":
-        wrong = np.isinf(made) & np.isfinite(values)
+        wrong = np.isinf(result) & np.isfinite(values)
     elif values.dtype.kind in "iu" and dtype.kind in "iu":
         low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
         if values.size == 0 or (int(values.min()) >= low and int(values.max()) <= high):
-            return made
+            return result
         wrong = (values < low) | (values > high)
     else:
-        wrong = _differs(made, values)
+        wrong = _differs(result, values)
     if wrong.any():
         value = values[wrong][0].item()
         wider = _wider(values.dtype, dtype)
@@ -162,7 +162,7 @@ def fit_exactly(values: npt.NDArray[Any], dtype: npt.DTypeLike, name: str, where
             hint=f"Choose another dtype: dtypes={{{name!r}: {wider!r}}}; --dtype {name}={wider}.",
             details={"band": name, "value": value if math.isfinite(value) else str(value), "dtype": str(dtype)},
         )
-    return made
+    return result
 
 
 def common_dtype(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
@@ -197,33 +197,33 @@ def _measure(
     values: npt.NDArray[Any], name: str, patch: Size, kernel: Size | None, depth: int | None
 ) -> tuple[int, Tile]:
     """The depth of a band, and its tile."""
-    what = f"the band {name!r}"
+    subject = f"the band {name!r}"
     if values.ndim == 1:
         if depth is None:
-            return 1, infer_tile(values.size, patch, kernel, what=what)
+            return 1, infer_tile(values.size, patch, kernel, what=subject)
         if values.size % depth:
             raise ShardMismatchError(
-                f"{what}: expected a multiple of its depth {depth}, found {values.size} values",
+                f"{subject}: expected a multiple of its depth {depth}, found {values.size} values",
                 hint="Give the depth of the export: tensor_depths={...}; --depth BAND=N.",
                 details={"values": values.size, "depth": depth},
             )
-        return depth, infer_tile(values.size // depth, patch, kernel, what=f"{what} of depth {depth}")
-    found = 1 if values.ndim == 2 else values.shape[0]
-    if found != (depth or found) or not found:
+        return depth, infer_tile(values.size // depth, patch, kernel, what=f"{subject} of depth {depth}")
+    result = 1 if values.ndim == 2 else values.shape[0]
+    if result != (depth or result) or not result:
         raise ShardMismatchError(
-            f"{what} has a depth of {found}" + (f", expected {depth}" if depth else ""),
+            f"{subject} has a depth of {result}" + (f", expected {depth}" if depth else ""),
             hint="Give its depth: tensor_depths={...}; --depth BAND=N.",
-            details={"found": found, "depth": depth},
+            details={"found": result, "depth": depth},
         )
-    return found, _tile_of(Size(values.shape[-1], values.shape[-2]), patch, kernel, what)
+    return result, _tile_of(Size(values.shape[-1], values.shape[-2]), patch, kernel, subject)
 
 
-def _tile_of(size: Size, patch: Size, kernel: Size | None, what: str) -> Tile:
+def _tile_of(size: Size, patch: Size, kernel: Size | None, subject: str) -> Tile:
     """The tile of an array, whose width and height are known."""
     if size == patch:
         return Tile(size=size, patch=patch, margin=NO_MARGIN)
     if kernel is not None:
-        tile = infer_tile(size.width * size.height, patch, kernel, what=what)
+        tile = infer_tile(size.width * size.height, patch, kernel, what=subject)
         if tile.size == size:
             return tile
     else:
@@ -231,7 +231,7 @@ def _tile_of(size: Size, patch: Size, kernel: Size | None, what: str) -> Tile:
         if min(more) >= 0 and not any(side % 2 for side in more):
             return Tile(size=size, patch=patch, margin=Size(more.width // 2, more.height // 2))
     raise ShardMismatchError(
-        f"{what}: expected a tile around a patch of {patch.width} x {patch.height}, found {size.width} x "
+        f"{subject}: expected a tile around a patch of {patch.width} x {patch.height}, found {size.width} x "
         f"{size.height} pixels",
         hint="Arrays are (height, width) or (bands, height, width); if bands come last, pass layout='HWC'. Check that "
         "the mixer belongs to this export. If it does, give the kernel_size of the export; --kernel.",
@@ -263,7 +263,7 @@ def _read_dtypes(dtypes: Any, order: Sequence[str]) -> dict[str, np.dtype[Any]]:
     if dtypes is None:
         return {}
     named = dtypes if isinstance(dtypes, Mapping) else dict.fromkeys(order, dtypes)
-    found = {}
+    result = {}
     for name, given in named.items():
         if name not in order:
             raise _unknown_band("dtypes", name, order)
@@ -277,8 +277,8 @@ def _read_dtypes(dtypes: Any, order: Sequence[str]) -> dict[str, np.dtype[Any]]:
                 hint=f"Choose one of {', '.join(DTYPES)}.",
                 details={"option": "dtypes", "band": name},
             )
-        found[name] = dtype
-    return found
+        result[name] = dtype
+    return result
 
 
 def _unknown_band(option: str, name: str, known: Sequence[str]) -> UsageError:

@@ -187,8 +187,8 @@ def other_bands(patch: PatchValues, expected: Sequence[str]) -> ShardMismatchErr
 
 def listed(names: Mapping[str, Any] | Sequence[str]) -> str:
     """Names for a message, sorted, at most ten."""
-    shown = [repr(name) for name in sorted(names)[:10]]
-    return ", ".join(shown) + (f" and {len(names) - 10} more" if len(names) > 10 else "") if shown else "none"
+    text = [repr(name) for name in sorted(names)[:10]]
+    return ", ".join(text) + (f" and {len(names) - 10} more" if len(names) > 10 else "") if text else "none"
 
 
 def read_at(place: Place, read: Callable[..., Any], *arguments: Any) -> Any:
@@ -226,12 +226,12 @@ def _gather(
                 )
             column.append(series)
     width, height = patch
-    found = {}
+    result = {}
     for name, column in columns.items():
         is_series = column[0].ndim == 1
         stacked = np.stack(column)
-        found[name] = stacked.T.reshape(-1, height, width) if is_series else stacked.reshape(height, width)
-    return found
+        result[name] = stacked.T.reshape(-1, height, width) if is_series else stacked.reshape(height, width)
+    return result
 
 
 def _series(values: Any, name: str) -> npt.NDArray[Any]:
@@ -305,13 +305,13 @@ class ArrayPatches:
         """The bands of a mapping, each (N, H, W), or (N, depth, H, W) of an array band."""
         if not item:
             raise FeatureError(f"{place}: the patch has no bands", details=place.details)
-        found = {}
+        result = {}
         for name in names_of(item, self.bands, place):
             values = as_array(item[name], f"{place}, band {name!r}")
             num_axes = 3 if name in self.depths or self.layout in ("CHW", "HWC") else 2
             batch = _batch_of(values, num_axes, f"{place}, band {name!r}")
-            found[name] = np.moveaxis(batch, -1, 1) if self.layout == "HWC" else batch
-        return found
+            result[name] = np.moveaxis(batch, -1, 1) if self.layout == "HWC" else batch
+        return result
 
     def _split_array(self, item: Any, place: Place) -> dict[str, npt.NDArray[Any]]:
         """The bands of an array, each (N, H, W)."""
@@ -350,7 +350,7 @@ def check_iterable(predictions: Any) -> Iterable[Any]:
     return items
 
 
-def as_array(value: Any, what: str) -> npt.NDArray[Any]:
+def as_array(value: Any, subject: str) -> npt.NDArray[Any]:
     """Anything array-like as numpy, of numbers: tensors of other frameworks by their ``__array__``.
 
     Raises:
@@ -360,12 +360,12 @@ def as_array(value: Any, what: str) -> npt.NDArray[Any]:
         array = np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:  # torch raises each of them
         raise FeatureError(
-            f"{what}: cannot convert it to an array: {error}",
+            f"{subject}: cannot convert it to an array: {error}",
             hint="Pass numpy arrays; for a torch tensor: tensor.detach().cpu().numpy().",
         ) from error
     if array.dtype.kind not in "buif":
         raise FeatureError(
-            f"{what}: expected an array of numbers, found {array.dtype}",
+            f"{subject}: expected an array of numbers, found {array.dtype}",
             hint="Give arrays of integers or floats, patch by patch or in batches.",
         )
     return array
@@ -389,13 +389,13 @@ def _values_of(item: Any, place: Place) -> Any:
     return item.values
 
 
-def _batch_of(values: npt.NDArray[Any], num_axes: int, what: str) -> npt.NDArray[Any]:
+def _batch_of(values: npt.NDArray[Any], num_axes: int, subject: str) -> npt.NDArray[Any]:
     """``values`` with an axis for the batch before the ``num_axes`` of a patch."""
     if values.ndim == num_axes:
         return values[None]
     if values.ndim == num_axes + 1:
         return values
     raise FeatureError(
-        f"{what}: expected {num_axes} axes for a patch or {num_axes + 1} for a batch, found shape {values.shape}",
+        f"{subject}: expected {num_axes} axes for a patch or {num_axes + 1} for a batch, found shape {values.shape}",
         hint="Give the layout: layout='HW', 'CHW' or 'HWC'. In mappings, name array bands in tensor_depths.",
     )

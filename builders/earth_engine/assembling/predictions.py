@@ -127,12 +127,12 @@ def write_predictions(
         StorageError: a file cannot be written. After any error, no file of this call is left.
     """
     options = ExportOptions(compressed=compressed, max_file_size=max_file_size, encoding=encoding)
-    expected, found = read_like(like, split=split)
+    expected, actual = read_like(like, split=split)
     depths = dict(tensor_depths or {})
     patches = ArrayPatches(items=check_iterable(predictions), bands=bands, depths=depths, layout=layout)
-    kernel = found.kernel if found is not None and kernel_size is None else None
+    kernel = actual.kernel if actual is not None and kernel_size is None else None
     encode = _Encoder(
-        mixer=None if found is None else found.mixer,
+        mixer=None if actual is None else actual.mixer,
         kernel=kernel if kernel_size is None else read_size(kernel_size, "kernel_size", least=0),
         depths=depths,
         encoding=options.encoding,
@@ -152,7 +152,7 @@ def write_predictions(
                 advance(1)
         if count != expected:
             raise _wrong_count(expected, count)
-        written: WrittenFiles = files.commit(None if found is None else found.to_bytes())
+        written: WrittenFiles = files.commit(None if actual is None else actual.to_bytes())
     return WrittenPredictions(
         store=store,
         filenames=written.filenames,
@@ -173,7 +173,7 @@ def read_like(like: Any, *, split: str | None = None) -> tuple[int, FoundMixer |
             )
         return like, None
     if _is_mixer(like):
-        found: FoundMixer | None = find_mixer(like, split=split)
+        mixer: FoundMixer | None = find_mixer(like, split=split)
     else:
         if not are_files(like):
             raise UsageError(
@@ -181,11 +181,11 @@ def read_like(like: Any, *, split: str | None = None) -> tuple[int, FoundMixer |
                 hint="For example: like='exports/'.",
                 details={"option": "like"},
             )
-        files, found = find_files(like)
-        if found is None:  # maskedThreshold dropped patches, so only the files show their number
+        files, mixer = find_files(like)
+        if mixer is None:  # maskedThreshold dropped patches, so only the files show their number
             return sum(1 for store, name in files for _ in read_records(store, name)), None
-    assert found is not None  # noqa: S101 (for mypy)
-    return found.mixer.total_patches, found
+    assert mixer is not None  # noqa: S101 (for mypy)
+    return mixer.mixer.total_patches, mixer
 
 
 def _is_mixer(like: Any) -> bool:
@@ -240,11 +240,11 @@ class _Encoder:
         return features
 
 
-def _wrong_count(expected: int, found: int | None) -> ShardMismatchError:
+def _wrong_count(expected: int, actual: int | None) -> ShardMismatchError:
     return ShardMismatchError(
         f"expected {expected:,} patch{'' if expected == 1 else 'es'}, one for each record of the export; "
-        f"found {'more' if found is None else f'{found:,}'}",
+        f"found {'more' if actual is None else f'{actual:,}'}",
         hint="Give the patches in the order of the export: do not shuffle, drop or repeat the model's input. An array "
         "with three axes is one patch, (bands, height, width); for batches of one band, pass layout='HW'.",
-        details={"expected": expected, "found": found},
+        details={"expected": expected, "found": actual},
     )

@@ -226,14 +226,14 @@ def _find_table(given: str, prefix: str | None) -> str:
 
     if prefix is None and not os.path.isdir(expand_home(given)):  # noqa: PTH112 (of any length)
         return given
-    found = find_export(given, prefix=prefix)
-    if not found.is_table:
+    export = find_export(given, prefix=prefix)
+    if not export.is_table:
         raise UsageError(
-            f"expected the export of a table, found the export of an image: {found.prefix!r} in {given}",
+            f"expected the export of a table, found the export of an image: {export.prefix!r} in {given}",
             hint="Write its patches to a GeoTIFF: -o FILE.tif.",
             details={"option": "output"},
         )
-    return found.store.locate(found.filenames[0])
+    return export.store.locate(export.filenames[0])
 
 
 def _pairs(texts: Iterable[str], option: str) -> Iterator[tuple[str, str]]:

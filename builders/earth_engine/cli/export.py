@@ -156,11 +156,11 @@ def raster_arguments(chosen: dict[str, Any]) -> dict[str, Any]:
         "collapse": ("collapse_bands", bool),
         "transform": ("transform", _read_transform),
     }
-    found = {}
+    result = {}
     for option, value in chosen.items():
         name, read = named.get(option, (option, _as_given))
-        found[name] = read(value)
-    return found
+        result[name] = read(value)
+    return result
 
 
 def _as_given(value: Any) -> Any:
@@ -177,12 +177,12 @@ def _read_sides(text: str) -> list[int]:
 
 
 def _read_bytes(text: str) -> int:
-    found = _SIZE.fullmatch(text.strip())
-    if found is None:
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
         raise UsageError(
             f"invalid file size {text!r:.60}", hint="Give a number of bytes, or a number with KiB, MiB or GiB: 64MiB."
         )
-    return int(float(found[1]) * _UNITS[(found[2] or "").lower()])
+    return int(float(match[1]) * _UNITS[(match[2] or "").lower()])
 
 
 def _read_depths(texts: Iterable[str]) -> dict[str, int]:
@@ -200,7 +200,7 @@ def _read_bands(texts: Iterable[str]) -> list[str | int] | dict[str, Any]:
     pairs = [text.rpartition("=") if "=" in text else ("", "", text) for text in texts]
     if not any(new for new, _, _ in pairs):
         return [_number_or_name(which) for _, _, which in pairs]
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for new, _, text in pairs:
         which = _numbers_of(text) if new else _number_or_name(text)
         if not new and isinstance(which, int):
@@ -208,12 +208,12 @@ def _read_bands(texts: Iterable[str]) -> list[str | int] | dict[str, Any]:
                 f"band {which} needs a name, because other bands have one",
                 hint=f"For example: --band b{which}={which}.",
             )
-        if (new or text) in found:
+        if (new or text) in result:
             raise UsageError(
                 f"two bands are called {new or text!r}", hint="Give each band a different name: --band NEW=BAND."
             )
-        found[new or text] = which
-    return found
+        result[new or text] = which
+    return result
 
 
 def _numbers_of(text: str) -> Any:
@@ -222,7 +222,7 @@ def _numbers_of(text: str) -> Any:
     if span is not None and int(span[1]) <= int(span[2]):
         return list(range(int(span[1]), int(span[2]) + 1))
     if "," in text:
-        return [_number_or_name(one) for one in text.split(",")]
+        return [_number_or_name(word) for word in text.split(",")]
     return _number_or_name(text)
 
 
@@ -243,7 +243,7 @@ def _print_plan(session: Session, plan: ExportPlan, prefix: str, folder: str) ->
         "num_records": plan.num_records,
         "record_bytes": None if size is None else list(size),
         "num_files": None if plan.num_files is None else list(plan.num_files),
-        "num_bytes": None if size is None else [plan.num_records * (one + 16) for one in size],
+        "num_bytes": None if size is None else [plan.num_records * (bound + 16) for bound in size],
         "mixer": plan.mixer is not None,
     }
 
@@ -252,7 +252,7 @@ def _print_plan(session: Session, plan: ExportPlan, prefix: str, folder: str) ->
         yield ""
         yield from _describe_grid(plan)
         if size is not None and plan.num_files is not None:
-            low, high = (size_text(plan.num_records * (one + 16)) for one in size)
+            low, high = (size_text(plan.num_records * (bound + 16)) for bound in size)
             fewest, most = plan.num_files
             yield ""
             yield Fields(
@@ -298,19 +298,19 @@ def _print_exported(session: Session, exported: Exported) -> None:
     session.out.present("earth-engine.export", data, human)
 
 
-def _described(found: ExportPlan | Exported) -> dict[str, Any]:
-    grid = found.grid
+def _described(plan: ExportPlan | Exported) -> dict[str, Any]:
+    grid = plan.grid
     return {
-        "size": list(found.size),
-        "crs": found.crs,
-        "transform": list(found.transform),
+        "size": list(plan.size),
+        "crs": plan.crs,
+        "transform": list(plan.transform),
         "num_patches": grid.num_patches,
         "patches_per_row": grid.patches_per_row,
         "patch": list(grid.patch),
         "margin": list(grid.margin),
         "tile": list(grid.tile),
         "covered": list(grid.covered),
-        "collapsed": found.collapsed,
+        "collapsed": plan.collapsed,
         "bands": [
             {
                 "name": band.name,
@@ -319,33 +319,33 @@ def _described(found: ExportPlan | Exported) -> dict[str, Any]:
                 "depth": band.depth,
                 "array": band.is_array,
             }
-            for band in found.bands
+            for band in plan.bands
         ],
     }
 
 
-def _describe_grid(found: ExportPlan | Exported) -> Iterator[Block]:
-    grid = found.grid
+def _describe_grid(plan: ExportPlan | Exported) -> Iterator[Block]:
+    grid = plan.grid
     columns: dict[str, Column] = {
         "BAND": lambda band: band.name,
         "TYPE": lambda band: band.dtype,
-        "STORED AS": lambda band: found.collapsed or band.kind,
+        "STORED AS": lambda band: plan.collapsed or band.kind,
         "DEPTH": lambda band: "any" if band.depth is None else band.depth,
     }
-    yield Table(found.bands, columns)
+    yield Table(plan.bands, columns)
     yield ""
-    left = found.size.width - grid.covered.width, found.size.height - grid.covered.height
+    left = plan.size.width - grid.covered.width, plan.size.height - grid.covered.height
     sides = (counted(left[0], "column") + " on the right", counted(left[1], "row") + " at the bottom")
     yield Fields(
         {
-            "raster": f"{_by(found.size)}, {found.crs:.60}",
+            "raster": f"{_by(plan.size)}, {plan.crs:.60}",
             "patches": f"{grid.patches_per_row:,} x {grid.num_rows:,} of {_by(grid.patch)}",
             "stored": f"{_by(grid.tile)} with a margin of {_by(grid.margin)}" if max(grid.margin) else "",
             "left out": [text for text, number in zip(sides, left, strict=True) if number > 0],
         }
     )
     rounded = [
-        band.name for band in found.bands if (found.collapsed or band.kind) == "float" and str(band.dtype) in _ROUNDED
+        band.name for band in plan.bands if (plan.collapsed or band.kind) == "float" and str(band.dtype) in _ROUNDED
     ]
     if rounded:
         yield Note(

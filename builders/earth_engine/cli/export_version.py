@@ -39,7 +39,7 @@ def command(
 
     with session.connect() as catalog:
         dataset = session.look_up(catalog, reference)
-        total = sum(one.num_examples for name, one in dataset.splits.items() if not splits or name in splits)
+        total = sum(split.num_examples for name, split in dataset.splits.items() if not splits or name in splits)
         with progress_bar(session.out, f"exporting {dataset.reference}", total) as advance:
             exported = export_version(
                 dataset, folder, splits=splits or None, compressed=compress, overwrite=overwrite, advance=advance
@@ -49,22 +49,22 @@ def command(
         "folder": folder,
         "splits": [
             {
-                "split": one.split,
-                "filenames": list(one.filenames),
-                "mixer": one.mixer_filename,
-                "num_records": one.num_records,
-                "num_bytes": one.num_bytes,
+                "split": split.split,
+                "filenames": list(split.filenames),
+                "mixer": split.mixer_filename,
+                "num_records": split.num_records,
+                "num_bytes": split.num_bytes,
             }
-            for one in exported
+            for split in exported
         ],
     }
 
     def human(it: dict[str, Any]) -> Iterator[str]:
         yield f"exported {dataset.reference}: {folder}"
-        for one in it["splits"]:
-            beside = "" if one["mixer"] is None else f" and {one['mixer']}"
-            files = counted(len(one["filenames"]), "file")
-            records = counted(one["num_records"], "record")
-            yield f"  {one['split']}: {records} in {files}{beside}, {size(one['num_bytes'])}"
+        for split in it["splits"]:
+            beside = "" if split["mixer"] is None else f" and {split['mixer']}"
+            files = counted(len(split["filenames"]), "file")
+            records = counted(split["num_records"], "record")
+            yield f"  {split['split']}: {records} in {files}{beside}, {size(split['num_bytes'])}"
 
     session.out.present("export.earth-engine", data, human)

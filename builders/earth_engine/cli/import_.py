@@ -142,13 +142,13 @@ def _read_prefixes(texts: Sequence[str]) -> str | dict[str, str] | None:
 def _print(session: Session, plan: ImportPlan, publication: Publication | None, published: str | None) -> None:
     """Print the exports and what was published; without a ``publication``, what would be published."""
     reference = plan.prepared.reference
-    num_examples = sum(one.num_examples for one in plan.prepared.splits)
+    num_examples = sum(split.num_examples for split in plan.prepared.splits)
     for sentence in plan.notes:
         session.out.note(f"note: {sentence}")
     data: dict[str, Any] = {
         **version_values(reference),
         "num_examples": num_examples,
-        "splits": {one.name: one.num_examples for one in plan.prepared.splits},
+        "splits": {split.name: split.num_examples for split in plan.prepared.splits},
         "exports": {split: export_json(export) for split, export in plan.exports.items()},
         "notes": list(plan.notes),
     }

@@ -96,16 +96,16 @@ def command(
 
 def export_json(export: StoredExport) -> dict[str, Any]:
     """Return the content of an export as JSON values."""
-    found, tile, mixer, grid = export.found, export.tile, export.mixer, export.grid
-    counts = export.counts or (None,) * len(found.filenames)
+    result, tile, mixer, grid = export.found, export.tile, export.mixer, export.grid
+    counts = export.counts or (None,) * len(result.filenames)
     return {
-        "folder": found.store.url,
-        "prefix": found.prefix,
+        "folder": result.store.url,
+        "prefix": result.prefix,
         "form": form_of(export),
         "num_records": export.num_records,
         "files": [
-            {"name": name, "num_records": count, "num_bytes": found.store.size(name)}
-            for name, count in zip(found.filenames, counts, strict=True)
+            {"name": name, "num_records": count, "num_bytes": result.store.size(name)}
+            for name, count in zip(result.filenames, counts, strict=True)
         ],
         "bands": [band.to_value() | {"series": band.is_series} for band in export.bands],
         "columns": [column.to_value() for column in export.columns],
@@ -114,7 +114,7 @@ def export_json(export: StoredExport) -> dict[str, Any]:
         "tile": None if tile is None else list(tile.size),
         "margin": None if tile is None else list(tile.margin),
         "kernel_size": None if export.kernel is None else list(export.kernel),
-        "mixer": found.mixer_name,
+        "mixer": result.mixer_name,
         "crs": None if mixer is None else mixer.crs,
         "transform": None if mixer is None else list(mixer.transform),
         "num_patches": None if grid is None else grid.num_patches,
@@ -168,14 +168,14 @@ def describe_export(export: StoredExport, *, title: str = "") -> Iterator[Block]
     yield Fields(dict(rows))
     yield ""
     if data["columns"]:
-        columns: dict[str, Column] = {"COLUMN": "name", "KIND": "kind", "VALUES": lambda one: _some(one["size"])}
-        yield Table(data["columns"], columns | {"OPTIONAL": lambda one: "yes" if one["optional"] else ""})
+        columns: dict[str, Column] = {"COLUMN": "name", "KIND": "kind", "VALUES": lambda row: _some(row["size"])}
+        yield Table(data["columns"], columns | {"OPTIONAL": lambda row: "yes" if row["optional"] else ""})
     else:
-        columns = {"BAND": "name", "KIND": "kind", "DTYPE": "dtype", "DEPTH": lambda one: _some(one["depth"])}
+        columns = {"BAND": "name", "KIND": "kind", "DTYPE": "dtype", "DEPTH": lambda row: _some(row["depth"])}
         yield Table(data["bands"], columns)
     yield ""
     counts: dict[str, Column] = {} if records is None else {"RECORDS": "num_records"}
-    files: dict[str, Column] = {"FILE": "name", **counts, "BYTES": lambda one: size(one["num_bytes"])}
+    files: dict[str, Column] = {"FILE": "name", **counts, "BYTES": lambda row: size(row["num_bytes"])}
     yield Table(data["files"], files, limit=_MOST_FILES)
 
 
@@ -193,15 +193,15 @@ def read_pairs(texts: Iterable[str], option: str) -> dict[str, str]:
     Raises:
         UsageError: a text is malformed, or a name occurs twice.
     """
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not (equals and name and value):
             raise _refuse(option, text, "expected NAME=VALUE")
-        if name in found:
+        if name in result:
             raise _refuse(option, text, f"{name} occurs twice")
-        found[name] = value
-    return found
+        result[name] = value
+    return result
 
 
 def read_numbers(text: str, option: str) -> list[int]:

@@ -237,16 +237,16 @@ class BegunCommit:
         """Read the note of a staged folder; None if it is missing or invalid."""
         try:
             content: Any = json.loads(store.read_bytes(f"{folder}/{_NOTE}", limit=_MOST_BYTES))
-            made = cls(**content)
+            result = cls(**content)
             is_ours = (
-                check_image_prefix(made.prefix).rpartition("/")[0] == folder.rpartition("/")[0]
-                and made.suffix in _SUFFIXES
-                and type(made.count) is int
-                and type(made.mixer) is bool
+                check_image_prefix(result.prefix).rpartition("/")[0] == folder.rpartition("/")[0]
+                and result.suffix in _SUFFIXES
+                and type(result.count) is int
+                and type(result.mixer) is bool
             )
         except (StorageError, UsageError, ValueError, TypeError, AttributeError, RecursionError):
             return None
-        return made if is_ours else None
+        return result if is_ours else None
 
 
 def end_begun(store: Store, parent: str) -> None:
@@ -255,15 +255,15 @@ def end_begun(store: Store, parent: str) -> None:
         begun = BegunCommit.read(store, folder)
         if begun is None:
             continue
-        found = find_files(store, begun.prefix)
-        if begun.count > len(store.child(folder).list()) + len(found):  # do not trust the note
+        files = find_files(store, begun.prefix)
+        if begun.count > len(store.child(folder).list()) + len(files):  # do not trust the note
             continue
         moves = begun.moves(folder)
         left = {name: staged for staged, name in moves if store.exists(staged)}
         if not left or not all(name in left or store.exists(name) for _, name in moves):
             continue  # the commit is complete, or files are missing
         names = {name for _, name in moves}
-        for name in found:
+        for name in files:
             if name in left or name not in names:
                 store.remove_tree(name)
         for staged, name in moves:
@@ -294,8 +294,8 @@ def find_files(store: Store, prefix: str) -> list[str]:
         re.ASCII,
     )
     inside = len(folder) + 1 if folder else 0
-    found = [(one, name) for name in store.list(folder) if (one := ours.fullmatch(name[inside:])) is not None]
-    numbered = sorted((-1 if one["mixer"] else int(one["number"] or one["old"]), name) for one, name in found)
+    found = [(match, name) for name in store.list(folder) if (match := ours.fullmatch(name[inside:])) is not None]
+    numbered = sorted((-1 if match["mixer"] else int(match["number"] or match["old"]), name) for match, name in found)
     names: list[str] = []
     before = -1
     for number, name in numbered:

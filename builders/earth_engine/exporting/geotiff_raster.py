@@ -163,7 +163,7 @@ class GeoTiffRaster:
         warnings.warn(
             f"band {number} of {self._data.name} is marked as alpha, so it masks the other bands where it is 0 and "
             "is not written, but it has more than two values. If it is data, such as near infrared, name the bands: "
-            f"bands={list(named)}; {' '.join(f'--band {one}' for one in named)}",
+            f"bands={list(named)}; {' '.join(f'--band {name}' for name in named)}",
             RegistryWarning,
             stacklevel=2,
         )
@@ -235,11 +235,11 @@ class GeoTiffRaster:
         elif isinstance(bands, Mapping):
             wanted = list(bands.items())
         else:
-            wanted = [(None, one) for one in ([bands] if isinstance(bands, str) else bands)]
+            wanted = [(None, band) for band in ([bands] if isinstance(bands, str) else bands)]
         chosen: dict[str, Sequence[int]] = {}
         for new, which in wanted:
             if new is not None and isinstance(which, list | tuple | range) and which:
-                chosen[check_band_name(new)] = [self._number_of(one, names) for one in which]
+                chosen[check_band_name(new)] = [self._number_of(band, names) for band in which]
                 continue
             number = self._number_of(which, names)
             name = check_band_name(names[number - 1] if new is None else new)

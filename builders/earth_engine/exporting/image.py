@@ -294,8 +294,8 @@ def open_raster(
         yield ArrayRaster(raster, transform=transform or (), crs=crs, nodata=nodata, mask=mask)
 
 
-def _not_of(name: str, what: str) -> UsageError:
-    return UsageError(f"{name} does not apply to {what}", hint=f"Remove {name}.", details={"option": name})
+def _not_of(name: str, subject: str) -> UsageError:
+    return UsageError(f"{name} does not apply to {subject}", hint=f"Remove {name}.", details={"option": name})
 
 
 def _write(
@@ -323,8 +323,8 @@ def _write(
         dropped.extend(range(done, plan.grid.num_patches))
         if advance is not None and done < plan.grid.num_patches:
             advance(plan.grid.num_patches - done)
-        found = files.commit(None if mixer is None else mixer.to_json().encode())
-    if not found.filenames:
+        result = files.commit(None if mixer is None else mixer.to_json().encode())
+    if not result.filenames:
         warnings.warn(
             f"all {plan.grid.num_patches} patches of {prefix!r} have more masked pixels than masked_threshold allows; "
             "no file was written",
@@ -334,11 +334,11 @@ def _write(
     return Exported(
         folder=store.url if store.local_root is None else str(store.local_root),
         prefix=prefix,
-        filenames=found.filenames,
-        records=found.records,
+        filenames=result.filenames,
+        records=result.records,
         mixer=mixer,
-        mixer_filename=found.mixer,
-        num_bytes=found.num_bytes,
+        mixer_filename=result.mixer,
+        num_bytes=result.num_bytes,
         num_patches=plan.grid.num_patches,
         num_written=plan.grid.num_patches - len(dropped),
         dropped=tuple(dropped),

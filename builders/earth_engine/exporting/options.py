@@ -138,8 +138,8 @@ class ExportOptions:
         Raises:
             UsageError: an unknown option, with the nearest name; or one option under two names.
         """
-        own = [one.name for one in fields(cls)]
-        found: dict[str, Any] = {}
+        own = [option.name for option in fields(cls)]
+        result: dict[str, Any] = {}
         for given, value in options.items():
             bare = given.removeprefix("tfrecord") if given.startswith("tfrecord") else given
             name = given if given in own else NAMES.get(bare[:1].lower() + bare[1:])
@@ -149,14 +149,14 @@ class ExportOptions:
                     hint=suggest(given, [*own, *NAMES]),
                     details={"option": given, "known": own},
                 )
-            if name in found:
+            if name in result:
                 raise UsageError(
                     f"option {name} is given twice, once as {given!r}",
                     hint=f"Remove {given!r}, or its other spelling.",
                     details={"option": name},
                 )
-            found[name] = value
-        return cls(**found)
+            result[name] = value
+        return cls(**result)
 
     def _check_together(self) -> None:
         """Refuse options that contradict each other."""

@@ -216,29 +216,29 @@ def _check_depths(raster: Raster, options: ExportOptions) -> None:
     for name in options.tensor_depths:
         if name in arrays:
             continue
-        known = [band.name for band in raster.bands]
-        if name in known:
+        names = [band.name for band in raster.bands]
+        if name in names:
             raise UsageError(
                 f"tensor_depths contains {name!r}, which is not an array band: it has one number a pixel",
                 hint=f"Remove {name!r} from tensor_depths (--depth).",
                 details={"band": name},
             )
         raise UsageError(
-            f"tensor_depths contains {name!r}, which is not a band", hint=suggest(name, known), details={"band": name}
+            f"tensor_depths contains {name!r}, which is not a band", hint=suggest(name, names), details={"band": name}
         )
     without = [name for name in arrays if name not in options.tensor_depths]
     if not without:
         return
-    shown = ", ".join(map(repr, without))
+    listing = ", ".join(map(repr, without))
     if not options.sequence_data:
         raise UsageError(
-            f"no depth for the array band{'s' if len(without) > 1 else ''} {shown}",
+            f"no depth for the array band{'s' if len(without) > 1 else ''} {listing}",
             hint=f"Give the number of elements of each pixel: tensor_depths={{{without[0]!r}: 12}}; "
             f"--depth {without[0]}=12.",
             details={"bands": without},
         )
     warnings.warn(
-        f"no depth for the array band{'s' if len(without) > 1 else ''} {shown}: sequences keep their own lengths. "
+        f"no depth for the array band{'s' if len(without) > 1 else ''} {listing}: sequences keep their own lengths. "
         "Earth Engine requires tensorDepths for every array band",
         RegistryWarning,
         stacklevel=4,
@@ -359,9 +359,9 @@ class _StripReader:
             assert any_masked is not None  # noqa: S101 (there is a mask band)
             np.logical_not(any_masked, out=self._bands[-1][0, rows, columns].view(np.bool_))
 
-    def _check(self, found: list[BandRows], rows: int) -> None:
+    def _check(self, bands: list[BandRows], rows: int) -> None:
         shape = (rows, self._plan.size.width)
-        for band, (values, mask) in zip(self._raster.bands, found, strict=True):
+        for band, (values, mask) in zip(self._raster.bands, bands, strict=True):
             dtype = values.dtype.newbyteorder("=") if values.dtype.kind != "O" else band.dtype
             axes = 3 if band.is_array and values.dtype.kind != "O" else 2
             if values.shape[:2] != shape or values.ndim != axes or dtype != band.dtype:

@@ -158,15 +158,15 @@ class ArrayRaster:
         for name, one in masks.items():
             if name not in self._values:
                 raise UsageError(f"mask contains {name!r}, which is not a band", hint=suggest(name, self._values))
-            found = np.asarray(one)
-            if found.dtype != np.bool_ or found.shape != (self.size.height, self.size.width):
+            array = np.asarray(one)
+            if array.dtype != np.bool_ or array.shape != (self.size.height, self.size.width):
                 raise UsageError(
                     f"mask of {name!r}: expected bool of shape ({self.size.height}, {self.size.width}), found "
-                    f"{found.dtype} of shape {found.shape}",
+                    f"{array.dtype} of shape {array.shape}",
                     hint="Pass True where masked. rasterio's masks are 0 there: mask=(rasterio_mask == 0).",
                     details={"band": name},
                 )
-            self._masks[name] = either(self._masks.get(name), found)
+            self._masks[name] = either(self._masks.get(name), array)
 
 
 def name_bands(bands: Any) -> dict[str, Any]:
@@ -245,11 +245,11 @@ def is_nodata(values: npt.NDArray[Any], nodata: float | None) -> Mask | None:
     return np.asarray(values == values.dtype.type(int(nodata)))
 
 
-def either(one: Mask | None, other: Mask | None) -> Any:
+def either(mask: Mask | None, other: Mask | None) -> Any:
     """The union of two masks; None if both are None."""
-    if one is None or other is None:
-        return other if one is None else one
-    return one | other
+    if mask is None or other is None:
+        return other if mask is None else mask
+    return mask | other
 
 
 class Pixels(NamedTuple):
@@ -279,26 +279,26 @@ def as_pixels(given: Any, name: str) -> Pixels:
     Raises:
         FeatureError: wrong number of axes, a dtype that cannot be exported, or a partly masked pixel.
     """
-    found = _rows_of_arrays(given, name) if isinstance(given, list | tuple) else np.asanyarray(given)
+    array = _rows_of_arrays(given, name) if isinstance(given, list | tuple) else np.asanyarray(given)
     mask = (
-        _pixel_mask(np.ma.getmaskarray(found), name)
-        if isinstance(found, np.ma.MaskedArray) and np.any(found.mask)
+        _pixel_mask(np.ma.getmaskarray(array), name)
+        if isinstance(array, np.ma.MaskedArray) and np.any(array.mask)
         else None
     )
-    found = np.asarray(found)
-    if found.dtype.kind == "O" and found.ndim == 2:
-        return _as_arrays(found, mask, name)
-    if found.ndim not in (2, 3):
-        axes = "1 axis" if found.ndim == 1 else f"{found.ndim} axes"
+    array = np.asarray(array)
+    if array.dtype.kind == "O" and array.ndim == 2:
+        return _as_arrays(array, mask, name)
+    if array.ndim not in (2, 3):
+        axes = "1 axis" if array.ndim == 1 else f"{array.ndim} axes"
         raise FeatureError(
             f"band {name!r}: expected shape (height, width), or (height, width, depth) for an array band, found {axes}",
             hint="An export cannot store pixels with more than one dimension: flatten them, or make several bands."
-            if found.ndim > 3
+            if array.ndim > 3
             else "Reshape it to (height, width).",
-            details={"feature": name, "shape": list(found.shape)},
+            details={"feature": name, "shape": list(array.shape)},
         )
-    check_dtype(found.dtype, name)
-    return Pixels(found, mask, found.dtype.newbyteorder("="), found.ndim == 3)
+    check_dtype(array.dtype, name)
+    return Pixels(array, mask, array.dtype.newbyteorder("="), array.ndim == 3)
 
 
 def check_dtype(dtype: np.dtype[Any], name: str) -> None:
@@ -331,12 +331,12 @@ def stack_arrays(
         used = min(depth, values.shape[2])
         out[:used] = np.moveaxis(values[:, :, :used], 2, 0)
     else:
-        flat = [_EMPTY if one is None else one[:depth] for one in values.reshape(-1)]
+        flat = [_EMPTY if series is None else series[:depth] for series in values.reshape(-1)]
         lengths = np.fromiter(map(len, flat), np.int64, count=len(flat))
         if lengths.any():
             pixels = np.repeat(np.arange(len(flat)), lengths)
             steps = np.arange(pixels.size) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-            out.reshape(depth, -1)[steps, pixels] = np.concatenate([one for one in flat if len(one)], dtype=dtype)
+            out.reshape(depth, -1)[steps, pixels] = np.concatenate([array for array in flat if len(array)], dtype=dtype)
     if mask is not None:
         out[:, mask] = default
     return out
@@ -370,20 +370,20 @@ def _as_arrays(pixels: npt.NDArray[Any], mask: npt.NDArray[np.bool_] | None, nam
             missing[place] = True
             continue
         try:
-            found = np.asarray(pixel)
+            array = np.asarray(pixel)
         except ValueError:  # lists within lists, of different lengths
-            found = np.empty((0, 0))
-        if found.ndim != 1:
+            array = np.empty((0, 0))
+        if array.ndim != 1:
             row, column = place
             raise FeatureError(
                 f"band {name!r}, row {row}, column {column}: expected an array of 1 dimension, found "
-                + ("a number" if found.ndim == 0 else f"{found.ndim} dimensions"),
+                + ("a number" if array.ndim == 0 else f"{array.ndim} dimensions"),
                 hint="Flatten it, or make a band of each element: an export cannot store more dimensions.",
                 details={"feature": name, "row": row, "column": column},
             )
-        out[place] = found
-        if found.size:
-            dtypes.add(found.dtype)
+        out[place] = array
+        if array.size:
+            dtypes.add(array.dtype)
     for dtype in dtypes:
         check_dtype(dtype, name)
     common = np.result_type(*dtypes) if dtypes else np.dtype(np.float64)

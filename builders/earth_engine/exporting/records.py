@@ -152,7 +152,7 @@ def iterate_sequences(raster: Raster, plan: ExportPlan) -> Iterator[PatchRecord]
 def _pixels_of(band: npt.NDArray[Any]) -> Pixels:
     """The pixels of a patch, row by row."""
     if band.dtype.kind == "O":
-        return [np.empty(0, np.uint8) if one is None else one for one in band.reshape(-1)]
+        return [np.empty(0, np.uint8) if value is None else value for value in band.reshape(-1)]
     return np.moveaxis(band, 0, -1).reshape(-1, band.shape[0])
 
 

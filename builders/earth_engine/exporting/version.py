@@ -76,30 +76,30 @@ def export_version(
     """
     store = folder if isinstance(folder, Store) else open_store(folder)
     chosen = list(dataset.splits) if splits is None else list(splits)
-    kept = {split: _kept(dataset, split) for split in chosen}
+    result = {split: _kept(dataset, split) for split in chosen}
     return tuple(
-        _write(dataset, split, one, store, compressed, max_file_size, overwrite=overwrite, advance=advance)
-        for split, one in kept.items()
+        _write(dataset, split, mixer, store, compressed, max_file_size, overwrite=overwrite, advance=advance)
+        for split, mixer in result.items()
     )
 
 
 def _kept(dataset: Dataset, split: str) -> KeptSplit:
     if split not in dataset.splits:
         raise SplitNotFoundError.of(split, dataset.splits, where=str(dataset.reference))
-    found = KeptSplit.find(dataset.metadata.custom, split)
-    if found is None:
+    result = KeptSplit.find(dataset.metadata.custom, split)
+    if result is None:
         raise UsageError(
             f"split {split} of {dataset.reference} was not imported from Earth Engine: the version has no mixer for it",
             hint=f"Write it in the layout of TFDS instead: registry export tfds {dataset.reference} DIR",
             details={"split": split, "reference": str(dataset.reference)},
         )
-    return found
+    return result
 
 
 def _write(
     dataset: Dataset,
     split: str,
-    kept: KeptSplit,
+    kept_split: KeptSplit,
     store: Store,
     compressed: bool,
     max_file_size: int,
@@ -110,8 +110,8 @@ def _write(
     prefix = check_prefix(split)
     # Read one file after another: assembly depends on the order of the export, and interleaving would change it.
     reader = dataset.read(split, ReadConfig(interleave_cycle_length=1))
-    mixer = None if kept.mixer is None else Mixer.from_json(json.dumps(kept.mixer), f"the mixer of {split}")
-    if kept.is_table:
+    mixer = None if kept_split.mixer is None else Mixer.from_json(json.dumps(kept_split.mixer), f"the mixer of {split}")
+    if kept_split.is_table:
         filename = f"{prefix}.tfrecord.gz"
         with store.create(filename, overwrite=overwrite) as file, RecordFile(file, compressed=True) as records:
             for record in reader.records():

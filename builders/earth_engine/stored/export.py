@@ -180,47 +180,49 @@ def open_export(
             files, or the margin is ambiguous.
         StorageError: a file cannot be read.
     """
-    found = folder if isinstance(folder, FoundExport) else find_export(folder, prefix=prefix)
+    export = folder if isinstance(folder, FoundExport) else find_export(folder, prefix=prefix)
     asked = _Asked(
         bands=None if bands is None else _check_bands(bands),
         kernel=None if kernel_size is None else read_size(kernel_size, "kernel_size", least=0),
         patch=None if patch_dimensions is None else read_size(patch_dimensions, "patch_dimensions", least=1),
         depths=_check_depths(tensor_depths),
     )
-    mixer = found.mixer if mixer is None else mixer
+    mixer = export.mixer if mixer is None else mixer
     patches = None if patches is None else _check_patches(patches, mixer)
-    warnings = [*found.notes, *check_files(found)]
-    first = next(blocks_of(found, found.filenames[0], most=_LOOKED_AT), None)
+    warnings = [*export.notes, *check_files(export)]
+    first = next(blocks_of(export, export.filenames[0], most=_LOOKED_AT), None)
     if first is None:
         raise PreparedFormatError(
-            f"{found.store.locate(found.filenames[0])} contains no records",
+            f"{export.store.locate(export.filenames[0])} contains no records",
             hint="Download it again.",
-            details={"file": found.filenames[0]},
+            details={"file": export.filenames[0]},
         )
-    if found.is_table and mixer is None and sequence is not True and asked.patch is None:
-        return _of_table(found, asked, warnings, advance)
+    if export.is_table and mixer is None and sequence is not True and asked.patch is None:
+        return _of_table(export, asked, warnings, advance)
     record = first.views()[0]
     if sequence is None:
         sequence = has_feature_lists(record) or (mixer is not None and _is_one_pixel(record, mixer))
-    made = _of_sequence(found, mixer, first, asked) if sequence else _of_patches(found, mixer, record, asked, warnings)
+    result = (
+        _of_sequence(export, mixer, first, asked) if sequence else _of_patches(export, mixer, record, asked, warnings)
+    )
     counts, num_bytes = None, 0
     if count:
-        counts, num_bytes = count_records(found, None if sequence else made.sizes, advance)
+        counts, num_bytes = count_records(export, None if sequence else result.sizes, advance)
         if mixer is not None:
-            check_counts(found, counts, mixer, patches=patches, is_sequence=sequence)
+            check_counts(export, counts, mixer, patches=patches, is_sequence=sequence)
     if mixer is None:
         warnings.append(
             "The export has no mixer, as with maskedThreshold, so the places of its patches are unknown. "
-            f"If Earth Engine wrote {found.prefix}-mixer.json, put it next to the files."
+            f"If Earth Engine wrote {export.prefix}-mixer.json, put it next to the files."
         )
     return StoredExport(
-        found=found,
+        found=export,
         mixer=mixer,
-        bands=made.bands,
-        tile=made.tile,
-        kernel=made.kernel,
+        bands=result.bands,
+        tile=result.tile,
+        kernel=result.kernel,
         is_sequence=sequence,
-        collapsed=made.collapsed,
+        collapsed=result.collapsed,
         counts=counts,
         patches=patches,
         num_bytes=num_bytes,
@@ -238,22 +240,22 @@ class _Asked:
     depths: Mapping[str, int]
 
 
-def _of_table(found: FoundExport, asked: _Asked, warnings: list[str], advance: Advance | None) -> StoredExport:
+def _of_table(export: FoundExport, asked: _Asked, warnings: list[str], advance: Advance | None) -> StoredExport:
     """Inspect a table by reading all rows."""
     if asked.kernel is not None or asked.depths:
         raise UsageError(
-            f"kernel_size and tensor_depths do not apply to a table: {found.filenames[0]} has no number and no mixer",
+            f"kernel_size and tensor_depths do not apply to a table: {export.filenames[0]} has no number and no mixer",
             hint="For a table, give the shapes of columns: shapes={'NAME': (2, 2)}; --shape NAME=2,2. For an image, "
             "give patch_dimensions; --patch WIDTH,HEIGHT.",
             details={"options": ["kernel_size", "tensor_depths"]},
         )
-    table = look_at_columns(all_blocks(found, advance))
+    table = look_at_columns(all_blocks(export, advance))
     columns = {column.name: column for column in table.columns}
     for name in asked.bands or ():
         if name not in columns:
-            raise FeatureNotFoundError.of(name, list(columns), where=found.store.locate(found.filenames[0]))
+            raise FeatureNotFoundError.of(name, list(columns), where=export.store.locate(export.filenames[0]))
     return StoredExport(
-        found=found,
+        found=export,
         mixer=None,
         columns=table.columns if asked.bands is None else tuple(columns[name] for name in asked.bands),
         counts=(table.num_rows,),
@@ -263,11 +265,11 @@ def _of_table(found: FoundExport, asked: _Asked, warnings: list[str], advance: A
 
 
 def _of_patches(
-    found: FoundExport, mixer: Mixer | None, record: memoryview, asked: _Asked, warnings: list[str]
+    export: FoundExport, mixer: Mixer | None, record: memoryview, asked: _Asked, warnings: list[str]
 ) -> StoredExport:
     """Inspect an export of patches by its first record."""
     stored = decode_features(record)
-    names, collapsed = _names(found, stored, asked)
+    names, collapsed = _names(export, stored, asked)
     kinds: dict[str, Kind] = {}
     sizes: dict[str, int] = {}
     for name in names:
@@ -303,15 +305,15 @@ def _of_patches(
             f"The tiles are {tile.size.width} x {tile.size.height}, a patch plus its odd kernel: the additional pixels "
             "are assumed to be on the right and at the bottom."
         )
-    kernel = asked.kernel or (NO_KERNEL if tile.margin == NO_MARGIN else Size(*(2 * one for one in tile.margin)))
-    return StoredExport(found=found, mixer=mixer, bands=tuple(bands), tile=tile, kernel=kernel, collapsed=collapsed)
+    kernel = asked.kernel or (NO_KERNEL if tile.margin == NO_MARGIN else Size(*(2 * side for side in tile.margin)))
+    return StoredExport(found=export, mixer=mixer, bands=tuple(bands), tile=tile, kernel=kernel, collapsed=collapsed)
 
 
 def _names(
-    found: FoundExport, stored: Mapping[str, Any], asked: _Asked
+    export: FoundExport, stored: Mapping[str, Any], asked: _Asked
 ) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
     """The features to read, and the names of the channels if a single feature contains all bands."""
-    where = found.store.locate(found.filenames[0])
+    where = export.store.locate(export.filenames[0])
     if not stored:
         raise CorruptExampleError(
             f"{where}: the first record has no bands", hint="Check that it is an export of an image."
@@ -369,7 +371,7 @@ def _is_number(value: Any) -> bool:
     return not isinstance(value, bytes) or len(value) == 1
 
 
-def _of_sequence(found: FoundExport, mixer: Mixer | None, first: RecordBlock, asked: _Asked) -> StoredExport:
+def _of_sequence(export: FoundExport, mixer: Mixer | None, first: RecordBlock, asked: _Asked) -> StoredExport:
     """Inspect an export of pixels by its first records."""
     if asked.kernel not in (None, NO_KERNEL, NO_MARGIN):
         raise UsageError(
@@ -390,17 +392,17 @@ def _of_sequence(found: FoundExport, mixer: Mixer | None, first: RecordBlock, as
                 hint=f"Remove {name!r} from tensor_depths (--depth): the records contain the number of steps.",
                 details={"feature": name, "depth": depth},
             )
-    names, _ = _names(found, bands, asked)
-    return StoredExport(found=found, mixer=mixer, bands=tuple(bands[name] for name in names), is_sequence=True)
+    names, _ = _names(export, bands, asked)
+    return StoredExport(found=export, mixer=mixer, bands=tuple(bands[name] for name in names), is_sequence=True)
 
 
 def _check_patches(patches: Sequence[int], mixer: Mixer | None) -> tuple[int, ...]:
-    found = tuple(patches)
+    result = tuple(patches)
     total = None if mixer is None else mixer.total_patches
     if (
         total is None
-        or not all(type(patch) is int and 0 <= patch < total for patch in found)
-        or any(before >= after for before, after in pairwise(found))
+        or not all(type(patch) is int and 0 <= patch < total for patch in result)
+        or any(before >= after for before, after in pairwise(result))
     ):
         raise UsageError(
             "patches: expected ascending indexes of patches"
@@ -408,7 +410,7 @@ def _check_patches(patches: Sequence[int], mixer: Mixer | None) -> tuple[int, ..
             hint="Give the indexes of the stored patches, and the mixer: patches=[0, 1, 5], mixer=Mixer(...).",
             details={"option": "patches"},
         )
-    return found
+    return result
 
 
 def _check_bands(bands: Sequence[str]) -> tuple[str, ...]:
@@ -424,11 +426,11 @@ def _check_bands(bands: Sequence[str]) -> tuple[str, ...]:
 
 
 def _check_depths(depths: Mapping[str, int] | None) -> dict[str, int]:
-    found = dict(depths or {})
-    for name, depth in found.items():
+    result = dict(depths or {})
+    for name, depth in result.items():
         if type(depth) is not int or depth < 1:
             raise UsageError(
                 f"depth of {name!r}: expected a whole number above 0, found {depth!r:.40}",
                 details={"option": "tensor_depths"},
             )
-    return found
+    return result

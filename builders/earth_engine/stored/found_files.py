@@ -145,7 +145,7 @@ def _as_named(group: NamedFiles, file: str) -> NamedFiles:
     match = SHARD.fullmatch(file)
     if match is None or len(set(numbers)) == len(numbers):
         return group
-    return replace(group, shards=[one for one in group.shards if suffix_of(one.filename) == match["suffix"]])
+    return replace(group, shards=[shard for shard in group.shards if suffix_of(shard.filename) == match["suffix"]])
 
 
 def _gather(store: Store, prefix: str, groups: dict[str, NamedFiles]) -> FoundExport:
@@ -160,11 +160,11 @@ def _gather(store: Store, prefix: str, groups: dict[str, NamedFiles]) -> FoundEx
         )
     notes: list[str] = []
     mixer_name = _choose_mixer(store, group, notes)
-    strangers = [name for one, other in sorted(groups.items()) if one != prefix for name in other.mixers]
+    strangers = [name for group_name, other in sorted(groups.items()) if group_name != prefix for name in other.mixers]
     if (
         mixer_name is None
         and len(strangers) == 1
-        and not any(other.shards for one, other in groups.items() if one != prefix)
+        and not any(other.shards for group_name, other in groups.items() if group_name != prefix)
     ):
         notes.append(f"{strangers[0]} has another prefix than the files, so it is not used as their mixer.")
     notes += [f"{copy.filename} is an incomplete download." for copy in group.copies if not copy.is_whole]
@@ -199,13 +199,13 @@ def _problems(prefix: str, group: NamedFiles) -> tuple[list[str], dict[str, list
         first, second = [*(shard.filename for shard in group.shards[:1]), *group.tables][:2]
         doubled.append(second)
         problems.append(f"{second}: it has the same prefix {prefix!r} as {first}; give the path of the right file")
-    for original in sorted(one for one in copies if one in files or number_of(one) in places):
+    for original in sorted(copied for copied in copies if copied in files or number_of(copied) in places):
         for copy in copies[original]:
             if copy.is_whole:
                 doubled.append(copy.filename)
                 problems.append(f"{copy.filename}: it is a second download of {original}")
     if group.shards:
-        usual = max((shard.pattern for shard in group.shards), key=[one.pattern for one in group.shards].count)
+        usual = max((shard.pattern for shard in group.shards), key=[member.pattern for member in group.shards].count)
         lost = _lost_numbers(places, copies)
         for number in lost:
             renamed = next((copy for one, own in copies.items() for copy in own if number_of(one) == number), None)
@@ -320,8 +320,8 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _listed(lines: Sequence[str]) -> str:
-    shown = "".join(f"\n  {line}" for line in lines[:_MOST_LISTED])
-    return shown + (f"\n  and {len(lines) - _MOST_LISTED} more" if len(lines) > _MOST_LISTED else "")
+    listing = "".join(f"\n  {line}" for line in lines[:_MOST_LISTED])
+    return listing + (f"\n  and {len(lines) - _MOST_LISTED} more" if len(lines) > _MOST_LISTED else "")
 
 
 class NamedShard(NamedTuple):

@@ -229,7 +229,7 @@ def preview_export(
     features = _join_features({one: _features(export, shapes) for one, export in exports.items()})
     root, places = _root(folder, exports)
     named = name or _name_of(root, exports)
-    kept = {one: KeptSplit.of(export).to_value() for one, export in exports.items()}
+    result = {one: KeptSplit.of(export).to_value() for one, export in exports.items()}
     source, splits = _splits(root, named, exports, places, copy=copy)
     return ImportPlan(
         prepared=PreparedDataset(
@@ -240,7 +240,7 @@ def preview_export(
             features=features,
             metadata=DatasetMetadata(
                 description=description,
-                custom={METADATA_KEY: {"splits": kept}},
+                custom={METADATA_KEY: {"splits": result}},
             ),
             disable_shuffling=True,  # the order determines the place of each patch
         ),
@@ -252,27 +252,27 @@ def preview_export(
 def _features(export: StoredExport, shapes: Mapping[str, Sequence[int]] | None) -> FeaturesDict:
     """The features of one record."""
     shapes = {} if shapes is None else shapes
-    known = [column.name for column in export.columns]
+    names = [column.name for column in export.columns]
     for name in shapes:
-        if name not in known:
+        if name not in names:
             raise UsageError(
                 f"shapes contains {name!r}, which is not a column",
-                hint=suggest(name, known) if known else "Remove shapes (--shape): it applies only to tables.",
-                details={"option": "shapes", "known": known[:100]},
+                hint=suggest(name, names) if names else "Remove shapes (--shape): it applies only to tables.",
+                details={"option": "shapes", "known": names[:100]},
             )
-    found: dict[str, Feature] = {}
+    features: dict[str, Feature] = {}
     for column in export.columns:
-        found[column.name] = _column_feature(column, shapes.get(column.name))
+        features[column.name] = _column_feature(column, shapes.get(column.name))
     for band in export.bands:
         if not band.is_series:
-            found[band.name] = _band_feature(band, export)
+            features[band.name] = _band_feature(band, export)
     try:
-        return FeaturesDict(found)
+        return FeaturesDict(features)
     except FeatureError as error:
         raise PreparedFormatError(
             f"{export.found.store.url}: the names of bands are not valid names of features: {error.message}",
             hint="Import other bands: bands=[...]; --band NAME.",
-            details={"features": sorted(found)[:100]},
+            details={"features": sorted(features)[:100]},
         ) from error
 
 

@@ -113,8 +113,8 @@ class KeptSplit:
             return None
         root = JsonNode(custom[METADATA_KEY], METADATA_KEY, "the version's metadata")
         splits = root.entries().get("splits")
-        found = None if splits is None else splits.entries().get(split)
-        return None if found is None or found.value is None else cls._read(found)
+        result = None if splits is None else splits.entries().get(split)
+        return None if result is None or result.value is None else cls._read(result)
 
     @classmethod
     def _read(cls, node: JsonNode) -> KeptSplit:
@@ -124,13 +124,15 @@ class KeptSplit:
             return cls(prefix=fields["prefix"].text() if "prefix" in fields else "", is_table=True)
         return cls(
             prefix=fields["prefix"].text() if "prefix" in fields else "",
-            mixer=None if mixer is None else {name: one.value for name, one in mixer.entries().items()},
+            mixer=None if mixer is None else {name: entry.value for name, entry in mixer.entries().items()},
             kernel=_size(fields.get("kernelSize"), least=0),
             patch=_size(fields.get("patch"), least=1),
             tile=_size(fields.get("tile"), least=1),
             bands=tuple(map(_band, fields["bands"].elements())) if "bands" in fields else (),
             is_sequence="sequence" in fields and fields["sequence"].boolean(),
-            collapsed=tuple(one.text() for one in fields["collapsed"].elements()) if "collapsed" in fields else None,
+            collapsed=tuple(element.text() for element in fields["collapsed"].elements())
+            if "collapsed" in fields
+            else None,
             patches=_numbers(fields.get("patches")),
         )
 
@@ -162,10 +164,10 @@ def _band(node: JsonNode) -> StoredBand:
 def _numbers(node: JsonNode | None) -> tuple[int, ...] | None:
     if node is None:
         return None
-    found = tuple(node.integers())
-    if any(number < 0 for number in found):
+    result = tuple(node.integers())
+    if any(number < 0 for number in result):
         node.fail("the index of a patch must not be negative")
-    return found
+    return result
 
 
 MixerLike: TypeAlias = "Mixer | str | PathLike[str] | Mapping[str, Any] | Dataset | DatasetMetadata"
@@ -238,14 +240,14 @@ def _of_folder(text: str) -> FoundMixer:
     """The mixer of the export in a folder."""
     from registry.builders.earth_engine.stored.found_files import find_export
 
-    found = find_export(text)
-    if found.mixer_name is None:
+    export = find_export(text)
+    if export.mixer_name is None:
         raise UsageError(
             f"{text}: the export has no mixer, so the places of its patches are unknown",
             hint="Give the mixer of the export: mixer='PREFIX-mixer.json'; --mixer PREFIX-mixer.json.",
             details={"option": "mixer"},
         )
-    return read_mixer_file(found.store, found.mixer_name)
+    return read_mixer_file(export.store, export.mixer_name)
 
 
 def read_mixer_file(store: Store, name: str) -> FoundMixer:
@@ -257,8 +259,8 @@ def _of_document(source: Mapping[str, Any], split: str | None) -> FoundMixer:
     """The mixer in a mixer's document, or in the metadata of one or several splits (see ``KeptSplit``)."""
     if "projection" in source or not ({METADATA_KEY, "splits", "mixer"} & set(source)):
         return FoundMixer(mixer=Mixer.from_json(json.dumps(source), "mixer"))
-    kept = source.get(METADATA_KEY, source)
-    splits = kept.get("splits") if isinstance(kept, Mapping) else None
+    result = source.get(METADATA_KEY, source)
+    splits = result.get("splits") if isinstance(result, Mapping) else None
     if splits is None and "mixer" in source:
         return _of_split(KeptSplit.find({METADATA_KEY: {"splits": {"": source}}}, ""))
     known = sorted(map(str, splits)) if isinstance(splits, Mapping) else []
@@ -275,20 +277,20 @@ def _of_document(source: Mapping[str, Any], split: str | None) -> FoundMixer:
             hint="Name the split of the predictions: split='train'.",
             details={"option": "split", "known": known},
         )
-    return _of_split(KeptSplit.find({METADATA_KEY: kept}, name))
+    return _of_split(KeptSplit.find({METADATA_KEY: result}, name))
 
 
-def _of_split(kept: KeptSplit | None) -> FoundMixer:
-    if kept is None or kept.mixer is None:
+def _of_split(split: KeptSplit | None) -> FoundMixer:
+    if split is None or split.mixer is None:
         raise UsageError(
             "the export has no mixer: maskedThreshold dropped patches, so the places of the others are unknown",
             hint="Export again with masked_threshold=1 (--masked-threshold 1), which writes a mixer.",
             details={"option": "mixer"},
         )
     return FoundMixer(
-        mixer=Mixer.from_json(json.dumps(kept.mixer), "mixer"),
-        bands=tuple(band.name for band in kept.bands),
-        kernel=kept.kernel,
-        depths={band.name: band.depth for band in kept.bands if (band.depth or 1) > 1 and band.depth is not None},
-        channels=kept.collapsed or (),
+        mixer=Mixer.from_json(json.dumps(split.mixer), "mixer"),
+        bands=tuple(band.name for band in split.bands),
+        kernel=split.kernel,
+        depths={band.name: band.depth for band in split.bands if (band.depth or 1) > 1 and band.depth is not None},
+        channels=split.collapsed or (),
     )

@@ -129,16 +129,16 @@ def series_of(block: RecordBlock) -> SeriesBands:
     kinds: dict[str, Kind] = {}
     lengths: dict[str, set[int]] = {}
     for record in block.views():
-        found = decode_sequence_example(record)
-        for name, value in found.context.items():
+        sequence_example = decode_sequence_example(record)
+        for name, value in sequence_example.context.items():
             scalars.setdefault(name, from_flat(value, name)[0])
-        for name, steps in found.lists.items():
+        for name, steps in sequence_example.lists.items():
             lengths.setdefault(name, set()).add(len(steps))
             if name not in kinds and steps:
                 kinds[name] = from_flat(steps[0], name)[0]
     series = {
-        name: (kinds.get(name, "float"), next(iter(found)) if len(found) == 1 else None)
-        for name, found in lengths.items()
+        name: (kinds.get(name, "float"), next(iter(length)) if len(length) == 1 else None)
+        for name, length in lengths.items()
     }
     return SeriesBands(scalars=scalars, series=series)
 
@@ -237,14 +237,14 @@ class _Columns:
             )
 
 
-def check_files(found: FoundExport) -> Iterator[str]:
+def check_files(export: FoundExport) -> Iterator[str]:
     """Yield notes on files whose suffix is wrong. Raises PreparedFormatError if a file is empty."""
-    for name in found.filenames:
-        with found.store.open(name) as file:
+    for name in export.filenames:
+        with export.store.open(name) as file:
             start = file.read(12)
         if not start:
             raise PreparedFormatError(
-                f"{found.store.locate(name)} is empty (0 bytes): its download was interrupted",
+                f"{export.store.locate(name)} is empty (0 bytes): its download was interrupted",
                 hint="Download it again.",
                 details={"file": name},
             )
@@ -253,23 +253,23 @@ def check_files(found: FoundExport) -> Iterator[str]:
             yield f"{name} {told}; it is read by its content."
 
 
-def blocks_of(found: FoundExport, name: str, most: int = 1024) -> Iterator[RecordBlock]:
+def blocks_of(export: FoundExport, name: str, most: int = 1024) -> Iterator[RecordBlock]:
     """Yield the records of one file in blocks."""
-    for block, _ in read_blocks(found.store, name, most=most, verify="block"):
+    for block, _ in read_blocks(export.store, name, most=most, verify="block"):
         yield block
 
 
-def all_blocks(found: FoundExport, advance: Advance | None) -> Iterator[tuple[str, RecordBlock]]:
+def all_blocks(export: FoundExport, advance: Advance | None) -> Iterator[tuple[str, RecordBlock]]:
     """Yield the records of all files in order, each block with the path of its file."""
-    for name in found.filenames:
-        for block in blocks_of(found, name):
-            yield found.store.locate(name), block
+    for name in export.filenames:
+        for block in blocks_of(export, name):
+            yield export.store.locate(name), block
             if advance is not None:
                 advance(block.num_records)
 
 
 def count_records(
-    found: FoundExport, sizes: Mapping[str, tuple[Kind, int]] | None, advance: Advance | None
+    export: FoundExport, sizes: Mapping[str, tuple[Kind, int]] | None, advance: Advance | None
 ) -> tuple[tuple[int, ...], int]:
     """Count the records of each file and the bytes of all; check each record against ``sizes`` if it is not None.
 
@@ -278,11 +278,11 @@ def count_records(
         CorruptExampleError: a record is not a tf.train.Example.
     """
     counts, num_bytes = [], 0
-    for name in found.filenames:
+    for name in export.filenames:
         count = 0
-        for block in blocks_of(found, name):
+        for block in blocks_of(export, name):
             if sizes is not None:
-                check_alike(block, sizes, path=found.store.locate(name), first=count)
+                check_alike(block, sizes, path=export.store.locate(name), first=count)
             count += block.num_records
             num_bytes += block.num_bytes
             if advance is not None:
@@ -292,7 +292,7 @@ def count_records(
 
 
 def check_counts(
-    found: FoundExport, counts: Sequence[int], mixer: Mixer, *, patches: Sequence[int] | None, is_sequence: bool
+    export: FoundExport, counts: Sequence[int], mixer: Mixer, *, patches: Sequence[int] | None, is_sequence: bool
 ) -> None:
     """Check the number of records against the mixer, or against ``patches`` if some patches were dropped.
 
@@ -302,19 +302,21 @@ def check_counts(
     num_patches = mixer.total_patches if patches is None else len(patches)
     num_pixels = mixer.patch.width * mixer.patch.height
     expected = num_patches * num_pixels if is_sequence else num_patches
-    what = f"{num_patches:,} patches of {counted(num_pixels, 'pixel')}" if is_sequence else "patches"
+    subject = f"{num_patches:,} patches of {counted(num_pixels, 'pixel')}" if is_sequence else "patches"
     source = (
-        f"the {what} in {found.mixer_name or 'the mixer'}" if patches is None else f"the {what} that were not dropped"
+        f"the {subject} in {export.mixer_name or 'the mixer'}"
+        if patches is None
+        else f"the {subject} that were not dropped"
     )
     total = sum(counts)
     if total == expected:
         return
     listed = "".join(
-        f"\n  {name}: {count}" for name, count in list(zip(found.filenames, counts, strict=True))[:_MOST_FILES]
+        f"\n  {name}: {count}" for name, count in list(zip(export.filenames, counts, strict=True))[:_MOST_FILES]
     )
     more = len(counts) - _MOST_FILES
     raise ShardMismatchError(
-        f"{found.store.url}: expected {counted(expected, 'record')} for {source}, found "
+        f"{export.store.url}: expected {counted(expected, 'record')} for {source}, found "
         f"{counted(total, 'record')}{listed}" + (f"\n  and {counted(more, 'more file')}" if more > 0 else ""),
         hint="Check that all files were downloaded completely, and that the mixer belongs to this export.",
         details={"expected": expected, "found": total, "counts": list(counts[:100])},

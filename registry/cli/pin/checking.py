@@ -87,9 +87,9 @@ def verify(
     folder = None
     if against is not None:
         with session.connect() as catalog:
-            found = session.look_up(catalog, against)
-            _require_dataset(chosen, found.reference)
-            folder = found.folder
+            dataset = session.look_up(catalog, against)
+            _require_dataset(chosen, dataset.reference)
+            folder = dataset.folder
     note_yanks(session, chosen)
     with show_progress(session.out) as progress:
         reports, refusals = [], []
@@ -127,30 +127,30 @@ def audit(session: Session, files: tuple[str, ...], *, places: PinPlaces) -> int
     """
     with session.connect() as catalog:
         opened = [(file, open_pins(file, places, session)) for file in files]
-        found = [
+        result = [
             {"file": file}
-            | fields_of(one, "name", "reference", "split", "state", "message", "is_withdrawn", "folder", "missing")
-            | fields_of(one, "today", "is_good")
+            | fields_of(pin, "name", "reference", "split", "state", "message", "is_withdrawn", "folder", "missing")
+            | fields_of(pin, "today", "is_good")
             for file, pins in opened
-            for one in catalog.pins.audit(pins)
+            for pin in catalog.pins.audit(pins)
         ]
     columns: dict[str, Column] = {
         "FILE": "file",
         "PIN": "name",
         "VERSION": "reference",
-        "STATE": lambda one: f"{one['state']}: {one['message']}" if one["message"] else one["state"],
-        "DATA": lambda one: "missing" if one["missing"] else "there",
+        "STATE": lambda row: f"{row['state']}: {row['message']}" if row["message"] else row["state"],
+        "DATA": lambda row: "missing" if row["missing"] else "there",
         "RESOLVES TO": "today",
     }
 
     def human(rows: list[dict[str, Any]]) -> Iterator[Block]:
         yield Table(rows, columns)
-        yield from map(Note, dict.fromkeys(one["missing"] for one in rows if one["missing"]))
+        yield from map(Note, dict.fromkeys(row["missing"] for row in rows if row["missing"]))
 
-    session.out.present("pin.audit", found, human)
-    if any(one["is_withdrawn"] for one in found):
+    session.out.present("pin.audit", result, human)
+    if any(row["is_withdrawn"] for row in result):
         return LockedError.exit_code
-    return VerificationError.exit_code if any(one["missing"] for one in found) else 0
+    return VerificationError.exit_code if any(row["missing"] for row in result) else 0
 
 
 @session_command(
@@ -191,7 +191,7 @@ def _joined(refusals: Sequence[FetchNotAllowedError]) -> FetchNotAllowedError:
 
     if len(refusals) == 1:
         return refusals[0]
-    allow = list(dict.fromkeys(one for refusal in refusals for one in refusal.details["allow"]))
+    allow = list(dict.fromkeys(detail for refusal in refusals for detail in refusal.details["allow"]))
     return FetchNotAllowedError(
         "\n".join(dict.fromkeys(refusal.message for refusal in refusals)),
         hint=agreement_hint(allow),

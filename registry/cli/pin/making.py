@@ -220,21 +220,21 @@ class _Wanted:
     order: ReadConfig | None
 
 
-def _pin(session: Session, wanted: _Wanted, output: str, into: PinFile | None, *, force: bool, dry_run: bool) -> None:
+def _pin(session: Session, request: _Wanted, output: str, into: PinFile | None, *, force: bool, dry_run: bool) -> None:
     """Pin the requested slices in a new file, or add them to the existing pins ``into``."""
     from registry.order import check_read_config
     from registry.pins.create import check_locations, check_names, check_order
 
     schema = "pin.create" if into is None else "pin.add"
-    slices = [_named(text) for text in wanted.splits]
-    check_names(name for one in slices if isinstance(one, Mapping) for name in one)
-    check_locations(wanted.locations)
-    check_order(check_read_config(wanted.order))
-    _note_paths(session, wanted.locations, output)
+    slices = [_named(text) for text in request.splits]
+    check_names(name for part in slices if isinstance(part, Mapping) for name in part)
+    check_locations(request.locations)
+    check_order(check_read_config(request.order))
+    _note_paths(session, request.locations, output)
     with session.connect() as catalog:
-        dataset = session.look_up(catalog, wanted.reference)
-        texts = [text for one in slices for text in ([one] if isinstance(one, str) else one.values())]
-        plans = [dataset.resolve(text, **wanted.slicing) for text in texts]
+        dataset = session.look_up(catalog, request.reference)
+        texts = [text for part in slices for text in ([part] if isinstance(part, str) else part.values())]
+        plans = [dataset.resolve(text, **request.slicing) for text in texts]
         for plan in plans:
             note_overlaps(session.out, plan)
         if dry_run:
@@ -245,9 +245,9 @@ def _pin(session: Session, wanted: _Wanted, output: str, into: PinFile | None, *
         with show_progress(session.out) as progress:
             pins = dataset.pin(
                 *slices,
-                **wanted.slicing,
-                read_config=wanted.order,
-                locations=wanted.locations,
+                **request.slicing,
+                read_config=request.order,
+                locations=request.locations,
                 into=into,
                 progress=progress,
             )

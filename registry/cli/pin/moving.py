@@ -62,7 +62,7 @@ def restore(
     value = {
         "file": file,
         **fields_of(report, "target", "dry_run", "num_bytes", "num_bytes_copied"),
-        "files": [fields_of(one, "path", "num_bytes", "source", "problems") for one in report.files],
+        "files": [fields_of(path, "path", "num_bytes", "source", "problems") for path in report.files],
     }
 
     def human(it: dict[str, Any]) -> Iterator[Block]:
@@ -72,8 +72,8 @@ def restore(
             f"{done} {counted(len(report.copied), 'file')} ({size(it['num_bytes_copied'])}) to {target}"
             + (f"; {counted(there, 'file')} {'was' if there == 1 else 'were'} there" if there else "")
         )
-        for one in it["files"]:
-            yield from (Note(f"{one['path']}: {problem}") for problem in _worrying(one["problems"]))
+        for path in it["files"]:
+            yield from (Note(f"{path['path']}: {problem}") for problem in _worrying(path["problems"]))
 
     session.out.present("pin.restore", value, human)
 
@@ -258,8 +258,8 @@ def check(session: Session, file: str, *, keys: tuple[str, ...], signature: str 
 
     def human(it: dict[str, Any]) -> Iterator[str]:
         yield f"{file} is as it was signed, {it['digest']}"
-        yield from (f"  by {one}" for one in it["key_ids"])
-        yield from (f"  not checked, for its key was not given: {one}" for one in it["unchecked"])
+        yield from (f"  by {key_id}" for key_id in it["key_ids"])
+        yield from (f"  not checked, for its key was not given: {key_id}" for key_id in it["unchecked"])
 
     session.out.present("pin.check", value, human)
 

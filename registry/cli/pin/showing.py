@@ -105,22 +105,22 @@ def diff(session: Session, old: str, new: str, exit_code: bool) -> int:
     from registry.pins.compare import compare_pins
 
     found = [
-        {"records": one.records or None, **fields_of(one, "name", "kind", "lines")}
-        for one in compare_pins(open_pins(old), open_pins(new))
+        {"records": pin.records or None, **fields_of(pin, "name", "kind", "lines")}
+        for pin in compare_pins(open_pins(old), open_pins(new))
     ]
     words = {"same": "the same records", "reordered": "the same records in another order", "other": "other records"}
 
     def human(rows: list[dict[str, Any]]) -> Iterator[str]:
-        for one in rows:
-            if one["kind"] == "same":
-                yield f"{one['name']}: the same"
+        for row in rows:
+            if row["kind"] == "same":
+                yield f"{row['name']}: the same"
             else:
-                records = f", {words[one['records']]}" if one["records"] else ""
-                yield f"{one['name']}: {one['kind']}{records}"
-                yield from (f"  {line}" for line in one["lines"])
+                records = f", {words[row['records']]}" if row["records"] else ""
+                yield f"{row['name']}: {row['kind']}{records}"
+                yield from (f"  {line}" for line in row["lines"])
 
     session.out.present("pin.diff", found, human)
-    differs = any(one["kind"] in ("added", "removed") or one["records"] != "same" for one in found)
+    differs = any(row["kind"] in ("added", "removed") or row["records"] != "same" for row in found)
     return 1 if exit_code and differs else 0
 
 

@@ -102,11 +102,11 @@ def _add(columns: Any, block: Any, num_done: int, size: int) -> tuple[Any, int]:
     """``columns``, filled up to ``num_done``, with the columns of ``block`` after that; and the new number."""
     if not isinstance(block, Mapping):
         return _put(columns, block, num_done, size), num_done + len(block)
-    num_added, found = 0, {}
+    num_added, result = 0, {}
     for name, added in block.items():
-        found[name], stop = _add(columns[name], added, num_done, size)
+        result[name], stop = _add(columns[name], added, num_done, size)
         num_added = max(num_added, stop)
-    return found, num_added
+    return result, num_added
 
 
 def _put(column: npt.NDArray[Any], added: npt.NDArray[Any], num_done: int, size: int) -> npt.NDArray[Any]:

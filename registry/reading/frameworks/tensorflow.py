@@ -44,14 +44,14 @@ def read_dataset(reader: ExampleReader, *, batch_size: int | None, drop_remainde
             yield tuple(array for form in leaves for array in form.arrays(form.leaf.of(columns)))
 
     signature = tuple(spec for form in leaves for spec in form.specs)
-    found = tf.data.Dataset.from_generator(blocks, output_signature=signature)
+    result = tf.data.Dataset.from_generator(blocks, output_signature=signature)
     if others:
-        found = found.flat_map(lambda *block: _examples(leaves, block).map(lambda *flat: _nest(tree, iter(flat))))
+        result = result.flat_map(lambda *block: _examples(leaves, block).map(lambda *flat: _nest(tree, iter(flat))))
     else:
-        found = found.map(lambda *flat: _nest(tree, iter(flat)))
-        found = found if batch_size is not None else found.unbatch()
+        result = result.map(lambda *flat: _nest(tree, iter(flat)))
+        result = result if batch_size is not None else result.unbatch()
     number = _num_items(reader, batch_size, drop_remainder=drop_remainder)
-    return found.apply(tf.data.experimental.assert_cardinality(number)).prefetch(tf.data.AUTOTUNE)
+    return result.apply(tf.data.experimental.assert_cardinality(number)).prefetch(tf.data.AUTOTUNE)
 
 
 class _Dense:
@@ -122,10 +122,10 @@ class _Nested:
     def arrays(self, column: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
         """The arrays that the generator yields for a block."""
         rows = [value.flat_values for value in column]
-        found = [_with_bytes(np.concatenate(rows)), _starts([len(row) for row in rows])]
+        result = [_with_bytes(np.concatenate(rows)), _starts([len(row) for row in rows])]
         for levels in zip(*[value.row_lengths for value in column], strict=True):
-            found += [np.concatenate(levels), _starts([len(level) for level in levels])]
-        return found
+            result += [np.concatenate(levels), _starts([len(level) for level in levels])]
+        return result
 
     def example(self, parts: list[Any], place: Any) -> Any:
         """The RaggedTensor of example ``place``."""
@@ -202,8 +202,8 @@ def _without_raw(tree: Any, leaves: Iterator[LeafColumn]) -> Any:
     """``tree`` without features of unknown kinds, whose values have no type."""
     if not isinstance(tree, dict):
         return None if isinstance(next(leaves).leaf, RawFeature) else tree
-    found = {name: _without_raw(inner, leaves) for name, inner in tree.items()}
-    return {name: inner for name, inner in found.items() if inner is not None}
+    result = {name: _without_raw(inner, leaves) for name, inner in tree.items()}
+    return {name: inner for name, inner in result.items() if inner is not None}
 
 
 def _dtype(leaf: LeafColumn) -> Any:

@@ -90,8 +90,8 @@ class ExampleForm:
         return batch if self._keys is None else pick(self._keys, batch)
 
     def _finish(self, example: dict[str, Any]) -> Any:
-        found = example if self._keys is None else pick(self._keys, example)
-        return found if self._transform is None else self._transform(found)
+        result = example if self._keys is None else pick(self._keys, example)
+        return result if self._transform is None else self._transform(result)
 
     def __getstate__(self) -> dict[str, Any]:
         try:
@@ -148,13 +148,13 @@ def _why_not_padded(leaf: LeafColumn) -> tuple[str, str] | None:
 
 def _rules_of_pairs(rules: Mapping[str, float | None], keys: SupervisedKeys) -> dict[str, float | None]:
     """``rules`` by the paths that the features have in the structure of ``keys``."""
-    found = {}
+    result = {}
     for name, place in places_of(keys):
         for path, filler in rules.items():
             outermost, *inner = path.split("/")
             if outermost == name:
-                found["/".join([*place, *inner])] = filler
-    return found
+                result["/".join([*place, *inner])] = filler
+    return result
 
 
 class ReaderDataset(Dataset):
@@ -183,9 +183,9 @@ class ReaderDataset(Dataset):
     def __getitem__(self, index: Any) -> Any:
         """An example, or a batch for a slice or a list of numbers; errors as ``Reader.__getitem__``."""
         with self._reader.acquire() as reader:
-            found = reader[index]
+            result = reader[index]
         is_one = not isinstance(index, slice) and np.ndim(index) == 0  # a number of any kind, also a tensor
-        return self._form.example(found) if is_one else self._form.batch(found)
+        return self._form.example(result) if is_one else self._form.batch(result)
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """The examples ``indices``, fetched and decoded together; a DataLoader calls it for each of its batches."""

@@ -130,14 +130,16 @@ class Collate:
             values = [to_tensors(value) for value in values]
             first = values[0]
         if isinstance(first, Mapping):
-            _require(all(isinstance(one, Mapping) and one.keys() == first.keys() for one in values), path, "keys")
-            return {name: self._merge([one[name] for one in values], (*at, str(name)), seen) for name in first}
+            _require(all(isinstance(value, Mapping) and value.keys() == first.keys() for value in values), path, "keys")
+            return {name: self._merge([value[name] for value in values], (*at, str(name)), seen) for name in first}
         if isinstance(first, tuple):
             _require(
-                all(isinstance(one, tuple) and len(one) == len(first) for one in values), path, "lengths of tuples"
+                all(isinstance(value, tuple) and len(value) == len(first) for value in values),
+                path,
+                "lengths of tuples",
             )
             merged = [
-                self._merge([one[place] for one in values], (*at, str(place)), seen) for place in range(len(first))
+                self._merge([value[place] for value in values], (*at, str(place)), seen) for place in range(len(first))
             ]
             return type(first)(*merged) if hasattr(first, "_fields") else tuple(merged)
         return _stack(values, path)
@@ -217,18 +219,18 @@ def _stack(values: list[Any], path: str) -> Any:
     if all(isinstance(value, bool | int | float | complex) for value in values):
         return default_collate(values)  # torch's dtypes for Python's numbers: int64, float64, bool
     found = [to_tensors(value) for value in values]
-    rows = [one if isinstance(one, list | torch.Tensor) else torch.as_tensor(one) for one in found]
+    rows = [item if isinstance(item, list | torch.Tensor) else torch.as_tensor(item) for item in found]
     if isinstance(rows[0], list):  # an array of objects, such as a Sequence of Text
         return rows
-    for what, read in (("shape", lambda row: tuple(row.shape)), ("dtype", lambda row: row.dtype)):
+    for subject, read in (("shape", lambda row: tuple(row.shape)), ("dtype", lambda row: row.dtype)):
         first = read(rows[0])
         for row in rows:
             if not isinstance(row, torch.Tensor) or read(row) != first:
                 other = read(row) if isinstance(row, torch.Tensor) else "a list"
                 raise UsageError(
-                    f"{_name(path)} differs in {what} within a batch: {first} and {other}",
+                    f"{_name(path)} differs in {subject} within a batch: {first} and {other}",
                     hint=f"Pad it, pad={{{path!r}: 0}}, or keep a list of tensors, pad={{{path!r}: None}}. "
-                    f"Or give all values one {what} in transform=.",
+                    f"Or give all values one {subject} in transform=.",
                     details={"path": path},
                 )
     return default_collate(rows)  # stacks; in a worker process, straight into shared memory
@@ -241,11 +243,11 @@ def _pad_tensors(values: list[Any], filler: float, path: str) -> Padded:
     ]
     wrong = next((row for row in rows if not isinstance(row, torch.Tensor)), None)
     if wrong is not None or rows[0].ndim == 0 or len({(row.ndim, row.dtype) for row in rows}) > 1:
-        what = "is not a tensor in every example" if wrong is not None else (
+        subject = "is not a tensor in every example" if wrong is not None else (
             "has no dimension" if rows[0].ndim == 0 else "differs in dtype or number of dimensions"
         )  # fmt: skip
         raise UsageError(
-            f"{_name(path)} cannot be padded: it {what}",
+            f"{_name(path)} cannot be padded: it {subject}",
             hint=f"Keep a list: pad={{{path!r}: None}}.",
             details={"path": path},
         )
@@ -270,17 +272,17 @@ def _pad_tensors(values: list[Any], filler: float, path: str) -> Padded:
 
 def _paths(value: Any, at: Path = ()) -> set[str]:
     """The names that ``pad`` may use for an example."""
-    found = {"/".join(at)}
+    result = {"/".join(at)}
     if isinstance(value, NestedExamples):
         value = to_tensors(value)
     entries = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, tuple) else ()
-    return found.union(*(_paths(inner, (*at, str(name))) for name, inner in entries))
+    return result.union(*(_paths(inner, (*at, str(name))) for name, inner in entries))
 
 
-def _require(agree: bool, path: str, what: str) -> None:
+def _require(agree: bool, path: str, subject: str) -> None:
     if not agree:
         raise UsageError(
-            f"{_name(path)}: the {what} differ within a batch",
+            f"{_name(path)}: the {subject} differ within a batch",
             hint="Return the same structure for every example from transform=.",
             details={"path": path},
         )
@@ -291,27 +293,27 @@ def _name(path: str) -> str:
 
 
 def _with_none(column: np.ma.MaskedArray[Any, Any]) -> list[Any]:
-    found = to_tensors(column.data)
-    rows = found if isinstance(found, list) else list(found.unbind())
+    tensors = to_tensors(column.data)
+    rows = tensors if isinstance(tensors, list) else list(tensors.unbind())
     for place in np.flatnonzero(missing_rows(column)).tolist():
         rows[place] = None
     return rows
 
 
 def _lists(columns: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name, column in columns.items():
         if isinstance(column, Mapping):
-            found[name] = _lists(column)
+            result[name] = _lists(column)
         else:
             values = to_tensors(column)
-            found[name] = values if isinstance(values, list) else values.unbind()
-    return found
+            result[name] = values if isinstance(values, list) else values.unbind()
+    return result
 
 
 def _pick(lists: Mapping[str, Any], place: int) -> dict[str, Any]:
-    return {name: _pick(one, place) if isinstance(one, dict) else one[place] for name, one in lists.items()}
+    return {name: _pick(column, place) if isinstance(column, dict) else column[place] for name, column in lists.items()}
 
 
 def _size(lists: Mapping[str, Any]) -> int:
-    return max((_size(one) if isinstance(one, dict) else len(one) for one in lists.values()), default=0)
+    return max((_size(column) if isinstance(column, dict) else len(column) for column in lists.values()), default=0)

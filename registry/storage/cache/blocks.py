@@ -61,10 +61,10 @@ class CachedBlocks:
         if not self.num_blocks:
             return True
         try:
-            found = {path.name for path in self._folder.iterdir()}
+            result = {path.name for path in self._folder.iterdir()}
         except OSError:
             return False
-        return len(found) >= self.num_blocks and all(_name_of(number) in found for number in range(self.num_blocks))
+        return len(result) >= self.num_blocks and all(_name_of(number) in result for number in range(self.num_blocks))
 
     def num_kept_bytes(self) -> int:
         """How many bytes the whole file needs in the cache."""
@@ -151,10 +151,10 @@ class CachedBlocks:
                 state = facts.st_ino, facts.st_mtime_ns
                 is_whole = facts.st_size == _SEAL_BYTES + last - first
                 if is_whole and self._checked.get(number) == state:
-                    found = memoryview(os.pread(descriptor, stop - start, _SEAL_BYTES + start - first))
+                    result = memoryview(os.pread(descriptor, stop - start, _SEAL_BYTES + start - first))
                 elif is_whole and self._is_sealed(number, content := os.pread(descriptor, facts.st_size, 0)):
                     self._checked[number] = state
-                    found = memoryview(content)[_SEAL_BYTES + start - first : _SEAL_BYTES + stop - first]
+                    result = memoryview(content)[_SEAL_BYTES + start - first : _SEAL_BYTES + stop - first]
                 else:
                     path.unlink()
                     return None
@@ -166,7 +166,7 @@ class CachedBlocks:
             return None
         finally:
             os.close(descriptor)
-        return found.toreadonly() if len(found) == stop - start else None
+        return result.toreadonly() if len(result) == stop - start else None
 
     def keep(self, number: int, content: memoryview) -> None:
         """Keep the content of a block that was fetched. All blocks have to be compared with the sha256 again."""

@@ -42,14 +42,14 @@ class _BlockReader:
 
     def read(self, ranges: Sequence[Range], *, in_order: bool) -> Iterator[tuple[int, memoryview]]:
         """Begin to fetch the blocks that the cache lacks, and return an iterator over the bytes of ``ranges``."""
-        needed = [one for batch in batches(ranges) for one in _plan_blocks(ranges, batch, self._blocks)]
+        needed = [block for batch in batches(ranges) for block in _plan_blocks(ranges, batch, self._blocks)]
         by_number: dict[int, Request] = {}
-        for one in needed:
-            by_number.setdefault(one.start // BLOCK_BYTES, one)
+        for block in needed:
+            by_number.setdefault(block.start // BLOCK_BYTES, block)
         begun = {number: fetch for number in by_number if (fetch := self._begun(number)) is not None}
         missing = [
-            self._to_fetch(one, ranges)
-            for number, one in by_number.items()
+            self._to_fetch(block, ranges)
+            for number, block in by_number.items()
             if number not in begun and not self._blocks.holds(number)
         ]
         if missing:  # one fetch, so that several requests run ahead of the reader
@@ -69,24 +69,24 @@ class _BlockReader:
         arrived = Arrived(ranges, in_order=in_order)
         if not in_order:
             yield from ((index, memoryview(b"")) for index, (start, stop) in enumerate(ranges) if start == stop)
-        for one in needed:
-            number = one.start // BLOCK_BYTES
+        for block in needed:
+            number = block.start // BLOCK_BYTES
             fetch = begun.pop(number, None)
             found = None if fetch is None else fetch.take(number)
             if found is None:
-                arrived.add(*self._load(one, ranges))
+                arrived.add(*self._load(block, ranges))
             else:
                 request, content = found
-                arrived.add(replace(request, wanted=one.wanted), content)
+                arrived.add(replace(request, wanted=block.wanted), content)
             yield from arrived.take()
         yield from arrived.take()
 
     def _load(self, needed: Request, ranges: Sequence[Range]) -> tuple[Request, memoryview]:
         """The needed part of a block, from the cache; from the source if the block is damaged or gone by now."""
         part = _narrow(needed, ranges)
-        found = self._blocks.load(needed.start // BLOCK_BYTES, part.start, part.stop)
-        if found is not None:
-            return part, found
+        result = self._blocks.load(needed.start // BLOCK_BYTES, part.start, part.stop)
+        if result is not None:
+            return part, result
         fetched = _Fetch(self._blocks, self._source, [self._to_fetch(needed, ranges)])
         found_now = fetched.take(needed.start // BLOCK_BYTES)
         assert found_now is not None  # noqa: S101 (narrows for the type checker: nobody else has this fetch)
@@ -104,13 +104,13 @@ class _Fetch:
         """Begin to fetch ``requests``, at most one for each block."""
         self._blocks = blocks
         self._source = source
-        self._requests = {one.start // BLOCK_BYTES: one for one in requests}
+        self._requests = {request.start // BLOCK_BYTES: request for request in requests}
         self._numbers = list(self._requests)
         self._order = {number: place for place, number in enumerate(self._numbers)}
         self._arrived: dict[int, memoryview] = {}
         self._num_arrived = 0
         self._has_failed = False
-        self._views = source.read_ranges([(one.start, one.stop) for one in requests], in_order=True)
+        self._views = source.read_ranges([(request.start, request.stop) for request in requests], in_order=True)
 
     @property
     def numbers(self) -> Sequence[int]:
@@ -119,8 +119,8 @@ class _Fetch:
 
     def is_whole(self, number: int) -> bool:
         """Whether all bytes of a block are fetched."""
-        one = self._requests[number]
-        return (one.start, one.stop) == self._blocks.range_of(number)
+        request = self._requests[number]
+        return (request.start, request.stop) == self._blocks.range_of(number)
 
     def will_have(self, number: int) -> bool:
         """Whether another iterator may wait for a block: the blocks before it, which it would hold, are few."""
@@ -147,9 +147,9 @@ class _Fetch:
         if self._has_failed:
             return None
         self._has_failed = True  # unless it arrives
-        found = next(self._views)
+        result = next(self._views)
         self._has_failed = False
-        return found
+        return result
 
 
 def _narrow(request: Request, ranges: Sequence[Range]) -> Request:

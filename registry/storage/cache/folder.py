@@ -135,14 +135,14 @@ def parse_bytes(text: str, name: str, *, hint: str | None = None) -> int:
     Raises:
         UsageError: it is not a number, or has an unknown unit.
     """
-    found = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,18})?) ?([A-Za-z]{0,3})", text.strip())
-    unit = _UNITS.get(found[2].upper()) if found else None
-    if found is None or unit is None:
+    match = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,18})?) ?([A-Za-z]{0,3})", text.strip())
+    unit = _UNITS.get(match[2].upper()) if match else None
+    if match is None or unit is None:
         raise UsageError(
             f"{name} is {text[:80]!r}: expected a number of bytes",
             hint=hint
             or f"Write the number alone or with a unit, e.g. {name}=500MB, 20GB or 1.5TiB; 0 switches the cache off.",
             details={"name": name, "value": text[:80]},
         )
-    whole, _, part = found[1].partition(".")
+    whole, _, part = match[1].partition(".")
     return int(whole) * unit + (int(part) * unit // 10 ** len(part) if part else 0)

@@ -86,32 +86,32 @@ class Room:
             OSError: the folder cannot be written, or another process does not release its lock.
         """
         with self._locked() as ledger:
-            held = _read_number(ledger)
-            if held is None:
-                held = sum(file.num_bytes for file in self.files())
-            limit = self.limit(held)
+            number = _read_number(ledger)
+            if number is None:
+                number = sum(file.num_bytes for file in self.files())
+            limit = self.limit(number)
             if num_bytes > limit:
                 return None
-            if held + num_bytes > limit:
-                held = self._evict(held, limit - num_bytes - _spare(limit - num_bytes))
-            if held + num_bytes > limit:
-                _write_number(ledger, held)
+            if number + num_bytes > limit:
+                number = self._evict(number, limit - num_bytes - _spare(limit - num_bytes))
+            if number + num_bytes > limit:
+                _write_number(ledger, number)
                 return None
-            _write_number(ledger, held + num_bytes)  # first: after a crash it may be too high, but not too low
+            _write_number(ledger, number + num_bytes)  # first: after a crash it may be too high, but not too low
             try:
                 return _create(path, num_bytes)
             except BaseException:
                 with suppress(OSError):
                     path.unlink(missing_ok=True)
-                    _write_number(ledger, held)
+                    _write_number(ledger, number)
                 raise
 
     def give_back(self, num_bytes: int) -> None:
         """Release reserved room, because the file was not written. Raises OSError."""
         with self._locked() as ledger:
-            held = _read_number(ledger)
-            if held is not None:
-                _write_number(ledger, max(0, held - num_bytes))
+            number = _read_number(ledger)
+            if number is not None:
+                _write_number(ledger, max(0, number - num_bytes))
 
     def files(self) -> Iterator[KeptFile]:
         """Every file in the folder, in any order. Files that others put there are left out."""
@@ -254,7 +254,7 @@ class _Oldest:
 
     def in_order(self) -> list[KeptFile]:
         """The files, the least recently used first."""
-        return [file for _, file in sorted(self._newest_first, key=lambda one: -one[0])]
+        return [file for _, file in sorted(self._newest_first, key=lambda item: -item[0])]
 
 
 def _spare(limit: int) -> int:
@@ -303,7 +303,7 @@ def _subfolders(folder: str, name: re.Pattern[str]) -> Iterator[str]:
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
     try:
-        with os.scandir(folder) as found:
-            return list(found)
+        with os.scandir(folder) as result:
+            return list(result)
     except OSError:
         return []
