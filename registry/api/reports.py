@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Final, Generic, Protocol, Self, TypeVar, overload
 
 from registry.catalog import Promotion
 from registry.errors import PartialFailureError, RegistryError, StorageError, VerificationError
@@ -17,13 +17,25 @@ if TYPE_CHECKING:  # numpy is loaded when something is verified
 
 _SHOWN: Final = 10
 
-Result = TypeVar("Result")
+
+class _Result(Protocol):
+    @property
+    def error(self) -> RegistryError | None: ...
+
+
+class _ResultWithOutcome(_Result, Protocol):
+    @property
+    def outcome(self) -> StrEnum: ...
+
+
+Result = TypeVar("Result", bound=_Result)
+ResultWithOutcome = TypeVar("ResultWithOutcome", bound=_ResultWithOutcome)
 
 
 class _Report(Sequence[Result], Generic[Result]):
     """A frozen sequence of results."""
 
-    _noun = "version"
+    _done = ""  # what was done with each version, in a word
 
     def __init__(self, results: Iterable[Result]) -> None:
         self._results = tuple(results)
@@ -43,6 +55,42 @@ class _Report(Sequence[Result], Generic[Result]):
 
     def __hash__(self) -> int:
         return hash(self._results)
+
+    @property
+    def failed(self) -> tuple[Result, ...]:
+        """The results of what was refused, or is not sound."""
+        return tuple(result for result in self if self._error_of(result) is not None)
+
+    def require_all(self) -> Self:
+        """The report itself, if nothing was refused.
+
+        Raises:
+            PartialFailureError: something was refused. The message names the versions and reasons.
+        """
+        errors = [(self._name_of(result), error) for result in self if (error := self._error_of(result)) is not None]
+        _raise_for_errors(self._done, len(self), errors)
+        return self
+
+    def _error_of(self, result: Result) -> RegistryError | None:
+        return result.error
+
+    def _name_of(self, result: Result) -> str:
+        return str(getattr(result, "reference", result))
+
+
+class _OutcomeReport(_Report[ResultWithOutcome], Generic[ResultWithOutcome]):
+    """A report whose results have one of several outcomes."""
+
+    @property
+    def counts(self) -> Mapping[StrEnum, int]:
+        """The number of results for each outcome that occurred."""
+        outcomes = [result.outcome for result in self]
+        kinds = type(outcomes[0]) if outcomes else ()
+        return {outcome: outcomes.count(outcome) for outcome in kinds if outcome in outcomes}
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{count:,} {outcome}" for outcome, count in self.counts.items())
+        return f"<{type(self).__name__}: {counts or 'no versions'}>"
 
 
 class ImportOutcome(StrEnum):
@@ -86,7 +134,7 @@ class ImportedVersion:
     error: RegistryError | None = None
 
 
-class ImportReport(_Report[ImportedVersion]):
+class ImportReport(_OutcomeReport[ImportedVersion]):
     """The result of ``Catalog.import_tfds``: one ``ImportedVersion`` for each version folder, in the order found.
 
     report = catalog.import_tfds("~/tensorflow_datasets")
@@ -96,33 +144,10 @@ class ImportReport(_Report[ImportedVersion]):
     report.require_all()        # raises if a version was refused
     """
 
-    @property
-    def counts(self) -> Mapping[ImportOutcome, int]:
-        """The number of versions for each outcome that occurred."""
-        outcomes = [result.outcome for result in self]
-        return {outcome: outcomes.count(outcome) for outcome in ImportOutcome if outcome in outcomes}
+    _done = "imported"
 
-    @property
-    def failed(self) -> tuple[ImportedVersion, ...]:
-        """The versions that were refused."""
-        return tuple(result for result in self if result.error is not None)
-
-    def require_all(self) -> ImportReport:
-        """The report itself, if no version was refused.
-
-        Raises:
-            PartialFailureError: a version was refused. The message names the versions and reasons.
-        """
-        _raise_for_errors(
-            "imported",
-            len(self),
-            [(result.reference or result.folder, result.error) for result in self if result.error is not None],
-        )
-        return self
-
-    def __repr__(self) -> str:
-        counts = ", ".join(f"{count:,} {outcome}" for outcome, count in self.counts.items())
-        return f"<ImportReport: {counts or 'no versions'}>"
+    def _name_of(self, result: ImportedVersion) -> str:
+        return str(result.reference or result.folder)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +186,8 @@ class CatalogReport(_Report[VerifiedVersion]):
     report.require_sound()      # raises if one does not
     """
 
+    _done = "verified"
+
     @property
     def num_sound(self) -> int:
         """The number of versions whose shards all match what was published."""
@@ -171,20 +198,22 @@ class CatalogReport(_Report[VerifiedVersion]):
         """Whether all versions match what was published."""
         return self.num_sound == len(self)
 
-    @property
-    def failed(self) -> tuple[VerifiedVersion, ...]:
-        """The versions that do not match, or could not be verified."""
-        return tuple(result for result in self if not result.is_sound)
-
-    def require_sound(self) -> CatalogReport:
+    def require_sound(self) -> Self:
         """The report itself, if all versions match what was published.
 
         Raises:
             PartialFailureError: a version does not match, or could not be verified. The message names the versions and
                 reasons.
         """
-        _raise_for_errors("verified", len(self), [(result.reference, _error_of(result)) for result in self.failed])
-        return self
+        return self.require_all()
+
+    def _error_of(self, result: VerifiedVersion) -> RegistryError | None:
+        if result.is_sound:
+            return None
+        if result.error is not None or result.report is None:
+            return result.error or VerificationError("not verified")
+        problems = [fault.problem for fault in result.report.faults]
+        return VerificationError(f"{problems[0]}{f', and {len(problems) - 1:,} more' if len(problems) > 1 else ''}")
 
     def __repr__(self) -> str:
         return f"<CatalogReport: {self.num_sound:,} of {_counted(len(self))} match what was published>"
@@ -230,7 +259,7 @@ class CopiedVersion:
     error: RegistryError | None = None
 
 
-class CopyReport(_Report[CopiedVersion]):
+class CopyReport(_OutcomeReport[CopiedVersion]):
     """The result of ``Catalog.copy``: one ``CopiedVersion`` for each version, in the order of copying.
 
     report = catalog.copy("mnist", other)
@@ -238,31 +267,7 @@ class CopyReport(_Report[CopiedVersion]):
     report.require_all()        # raises if a version was refused
     """
 
-    @property
-    def counts(self) -> Mapping[CopyOutcome, int]:
-        """The number of versions for each outcome that occurred."""
-        outcomes = [result.outcome for result in self]
-        return {outcome: outcomes.count(outcome) for outcome in CopyOutcome if outcome in outcomes}
-
-    @property
-    def failed(self) -> tuple[CopiedVersion, ...]:
-        """The versions that were refused."""
-        return tuple(result for result in self if result.error is not None)
-
-    def require_all(self) -> CopyReport:
-        """The report itself, if no version was refused.
-
-        Raises:
-            PartialFailureError: a version was refused. The message names the versions and reasons.
-        """
-        _raise_for_errors(
-            "copied", len(self), [(result.reference, result.error) for result in self if result.error is not None]
-        )
-        return self
-
-    def __repr__(self) -> str:
-        counts = ", ".join(f"{count:,} {outcome}" for outcome, count in self.counts.items())
-        return f"<CopyReport: {counts or 'no versions'}>"
+    _done = "copied"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,20 +313,7 @@ class RelocatedVersion:
 class RelocationReport(_Report[RelocatedVersion]):
     """The result of ``catalog.mirrors.relocate_all``: one ``RelocatedVersion`` for each location that was found."""
 
-    @property
-    def failed(self) -> tuple[RelocatedVersion, ...]:
-        """The locations that were refused."""
-        return tuple(result for result in self if result.error is not None)
-
-    def require_all(self) -> RelocationReport:
-        """The report itself, if no location was refused.
-
-        Raises:
-            PartialFailureError: a location was refused. The message names the versions and reasons.
-        """
-        errors = [(result.reference, result.error) for result in self if result.error is not None]
-        _raise_for_errors("relocated", len(self), errors)
-        return self
+    _done = "relocated"
 
     def __repr__(self) -> str:
         return f"<RelocationReport: {len(self) - len(self.failed):,} of {_counted(len(self))} relocated>"
@@ -372,7 +364,7 @@ class Collected:
     error: StorageError | None = None
 
 
-class GarbageReport(_Report[Collected]):
+class GarbageReport(_OutcomeReport[Collected]):
     """The result of ``Catalog.collect_garbage``: one ``Collected`` for each leftover.
 
     report = catalog.collect_garbage(dry_run=True)
@@ -390,7 +382,7 @@ class GarbageReport(_Report[Collected]):
         """The leftovers with this outcome, e.g. ``"kept"``."""
         return tuple(result for result in self if result.outcome == outcome)
 
-    def require_all(self) -> GarbageReport:
+    def require_all(self) -> Self:
         """The report itself, if everything that is garbage was removed.
 
         Raises:
@@ -407,20 +399,10 @@ class GarbageReport(_Report[Collected]):
         return self
 
     def __repr__(self) -> str:
-        counts = {outcome: len(self.of(outcome)) for outcome in GarbageOutcome}
-        return (
-            f"<GarbageReport: {', '.join(f'{count:,} {word}' for word, count in counts.items() if count) or 'clean'}>"
-        )
+        return super().__repr__().replace("no versions", "clean")
 
 
-def _error_of(version: VerifiedVersion) -> RegistryError:
-    if version.error is not None or version.report is None:
-        return version.error or VerificationError("not verified")
-    problems = [fault.problem for fault in version.report.faults]
-    return VerificationError(f"{problems[0]}{f', and {len(problems) - 1:,} more' if len(problems) > 1 else ''}")
-
-
-def _raise_for_errors(done: str, count: int, errors: Sequence[tuple[Reference | str, RegistryError]]) -> None:
+def _raise_for_errors(done: str, count: int, errors: Sequence[tuple[str, RegistryError]]) -> None:
     if not errors:
         return
     lines = [f"  {name}: {error.message}" for name, error in errors[:_SHOWN]]
@@ -430,7 +412,7 @@ def _raise_for_errors(done: str, count: int, errors: Sequence[tuple[Reference | 
     raise PartialFailureError(
         "\n".join([f"{len(errors):,} of {_counted(count)} could not be {done}:", *lines]),
         hint=first.hint,
-        details={"failed": [{"version": str(name), "code": error.code} for name, error in errors[:100]]},
+        details={"failed": [{"version": name, "code": error.code} for name, error in errors[:100]]},
     ) from first
 
 
