@@ -58,6 +58,7 @@ class AbsentCatalog:
 
     Attributes:
         url: as ``CatalogBackend.url``.
+        file: as ``CatalogBackend.file``.
         is_created: whether this object created the file.
     """
 
@@ -66,7 +67,8 @@ class AbsentCatalog:
         self.url = masked_url(url)
         self.is_created = False
         self._file = url
-        self._path = (sqlite_path(url) or Path()).absolute()
+        self.file = sqlite_path(url)
+        self._path = (self.file or Path()).absolute()
         self._named = named
         self._lock = RLock()
         self._opened: CatalogBackend | None = None

@@ -136,11 +136,11 @@ def connect(
     except CatalogUnavailableError as error:
         from registry.api.known_versions import open_known_versions, unreachable
 
-        versions = open_known_versions(chosen)
+        versions = None if sqlite_path(chosen) is not None else open_known_versions(masked_url(chosen))
         if versions is None or versions.is_empty():
             raise
         backend = unreachable(versions.url, error)
-    return Catalog(backend, directory=ClientDataDirectory(backend, chosen, data_dir))
+    return Catalog(backend, directory=ClientDataDirectory(backend, data_dir))
 
 
 class Catalog(Adding):
@@ -168,8 +168,8 @@ class Catalog(Adding):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # For spawned workers and deepcopy: the copy opens the catalog again. A password is never pickled.
-        path = sqlite_path(self.url)
-        url = self.url if path is None else str(path.absolute())
+        file = self.backend.file
+        url = self.url if file is None else str(file.absolute())
         if _has_password(url) and masked_url(catalog_url()) != url:
             raise UsageError(
                 f"the catalog {url} cannot be pickled, because its URL contains a password",
@@ -802,7 +802,7 @@ class Catalog(Adding):
     @cached_property
     def _known(self) -> KnownVersions | None:
         """What this machine knows about exact versions; None for an SQLite catalog, which is on this machine."""
-        if sqlite_path(self.url) is not None:
+        if self.backend.file is not None:
             return None
         from registry.api.known_versions import open_known_versions
 

@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from registry.api.locations import DATA_DIR_VARIABLE, data_folder, log_actor, named_data_folder, open_data
-from registry.catalog import CatalogBackend, DataDirectory, DataDirectoryChange, quote_catalog, sqlite_path
+from registry.api.locations import DATA_DIR_VARIABLE, default_data_folder, log_actor, named_data_folder, open_data
+from registry.catalog import CatalogBackend, DataDirectory, DataDirectoryChange, quote_catalog
 from registry.errors import (
     CatalogNotFoundError,
     CatalogUnavailableError,
@@ -34,10 +34,9 @@ _SHOWN: Final = 5
 class ClientDataDirectory:
     """The data directory of an open catalog, as one client sees it."""
 
-    def __init__(self, backend: CatalogBackend, url: str, data_dir: str | os.PathLike[str] | None) -> None:
-        """``url`` is the catalog's URL as the client wrote it; ``data_dir`` is the argument of the client."""
+    def __init__(self, backend: CatalogBackend, data_dir: str | os.PathLike[str] | None) -> None:
+        """``data_dir`` is the argument of the client."""
         self._backend = backend
-        self._url = url
         self._named = named_data_folder(data_dir)
         self._by_variable = not data_dir
         self._path = self._named
@@ -50,8 +49,8 @@ class ClientDataDirectory:
             try:
                 self._recorded = self._recorded_path()
             except (CatalogNotFoundError, SchemaBehindError):  # whoever creates the catalog may record another one
-                return data_folder(self._url)
-            self._path = self._recorded or data_folder(self._url)
+                return default_data_folder(self._backend.file)
+            self._path = self._recorded or default_data_folder(self._backend.file)
         return self._path
 
     def __str__(self) -> str:
@@ -59,7 +58,7 @@ class ClientDataDirectory:
 
     def recorded(self) -> str | None:
         """The path or URL that the catalog records; None if it records none that can be used here."""
-        return resolve_data_dir(self._url, self._backend.locations.data_dir())
+        return resolve_data_dir(self._backend.file, self._backend.locations.data_dir())
 
     def relied_on(self) -> str | None:
         """The recorded path or URL, if this client uses it because none was named."""
@@ -73,7 +72,7 @@ class ClientDataDirectory:
                 folder of this machine has no files of a catalog on a server.
         """
         path = self.path
-        is_unknown = self._named is None and self._recorded is None and sqlite_path(self._url) is None
+        is_unknown = self._named is None and self._recorded is None and self._backend.file is None
         if is_unknown and not any(map(is_absolute, version.locations)):
             raise DataDirectoryMissingError(
                 f"{self._backend.url} records no data directory, so the files of {version.reference} cannot be found",
@@ -97,8 +96,8 @@ class ClientDataDirectory:
         from registry.storage import spell_place
 
         present = self._backend.locations.data_dir()
-        recorded = resolve_data_dir(self._url, present)
-        if recorded is None and sqlite_path(self._url) is None:
+        recorded = resolve_data_dir(self._backend.file, present)
+        if recorded is None and self._backend.file is None:
             if self._named is None:
                 raise self._missing()
             self._require_complete(self._named, DATA_DIR_VARIABLE if self._by_variable else "the data directory")
@@ -119,7 +118,7 @@ class ClientDataDirectory:
         text = require_well_written(require_no_secrets(data_dir, "the data directory"), "the data directory")
         if not text:
             raise UsageError("the data directory is empty", hint="Give a path or URL.")
-        if sqlite_path(self._url) is None:
+        if self._backend.file is None:
             self._require_complete(text, "the data directory")
         after = self._describe(text)
         present = self._backend.locations.data_dir()
@@ -134,7 +133,7 @@ class ClientDataDirectory:
         if change.before is None:
             return change
         # Where it is now: the folder of an SQLite catalog may have been moved since.
-        place = resolve_data_dir(self._url, change.before) or change.before.place
+        place = resolve_data_dir(self._backend.file, change.before) or change.before.place
         return replace(change, before=replace(change.before, place=place))
 
     def _recorded_path(self) -> str | None:
@@ -143,7 +142,7 @@ class ClientDataDirectory:
         except CatalogUnavailableError:
             from registry.api.known_versions import open_known_versions
 
-            versions = open_known_versions(self._url)
+            versions = None if self._backend.file is not None else open_known_versions(self._backend.url)
             return None if versions is None else versions.data_dir()
 
     def _describe(self, text: str) -> DataDirectory:
@@ -151,7 +150,7 @@ class ClientDataDirectory:
         from registry.storage import spell_place
 
         place, *others = spell_place(text)
-        folder = _folder_of(self._url)
+        folder = _folder_of(self._backend.file)
         if folder is not None and place.startswith("/"):
             # Links above the folder do not count, and the folder itself may be a link to a larger disk.
             parent, name = os.path.split(place)
@@ -239,15 +238,14 @@ class ClientDataDirectory:
         )
 
 
-def resolve_data_dir(url: str, present: DataDirectory | None) -> str | None:
-    """The path or URL that a record means for the catalog at ``url``; None if it means none."""
+def resolve_data_dir(file: Path | None, present: DataDirectory | None) -> str | None:
+    """The path or URL that a record means for the SQLite catalog in ``file``, or on a server; None if it means none."""
     if present is None or is_absolute(present.recorded):
         return None if present is None else present.recorded
-    folder = _folder_of(url)  # None: a backup of an SQLite catalog was restored into a server
+    folder = _folder_of(file)  # None: a backup of an SQLite catalog was restored into a server
     return None if folder is None else os.path.normpath(Path(folder) / present.recorded)
 
 
-def _folder_of(url: str) -> str | None:
+def _folder_of(file: Path | None) -> str | None:
     """The folder of an SQLite file, without links; None for a catalog on a server."""
-    file = sqlite_path(url)
     return None if file is None else str(Path(os.path.realpath(file)).parent)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 from registry.api.locations import open_cache, shared_folder
-from registry.catalog import load_shards, masked_url, sqlite_path
+from registry.catalog import load_shards
 from registry.errors import CatalogError, CatalogUnavailableError
 from registry.model import (
     DatasetMetadata,
@@ -47,10 +47,8 @@ MOST_SHARDS: Final = 20_000
 
 
 def open_known_versions(url: str) -> KnownVersions | None:
-    """What this machine knows about the catalog at ``url``; None for a file of this machine, or without a cache."""
-    if sqlite_path(url) is not None or open_cache() is None:
-        return None
-    return KnownVersions(shared_folder() / "catalogs", masked_url(url))
+    """What this machine knows about a catalog on a server; ``url`` has no password. None without a cache."""
+    return None if open_cache() is None else KnownVersions(shared_folder() / "catalogs", url)
 
 
 def unreachable(url: str, error: CatalogUnavailableError) -> CatalogBackend:
@@ -179,6 +177,7 @@ class KnownVersions:
 class _Unreachable:
     def __init__(self, url: str, error: CatalogUnavailableError) -> None:
         self.url = url
+        self.file = None
         self._error = error
 
     def close(self) -> None:

@@ -88,8 +88,12 @@ def data_folder(url: str, data_dir: str | os.PathLike[str] | None = None) -> str
     """
     if named := named_data_folder(data_dir):
         return named
-    beside = sqlite_path(url)
-    return str((beside.parent if beside is not None else _user_folder()) / "datasets")
+    return default_data_folder(sqlite_path(url))
+
+
+def default_data_folder(file: Path | None) -> str:
+    """The data directory that nobody named or recorded: beside the SQLite ``file``, or in the user's data folder."""
+    return str((_user_folder() if file is None else file.parent) / "datasets")
 
 
 def index_folder() -> str:

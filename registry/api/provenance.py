@@ -284,7 +284,7 @@ class FoundNow:
     def keep_facts(self) -> None:
         from registry.api.known_versions import open_known_versions
 
-        versions = open_known_versions(self.backend.url)
+        versions = None if self.backend.file is not None else open_known_versions(self.backend.url)
         if versions is not None:
             directory = self.origin.directory.recorded()
             versions.keep(self.wanted, self.facts, self.backend, data_dir=directory, most=None)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
 from registry.catalog.values import (
@@ -430,6 +431,10 @@ class CatalogBackend(Protocol):
     @property
     def url(self) -> str:
         """The URL of the catalog, without its password."""
+
+    @property
+    def file(self) -> Path | None:
+        """The file of the catalog on this machine; None for a catalog on a server."""
 
     def now(self) -> datetime:
         """Now, by the clock that stamps events and reservations, in UTC: that of the database, not that of a client."""

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Iterator
 from datetime import datetime
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from registry.catalog import history, schema, search
@@ -19,7 +20,7 @@ from registry.catalog.reservations import SqlReservations
 from registry.catalog.selection import load_standing
 from registry.catalog.session import open_engine, reading, require_file, use_wal
 from registry.catalog.shards import SqlShards
-from registry.catalog.urls import describe_url
+from registry.catalog.urls import describe_url, sqlite_file
 from registry.catalog.values import PastLookUp, SearchHit, VersionSummary
 from registry.catalog.writes import SqlPublications
 from registry.model import Reference, Standing
@@ -61,6 +62,10 @@ class SqlCatalog(SqlLookUps, SqlPublications):
     @property
     def url(self) -> str:
         return describe_url(self._engine.url)
+
+    @property
+    def file(self) -> Path | None:
+        return sqlite_file(self._engine.url)
 
     def now(self) -> datetime:
         with reading(self._engine) as connection:

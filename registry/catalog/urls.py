@@ -201,8 +201,12 @@ def is_sqlite(url: sa.URL) -> bool:
 
 def sqlite_path(url: str | os.PathLike[str]) -> Path | None:
     """The file of an SQLite catalog, or None for a catalog on a server."""
-    parsed = parse_url(url)
-    return Path(parsed.database or "") if is_sqlite(parsed) else None
+    return sqlite_file(parse_url(url))
+
+
+def sqlite_file(url: sa.URL) -> Path | None:
+    """The file of an SQLite catalog, or None for a catalog on a server."""
+    return Path(url.database or "") if is_sqlite(url) else None
 
 
 def describe_url(url: sa.URL) -> str:

@@ -27,7 +27,7 @@ def db() -> None:
 def status(session: Session) -> None:
     """Show the schema revision of the catalog, the one this registry needs, and the recorded data directory."""
     from registry.api.data_directory import resolve_data_dir
-    from registry.catalog import schema
+    from registry.catalog import schema, sqlite_path
 
     with session.name_origin():
         found = schema.status(session.catalog_url)
@@ -36,7 +36,7 @@ def status(session: Session) -> None:
         "db.status",
         {
             **fields_of(found, "url", "state", "revision", "head"),
-            "data_dir": resolve_data_dir(session.catalog_url, recorded),
+            "data_dir": resolve_data_dir(sqlite_path(session.catalog_url), recorded),
         },
         lambda it: [
             Fields(

@@ -55,7 +55,9 @@ class ProxyCatalog:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        return self.call(name) if name == "url" else lambda *given, **options: self.call(name, *given, **options)
+        if name in ("url", "file"):
+            return self.call(name)
+        return lambda *given, **options: self.call(name, *given, **options)
 
     def call(self, name: str, *given: Any, **options: Any) -> Any:
         options.pop("advance", None)
@@ -115,7 +117,7 @@ def perform(catalog: CatalogBackend, name: str, given: tuple[Any, ...], options:
         found: Any = catalog
         for part in name.split("."):
             found = getattr(found, part)
-        result = found if name == "url" else found(*given, **options)
+        result = found if name in ("url", "file") else found(*given, **options)
         pickle.dumps(result)  # what cannot be sent is the error of this call
     except BaseException as error:  # noqa: BLE001 (whatever it is, the client raises it)
         return True, error
