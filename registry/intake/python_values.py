@@ -85,7 +85,7 @@ def estimate_bytes(value: Any, depth: int = 0) -> int:
 
 def plain_values(values: Sequence[Any]) -> Sequence[Any]:
     """The values, with tensors as NumPy arrays, arrays of shape () as scalars, and every missing value as None."""
-    foreign = {value for value in set(map(type, values)) if value not in EXACT and not _is_scalar_type(value)}
+    foreign = {kind for kind in set(map(type, values)) if kind not in EXACT and not _is_scalar_type(kind)}
     if all(kind.__name__ == "NoneType" for kind in foreign):
         return values
     return [_plain(value) if type(value) in foreign else value for value in values]
@@ -355,8 +355,8 @@ class ValueConverter:
                 return self._arrow.array(_times(values))
             except self._faults:
                 return self._find_bad(values, rows, path, None)
-        if len(types) == 1 and issubclass(value := types.copy().pop(), np.generic) and kind in ("bool", "int", "float"):
-            return self._arrow.array(np.array(values, value))  # in one call, and with the dtype of its values
+        if len(types) == 1 and issubclass(dtype := types.copy().pop(), np.generic) and kind in ("bool", "int", "float"):
+            return self._arrow.array(np.array(values, dtype))  # in one call, and with the dtype of its values
         if kind == "float" and int in types:  # as float64, if that changes no integer
             _refuse(values, rows, path, _too_large)
             if any(isinstance(value, int) and float(value) != value for value in values):
