@@ -124,10 +124,10 @@ class LimitReader:
         return result
 
 
-def merge_outside(faults: Iterable[Outside]) -> list[Outside]:
+def merge_outside(found: Iterable[Outside]) -> list[Outside]:
     """One result for each feature, from those of several runs of records, in any order."""
     merged: dict[str, Outside] = {}
-    for fault in faults:
+    for fault in found:
         other = merged.get(fault.feature)
         if other is not None:
             first = min(fault, other, key=lambda run: run.first_record)

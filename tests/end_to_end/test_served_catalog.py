@@ -1,4 +1,4 @@
-"""The Python API over a catalog that is no database of this machine: only the calls of the protocol reach it."""
+"""The Python API over a catalog on a server, which answers only the calls of the protocol."""
 
 from __future__ import annotations
 
