@@ -42,8 +42,8 @@ from registry.engines import Engine, ThisProcess, choose_engine, num_cpus
 from registry.errors import BuildError, DuplicateKeyError, FeatureError, UsageError
 from registry.features import Codec, FeaturesDict, codec_of
 from registry.features.containers import columns_of
+from registry.features.fold import FingerprintFold, SplitFold
 from registry.features.image import BBox
-from registry.features.split_hasher import SplitHasher
 from registry.features.tensor import PlainTensor, Scalar, Tensor
 from registry.features.text import ClassLabel, Text
 from registry.model import ProgressCallback, Shard, Split, SplitFingerprint, version_folder
@@ -141,12 +141,12 @@ def build_dataset(
     is_pieced = any(isinstance(examples, Pieces) for examples in splits.values())
     try:
         made: dict[str, tuple[Split, tuple[Shard, ...]]] = {}
-        hashers: dict[str, SplitHasher] = {}
+        folds: dict[str, SplitFold] = {}
         with choose_engine(
             processes, num_bytes=None, is_divided=is_pieced, reads=(store.url,) if is_pieced else ()
         ) as engine:
             for name, examples in splits.items():
-                hashers[name] = SplitHasher(features)
+                folds[name] = SplitFold(features, [FingerprintFold])
                 with InputLabels() as labels, witness:
                     job = _SplitJob(
                         builder=builder,
@@ -157,7 +157,7 @@ def build_dataset(
                         input_labels=labels,
                         engine=engine,
                         num_shards=counts[name],
-                        hasher=hashers[name],
+                        fold=folds[name],
                         progress=progress,
                         budget_bytes=budget_bytes,
                     )
@@ -173,8 +173,8 @@ def build_dataset(
         staged.give_up()
         raise
     shards = MappingProxyType({name: written for name, (_, written) in made.items()})
-    found = {name: hasher.fingerprint() for name, hasher in hashers.items()}
-    fingerprints = MappingProxyType({name: digests for name, digests in found.items() if digests is not None})
+    results = {name: fold.results() for name, fold in folds.items()}
+    fingerprints = MappingProxyType({name: result[0] for name, result in results.items() if result is not None})
     return StagedBuild(
         staged=staged, prepared=prepared, shards=shards, fingerprints=fingerprints, store=store, runs=runs
     )
@@ -228,7 +228,7 @@ class _SplitJob:
     input_labels: InputLabels
     engine: Engine
     num_shards: int | None
-    hasher: SplitHasher
+    fold: SplitFold
     progress: ProgressCallback | None
     budget_bytes: int
 
@@ -255,7 +255,7 @@ class _SplitJob:
                 reference=str(self.builder.reference),
                 store=self.staged.store,
                 num_shards=self.num_shards,
-                hasher=self.hasher,
+                fold=self.fold,
                 engine=self.engine,
                 progress=self.progress,
             )
@@ -291,7 +291,7 @@ class _SplitJob:
             merged,
             split,
             store=store,
-            hasher=self.hasher,
+            fold=self.fold,
             engine=self.engine,
             budget_bytes=self._task_budget_bytes,
             progress=self.progress,

@@ -1,6 +1,6 @@
 """Lets worker processes write the shards of a split: each merges the records of its shard from all runs.
 
-    runs -> the blocks that a shard may need -> a worker: its first sort key, its blocks -> file, sha256, leaves
+    runs -> the blocks that a shard may need -> a worker: its first sort key, its blocks -> file, sha256, folds
 
 ``writing`` calls it if an engine uses workers, for splits that do not fit into memory. The process that starts the
 tasks sends each of them only the tables of the blocks that it may need (``block_order``), because all are too large.
@@ -11,31 +11,30 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from registry.building.block_order import BlockOrder, find_starts
 from registry.building.run_format import Run, Start
 from registry.building.sorter import ExternalSorter
 from registry.errors import StorageError
-from registry.features import FeaturesDict
-from registry.features.split_hasher import SplitHasher
+from registry.features.fold import RecordsFolder
 from registry.model import LEAF_EXAMPLES, Shard, Split
 from registry.storage import Store
 from registry.tfrecord import Frames, RecordWriter
 from registry.tfrecord.frames import regroup
 
 _GROUP_BYTES: Final = 2 * 2**20
-"""Merging many runs gives small blocks. Hashing a small block takes nearly as long as hashing a large one."""
+"""Merging many runs gives small blocks. Folding a small block takes nearly as long as folding a large one."""
 
 
 class MadeShard(NamedTuple):
-    """A written shard, and for each feature the joined digests of the leaves that start in it.
+    """A written shard, and the states of the folds over the leaves that start in it.
 
     They are None if they cannot be computed here.
     """
 
     shard: Shard
-    leaves: list[bytearray] | None
+    states: list[Any] | None
 
     @property
     def num_records(self) -> int:
@@ -66,13 +65,13 @@ class ShardMaker:
         split: the split.
         store: receives the file.
         budget_bytes: memory for merging.
-        features: the schema, to compute the digests of leaves. None: leave them out.
+        folder: folds the records, or None.
     """
 
     split: Split
     store: Store
     budget_bytes: int
-    features: FeaturesDict | None
+    folder: RecordsFolder | None
 
     def inputs(self, runs: Sequence[Run]) -> Iterator[ShardInput]:
         """The input for each shard; ``runs`` contain all records of the split. Other processes open their files."""
@@ -82,7 +81,7 @@ class ShardMaker:
             yield ShardInput(index, num_before, parts)
 
     def __call__(self, shard_input: ShardInput) -> MadeShard:
-        """Write one shard, and compute the digests of the leaves that start in it."""
+        """Write one shard, and fold the leaves that start in it."""
         index = shard_input.index
         first = self.split.shard_lengths.start(index)
         with (
@@ -93,7 +92,7 @@ class ShardMaker:
                 sorter, shard_input.runs, first - shard_input.num_before, self._stop(index) - shard_input.num_before
             )
             writer = RecordWriter(file)
-            leaves = self._hash(self._write(writer, sorter.sorted_frames(start), index))
+            states = self._fold(self._write(writer, sorter.sorted_frames(start), index))
         if writer.num_records != self.split.shard_lengths[index]:
             raise StorageError(
                 f"sorting: expected {self.split.shard_lengths[index]} records for "
@@ -108,20 +107,20 @@ class ShardMaker:
             num_bytes=writer.num_bytes,
             sha256=writer.sha256(),
         )
-        return MadeShard(shard, leaves)
+        return MadeShard(shard, states)
 
     def _stop(self, index: int) -> int:
         """The position after the last record that the shard needs: its last leaf may end in the next shard."""
         first = self.split.shard_lengths.start(index)
         end = first + self.split.shard_lengths[index]
-        if self.features is None or _next_leaf(first) >= end:
+        if self.folder is None or _next_leaf(first) >= end:
             return end
         return min(_next_leaf(end), self.split.num_examples)
 
     def _write(self, writer: RecordWriter, frames: Iterator[Frames], index: int) -> Iterator[Frames]:
         """Write the records of the shard. Yields those of the leaves that start in it; the last leaf may end later.
 
-        A leaf that starts in an earlier shard is hashed with that shard.
+        A leaf that starts in an earlier shard is folded with that shard.
         """
         position, stop = self.split.shard_lengths.start(index), self._stop(index)
         first_leaf, end = _next_leaf(position), position + self.split.shard_lengths[index]
@@ -136,16 +135,14 @@ class ShardMaker:
             if position >= stop:
                 break
 
-    def _hash(self, frames: Iterator[Frames]) -> list[bytearray] | None:
-        """Draw all of ``frames``, which start at a leaf, and return what ``SplitHasher.leaves`` does."""
-        if self.features is None:
+    def _fold(self, frames: Iterator[Frames]) -> list[Any] | None:
+        """Draw all of ``frames``, which start at a leaf, and return the states of the folds."""
+        if self.folder is None:
             for _ in frames:
                 pass
             return None
-        hasher = SplitHasher(self.features)
-        for group in regroup(frames, multiple=1, least_bytes=_GROUP_BYTES):
-            hasher.add(*group.payloads())
-        return hasher.leaves()
+        groups = regroup(frames, multiple=1, least_bytes=_GROUP_BYTES)
+        return self.folder(group.payloads() for group in groups)
 
 
 def _add_runs(sorter: ExternalSorter, parts: Sequence[Run], first: int, stop: int) -> Start:

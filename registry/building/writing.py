@@ -24,7 +24,7 @@ from registry.building.sorter import ExternalSorter
 from registry.building.task_progress import PROGRESS_SECONDS, Outcome, StageTasks
 from registry.engines import Engine, Piece, ThisProcess
 from registry.errors import BuildError
-from registry.features.split_hasher import LeafHasher, SplitHasher
+from registry.features.fold import SplitFold
 from registry.model import (
     LEAF_EXAMPLES,
     ProgressCallback,
@@ -42,6 +42,7 @@ FILE_FORMAT: Final = "tfrecord"
 _LITTLE_BYTES: Final = 4 * 2**20  # a split of this size is written before a thread would have started
 
 _GROUP_BYTES: Final = 2**20
+_MOST_LEAF_BYTES: Final = 2**24
 
 MIN_SHARD_BYTES: Final = 64 * 2**20
 MAX_SHARD_BYTES: Final = 2**30
@@ -57,7 +58,7 @@ def write_split(
     reference: str,
     store: Store,
     num_shards: int | None = None,
-    hasher: SplitHasher | None = None,
+    fold: SplitFold | None = None,
     engine: Engine | None = None,
     progress: ProgressCallback | None = None,
 ) -> tuple[Split, tuple[Shard, ...]]:
@@ -72,8 +73,8 @@ def write_split(
         reference: the name of the version in errors, e.g. ``prices:1.0.0``.
         store: the folder that receives the files.
         num_shards: the number of shards. None: TFDS's rule of size and count (``plan_num_shards``).
-        hasher: receives the records in the order in which they are written; its ``fingerprint`` then is the split's.
-        engine: runs the hasher. None: this process.
+        fold: receives the records in the order in which they are written; its results then are the split's.
+        engine: runs the fold. None: this process.
         progress: called with a ``Progress`` a few times a second: records written.
 
     Returns:
@@ -107,14 +108,14 @@ def write_split(
         sorter.spill()
         # A merge holds a quarter of this, so all workers together hold at most the budget.
         budget_bytes = min(sorter.budget_bytes, 4 * sorter.budget_bytes // engine.width)
-        shards += _write_with_workers(sorter.runs, written, store, hasher, engine, budget_bytes, progress)
+        shards += _write_with_workers(sorter.runs, written, store, fold, engine, budget_bytes, progress)
         return written, tuple(shards)
     with closing(_write(sorter, written, store, shards, progress)) as pieces:
-        if hasher is None:
+        if fold is None:
             for _ in pieces:
                 pass
         else:
-            _hash(hasher, pieces, engine or ThisProcess())
+            _fold(fold, written, pieces, engine or ThisProcess())
     return written, tuple(shards)
 
 
@@ -123,7 +124,7 @@ def write_runs(
     split: Split,
     *,
     store: Store,
-    hasher: SplitHasher,
+    fold: SplitFold,
     engine: Engine,
     budget_bytes: int,
     progress: ProgressCallback | None,
@@ -133,7 +134,7 @@ def write_runs(
     ``split`` is the plan of ``plan_split``, and ``budget_bytes`` the memory of each process for merging. The other
     arguments are those of ``write_split``.
     """
-    return tuple(_write_with_workers(runs, split, store, hasher, engine, budget_bytes, progress))
+    return tuple(_write_with_workers(runs, split, store, fold, engine, budget_bytes, progress))
 
 
 def _write(
@@ -173,18 +174,14 @@ def _write_with_workers(
     runs: Sequence[Run],
     split: Split,
     store: Store,
-    hasher: SplitHasher | None,
+    fold: SplitFold | None,
     engine: Engine,
     budget_bytes: int,
     progress: ProgressCallback | None,
 ) -> Iterator[Shard]:
     """Write the shards of ``split`` in other processes. Yields them in order."""
-    function = ShardMaker(
-        split=split,
-        store=store,
-        budget_bytes=budget_bytes,
-        features=hasher.features if hasher is not None and hasher.is_possible else None,
-    )
+    folder = None if fold is None else fold.folder()
+    function = ShardMaker(split=split, store=store, budget_bytes=budget_bytes, folder=folder)
     lengths = split.shard_lengths
     pieces = (Piece(function, source, num_items=lengths[source.index]) for source in function.inputs(runs))
     with StageTasks(
@@ -197,9 +194,9 @@ def _write_with_workers(
         num_examples=split.num_examples,
     ) as stage:
         made = engine.run(pieces, doing="wrote shards", failure=BuildError, watch=stage.watch)
-        for _, (shard, leaves) in made:
-            if hasher is not None:
-                hasher.add_leaves(leaves, num_examples=shard.num_examples)
+        for _, (shard, states) in made:
+            if fold is not None:
+                fold.merge(states)
             yield shard
 
 
@@ -209,19 +206,26 @@ def _measure(_: ShardInput, shard: MadeShard) -> Outcome:
     return Outcome(num_records=num_records, num_bytes=shard.shard.num_bytes - _FRAMING_BYTES * num_records)
 
 
-def _hash(hasher: SplitHasher, pieces: Iterator[Frames], engine: Engine) -> None:
-    """Hash the records of ``pieces``: here, or whole leaves of them in other processes."""
-    if engine.width == 1 or not hasher.is_possible:
+def _fold(fold: SplitFold, split: Split, pieces: Iterator[Frames], engine: Engine) -> None:
+    """Fold the records of ``pieces``: whole leaves of them as pieces of work, which may run in other processes.
+
+    Where a leaf takes too much memory to send, as for photographs, quick folds run here. Others would hold up the
+    writing: their results are computed from the files, by workers that read their own part.
+    """
+    if split.num_bytes * LEAF_EXAMPLES > _MOST_LEAF_BYTES * split.num_examples:
         for piece in pieces:
-            hasher.add(*piece.payloads())
+            if fold.is_quick:
+                fold.add(*piece.payloads())
+            else:
+                fold.merge(None)
         return
-    function = LeafHasher(hasher.features)
+    folder = fold.folder()
     leaves = (
-        Piece(function, group.payloads(), num_items=group.num_records)
+        Piece(folder, [group.payloads()], num_items=group.num_records)
         for group in regroup(pieces, multiple=LEAF_EXAMPLES, least_bytes=_GROUP_BYTES)
     )
-    for records, digests in engine.run(leaves, doing="hashed records", failure=BuildError):
-        hasher.add_leaves(digests, num_examples=records.num_records)
+    for _, states in engine.run(leaves, doing="hashed records", failure=BuildError):
+        fold.merge(states)
 
 
 def plan_split(

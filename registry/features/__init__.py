@@ -12,7 +12,7 @@ plain data and do not depend on their codec or their JSON form.
     block_columns  column_reader  codec   examples to records and back, one at a time or in blocks
     limits                                stored values that a feature does not allow
     json_node  schema_old  schema         features.json
-    content  split_hasher                 canonical bytes of decoded records, to compare them, and their fingerprint
+    content  fold                         canonical bytes of decoded records, to compare them; folds over all records
 
 To add a feature type, write its class next to similar ones (a ``Leaf``, or a subclass of ``Tensor`` or ``Sequence``),
 add a row to ``KINDS`` in ``schema``, and export the class here.

@@ -17,7 +17,7 @@ from collections.abc import Sequence as AnySequence
 from dataclasses import dataclass, replace
 from itertools import chain, count, repeat
 from operator import setitem
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from registry.errors import CorruptExampleError, RegistryError
 from registry.features.block_flattener import BlockFlattener, UnusualExampleError
@@ -49,6 +49,22 @@ _CHUNK_EXAMPLES: Final = 512
 _CHUNK_BYTES: Final = 2**20
 """Most examples, and most bytes, that are created at a time. A chunk fits the processor's cache, and an example that is
 kept holds only its chunk in memory."""
+
+
+class FlatRecords(NamedTuple):
+    """Consecutive records of a split as flat columns.
+
+    Attributes:
+        start: the index of the first record in its split.
+        num_records: the number of records.
+        flats: the flat values of each leaf, in schema order.
+        records: each record as bytes, if the class of a feature is unknown; otherwise empty.
+    """
+
+    start: int
+    num_records: int
+    flats: AnySequence[FlatBlock]
+    records: AnySequence[bytes] = ()
 
 
 def codec_of(features: FeaturesDict) -> Codec:
@@ -180,6 +196,26 @@ class Codec:
             size = len(columns)
             columns.leaves = self.decode_block(data, offsets[:size], lengths[:size], copy=copy).leaves
         return columns
+
+    def flat_records(self, data: Octets, offsets: Places, lengths: Places, *, start: int = 0) -> FlatRecords:
+        """Flatten many records for folds.
+
+        Args:
+            data: see ``decode_block``.
+            offsets: see ``decode_block``.
+            lengths: see ``decode_block``.
+            start: the index of the first record in its split.
+
+        Raises:
+            CorruptExampleError: a record is not a tf.train.Example.
+        """
+        flat = self.block_decoder.decode(data, offsets, lengths)
+        if flat.fault is not None:
+            raise flat.fault
+        stops = (offsets + lengths).tolist()
+        pairs = zip(offsets.tolist(), stops, strict=True) if self.has_unknown else ()
+        records = [data[first:stop].tobytes() for first, stop in pairs]
+        return FlatRecords(start, flat.num_records, [flat] * len(self.columns), records)
 
     def restore_block(self, blocks: AnySequence[FlatBlock], num_records: int, *, copy: bool = True) -> ExampleBlock:
         """The examples of ``num_records`` rows from a columnar file, given as a block for each of ``columns``.

@@ -18,15 +18,14 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from registry.errors import CorruptExampleError
 from registry.features.block_columns import ArrayColumn, StoredColumn, TextColumn
-from registry.features.codec import codec_of
+from registry.features.codec import FlatRecords, codec_of
 from registry.features.column_reader import ColumnReader
 from registry.features.containers import FeaturesDict, columns_of
 from registry.features.feature import TEXT, BlockColumn, Leaf
 from registry.features.nested import Ragged
 from registry.wire import FlatBlock, FlatValue, decode_example
-from registry.wire.gather import Octets, Places, put, put_in_order, spare
+from registry.wire.gather import Octets, put, put_in_order, spare
 
 _COUNT: Final = struct.Struct("<Q")
 _IS_LITTLE: Final = sys.byteorder == "little"
@@ -50,9 +49,9 @@ class ContentReader:
     def __init__(self, features: FeaturesDict) -> None:
         self.features = features
         self._codec = codec_of(features.missing_as_none())
-        readers = zip(columns_of(features), self._codec.columns, strict=True)
-        found = ((content_path(column.names), reader) for column, reader in readers)
-        self._columns: dict[str, ColumnReader] = dict(sorted(found, key=lambda pair: pair[0]))
+        paths = [content_path(column.names) for column in columns_of(features)]
+        self._places = sorted(range(len(paths)), key=paths.__getitem__)
+        self._columns: dict[str, ColumnReader] = {paths[place]: self._codec.columns[place] for place in self._places}
         self.paths = tuple(self._columns)
 
     def read(self, record: bytes) -> list[bytes]:
@@ -71,60 +70,42 @@ class ContentReader:
         """
         return [content_bytes(column.read_content(flat)) for column in self._columns.values()]
 
-    def read_block(self, data: Octets, offsets: Places, lengths: Places) -> list[Iterator[Any]] | None:
-        """The content of many records: for each of ``paths``, buffers that hold the contents of all records in order.
+    def read_block(self, block: FlatRecords, cuts: Sequence[int]) -> list[Iterator[Iterable[Any]]]:
+        """The content of many records: for each of ``paths``, buffers with the contents of the records in order.
 
-        Columns are decoded together, which takes a few calls for a thousand records. The bytes are the same as those of
-        ``read`` for each record.
+        They are divided at ``cuts``, the first and last of which are 0 and the number of records. The buffers of a run
+        must be used before those of the next. Columns are decoded together, which takes a few calls for a thousand
+        records. The bytes are the same as those of ``read`` for each record.
 
-        Returns None if a record may be damaged, or if a feature has an unknown class, whose keys are unknown too. The
-        caller then uses ``read``, which reports what is wrong. A CorruptExampleError from iterating the buffers has the
-        same meaning.
+        Raises:
+            CorruptExampleError: a record does not hold these features; or iterating the buffers raises it.
         """
-        result = self._read_runs(data, offsets, lengths, [0, offsets.size])
-        return None if result is None else [chain.from_iterable(runs) for runs in result]
-
-    def _read_runs(
-        self, data: Octets, offsets: Places, lengths: Places, cuts: Sequence[int]
-    ) -> list[Iterator[Iterable[Any]]] | None:
-        """The same as ``read_block``, divided at ``cuts``. The buffers of a run must be used before the next run."""
-        if self._codec.has_unknown:
-            return None
-        flat = self._codec.block_decoder.decode(data, offsets, lengths)
-        if flat.fault is not None:
-            return None
-        return [_buffers(flat, reader, cuts) for reader in self._columns.values()]
+        if self._codec.has_unknown:  # their keys can only be found among all keys of a record
+            contents = [self.read(record) for record in block.records]
+            return [_cut((content[place] for content in contents), cuts) for place in range(len(self.paths))]
+        pairs = zip(self._places, self._columns.values(), strict=True)
+        return [_buffers(block.flats[place], column, block.num_records, cuts) for place, column in pairs]
 
     @property
     def reads_blocks(self) -> bool:
-        """Whether ``read_block`` handles the columns of many records together, without a call for each record."""
+        """Whether ``read_block`` decodes the columns of many records together, without a call for each record."""
         return not self._codec.has_unknown and all(map(_is_plain, self._columns.values()))
 
-    def hash_block(
-        self, data: Octets, offsets: Places, lengths: Places, leaves: Sequence[tuple[int, Sequence[Any]]]
-    ) -> bool:
-        """Add the content of many records to hashes; False if a record may be corrupt.
-
-        In that case the hashes are useless: a part of the content may have been added.
+    def hash_block(self, block: FlatRecords, leaves: Sequence[tuple[int, Sequence[Any]]]) -> None:
+        """Add the content of many records to hashes.
 
         Args:
-            data: see ``read_block``.
-            offsets: see ``read_block``.
-            lengths: see ``read_block``.
+            block: the records.
             leaves: for consecutive runs of these records, their number and a hash for each of ``paths``.
+
+        Raises:
+            CorruptExampleError: a record does not hold these features. The hashes are useless.
         """
         cuts = [0, *accumulate(count for count, _ in leaves)]
-        try:
-            contents = self._read_runs(data, offsets, lengths, cuts)
-            if contents is None:
-                return False
-            for place, runs in enumerate(contents):
-                for (_, hashers), buffers in zip(leaves, runs, strict=True):
-                    for buffer in buffers:
-                        hashers[place].update(buffer)
-        except CorruptExampleError:
-            return False
-        return True
+        for place, runs in enumerate(self.read_block(block, cuts)):
+            for (_, hashers), buffers in zip(leaves, runs, strict=True):
+                for buffer in buffers:
+                    hashers[place].update(buffer)
 
     def values(self, record: bytes, paths: Iterable[str]) -> dict[str, Any]:
         """The decoded values of the features ``paths`` of ``record``; None for a missing value.
@@ -188,11 +169,11 @@ def _is_plain(reader: ColumnReader) -> bool:
     return type(reader.leaf).restore_content is Leaf.restore_content and not reader.may_be_absent
 
 
-def _buffers(flat: FlatBlock, reader: ColumnReader, cuts: Sequence[int]) -> Iterator[Iterable[Any]]:
+def _buffers(flat: FlatBlock, reader: ColumnReader, num_records: int, cuts: Sequence[int]) -> Iterator[Iterable[Any]]:
     column = reader.read_block(flat, copy=False) if _is_plain(reader) else None
     if column is None:
         return _cut((content_bytes(reader.read_content(record)) for record in reader.split(flat)), cuts)
-    return _lay_out(column, flat.num_records, cuts)
+    return _lay_out(column, num_records, cuts)
 
 
 def _lay_out(column: BlockColumn, count: int, cuts: Sequence[int]) -> Iterator[Iterable[Any]]:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from registry.errors import RegistryError
 from registry.features.block_columns import MaskedColumn
-from registry.features.codec import codec_of
+from registry.features.codec import FlatRecords, codec_of
 from registry.features.column_reader import ColumnReader
 from registry.features.containers import Column, FeaturesDict, columns_of
 from registry.features.feature import TEXT, BlockColumn, Leaf
@@ -59,6 +59,7 @@ class LimitReader:
     Attributes:
         features: the top-level features that have limits, or contain a feature that has.
         is_needed: whether there are any.
+        is_quick: see ``Fold``.
     """
 
     def __init__(self, features: FeaturesDict) -> None:
@@ -73,6 +74,7 @@ class LimitReader:
             {key for reader in self._readers.values() for _, keys in reader.parts for key in keys}
         )
         self.is_needed = bool(self._readers)
+        self.is_quick = True
 
     def in_records(self, data: Octets, offsets: Places, lengths: Places, *, start: int) -> list[Outside]:
         """The values outside limits in serialized records, up to the first that is not a tf.train.Example.
@@ -85,15 +87,6 @@ class LimitReader:
         """
         flat = self._decoder.decode(data, offsets, lengths)
         return self._in_flat(dict.fromkeys(self._readers, flat), start)
-
-    def in_rows(self, blocks: Sequence[FlatBlock], *, start: int) -> list[Outside]:
-        """The values outside limits in rows of typed columns.
-
-        Args:
-            blocks: the flat values of each leaf of ``features``, in schema order.
-            start: the index of the first row.
-        """
-        return self._in_flat({place: blocks[place] for place in self._readers}, start) if blocks else []
 
     def in_columns(self, columns: Sequence[BlockColumn], count: int, *, start: int) -> list[Outside]:
         """The values outside limits in the first ``count`` examples of decoded columns.
@@ -109,6 +102,33 @@ class LimitReader:
             if rows.size:
                 result.append(_describe(reader, rows, value, start))
         return result
+
+    def start(self) -> list[Outside]:
+        """No values: the reader is a ``Fold``."""
+        return []
+
+    def add(self, state: list[Outside], block: FlatRecords) -> None:
+        """Add the values outside limits in the next records.
+
+        Args:
+            state: those of the records before.
+            block: the records.
+        """
+        flats = {reader: block.flats[place] for reader, place in zip(self._readers, self._places, strict=True)}
+        state += self._in_flat(flats, block.start)
+
+    def merge(self, state: list[Outside], later: list[Outside]) -> None:
+        """Join the states of two consecutive parts.
+
+        Args:
+            state: that of the first part, which takes the other.
+            later: that of the second part.
+        """
+        state += later
+
+    def end(self, state: list[Outside]) -> list[Outside]:
+        """One result for each feature, from the ``state`` of all records."""
+        return merge_outside(state)
 
     def _in_flat(self, blocks: Mapping[int, FlatBlock], start: int) -> list[Outside]:
         result = []

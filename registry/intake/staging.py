@@ -30,7 +30,7 @@ from registry.building.witness import are_unchanged
 from registry.engines import Engine, Piece, choose_engine, watch_tasks
 from registry.errors import DuplicateKeyError, SourceError, UsageError, suggest
 from registry.features import FeaturesDict
-from registry.features.split_hasher import SplitHasher
+from registry.features.fold import FingerprintFold, SplitFold
 from registry.intake.keys import Hashes, Holdout, KeyCandidates, Occurrences, first_words, sort_keys_of_repeated
 from registry.intake.plan import BadRows, Plan, return_freed_memory
 from registry.intake.records import Chunk, ChunkEncoder, Encoded, Keyed
@@ -153,7 +153,7 @@ def stage_source(
     ]
     key = None if inputs is None else key_of_values(values)
     finished = None if key is None else find_finished(store, final, key=key, is_numbered=False)
-    hashers: dict[str, SplitHasher] = {}
+    folds: dict[str, SplitFold] = {}
     candidates = KeyCandidates()
     staged = store.stage(final) if finished is None else finished.staged
     try:
@@ -181,10 +181,10 @@ def stage_source(
                 bad.require_few(num_usable, plan.schema.columns)
                 if num_rows is not None and num_read != num_rows:
                     raise _changed(f"expected {num_rows:,} usable rows, found {num_read:,}")
-                hashers = {split: SplitHasher(features) for split in sorters.names}
+                folds = {split: SplitFold(features, [FingerprintFold]) for split in sorters.names}
                 may_overlap = sorters.may_overlap()
                 sorters.end_adding()
-                written = sorters.write(name, num_shards, hashers, engine, progress)
+                written = sorters.write(name, num_shards, folds, engine, progress)
             return_freed_memory()  # the sorters are closed; verification may start workers
         overlap = _find_overlap(staged, written, features, plan.path_column, processes) if may_overlap else None
         if finished is None and key is not None and inputs is not None and are_unchanged(inputs):
@@ -203,14 +203,14 @@ def stage_source(
         metadata=_with_skipped(plan.metadata(), bad),
         file_format="tfrecord",
     )
-    result = {split: hasher.fingerprint() for split, hasher in hashers.items()}
+    results = {split: fold.results() for split, fold in folds.items()}
     return StagedSource(
         store=staged.store,
         staged=staged,
         prepared=prepared,
         shards=MappingProxyType({split.name: made for split, made in written}),
         bad=bad,
-        fingerprints={split: digests for split, digests in result.items() if digests is not None},
+        fingerprints={split: result[0] for split, result in results.items() if result is not None},
         overlap=overlap,
         candidates=candidates,
         data=None if key is None else store,
@@ -325,7 +325,7 @@ class _Sorters:
         self,
         dataset: str,
         num_shards: int | None,
-        hashers: Mapping[str, SplitHasher],
+        folds: Mapping[str, SplitFold],
         engine: Engine,
         progress: ProgressCallback | None,
     ) -> list[tuple[Split, tuple[Shard, ...]]]:
@@ -365,7 +365,7 @@ class _Sorters:
                         reference=dataset,
                         store=self._store,
                         num_shards=num_shards,
-                        hasher=hashers[name],
+                        fold=folds[name],
                         engine=engine,
                         progress=progress,
                     )

@@ -1,25 +1,25 @@
-"""Computes the fingerprints of a version: every record decoded and hashed, split by split, feature by feature.
+"""Folds the stored records of a version: their fingerprints, and the values that their features do not allow.
 
-    split -> runs of records -> pieces of an engine -> digests of leaves of 1,024 records -> SplitFingerprint
+    split -> runs of records -> pieces of an engine -> folds (registry.features.fold) -> SplitFingerprint, ValuesOutside
 
-``registry.model`` defines the digests, and ``registry.features.content`` the bytes of a record that they cover.
 ``proof`` compares fingerprints, and ``record_diff`` reads runs of records in the same way.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from registry.engines import Piece, choose_engine, watch_tasks
 from registry.errors import CorruptExampleError, VerificationError
-from registry.features import FeaturesDict, LimitReader, Outside, features_from_json, merge_outside
+from registry.features import FeaturesDict, LimitReader, codec_of, features_from_json
+from registry.features.codec import FlatRecords
 from registry.features.content import ContentReader
-from registry.model import LEAF_EXAMPLES, DatasetVersion, FeatureFingerprint, Split, SplitFingerprint
+from registry.features.fold import FingerprintFold, FoldKinds, SplitFold
+from registry.model import LEAF_EXAMPLES, DatasetVersion, Split, SplitFingerprint
 from registry.publishing.outside import ValuesOutside, locate_outside
-from registry.shards import TableBlock, as_records, open_shard, read_flat_values, read_records
+from registry.shards import as_records, open_shard, read_flat_values, read_records, read_tables
 from registry.storage import Store
 from registry.tfrecord import RecordBlock
 from registry.wire import FlatValue
@@ -35,55 +35,25 @@ _MOST_IN_TASK: Final = 512 * LEAF_EXAMPLES
 """Long, because starting in the middle of a shard means reading all headers before it, or decompressing all of it."""
 
 R = TypeVar("R")
-_DIGEST_BYTES: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
-class LeafHasher:
-    """Hashes the records of a run: for each leaf of 1,024 records, for each feature, 32 bytes of sha256."""
+class RunFolder:
+    """The function of a piece of work: folds the stored records of a run, which starts at a leaf."""
 
     stored: StoredSplits
+    kinds: FoldKinds
 
-    def __call__(self, run: RecordRun) -> tuple[bytes, list[Outside]]:
-        """Return the digests, leaf by leaf, and within a leaf in the order of the features' paths.
-
-        Also return the values that a feature does not allow.
-        """
-        limits = LimitReader(self.stored.features)
-        outside: list[Outside] = []
-        if self.stored.has_columns(run):  # all at once: a row group that spans many leaves is decoded once
-            digests = self._hash_each(run)
-            if limits.is_needed:
-                for position, rows in self.stored.rows(run, limits.features):
-                    outside += limits.in_rows(rows.flat_blocks(), start=position)
-            return b"".join(digests), merge_outside(outside)
-        reader = ContentReader(self.stored.features)
-        digests = []
-        hashers, is_sound = [hashlib.sha256() for _ in reader.paths], True
-        for position, block in self.stored.blocks(run):
-            if limits.is_needed:
-                outside += limits.in_records(*block, start=position)
-            is_sound = is_sound and reader.hash_block(*block, [(block.num_records, hashers)])
-            end = position + block.num_records
-            if (end - run.start) % LEAF_EXAMPLES == 0 or end == run.stop:
-                start = run.start + (end - run.start - 1) // LEAF_EXAMPLES * LEAF_EXAMPLES
-                sound = [hasher.digest() for hasher in hashers] if is_sound else None
-                digests += sound or self._hash_each(RecordRun(run.place, start, end))
-                hashers, is_sound = [hashlib.sha256() for _ in reader.paths], True
-        return b"".join(digests), merge_outside(outside)
-
-    def _hash_each(self, run: RecordRun) -> list[bytes]:
-        """Hash record by record, so that an error names the bad record."""
-        reader = ContentReader(self.stored.features)
-        digests: list[bytes] = []
-        hashers = [hashlib.sha256() for _ in reader.paths]
-        for position, contents in enumerate(self.stored.contents(run, reader), start=1):
-            for hasher, content in zip(hashers, contents, strict=True):
-                hasher.update(content)
-            if position % LEAF_EXAMPLES == 0 or position == run.stop - run.start:
-                digests += [hasher.digest() for hasher in hashers]
-                hashers = [hashlib.sha256() for _ in reader.paths]
-        return digests
+    def __call__(self, run: RecordRun) -> list[Any] | None:
+        """Return the state of each fold. An error names the file and the record."""
+        fold = SplitFold(self.stored.features, self.kinds)
+        for block in self.stored.flat_records(run):
+            try:
+                fold.add_block(block)
+            except CorruptExampleError:
+                self.stored.name_corrupt_record(RecordRun(run.place, block.start, block.start + block.num_records))
+                raise
+        return fold.states
 
 
 class Fingerprints(NamedTuple):
@@ -108,26 +78,14 @@ def fingerprint_splits(
         StorageError: a file cannot be read.
         VerificationError: a worker process died.
     """
-    paths = ContentReader(stored.features).paths
-    leaves = {split.name: [bytearray() for _ in paths] for split in stored.splits}
+    kinds = (FingerprintFold, LimitReader)
+    folds = [SplitFold(stored.features, kinds) for _ in stored.splits]
     runs = [RecordRun(place, 0, split.num_examples) for place, split in enumerate(stored.splits)]
-    outside: dict[str, list[Outside]] = {split.name: [] for split in stored.splits}
-    results = call_on_runs(LeafHasher(stored), stored, runs, processes=processes, advance=advance)
-    for run, (digests, found_outside) in results:
-        of_features = leaves[stored.splits[run.place].name]
-        outside[stored.splits[run.place].name] += found_outside
-        for place in range(0, len(digests), _DIGEST_BYTES):
-            of_features[place // _DIGEST_BYTES % len(paths)] += digests[place : place + _DIGEST_BYTES]
-    of_splits = {
-        split.name: SplitFingerprint(
-            num_examples=split.num_examples,
-            features={
-                path: FeatureFingerprint.of_leaves(leaf, num_examples=split.num_examples)
-                for path, leaf in zip(paths, leaves[split.name], strict=True)
-            },
-        )
-        for split in stored.splits
-    }
+    for run, states in call_on_runs(RunFolder(stored, kinds), stored, runs, processes=processes, advance=advance):
+        folds[run.place].merge(states)
+    results = {split.name: fold.results() or [] for split, fold in zip(stored.splits, folds, strict=True)}
+    of_splits = {name: fingerprint for name, (fingerprint, _) in results.items()}
+    outside = {name: faults for name, (_, faults) in results.items()}
     return Fingerprints(of_splits, locate_outside(stored.splits, outside))
 
 
@@ -194,8 +152,7 @@ class StoredSplits:
     def blocks(self, run: RecordRun) -> Iterator[tuple[int, RecordBlock]]:
         """Yield the stored records of ``run`` in blocks, in order, each with the position of its first record.
 
-        A block never extends over two leaves of 1,024 records, counted from the start of the run. Raises the errors of
-        ``contents``.
+        Raises the errors of ``contents``.
         """
         split, position, mean_bytes = self.splits[run.place], run.start, 0
         while position < run.stop:
@@ -214,26 +171,43 @@ class StoredSplits:
                 most = min(_MOST_IN_BLOCK, _BLOCK_BYTES // mean_bytes + 1) if mean_bytes else _FIRST_IN_BLOCK
                 block = as_records(shard.read(position - before, min(most, stop - position)))
                 mean_bytes = block.num_bytes // block.num_records + 1
-                for start, end in _cut_at_leaves(position - run.start, block.num_records):
-                    yield position + start, RecordBlock(block.data, block.offsets[start:end], block.lengths[start:end])
+                yield position, block
                 position += block.num_records
 
-    def rows(self, run: RecordRun, features: FeaturesDict) -> Iterator[tuple[int, TableBlock]]:
-        """Yield the typed columns ``features`` of ``run`` in blocks, each with the position of its first row.
-
-        Other columns are not read. Raises the errors of ``contents``.
-        """
+    def flat_records(self, run: RecordRun) -> Iterator[FlatRecords]:
+        """Yield the records of ``run`` in blocks, flattened for folds. Raises the errors of ``contents``."""
+        codec = codec_of(self.features)
+        if not self.has_columns(run) or codec.has_unknown:
+            for position, records in self.blocks(run):
+                try:
+                    yield codec.flat_records(*records, start=position)
+                except CorruptExampleError:
+                    self.name_corrupt_record(RecordRun(run.place, position, position + records.num_records))
+                    raise
+            return
         split = self.splits[run.place]
         for part in self.shards_of(run):
             index = split.shard_lengths.shard_of(part.start)
-            before, length = split.shard_lengths.start(index), split.shard_lengths[index]
-            shard = open_shard(
-                self.store, split.filename(index), file_format=_COLUMNS, features=features, num_records=length
+            before = split.shard_lengths.start(index)
+            tables = read_tables(
+                self.store,
+                split.filename(index),
+                features=self.features,
+                skip=part.start - before,
+                take=part.stop - part.start,
+                num_records=split.shard_lengths[index],
             )
-            for position in range(part.start, part.stop, _MOST_IN_BLOCK):
-                block = shard.read(position - before, min(_MOST_IN_BLOCK, part.stop - position))
-                if isinstance(block, TableBlock):
-                    yield position, block
+            for table, first in tables:
+                try:
+                    yield FlatRecords(before + first, table.num_records, table.flat_blocks())
+                except CorruptExampleError:
+                    self.name_corrupt_record(RecordRun(run.place, before + first, before + first + table.num_records))
+                    raise
+
+    def name_corrupt_record(self, run: RecordRun) -> None:
+        """Read the records of ``run``, one of which is corrupt, one by one. Raises the error of ``contents``."""
+        for _ in self.contents(run, ContentReader(self.features)):
+            pass
 
     def _stored(
         self, run: RecordRun, *, as_flat_values: bool = False
@@ -257,15 +231,6 @@ class StoredSplits:
         if as_flat_values and split.files.file_format == _COLUMNS:
             return read_flat_values(self.store, filename, features=self.features, **part)
         return read_records(self.store, filename, file_format=split.files.file_format, features=self.features, **part)
-
-
-def _cut_at_leaves(position: int, count: int) -> Iterator[tuple[int, int]]:
-    """Ranges of ``count`` records, the first at ``position``, divided at the ends of leaves."""
-    start = 0
-    while start < count:
-        end = min(count, start + LEAF_EXAMPLES - (position + start) % LEAF_EXAMPLES)
-        yield start, end
-        start = end
 
 
 def divide_run(run: RecordRun, *, width: int) -> Iterator[RecordRun]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.errors import CorruptExampleError, FeatureNotFoundError
-from registry.features import FeaturesDict
+from registry.features import FeaturesDict, codec_of
 from registry.features.containers import columns_of
 from registry.features.content import ContentReader, content_bytes, content_path
 from registry.publishing.alignment import Digests, Indices
@@ -172,6 +173,7 @@ class ValueHasher:
         return b"".join(self._hash_blocks(run, reader))
 
     def _hash_blocks(self, run: RecordRun, reader: ContentReader) -> Iterator[bytes]:
+        codec = codec_of(self.stored.features)
         for position, block in self.stored.blocks(run):
             at = np.arange(position, position + block.num_records)
             if self.wanted is not None:
@@ -179,9 +181,11 @@ class ValueHasher:
             offsets, lengths = block.offsets[at - position], block.lengths[at - position]
             hashers = [hashlib.sha256() for _ in range(at.size)] if self.paths is None else []
             leaves = [(1, [hasher] * len(reader.paths)) for hasher in hashers]
-            if leaves and reader.hash_block(block.data, offsets, lengths, leaves):
-                yield from (hasher.digest()[: self.num_bytes] for hasher in hashers)
-                continue
+            if leaves:
+                with suppress(CorruptExampleError):  # raised again below, with the names of file and record
+                    reader.hash_block(codec.flat_records(block.data, offsets, lengths), leaves)
+                    yield from (hasher.digest()[: self.num_bytes] for hasher in hashers)
+                    continue
             for place, start, length in zip(at.tolist(), offsets.tolist(), lengths.tolist(), strict=True):
                 try:
                     contents = reader.read(bytes(block.data[start : start + length]))

@@ -19,6 +19,7 @@ from registry.shards.formats import (
     open_shard,
     read_flat_values,
     read_records,
+    read_tables,
     walk_file,
 )
 from registry.shards.mirrored import with_mirrors
@@ -43,6 +44,7 @@ __all__ = [
     "open_shard",
     "read_flat_values",
     "read_records",
+    "read_tables",
     "walk_file",
     "with_mirrors",
 ]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 
@@ -164,7 +164,7 @@ def read_records(
     return _read(ShardFile(store, name, features, num_records), file_format, skip=skip, take=take)
 
 
-def read_flat_values(
+def read_tables(
     store: Store,
     name: str,
     *,
@@ -172,15 +172,21 @@ def read_flat_values(
     skip: int = 0,
     take: int | None = None,
     num_records: int | None = None,
-) -> Iterator[Mapping[str, FlatValue]]:
-    """Read rows of typed columns as the values of their records by key, without serializing them.
+) -> Iterator[tuple[TableBlock, int]]:
+    """Read rows of typed columns in blocks of about a thousand, each with the index of its first row in the file.
 
     Arguments and errors are those of ``read_records``.
     """
     file = ShardFile(store, name, features, num_records)
     for block, first in _blocks(file, "parquet_columns", skip=skip, take=take):
         if isinstance(block, TableBlock):
-            yield from _sound_items(block, TableBlock.flat_values, name, first)
+            yield block, first
+
+
+def read_flat_values(store: Store, name: str, **options: Any) -> Iterator[Mapping[str, FlatValue]]:
+    """Read rows of typed columns as the values of their records by key; the arguments are those of ``read_tables``."""
+    for block, first in read_tables(store, name, **options):
+        yield from _sound_items(block, TableBlock.flat_values, name, first)
 
 
 def walk_file(

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 from hypothesis import given
@@ -21,8 +22,8 @@ from registry.building.writing import plan_num_shards, plan_shards, write_split
 from registry.engines import Engine, ThisProcess
 from registry.errors import DuplicateKeyError
 from registry.features import FeaturesDict, codec_of
-from registry.features.split_hasher import SplitHasher
-from registry.model import Shard, SplitFingerprint
+from registry.features.fold import FingerprintFold, SplitFold
+from registry.model import Shard
 from registry.storage import open_store
 from registry.tfrecord import Frames, RecordBlock, frame_record, frame_records
 from registry.tfrecord.frames import regroup
@@ -182,8 +183,8 @@ def test_the_record_at_every_position_of_all_runs_is_found(
 def test_shards_that_are_written_at_the_same_time_are_the_same(
     num_records: int, num_shards: int, num_bytes: int, budget_bytes: int
 ) -> None:
-    def write(engine: Engine) -> tuple[tuple[Shard, ...], SplitFingerprint | None]:
-        hasher = SplitHasher(features)
+    def write(engine: Engine) -> tuple[tuple[Shard, ...], list[Any] | None]:
+        fold = SplitFold(features, [FingerprintFold])
         with TemporaryDirectory() as folder, ExternalSorter(split="train", budget_bytes=budget_bytes) as sorter:
             for start in range(0, num_records, 500):
                 block = range(start, min(start + 500, num_records))
@@ -196,10 +197,10 @@ def test_shards_that_are_written_at_the_same_time_are_the_same(
                 reference="made:1.0.0",
                 store=open_store(folder),
                 num_shards=min(num_shards, num_records),
-                hasher=hasher,
+                fold=fold,
                 engine=engine,
             )
-        return shards, hasher.fingerprint()
+        return shards, fold.results()
 
     features = FeaturesDict({"number": "int64", "text": "str"})
     encode = codec_of(features).encode

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 import sys
 from collections.abc import Iterator
@@ -207,10 +208,9 @@ def test_a_record_with_two_values_among_others_with_one_is_named(feature: Any, p
     fault = codec_of(features).decode_block(*joined(made)).fault
     assert fault is not None
     assert (fault.message, fault.details["record"]) == (f"feature 'a': {problem}", 70)
-    contents = ContentReader(features).read_block(*joined(made))
-    assert contents is not None
+    block = codec_of(features).flat_records(*joined(made))
     with pytest.raises(CorruptExampleError, match=problem):
-        list(contents[0])
+        ContentReader(features).hash_block(block, [(90, [hashlib.sha256()])])
 
 
 def test_a_missing_extra_is_not_blamed_on_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
