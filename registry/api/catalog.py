@@ -35,7 +35,7 @@ from registry.api.locations import catalog_url, log_actor, make_catalog_folder, 
 from registry.api.lock import current_lock, refuse_moving
 from registry.api.mirrors import Mirrors
 from registry.api.provenance import CatalogOrigin, FoundAt, FoundBefore, FoundNow
-from registry.api.reports import CatalogReport, Collected, CopiedVersion, CopyReport, GarbageReport, VerifiedVersion
+from registry.api.reports import CatalogReport, CopiedVersion, CopyReport, GarbageReport, VerifiedVersion
 from registry.argument_types import typed_arguments
 from registry.catalog import (
     ClockCorrection,
@@ -84,6 +84,7 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or pu
     from registry.api.usage import Usage
     from registry.api.verify_state import VerifyState
     from registry.publishing import VersionDiff
+    from registry.publishing.garbage import Leftover
 
 
 @typed_arguments
@@ -564,7 +565,7 @@ class Catalog(Adding):
         *,
         older_than: str | timedelta = "7d",
         dry_run: bool = False,
-        each: Callable[[Collected], None] | None = None,
+        each: Callable[[Leftover], None] | None = None,
     ) -> GarbageReport:
         """Remove what nobody needs from the data directory, TMPDIR and the index cache of this user.
 
@@ -580,7 +581,7 @@ class Catalog(Adding):
             older_than: the grace period, e.g. ``"12h"``. It decides where a process of another machine may still be
                 running, and about folders that were moved aside.
             dry_run: list it, and remove nothing.
-            each: called with each ``Collected`` as soon as it is known.
+            each: called with each ``Leftover`` as soon as it is known.
 
         Returns:
             Every leftover; ``require_all()`` raises if one could not be removed.

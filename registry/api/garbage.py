@@ -8,12 +8,13 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from registry.api.locations import index_folder, log_actor, open_data
-from registry.api.reports import Collected, GarbageOutcome, GarbageReport
+from registry.api.reports import GarbageReport
 from registry.catalog import catalog_identity
 from registry.errors import StorageError
 from registry.storage.faults import storage_errors
@@ -29,7 +30,7 @@ def collect_garbage(
     *,
     older_than: timedelta,
     dry_run: bool,
-    each: Callable[[Collected], None] | None,
+    each: Callable[[Leftover], None] | None,
 ) -> GarbageReport:
     """See ``Catalog.collect_garbage``."""
     from registry.publishing.garbage import GarbageCollector
@@ -47,33 +48,21 @@ def collect_garbage(
     return GarbageReport(result, notes=collector.notes)
 
 
-def _collect(leftover: Leftover, remove: Callable[[Leftover], bool], *, dry_run: bool) -> Collected:
-    """Remove a leftover if it is garbage."""
-    outcome, error = GarbageOutcome.FOUND, None
-    if leftover.verdict.value != "garbage":
-        outcome = GarbageOutcome(leftover.verdict.value)
-    elif not dry_run:
-        try:
-            outcome = GarbageOutcome.REMOVED if remove(leftover) else GarbageOutcome.KEPT
-        except StorageError as fault:
-            outcome, error = GarbageOutcome.FAILED, fault
-    return Collected(
-        kind=leftover.kind,
-        place=leftover.place,
-        outcome=outcome,
-        why=leftover.why,
-        num_files=leftover.num_files,
-        num_bytes=leftover.num_bytes,
-        filenames=leftover.filenames,
-        changed_at=leftover.changed_at,
-        error=error,
-    )
+def _collect(leftover: Leftover, remove: Callable[[Leftover], bool], *, dry_run: bool) -> Leftover:
+    """Remove a leftover if it is garbage; returns it with the outcome."""
+    outcomes = type(leftover.outcome)
+    if dry_run or leftover.outcome is not outcomes.FOUND:
+        return leftover
+    try:
+        return replace(leftover, outcome=outcomes.REMOVED if remove(leftover) else outcomes.KEPT)
+    except StorageError as fault:
+        return replace(leftover, outcome=outcomes.FAILED, error=fault)
 
 
 def _find_local(older_than: timedelta, identity: str | None) -> Iterator[Leftover]:
     """What killed processes left in TMPDIR, and index files that have not been used within the grace period."""
     from registry.building.finished import is_left
-    from registry.publishing.garbage import Leftover, Verdict
+    from registry.publishing.garbage import GarbageOutcome, Leftover
     from registry.storage.local import LocalStore
     from registry.storage.names import OWNER_FILE
     from registry.storage.staged import read_claim
@@ -85,7 +74,7 @@ def _find_local(older_than: timedelta, identity: str | None) -> Iterator[Leftove
             kind="temporary",
             name=str(path),
             place=str(path),
-            verdict=Verdict.GARBAGE,
+            outcome=GarbageOutcome.FOUND,
             why="the process that made it has ended",
             num_files=len(files),
             num_bytes=sum(file.st_size for file in files),
@@ -106,7 +95,7 @@ def _find_local(older_than: timedelta, identity: str | None) -> Iterator[Leftove
             kind="temporary",
             name=str(path),
             place=str(path),
-            verdict=Verdict.KEPT if not is_old else Verdict.GARBAGE if is_ours else Verdict.UNKNOWN,
+            outcome=GarbageOutcome.KEPT if not is_old else GarbageOutcome.FOUND if is_ours else GarbageOutcome.UNKNOWN,
             why=why,
             num_files=len(files),
             num_bytes=sum(file.st_size for file in files),
@@ -117,7 +106,7 @@ def _find_local(older_than: timedelta, identity: str | None) -> Iterator[Leftove
             kind="cache",
             name=index_folder(),
             place=index_folder(),
-            verdict=Verdict.GARBAGE,
+            outcome=GarbageOutcome.FOUND,
             why="these files of the index cache have not been used within the grace period",
             num_files=len(unused),
             num_bytes=sum(facts.st_size for _, facts in unused),

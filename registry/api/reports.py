@@ -9,11 +9,12 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Generic, Protocol, Self, TypeVar, overload
 
 from registry.catalog import Promotion
-from registry.errors import PartialFailureError, RegistryError, StorageError, VerificationError
+from registry.errors import PartialFailureError, RegistryError, VerificationError
 from registry.model import Reference, VersionState
 
 if TYPE_CHECKING:  # numpy is loaded when something is verified
     from registry.publishing import ValuesOutside, VerifyReport
+    from registry.publishing.garbage import Leftover
 
 _SHOWN: Final = 10
 
@@ -319,53 +320,8 @@ class RelocationReport(_Report[RelocatedVersion]):
         return f"<RelocationReport: {len(self) - len(self.failed):,} of {_counted(len(self))} relocated>"
 
 
-class GarbageOutcome(StrEnum):
-    """What was done with a leftover.
-
-    ``removed``; ``found``: a dry run would remove it; ``kept``: it is in use, or younger than the grace period;
-    ``unknown``: the registry cannot tell whose it is, so a person decides; ``failed``: it could not be removed.
-    """
-
-    REMOVED = "removed"
-    FOUND = "found"
-    KEPT = "kept"
-    UNKNOWN = "unknown"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Collected:
-    """One leftover and what was done with it.
-
-    Attributes:
-        kind: ``staged`` (an unfinished folder), ``upload`` (an unfinished file), ``multipart`` (parts of an upload to
-            S3), ``damaged`` and ``leftover`` (folders that were moved aside), ``reservation`` (a publisher to an object
-            store that has ended), ``orphan`` (an object beside a published version), ``marker``, ``unpublished`` (a
-            version folder that no row names), ``extra`` (other files in the folder of a version), ``invalid`` (files
-            whose names the registry cannot use, such as ``a//b``), ``temporary`` (in TMPDIR), ``cache`` (the index
-            cache).
-        place: its path or URL.
-        outcome: what was done.
-        why: the reason, for people.
-        num_files, num_bytes: the number and the size of its files.
-        filenames: the first of its files, at most five, relative to ``place``.
-        changed_at: the last change of one of them, or None if it is unknown.
-        error: why it could not be removed, or None.
-    """
-
-    kind: str
-    place: str
-    outcome: GarbageOutcome
-    why: str
-    num_files: int
-    num_bytes: int
-    filenames: tuple[str, ...] = ()
-    changed_at: datetime | None = None
-    error: StorageError | None = None
-
-
-class GarbageReport(_OutcomeReport[Collected]):
-    """The result of ``Catalog.collect_garbage``: one ``Collected`` for each leftover.
+class GarbageReport(_OutcomeReport["Leftover"]):
+    """The result of ``Catalog.collect_garbage``: one ``Leftover`` for each.
 
     report = catalog.collect_garbage(dry_run=True)
     print(report)              # <GarbageReport: 3 found, 1 kept>
@@ -374,12 +330,12 @@ class GarbageReport(_OutcomeReport[Collected]):
     ``notes`` say what could not be looked for.
     """
 
-    def __init__(self, results: Iterable[Collected], *, notes: Iterable[str] = ()) -> None:
+    def __init__(self, results: Iterable[Leftover], *, notes: Iterable[str] = ()) -> None:
         super().__init__(results)
         self.notes = tuple(notes)
 
-    def of(self, outcome: GarbageOutcome | str) -> tuple[Collected, ...]:
-        """The leftovers with this outcome, e.g. ``"kept"``."""
+    def of(self, outcome: str) -> tuple[Leftover, ...]:
+        """The leftovers with this outcome: ``found``, ``removed``, ``kept``, ``unknown`` or ``failed``."""
         return tuple(result for result in self if result.outcome == outcome)
 
     def require_all(self) -> Self:
@@ -388,7 +344,7 @@ class GarbageReport(_OutcomeReport[Collected]):
         Raises:
             PartialFailureError: something could not be removed.
         """
-        failed = self.of(GarbageOutcome.FAILED)
+        failed = self.of("failed")
         if failed:
             first = failed[0].error
             raise PartialFailureError(

@@ -19,8 +19,9 @@ from registry.splits import counted
 _MOST_KEPT: Final = 10
 
 if TYPE_CHECKING:
-    from registry.api.reports import Collected, GarbageReport
+    from registry.api.reports import GarbageReport
     from registry.api.usage import StoredUsage, Total, Usage, VersionUsage
+    from registry.publishing.garbage import Leftover
 
 
 @session_command(
@@ -120,11 +121,11 @@ def _list_garbage(garbage: GarbageReport, *, dry_run: bool) -> Iterator[Block]:
         yield f"{leftover.place} could not be removed: {'' if leftover.error is None else leftover.error.message}"
 
 
-def _chosen(garbage: GarbageReport) -> tuple[Collected, ...]:
+def _chosen(garbage: GarbageReport) -> tuple[Leftover, ...]:
     return garbage.of("found") + garbage.of("removed")
 
 
-def _collected(leftover: Collected) -> dict[str, Any]:
+def _collected(leftover: Leftover) -> dict[str, Any]:
     error = None if leftover.error is None else fields_of(leftover.error, "code", "message", "hint")
     told = fields_of(leftover, "kind", "place", "outcome", "why", "num_files", "num_bytes", "filenames", "changed_at")
     return told | {"error": error}

@@ -67,16 +67,18 @@ _MOST_FILENAMES: Final = 5
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f]")
 
 
-class Verdict(StrEnum):
-    """What is done with a leftover.
+class GarbageOutcome(StrEnum):
+    """What was done with a leftover.
 
-    ``garbage``: it is removed. ``kept``: it is in use, or younger than the grace period. ``unknown``: the registry
-    cannot tell whose it is, so a person decides.
+    ``found``: it is garbage, and would be removed. ``removed``. ``kept``: it is in use, or younger than the grace
+    period. ``unknown``: the registry cannot tell whose it is, so a person decides. ``failed``: it could not be removed.
     """
 
-    GARBAGE = "garbage"
+    FOUND = "found"
+    REMOVED = "removed"
     KEPT = "kept"
     UNKNOWN = "unknown"
+    FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,24 +94,26 @@ class Leftover:
             ``cache``.
         name: relative to the data directory, or the complete path.
         place: the path or URL, for people.
-        verdict: what is done with it.
+        outcome: what was done with it.
         why: the reason, for people.
         num_files, num_bytes: the number and the size of its files.
-        filenames: the first of its files, relative to ``place``.
+        filenames: the first of its files, at most five, relative to ``place``.
         changed_at: the last change of one of them, or None if it is unknown.
         details: what ``remove`` needs to find it again.
+        error: why it could not be removed, or None.
     """
 
     kind: str
     name: str
     place: str
-    verdict: Verdict
+    outcome: GarbageOutcome
     why: str
     num_files: int = 0
     num_bytes: int = 0
     filenames: tuple[str, ...] = ()
     changed_at: datetime | None = None
     details: Mapping[str, str] = field(default_factory=dict)
+    error: StorageError | None = None
 
 
 @dataclass(slots=True)
@@ -200,7 +204,7 @@ class GarbageCollector:
         match leftover.kind:
             case "staged" | "upload" | "damaged" | "leftover":
                 judged = list(self._judge(_Found(leftover.kind, leftover.name, self._look_again(leftover))))
-                if not judged or any(each.verdict is not Verdict.GARBAGE for each in judged):
+                if not judged or any(each.outcome is not GarbageOutcome.FOUND for each in judged):
                     return False
                 self._store.remove_tree(leftover.name)
             case "reservation":
@@ -267,13 +271,15 @@ class GarbageCollector:
         """When this object was made, by the clock that stamps reservations."""
         return self._catalog.now() - timedelta(seconds=time.monotonic() - self._begun)
 
-    def _leftover(self, group: _Found, verdict: Verdict, why: str, *, kind: str = "", **details: str) -> Leftover:
+    def _leftover(
+        self, group: _Found, outcome: GarbageOutcome, why: str, *, kind: str = "", **details: str
+    ) -> Leftover:
         files, inside = group.files, len(group.name) + 1 if group.name else 0
         return Leftover(
             kind=kind or group.kind,
             name=group.name,
             place=self._store.locate(group.name),
-            verdict=verdict,
+            outcome=outcome,
             why=why,
             num_files=len(files),
             num_bytes=sum(file.num_bytes for file in files),
@@ -297,19 +303,21 @@ class GarbageCollector:
             if any(_names_file(version, name) for version in self._versions_at(self._key(folder))):
                 return
         elif self._is_near_rows(key):
-            yield self._leftover(found, Verdict.UNKNOWN, "it is inside the folder of a version")
+            yield self._leftover(found, GarbageOutcome.UNKNOWN, "it is inside the folder of a version")
             return
         if self._is_unlisted(key):
-            yield self._leftover(found, Verdict.UNKNOWN, "its files cannot be listed")
+            yield self._leftover(found, GarbageOutcome.UNKNOWN, "its files cannot be listed")
             return
         last_part = found.name.rpartition("/")[2]
         aside = _ASIDE.fullmatch(last_part)
         if _is_written_to(found):
-            yield self._leftover(found, Verdict.KEPT, "a process is writing a file in it")
+            yield self._leftover(found, GarbageOutcome.KEPT, "a process is writing a file in it")
         elif aside is not None:
             yield self._judge_aside(found, aside)
         elif not is_own_staged(last_part):
-            yield self._leftover(found, Verdict.UNKNOWN, "another program, such as TFDS, is writing it or left it")
+            yield self._leftover(
+                found, GarbageOutcome.UNKNOWN, "another program, such as TFDS, is writing it or left it"
+            )
         else:
             is_file = found.kind == "upload"
             owner, claim = (None, None) if is_file else read_claim(self._store, f"{found.name}/{OWNER_FILE}")
@@ -322,7 +330,7 @@ class GarbageCollector:
         why = "the registry did not make these names"
         if any(entry.unlisted is not None for entry in folder.entries):
             why = "because of this name, which is invalid, other files in this folder cannot be listed"
-        return self._leftover(folder, Verdict.UNKNOWN, why)
+        return self._leftover(folder, GarbageOutcome.UNKNOWN, why)
 
     def _is_ours(self, claim: object) -> bool:
         """Whether the catalog that a file names is this one."""
@@ -351,45 +359,49 @@ class GarbageCollector:
         else:
             is_dead, is_here, who = False, False, "an unknown process"
         if claim is not None and not is_ours:
-            return self._leftover(folder, Verdict.UNKNOWN, f"{who} worked on it for another catalog")
+            return self._leftover(folder, GarbageOutcome.UNKNOWN, f"{who} worked on it for another catalog")
         if owner is None and not is_ours and folder.files:
-            return self._leftover(folder, Verdict.UNKNOWN, "it names no owner: another catalog may have recorded it")
+            return self._leftover(
+                folder, GarbageOutcome.UNKNOWN, "it names no owner: another catalog may have recorded it"
+            )
         if is_dead and folder.kind == "staged" and not self._is_old(folder.changed_at):
             # `registry copy` and `registry add` continue with what an earlier run has staged.
-            return self._leftover(folder, Verdict.KEPT, f"{who} left it and has ended; its next run may use it")
+            return self._leftover(folder, GarbageOutcome.KEPT, f"{who} left it and has ended; its next run may use it")
         if is_dead:
-            return self._leftover(folder, Verdict.GARBAGE, f"{who} left it and has ended")
+            return self._leftover(folder, GarbageOutcome.FOUND, f"{who} left it and has ended")
         if is_here:
-            return self._leftover(folder, Verdict.KEPT, f"{who} is writing it")
+            return self._leftover(folder, GarbageOutcome.KEPT, f"{who} is writing it")
         if not self._is_old(folder.changed_at):
-            return self._leftover(folder, Verdict.KEPT, f"{who} may be writing it")
+            return self._leftover(folder, GarbageOutcome.KEPT, f"{who} may be writing it")
         if not is_ours and folder.files:
-            return self._leftover(folder, Verdict.UNKNOWN, f"{who} may be writing it for another catalog")
-        return self._leftover(folder, Verdict.GARBAGE, f"{who} has not written to it for the grace period")
+            return self._leftover(folder, GarbageOutcome.UNKNOWN, f"{who} may be writing it for another catalog")
+        return self._leftover(folder, GarbageOutcome.FOUND, f"{who} has not written to it for the grace period")
 
     def _judge_finished(self, folder: _Found, claim: str | None) -> Leftover:
         """Decide about finished shards that could not be published, and that no process uses."""
         if not self._is_old(folder.changed_at):
             why = "finished shards that could not be published; the same command publishes them"
-            return self._leftover(folder, Verdict.KEPT, why)
+            return self._leftover(folder, GarbageOutcome.KEPT, why)
         if not self._is_ours(claim):
-            return self._leftover(folder, Verdict.UNKNOWN, "finished shards that another catalog may publish")
-        return self._leftover(folder, Verdict.GARBAGE, "finished shards that nobody published for the grace period")
+            return self._leftover(folder, GarbageOutcome.UNKNOWN, "finished shards that another catalog may publish")
+        return self._leftover(
+            folder, GarbageOutcome.FOUND, "finished shards that nobody published for the grace period"
+        )
 
     def _judge_aside(self, folder: _Found, aside: re.Match[str]) -> Leftover:
         parent = folder.name.rpartition("/")[0]
         if aside["kind"] == "damaged" and self._key(f"{parent}/{aside['version']}") not in self._named:
-            return self._leftover(folder, Verdict.UNKNOWN, "its version is not in this catalog")
+            return self._leftover(folder, GarbageOutcome.UNKNOWN, "its version is not in this catalog")
         if not self._is_ours(read_claim(self._store, f"{folder.name}/{OWNER_FILE}")[1]):
-            return self._leftover(folder, Verdict.UNKNOWN, "it does not say that this catalog moved it aside")
+            return self._leftover(folder, GarbageOutcome.UNKNOWN, "it does not say that this catalog moved it aside")
         if not self._is_old(folder.changed_at):
-            return self._leftover(folder, Verdict.KEPT, "it was moved aside within the grace period")
+            return self._leftover(folder, GarbageOutcome.KEPT, "it was moved aside within the grace period")
         why = (
             "it was damaged, and replaced"
             if aside["kind"] == "damaged"
             else "`registry reservation clear` moved it aside"
         )
-        return self._leftover(folder, Verdict.GARBAGE, why)
+        return self._leftover(folder, GarbageOutcome.FOUND, why)
 
     def _judge_version(self, folder: _Found) -> Iterator[Leftover]:
         key = self._key(folder.name)
@@ -399,7 +411,7 @@ class GarbageCollector:
         if rows:
             yield from self._judge_extras(folder, rows, reservation)
         elif reservation is None and folder.files and not self._is_near_rows(key):
-            yield self._leftover(folder, Verdict.UNKNOWN, self._why_unpublished(folder), kind="unpublished")
+            yield self._leftover(folder, GarbageOutcome.UNKNOWN, self._why_unpublished(folder), kind="unpublished")
 
     def _is_near_rows(self, key: str) -> bool:
         """Whether a row names a folder inside or around this one."""
@@ -429,13 +441,13 @@ class GarbageCollector:
                 continue
             if reservation is None and self._is_orphan(file, name, versions):
                 of_one = _Found("orphan", file.name, [file])
-                verdict = Verdict.GARBAGE if self._is_old(file.changed_at) else Verdict.KEPT
-                yield self._leftover(of_one, verdict, "a publisher of other content put it there", folder=folder.name)
+                outcome = GarbageOutcome.FOUND if self._is_old(file.changed_at) else GarbageOutcome.KEPT
+                yield self._leftover(of_one, outcome, "a publisher of other content put it there", folder=folder.name)
             else:
                 extra.entries.append(file)
         if extra.entries:
             whose = ", ".join(str(row.reference) for row in rows[:3])
-            yield self._leftover(extra, Verdict.UNKNOWN, f"not among the shards of {whose}")
+            yield self._leftover(extra, GarbageOutcome.UNKNOWN, f"not among the shards of {whose}")
 
     def _is_orphan(self, entry: StoredEntry, name: str, versions: Iterable[DatasetVersion]) -> bool:
         """Whether a publisher of the registry put an object there whose name is that of a shard of this dataset.
@@ -455,19 +467,19 @@ class GarbageCollector:
         for version in versions:
             is_ours = marker is not None and self._is_ours(marker.get("identity"))
             if marker is not None and is_ours and is_left_after_row(marker, self._catalog, version):
-                verdict = Verdict.GARBAGE if self._is_old(folder.changed_at) else Verdict.KEPT
+                outcome = GarbageOutcome.FOUND if self._is_old(folder.changed_at) else GarbageOutcome.KEPT
                 why = "the marker of a publisher that has ended"
-                return self._leftover(folder, verdict, why, reference=str(version.reference))
-        return self._leftover(folder, Verdict.UNKNOWN, "another catalog holds the place")
+                return self._leftover(folder, outcome, why, reference=str(version.reference))
+        return self._leftover(folder, GarbageOutcome.UNKNOWN, "another catalog holds the place")
 
     def _judge_reservation(self, reservation: Reservation, folder: _Found) -> Leftover:
         """Decide about the files of a publisher by its reservation. They are removed if no row names the place."""
         folder = _Found("reservation", folder.name, [] if self._key(folder.name) in self._named else folder.entries)
         result = self._why_held(reservation, folder.changed_at)
         if result is not None:
-            return self._leftover(folder, Verdict.KEPT, result)
+            return self._leftover(folder, GarbageOutcome.KEPT, result)
         who = ", ".join(map(str, reservation.holders)) or "its publisher"
-        return self._leftover(folder, Verdict.GARBAGE, f"reserved for {reservation.reference}; {who} has ended")
+        return self._leftover(folder, GarbageOutcome.FOUND, f"reserved for {reservation.reference}; {who} has ended")
 
     def _why_held(self, reservation: Reservation, changed_at: datetime | None) -> str | None:
         """Why a reservation may be in use; None if it is not."""
@@ -570,14 +582,16 @@ class GarbageCollector:
         if why is None and not self._is_old(upload.begun_at):
             why = "the upload was begun within the grace period"
         if why is not None:
-            return self._leftover(result, Verdict.KEPT, why, upload=upload.upload_id)
+            return self._leftover(result, GarbageOutcome.KEPT, why, upload=upload.upload_id)
         if _classify(upload.name, is_folder=False) is None:
-            return self._leftover(result, Verdict.UNKNOWN, "another program began the upload", upload=upload.upload_id)
+            return self._leftover(
+                result, GarbageOutcome.UNKNOWN, "another program began the upload", upload=upload.upload_id
+            )
         if not self._is_below_ours(upload.name):
             return self._leftover(
-                result, Verdict.UNKNOWN, "another catalog may have begun the upload", upload=upload.upload_id
+                result, GarbageOutcome.UNKNOWN, "another catalog may have begun the upload", upload=upload.upload_id
             )
-        return self._leftover(result, Verdict.GARBAGE, "the upload was never completed", upload=upload.upload_id)
+        return self._leftover(result, GarbageOutcome.FOUND, "the upload was never completed", upload=upload.upload_id)
 
     def _look_again(self, leftover: Leftover) -> list[StoredEntry]:
         """The files of a folder, which a process may have filled meanwhile; the name of a file is used only once."""

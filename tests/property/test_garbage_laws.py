@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from registry.catalog import open_catalog
-from registry.publishing.garbage import GarbageCollector, Verdict
+from registry.publishing.garbage import GarbageCollector, GarbageOutcome
 from registry.storage import open_store
 from registry.storage.names import Owner
 
@@ -52,10 +52,10 @@ def test_only_files_of_the_registry_that_no_row_is_near_are_removed(
             collector = GarbageCollector(open_store(data), catalog, older_than=timedelta(0), actor="ann")
             before = below(data)
             for one in list(collector.find()):
-                if one.verdict is Verdict.GARBAGE:
+                if one.outcome is GarbageOutcome.FOUND:
                     collector.remove(one)
             gone = before - below(data)
-            assert not [one for one in collector.find() if one.verdict is Verdict.GARBAGE]
+            assert not [one for one in collector.find() if one.outcome is GarbageOutcome.FOUND]
 
     for path in gone:
         parts = path.split("/")
