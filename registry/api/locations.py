@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from registry.catalog import CatalogBackend, catalog_identity, sqlite_path
+from registry.environment import read_variable
 from registry.errors import CatalogError, CatalogNotFoundError, StorageError, UsageError
 from registry.model import DatasetVersion, version_folder
 
@@ -36,7 +37,7 @@ def catalog_url(url: str | os.PathLike[str] | None = None) -> str:
     """
     if url is not None and not os.fspath(url):
         raise UsageError("the catalog's URL is empty", hint="Give a URL or path, or leave it out for the default.")
-    chosen = url or os.environ.get(CATALOG_VARIABLE)
+    chosen = url or read_variable(CATALOG_VARIABLE)
     return os.fspath(chosen) if chosen else str(_user_folder() / "catalog.db")
 
 
@@ -53,7 +54,7 @@ def name_origin(url: str | os.PathLike[str] | None, *, given_by: str = "") -> It
         first, last = "", ""
         if url is not None:
             last = f"This path was given by {given_by}." if given_by and is_missing else ""
-        elif os.environ.get(CATALOG_VARIABLE):
+        elif read_variable(CATALOG_VARIABLE):
             last = f"This catalog is named by the environment variable {CATALOG_VARIABLE}."
         elif is_missing:
             # Who has no catalog yet mistyped nothing.
@@ -72,7 +73,7 @@ def named_data_folder(data_dir: str | os.PathLike[str] | None = None) -> str | N
     Raises:
         UsageError: the URL contains a password, or is mistyped.
     """
-    if chosen := data_dir or os.environ.get(DATA_DIR_VARIABLE):
+    if chosen := data_dir or read_variable(DATA_DIR_VARIABLE):
         from registry.storage import require_no_secrets, require_well_written
 
         text = require_no_secrets(chosen, "the data directory")
@@ -126,7 +127,7 @@ def find_cache() -> FileCache:
     """
     from registry.storage.cache import FileCache, parse_bytes
 
-    text = os.environ.get(CACHE_BYTES_VARIABLE, "").strip()
+    text = read_variable(CACHE_BYTES_VARIABLE).strip()
     max_bytes = parse_bytes(text, CACHE_BYTES_VARIABLE) if text else None
     return FileCache(shared_folder() / "blocks", max_bytes=max_bytes)
 
@@ -135,7 +136,7 @@ def shared_folder() -> Path:
     """The folder of what is kept of other machines. It can be deleted at any time."""
     from registry.storage import expand_home
 
-    chosen = os.environ.get(CACHE_DIR_VARIABLE)
+    chosen = read_variable(CACHE_DIR_VARIABLE)
     return expand_home(chosen).absolute() if chosen else _cache_folder()
 
 
@@ -198,14 +199,14 @@ def make_catalog_folder(url: str) -> None:
 def log_actor() -> str:
     """The name that the event log records: ``$REGISTRY_ACTOR``, else the login name."""
     try:
-        return os.environ.get("REGISTRY_ACTOR") or getpass.getuser()
+        return read_variable("REGISTRY_ACTOR") or getpass.getuser()
     except (OSError, KeyError):  # the user id has no entry, as in many containers
         return f"uid {os.getuid()}"
 
 
 def _cache_folder() -> Path:
     """The folder of everything that is kept to save time. It can be deleted at any time."""
-    if chosen := os.environ.get(CACHE_VARIABLE):
+    if chosen := read_variable(CACHE_VARIABLE):
         return Path(chosen)
     import platformdirs
 

@@ -17,6 +17,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from registry.argument_types import typed_arguments
+from registry.environment import malformed_setting, read_variable
 from registry.errors import LockedError, UsageError
 from registry.model import Reference, describe_moment
 
@@ -118,14 +119,12 @@ def current_lock() -> Lock | None:
     entered = _lock.get()
     if entered is not None:
         return entered
-    value = os.environ.get(LOCKED_VARIABLE, "").strip()
+    value = read_variable(LOCKED_VARIABLE).strip()
     if value.endswith((".yaml", ".yml")):
         return Lock(pins=_pins_of_program(value))
     if value.lower() not in _ON | _OFF:
-        raise UsageError(
-            f"${LOCKED_VARIABLE} is {value[:40]!r}",
-            hint="Set it to 1 to lock every look-up, to the path of a pin file (.yaml), or to 0.",
-        )
+        hint = "Set it to 1 to lock every look-up, to the path of a pin file (.yaml), or to 0."
+        raise malformed_setting(LOCKED_VARIABLE, value, "1, 0 or the path of a pin file", hint=hint)
     return Lock() if value.lower() in _ON else None
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from registry.api.locations import catalog_url, data_folder, index_folder, open_cache
+from registry.environment import read_variable
 from registry.errors import UsageError
 
 if TYPE_CHECKING:  # numpy and pydantic are loaded when a pin file is read
@@ -53,7 +54,7 @@ def pin_places(
 def _allowed_by_environment() -> Allowed:
     from registry.storage import Allowed
 
-    named = os.environ.get(ALLOWED_HOSTS_VARIABLE, "").replace(",", " ").split()
+    named = read_variable(ALLOWED_HOSTS_VARIABLE).replace(",", " ").split()
     try:
         return Allowed.of(hosts=named)
     except UsageError as error:

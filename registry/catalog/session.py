@@ -32,7 +32,8 @@ from registry.catalog.faults import (
 )
 from registry.catalog.own_sqlite import sqlite3
 from registry.catalog.urls import describe_url, is_sqlite, network_filesystem, parse_url
-from registry.errors import CatalogError, MissingExtraError, NotACatalogError, UsageError
+from registry.environment import read_number
+from registry.errors import CatalogError, MissingExtraError, NotACatalogError
 
 T = TypeVar("T")
 
@@ -65,10 +66,10 @@ class Limits:
         """
         usual = cls()
         return cls(
-            connect_seconds=_positive("REGISTRY_CONNECT_TIMEOUT", usual.connect_seconds),
-            query_seconds=_positive("REGISTRY_QUERY_TIMEOUT", usual.query_seconds),
-            lock_seconds=_positive("REGISTRY_LOCK_TIMEOUT", usual.lock_seconds),
-            tries=max(1, int(_positive("REGISTRY_TRIES", usual.tries))),
+            connect_seconds=read_number("REGISTRY_CONNECT_TIMEOUT", usual.connect_seconds),
+            query_seconds=read_number("REGISTRY_QUERY_TIMEOUT", usual.query_seconds),
+            lock_seconds=read_number("REGISTRY_LOCK_TIMEOUT", usual.lock_seconds),
+            tries=max(1, int(read_number("REGISTRY_TRIES", usual.tries))),
         )
 
 
@@ -364,19 +365,3 @@ def _check_process(_connection: Any, record: Any, proxy: Any) -> None:
         # Inherited through a fork: the parent still uses it, so forget it without closing it.
         record.dbapi_connection = proxy.dbapi_connection = None
         raise sa.exc.DisconnectionError("this connection belongs to the parent process")
-
-
-def _positive(name: str, default: float) -> float:
-    # As in storage/network.py, whose import would cost a look-up more than the look-up itself.
-    text = os.environ.get(name, "").strip()
-    try:
-        value = float(text) if text else default
-    except ValueError:
-        value = 0
-    if not 0 < value < 1e6:
-        raise UsageError(
-            f"{name} is {text!r}: expected a positive number",
-            hint=f"Set it to a number, e.g. {name}={default:g}, or unset it.",
-            details={"name": name, "value": text},
-        )
-    return value

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -18,6 +17,7 @@ import click
 
 from registry.cli.engine import ENGINE_OPTIONS, chosen_engine
 from registry.cli.output import Output
+from registry.environment import read_variable
 from registry.errors import RegistryWarning, VerificationError
 from registry.masking import mask
 
@@ -58,9 +58,9 @@ class Session:
         it from the environment.
         """
         options = ""
-        if self.url and self.url != os.environ.get("REGISTRY_CATALOG"):
+        if self.url and self.url != read_variable("REGISTRY_CATALOG"):
             options += ' --catalog "$REGISTRY_CATALOG"' if _has_secret(self.url) else f" --catalog {quote(self.url)}"
-        if self.data_dir and self.data_dir != os.environ.get("REGISTRY_DATA_DIR"):
+        if self.data_dir and self.data_dir != read_variable("REGISTRY_DATA_DIR"):
             secret = _has_secret(self.data_dir)
             options += ' --data-dir "$REGISTRY_DATA_DIR"' if secret else f" --data-dir {quote(self.data_dir)}"
         return options

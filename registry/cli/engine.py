@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
@@ -11,6 +10,7 @@ from typing import Any, Final
 import click
 
 from registry.cli.output import Output
+from registry.environment import read_variable
 from registry.errors import UsageError
 from registry.masking import mask
 
@@ -64,7 +64,7 @@ def chosen_engine(out: Output, doing: str, arguments: dict[str, Any]) -> Iterato
         UsageError: the engine is unknown, or has no such setting; a setting is malformed; or there is no cluster.
         MissingExtraError: Ray is not installed.
     """
-    name = arguments.pop("engine") or os.environ.get("REGISTRY_ENGINE") or "local"
+    name = arguments.pop("engine") or read_variable("REGISTRY_ENGINE") or "local"
     settings = {option: arguments.pop(option) for option in ("address", "runtime_env", *_SIZES)}
     given = {option: value for option, value in settings.items() if value is not None}
     if name == "local" and not given:

@@ -12,6 +12,7 @@ import click
 
 import registry
 from registry.cli.lazy_group import LazyGroup
+from registry.environment import read_variable
 from registry.errors import RegistryError, StorageUnavailableError
 
 COMMANDS: Final = {
@@ -166,7 +167,7 @@ def _fail(arguments: list[str], error: BaseException) -> int:
     hide = argument_hider(arguments)
     failure = describe_failure(error, received=_received)
     if (
-        os.environ.get("REGISTRY_DEBUG")
+        read_variable("REGISTRY_DEBUG")
         and failure.code != "interrupted"
         and not isinstance(error, click.ClickException)
     ):

@@ -8,7 +8,6 @@ work (proof, reservation, upload, row) can be repeated: what an attempt before i
 
 from __future__ import annotations
 
-import os
 import random
 import time
 import warnings
@@ -16,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, TypeVar
 
+from registry.environment import malformed_setting, read_variable
 from registry.errors import CatalogUnavailableError, StorageUnavailableError, UsageError, WaitingWarning
 from registry.model import Progress, ProgressCallback, parse_duration
 
@@ -51,17 +51,14 @@ class Patience:
         Raises:
             UsageError: the variable is malformed.
         """
-        text = os.environ.get(VARIABLE, "").strip()
+        text = read_variable(VARIABLE).strip()
         try:
             if text.replace(".", "", 1).isdecimal():
                 return cls(float(text), progress)
             return cls(parse_duration(text).total_seconds() if text else DEFAULT_SECONDS, progress)
         except (UsageError, ValueError):
-            raise UsageError(
-                f"{VARIABLE} is {text[:60]!r}: expected seconds or a duration",
-                hint=f"Set it to seconds or a duration, e.g. {VARIABLE}=10m, or unset it. 0 does not wait.",
-                details={"name": VARIABLE, "value": text[:60]},
-            ) from None
+            hint = f"Set it to seconds or a duration, e.g. {VARIABLE}=10m, or unset it. 0 does not wait."
+            raise malformed_setting(VARIABLE, text, "seconds or a duration", hint=hint) from None
 
     def take_notes(self) -> list[str]:
         """Return the notes, and forget them: each belongs to one publication."""

@@ -23,7 +23,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from registry.errors import StorageError, StorageUnavailableError, UsageError
+from registry.environment import read_number
+from registry.errors import StorageError, StorageUnavailableError
 from registry.storage.faults import cannot
 
 T = TypeVar("T")
@@ -65,10 +66,10 @@ class Limits:
         """
         usual = cls()
         return cls(
-            connect_seconds=_positive("REGISTRY_CONNECT_TIMEOUT", usual.connect_seconds),
-            read_seconds=_positive("REGISTRY_READ_TIMEOUT", usual.read_seconds),
-            retry_seconds=_positive("REGISTRY_RETRY_TIMEOUT", usual.retry_seconds),
-            tries=max(1, int(_positive("REGISTRY_TRIES", usual.tries))),
+            connect_seconds=read_number("REGISTRY_CONNECT_TIMEOUT", usual.connect_seconds),
+            read_seconds=read_number("REGISTRY_READ_TIMEOUT", usual.read_seconds),
+            retry_seconds=read_number("REGISTRY_RETRY_TIMEOUT", usual.retry_seconds),
+            tries=max(1, int(read_number("REGISTRY_TRIES", usual.tries))),
         )
 
 
@@ -326,18 +327,3 @@ class _Loop:
 
 _LOOP: Final = _Loop()
 atexit.register(_LOOP.settle)
-
-
-def _positive(name: str, default: float) -> float:
-    text = os.environ.get(name, "").strip()
-    try:
-        value = float(text) if text else default
-    except ValueError:
-        value = 0
-    if not 0 < value < 1e9:
-        raise UsageError(
-            f"{name} is {text!r}: expected a positive number",
-            hint=f"Set it to a number, e.g. {name}={default:g}, or unset it.",
-            details={"name": name, "value": text},
-        )
-    return value

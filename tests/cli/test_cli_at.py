@@ -120,6 +120,6 @@ def test_a_locked_look_up_names_one_version(numbers: Cli, then: str, monkeypatch
     monkeypatch.setenv("REGISTRY_LOCKED", "perhaps")
     assert refused("numbers:2.0.0") == (
         2,
-        "error: $REGISTRY_LOCKED is 'perhaps'\n"
+        "error: REGISTRY_LOCKED is 'perhaps': expected 1, 0 or the path of a pin file\n"
         "hint: Set it to 1 to lock every look-up, to the path of a pin file (.yaml), or to 0.\n",
     )

@@ -6,7 +6,11 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
+import pytest
+
 from registry.catalog.session import Limits as CatalogLimits
+from registry.environment import read_number
+from registry.errors import UsageError
 from registry.storage.network import Limits as StoreLimits
 
 ROOT = Path(__file__).parents[2]
@@ -19,6 +23,28 @@ def test_the_page_lists_the_variables_of_the_code() -> None:
     found = {name for path in sources for name in re.findall(r"\bREGISTRY_[A-Z_]+\b", path.read_text(encoding="utf-8"))}
     listed = re.findall(r"^\| `(REGISTRY_[A-Z_]+)` \|", PAGE, flags=re.MULTILINE)
     assert sorted(listed) == sorted(found)
+
+
+def test_the_variables_of_the_registry_are_read_in_one_place() -> None:
+    direct = re.compile(r"os\.environ(?:\.get\(|\[)(?:\w*VARIABLE|\"REGISTRY_)")
+    sources = [*(ROOT / "registry").rglob("*.py"), *(ROOT / "builders").rglob("*.py")]
+    assert [path.name for path in sources if direct.search(path.read_text(encoding="utf-8"))] == []
+
+
+@pytest.mark.parametrize("text", ["many", "0", "-1", "nan", "inf", "1000000"])
+def test_a_number_that_cannot_be_used_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGISTRY_TRIES", text)
+    with pytest.raises(UsageError) as caught:
+        read_number("REGISTRY_TRIES", 8)
+    assert str(caught.value) == f"REGISTRY_TRIES is {text!r}: expected a positive number"
+    assert caught.value.hint == "Set it to a number, e.g. REGISTRY_TRIES=8, or unset it."
+    assert caught.value.details == {"name": "REGISTRY_TRIES", "value": text}
+
+
+@pytest.mark.parametrize(("text", "number"), [("", 8), (" ", 8), (" 3 ", 3), ("0.5", 0.5)])
+def test_an_empty_number_counts_as_unset(text: str, number: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGISTRY_TRIES", text)
+    assert read_number("REGISTRY_TRIES", 8) == number
 
 
 def test_the_page_gives_the_defaults_of_the_limits() -> None:

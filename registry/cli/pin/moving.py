@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +15,7 @@ from registry.cli.output import Block, Note, size
 from registry.cli.pin.showing import count_bytes, open_pins
 from registry.cli.progress import progress_bar
 from registry.envelope import fields_of
+from registry.environment import read_variable
 from registry.errors import AlreadyStoredError, NotStoredError, SignatureError, StorageError, UsageError
 from registry.splits import counted
 from registry.storage import Store, open_store
@@ -179,7 +179,7 @@ def keygen(session: Session, path: str) -> None:
     """
     from registry.pins.keys import new_key
 
-    key_id = new_key(path, os.environ.get(_PASSWORD_VARIABLE) or None)
+    key_id = new_key(path, read_variable(_PASSWORD_VARIABLE) or None)
     value = {"private_key": path, "public_key": f"{path}.pub", "key_id": key_id}
 
     def human(it: dict[str, str]) -> Iterator[str]:
@@ -214,7 +214,7 @@ def sign(session: Session, file: str, *, key: str, output: str | None) -> None:
     path = output or f"{file}.sig"
     store, name = _folder_and_name(path)
     before = store.read_bytes(name) if store.exists(name) else None
-    private = load_private_key(key, os.environ.get(_PASSWORD_VARIABLE) or None)
+    private = load_private_key(key, read_variable(_PASSWORD_VARIABLE) or None)
     envelope = sign_pin(_read(file), private, name=Path(file).name, envelope=before)
     with store.create(name, overwrite=True) as target:
         target.write(envelope.encode())

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from registry.errors import UsageError
+from registry.environment import malformed_setting
 from registry.storage.cache.room import Room
 from registry.storage.faults import storage_errors
 from registry.storage.folder_key import FolderKey, replace_file
@@ -138,11 +138,7 @@ def parse_bytes(text: str, name: str, *, hint: str | None = None) -> int:
     match = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,18})?) ?([A-Za-z]{0,3})", text.strip())
     unit = _UNITS.get(match[2].upper()) if match else None
     if match is None or unit is None:
-        raise UsageError(
-            f"{name} is {text[:80]!r}: expected a number of bytes",
-            hint=hint
-            or f"Write the number alone or with a unit, e.g. {name}=500MB, 20GB or 1.5TiB; 0 switches the cache off.",
-            details={"name": name, "value": text[:80]},
-        )
+        usual = f"Write the number alone or with a unit, e.g. {name}=500MB, 20GB or 1.5TiB; 0 switches the cache off."
+        raise malformed_setting(name, text, "a number of bytes", hint=hint or usual)
     whole, _, part = match[1].partition(".")
     return int(whole) * unit + (int(part) * unit // 10 ** len(part) if part else 0)
