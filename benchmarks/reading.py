@@ -179,7 +179,6 @@ def main() -> None:
         help="cpu: the busy time of all threads, for busy machines",
     )
     parser.add_argument("--shards", type=int, default=4, help="shards of C")
-    parser.add_argument("--one-member", action="store_true", help="gzip files as other software writes them")
     parser.add_argument("--folder", help="keep the files here for the next run")
     parser.add_argument("--json", type=Path, help="write every figure to this file")
     parser.add_argument(
@@ -215,7 +214,7 @@ def main() -> None:
         results: list[dict[str, Any]] = []
         for name in sets:
             number = max(2000, round(FULL_SIZES[name] * options.scale / 8) * 8)
-            sample = SampleSet(name, number, options.shards if name == "C" else 1, root, options.one_member)
+            sample = SampleSet(name, number, options.shards if name == "C" else 1, root)
             fitting = [peer for peer in peers if PEERS[peer].reads_gzip or not sample.is_gzip]
             found = measure_set(sample, prepare_formats(sample, fitting), options)
             print_set(name, found, checks)

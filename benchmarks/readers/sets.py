@@ -30,7 +30,7 @@ from registry.features import ClassLabel, FeaturesDict, Scalar, Tensor, Text, co
 from registry.model import DatasetVersion, Shard, ShardedFileTemplate, ShardLengths, Split, Version
 from registry.prepared import PreparedDataset, write_prepared
 from registry.storage import open_store
-from registry.tfrecord import RecordWriter, write_gzip_records
+from registry.tfrecord import RecordWriter
 
 FULL_SIZES: Final = {"A": 1_000_000, "B": 200_000, "C": 20_000, "A.gz": 1_000_000, "B.gz": 200_000}
 VERSION: Final = Version(1, 0, 0)
@@ -39,23 +39,17 @@ _POOL_SIZES: Final = {"A": 20_000, "B": 20_000, "C": 200}
 
 @dataclass(frozen=True)
 class SampleSet:
-    """One set at one size, and the folder where its files lie, a folder below it for each format.
-
-    Attributes:
-        one_member: whether a gzip file is one member, as other software writes it, or many, as this one does.
-    """
+    """One set at one size, and the folder where its files lie, a folder below it for each format."""
 
     name: str
     num_examples: int
     num_shards: int
     root: str
-    one_member: bool = False
 
     @property
     def folder(self) -> Path:
         """Where the files of all formats lie."""
-        members = "-one" if self.is_gzip and self.one_member else ""
-        return Path(self.root) / f"{self.name}-{self.num_examples}-{self.num_shards}{members}"
+        return Path(self.root) / f"{self.name}-{self.num_examples}-{self.num_shards}"
 
     @property
     def dataset(self) -> str:
@@ -220,9 +214,6 @@ def _write_tfrecord(sample: SampleSet, folder: Path) -> None:
 
 
 def _write_shard(sample: SampleSet, file: BinaryIO, records: Iterator[bytes]) -> None:
-    if sample.is_gzip and not sample.one_member:
-        write_gzip_records(file, records)
-        return
     with gzip.GzipFile("", "wb", 6, file, mtime=0) if sample.is_gzip else nullcontext(file) as target:
         writer = RecordWriter(cast("BinaryIO", target))
         for record in records:

@@ -13,7 +13,7 @@ from registry.tfrecord.index import IndexFolder
 from registry.tfrecord.reader import hash_file, read_records, walk_file
 from registry.tfrecord.shard import open_shard
 from registry.tfrecord.streamed import StreamedShard
-from registry.tfrecord.streams import is_gzip, write_gzip_records
+from registry.tfrecord.streams import is_gzip
 from registry.tfrecord.window import read_blocks
 
 __all__ = [
@@ -36,5 +36,4 @@ __all__ = [
     "read_blocks",
     "read_records",
     "walk_file",
-    "write_gzip_records",
 ]

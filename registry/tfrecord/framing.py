@@ -228,15 +228,6 @@ def cut_short(path: str, *, was: int, now: int) -> StorageError:
     return cannot("read", path, reason, hint=hint, was=was, now=now)
 
 
-def wrong_claim(path: str, record: int) -> ShardMismatchError:
-    """Make the error for a gzip member that wrongly claims to begin with ``record``."""
-    return ShardMismatchError(
-        f"{path}: a gzip member claims to begin with record {record}, but does not",
-        hint="Another program has rewritten this file incorrectly. Fetch it again, or write it again.",
-        details={"path": path, "record": record},
-    )
-
-
 def _mismatch(path: str, problem: str, actual: int, *, more: bool = False) -> ShardMismatchError:
     return ShardMismatchError(
         f"{path}: {problem}",

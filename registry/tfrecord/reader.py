@@ -20,9 +20,8 @@ from registry.tfrecord.framing import (
     is_header,
     iterate_records,
     not_so_many,
-    wrong_claim,
 )
-from registry.tfrecord.streams import MOST_INFLATION, find_members, is_gzip, open_stream, stream_pieces
+from registry.tfrecord.streams import MOST_INFLATION, is_gzip, open_stream, stream_pieces
 
 _MOST_OF_OTHERS: Final = 2**40
 """Most records of a file whose format does not limit how small a record can be."""
@@ -73,13 +72,12 @@ def _read(store: Store, name: str, *, skip: int, take: int | None, num_records: 
 def walk_file(store: Store, name: str, *, num_records: int | None = None) -> FileFacts:
     """Check every record of a shard file, count the records and hash the file, in one pass over its bytes.
 
-    If the members of a gzip file claim which records they hold, the claims are checked, because readers use them to
-    start in the middle. A compressed file with more than ``num_records`` is read only up to the first surplus record:
+    A compressed file with more than ``num_records`` is read only up to the first surplus record:
     some kilobytes may decompress to millions.
 
     Raises:
         CorruptRecordError: a record is damaged, or the file is truncated.
-        ShardMismatchError: the file does not have ``num_records``, or a gzip member's claim is wrong.
+        ShardMismatchError: the file does not have ``num_records``.
         StorageError: the file cannot be read.
     """
     with store.open(name) as file:
@@ -103,19 +101,11 @@ def _walk_each(file: StoredFile, path: str, *, promised: int | None) -> FileFact
         num_bytes += len(piece)
         return piece
 
-    claims = {
-        member.first_record: member.content_start for member in find_members(file)
-    }  # empty for an uncompressed file
     file.seek(0)
     stream = stream_pieces(read, read(HEADER_BYTES), size=file.num_bytes, path=path)
     for record in iterate_records(stream, skip=0, take=None, num_records=promised):
-        start = num_payload_bytes + FRAMING_BYTES * num_records
-        if claims and claims.pop(num_records, start) != start:
-            raise wrong_claim(path, num_records)
         num_records += 1
         num_payload_bytes += len(record)
-    if claims:
-        raise wrong_claim(path, min(claims))
     return FileFacts(
         num_records=num_records,
         num_payload_bytes=num_payload_bytes,

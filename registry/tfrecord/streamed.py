@@ -4,9 +4,8 @@ A file on another machine is read forwards, by requests that begin before their 
 records are noted meanwhile and kept in an index, so that later reads request any records directly, many at the same
 time. Every frame that is returned is still checked, and an index that does not match the file is dropped.
 
-A gzip file is read forwards from its start, or from the gzip member with the first requested record, and stays open
-between forward reads. For random access without an index, the content is copied to a nameless temporary file, which the
-operating system removes when it is closed.
+A gzip file is read forwards from its start, and stays open between forward reads. For random access without an index,
+the content is copied to a nameless temporary file, which the operating system removes when it is closed.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
-from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -38,7 +36,7 @@ from registry.tfrecord.framing import (
 from registry.tfrecord.index import IndexFolder, StreamPlaces
 from registry.tfrecord.mapped import MappedShard
 from registry.tfrecord.stamps import ObjectState, PublishedState, State
-from registry.tfrecord.streams import MOST_INFLATION, Member, MembersAhead, find_members, is_gzip, stream_pieces
+from registry.tfrecord.streams import is_gzip, stream_pieces
 from registry.tfrecord.window import WINDOW_BYTES, Window
 
 _DENSE: Final = 4
@@ -221,10 +219,8 @@ class StreamedShard:
             if window is None or window.record > first or int(known[min(first, known.size - 1)]) > self._ahead.end:
                 self._window = window = self._open_at(min(first, known.size - 1))
             return window
-        place = bisect_right(self._members, first, key=lambda member: member.first_record) - 1
-        begins = self._members[place].first_record if place >= 0 else 0
-        if window is None or window.record > first or begins > window.record:
-            self._window = window = self._open(max(place, 0))
+        if window is None or window.record > first:
+            self._window = window = self._open()
         return window
 
     @cached_property
@@ -235,23 +231,10 @@ class StreamedShard:
         self._file.seek(0)
         return self._file.read(HEADER_BYTES)
 
-    @cached_property
-    def _members(self) -> list[Member]:
-        """The gzip members of the file that state their size and records."""
-        return find_members(self._file) if is_gzip(self._start) else []
-
-    def _open(self, first_member: int = 0) -> Window:
-        """Open a window at the start of a member, or of the file; the previous window must not be used again."""
-        file, path, start = self._file, self._path, self._start
-        if not self._members:
-            stream = stream_pieces(self._reader(), start, size=file.num_bytes, path=path)
-            return Window(stream, record=0, base=0, least_bytes=WINDOW_BYTES if self._ahead is None else HEADER_BYTES)
-        members = self._members[first_member:]
-        limit = MOST_INFLATION * file.num_bytes
-        stream = ByteStream(path=path, start=b"", more=MembersAhead(file, members), limit=limit, compressed=True)
-        claims = {member.content_start: member.first_record for member in members}
-        first = members[0]
-        return Window(stream, record=first.first_record, base=first.content_start, claims=claims)
+    def _open(self) -> Window:
+        """Open a window at the start of the file; the previous window must not be used again."""
+        stream = stream_pieces(self._reader(), self._start, size=self._file.num_bytes, path=self._path)
+        return Window(stream, record=0, base=0, least_bytes=WINDOW_BYTES if self._ahead is None else HEADER_BYTES)
 
     def _open_at(self, record: int) -> Window:
         """Open a window of a plain file at a record whose position is known."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
@@ -20,7 +20,6 @@ from registry.tfrecord.framing import (
     is_header,
     no_such_record,
     not_so_many,
-    wrong_claim,
 )
 from registry.tfrecord.streams import is_gzip, stream_pieces
 
@@ -37,7 +36,6 @@ class Window:
         *,
         record: int,
         base: int,
-        claims: Mapping[int, int] | None = None,
         least_bytes: int = WINDOW_BYTES,
     ) -> None:
         """Start with ``record`` at byte ``base`` of the content; at least ``least_bytes`` are read at once."""
@@ -48,7 +46,6 @@ class Window:
         self._position = 0
         self._base = base  # position of the data in the content
         self._limit = base + stream.limit
-        self._claims = sorted((claims or {}).items())  # start of each member in the content, and its first record
         self._ended = False
         self._damage: DamagedStreamError | None = None
 
@@ -92,18 +89,9 @@ class Window:
             if not fault.place:
                 raise self._here.bad_header() if fault.in_header else self._here.bad_payload(int(lengths[0]))
             starts, frames, lengths = starts[: fault.place + 1], frames[: fault.place], lengths[: fault.place]
-        self._check_claims(starts + self._base)
         self._position = int(starts[-1])
         self.record += frames.size
         return RecordBlock(self._data, frames + HEADER_BYTES, lengths)
-
-    def _check_claims(self, starts: Places) -> None:
-        """Check that the members that start among these records start with the records that they claim."""
-        while self._claims and self._claims[0][0] < starts[-1]:
-            start, record = self._claims.pop(0)
-            place = int(np.searchsorted(starts, start))
-            if starts[place] != start or self.record + place != record:
-                raise wrong_claim(self._stream.path, record)
 
     def check_end(self) -> None:
         """Check that nothing follows the last record."""

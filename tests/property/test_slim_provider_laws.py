@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import tempfile
 from collections import Counter
@@ -23,7 +24,7 @@ from registry.slim.dataset_data_provider import DatasetDataProvider
 from registry.slim.interleaving import permuted, random_words, shuffled
 from registry.slim.parallel_reader import ParallelReader, open_reader
 from registry.storage import open_store
-from registry.tfrecord import frame_record, write_gzip_records
+from registry.tfrecord import frame_record
 
 SIZES = st.lists(st.one_of(st.just(0), st.integers(0, 9), st.integers(0, 40)), min_size=1, max_size=7)
 OPTIONS = st.fixed_dictionaries(
@@ -54,7 +55,7 @@ def files_of(folder: str, sizes: list[int]) -> Files:
             records = [b"%d.%d" % (file, record) for record in range(size)]
             with store.create(name) as out:
                 if file % 2:
-                    write_gzip_records(out, records, member_bytes=64)
+                    out.writelines(gzip.compress(frame_record(record)) for record in records)
                 else:
                     out.write(b"".join(map(frame_record, records)))
         files.append(DataFile(store=store, filename=name))

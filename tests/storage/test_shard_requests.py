@@ -13,7 +13,7 @@ from pyarrow import parquet
 from registry.features import FeaturesDict, Tensor
 from registry.shards import open_shard, read_records, walk_file
 from registry.storage import Store, open_store
-from registry.tfrecord import frame_record, write_gzip_records
+from registry.tfrecord import frame_record
 
 RECORDS = [os.urandom(100_000) for _ in range(90)]
 
@@ -34,16 +34,6 @@ def test_a_file_is_walked_by_requests_of_four_megabytes(objects: Store, fault_pr
     facts = walk_file(store, "shard")
     assert (facts.num_records, facts.num_payload_bytes) == (90, 9_000_000)
     assert (fault_proxy.count("HEAD"), fault_proxy.count("GET")) == (1, 4)  # its first bytes say that it is not gzip
-
-
-def test_members_of_a_gzip_file_share_requests(objects: Store, fault_proxy: FaultProxy) -> None:
-    with (store := open_store(objects.url)).create("shard") as file:
-        write_gzip_records(file, RECORDS[:60], member_bytes=200_000)
-    fault_proxy.reset()
-    shard = open_shard(store, "shard", num_records=60)
-    assert shard.read(0, 60).records() == RECORDS[:60]
-    assert fault_proxy.count("HEAD") == 1
-    assert fault_proxy.count("GET") <= 6  # two to find the members, two for each sixteen of them
 
 
 def test_a_row_group_is_one_request_for_the_columns_that_are_wanted(objects: Store, fault_proxy: FaultProxy) -> None:
