@@ -249,13 +249,6 @@ def _version_of(values: dict[str, Any], rows: dict[str, list[Any]]) -> DatasetVe
 
 def _shards_of(split: Split, rows: list[Any]) -> tuple[Shard, ...]:
     return tuple(
-        Shard(
-            index=index,
-            first_example=split.shard_lengths.start(index),
-            num_examples=num_examples,
-            num_bytes=num_bytes,
-            sha256=sha256,
-            entity_tag=entity_tag,
-        )
-        for index, (num_examples, num_bytes, sha256, entity_tag) in enumerate(rows)
+        split.shard(index, num_bytes=num_bytes, sha256=sha256, entity_tag=entity_tag)
+        for index, (_, num_bytes, sha256, entity_tag) in enumerate(rows)
     )

@@ -535,10 +535,6 @@ class Publishing:
             number is not None and self.backend.published_digest(reference.name, reference.config, number) is not None
         )
 
-    def data_dir_for(self, version: DatasetVersion) -> str:
-        """See ``ClientDataDirectory.require_for``. For code of the registry that reads."""
-        return self.directory.require_for(version)
-
     def require_data_dir(self, *, for_new: bool = True) -> DataDirectory | None:
         """See ``ClientDataDirectory.require``. For code of the registry that publishes."""
         return self.directory.require(for_new=for_new)

@@ -8,7 +8,6 @@ the key, so they bound the blocks that may contain a position.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -84,29 +83,11 @@ def find_starts(runs: Sequence[Run], positions: Sequence[int]) -> list[Start]:
 
     It reads only the sort keys of blocks that may contain a position according to the first keys of all blocks.
     """
-    first_keys = [run.table.keys for run in runs]
-    bounds = np.sort(np.concatenate(first_keys))
-
-    def stops(place: int) -> list[int]:
-        """For each run, the number of blocks that start at or before bound ``place``."""
-        return [int(np.searchsorted(keys, bounds[place], "right")) for keys in first_keys]
-
-    def most_before(place: int) -> int:
-        """The most records that may come before bound ``place``."""
-        return sum(int(run.table.positions[stop]) for run, stop in zip(runs, stops(place), strict=True))
-
-    def fewest_before(place: int) -> int:
-        return sum(int(run.table.positions[max(0, stop - 1)]) for run, stop in zip(runs, stops(place), strict=True))
-
+    blocks = BlockOrder(runs)
     result = []
     for position in positions:
-        low = bisect_right(range(bounds.size), position, key=most_before) - 1
-        high = bisect_right(range(bounds.size), position, key=fewest_before)
-        firsts = [max(0, stop - 1) for stop in stops(low)] if low >= 0 else [0] * len(runs)
-        ends = stops(high) if high < bounds.size else [len(keys) for keys in first_keys]
-        before = sum(int(run.table.positions[first]) for run, first in zip(runs, firsts, strict=True))
-        blocks = zip(runs, firsts, ends, strict=True)
-        keys = np.concatenate([run.keys(first, end) for run, first, end in blocks if first < end])
+        num_before, parts = blocks.parts(position, position + 1)
+        keys = np.concatenate([run.keys(0, len(run.table.first_keys)) for run in parts])
         order, _ = order_keys(keys)
-        result.append(Start(position, keys[order[position - before]].tobytes()))
+        result.append(Start(position, keys[order[position - num_before]].tobytes()))
     return result

@@ -264,13 +264,7 @@ def _own(folder: Store, catalog: str | None) -> None:
 def _is_whole(folder: Store, split: Split, shards: Sequence[Shard]) -> bool:
     for shard in shards:
         name = split.filename(shard.index)
-        if folder.size(name) != shard.num_bytes:
-            return False
-        digest = hashlib.sha256()
-        with folder.open(name) as file:
-            for piece in file.pieces():
-                digest.update(piece)
-        if digest.hexdigest() != shard.sha256:
+        if folder.size(name) != shard.num_bytes or folder.sha256(name) != shard.sha256:
             return False
     return True
 
@@ -298,21 +292,14 @@ def _describe(split: Split, shards: Sequence[Shard]) -> dict[str, Any]:
 
 
 def _parse(value: Any) -> tuple[Split, tuple[Shard, ...]]:
-    lengths = ShardLengths(value["shard_lengths"])
     split = Split(
         name=value["name"],
-        shard_lengths=lengths,
+        shard_lengths=ShardLengths(value["shard_lengths"]),
         num_bytes=value["num_bytes"],
         files=ShardedFileTemplate(**value["files"]),
     )
     shards = tuple(
-        Shard(
-            index=index,
-            first_example=lengths.start(index),
-            num_examples=lengths[index],
-            num_bytes=num_bytes,
-            sha256=sha256,
-        )
+        split.shard(index, num_bytes=num_bytes, sha256=sha256)
         for index, (num_bytes, sha256) in enumerate(value["shards"])
     )
     return split, shards

@@ -100,14 +100,7 @@ class ShardMaker:
                 hint="Another program changed the runs. Remove them: registry gc --older-than 0s",
                 details={"filename": self.split.filename(index), "num_records": writer.num_records},
             )
-        shard = Shard(
-            index=index,
-            first_example=first,
-            num_examples=writer.num_records,
-            num_bytes=writer.num_bytes,
-            sha256=writer.sha256(),
-        )
-        return MadeShard(shard, states)
+        return MadeShard(self.split.shard(index, num_bytes=writer.num_bytes, sha256=writer.sha256()), states)
 
     def _stop(self, index: int) -> int:
         """The position after the last record that the shard needs: its last leaf may end in the next shard."""

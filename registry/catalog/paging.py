@@ -156,10 +156,8 @@ class PublishedShards:
     def _shard(self, split: Split, index: int) -> Shard:
         number, place = divmod(index, _BLOCK)
         block = self._block(split, number)
-        return Shard(
-            index=index,
-            first_example=split.shard_lengths.start(index),
-            num_examples=split.shard_lengths[index],
+        return split.shard(
+            index,
             num_bytes=block.sizes[place],
             sha256=block.digests[place * _DIGEST_BYTES : (place + 1) * _DIGEST_BYTES].hex(),
             entity_tag=block.tags[place] if block.tags else None,

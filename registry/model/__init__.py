@@ -58,6 +58,7 @@ from registry.model.split import (
     UntaggedShards,
     check_split_name,
     check_splits,
+    shards_by_filename,
     tfds_id,
     version_folder,
 )
@@ -156,6 +157,7 @@ __all__ = [
     "plain_name",
     "read_code_version",
     "request_bounds",
+    "shards_by_filename",
     "shown",
     "tfds_id",
     "use_effects",

@@ -79,6 +79,22 @@ class Split:
         """Names of all shard files, in shard order."""
         return [self.filename(index) for index in range(self.num_shards)]
 
+    def shard(self, index: int, *, num_bytes: int, sha256: str, entity_tag: str | None = None) -> Shard:
+        """Shard ``index`` as it is stored: a file of this size, digest and ETag, with the records of ``shard_lengths``.
+
+        >>> split = Split(name="train", shard_lengths=ShardLengths([3, 2]))
+        >>> split.shard(1, num_bytes=90, sha256="0" * 64).first_example
+        3
+        """
+        return Shard(
+            index=index,
+            first_example=self.shard_lengths.start(index),
+            num_examples=self.shard_lengths[index],
+            num_bytes=num_bytes,
+            sha256=sha256,
+            entity_tag=entity_tag,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
@@ -99,6 +115,11 @@ class Shard:
     num_bytes: int
     sha256: str
     entity_tag: str | None = field(default=None, compare=False)
+
+
+def shards_by_filename(splits: Iterable[Split], shards: Mapping[str, Sequence[Shard]]) -> dict[str, Shard]:
+    """The shards of a version by the names of their files; ``shards`` has them by split."""
+    return {split.filename(shard.index): shard for split in splits for shard in shards[split.name]}
 
 
 def check_splits(splits: Sequence[Split], where: str) -> None:

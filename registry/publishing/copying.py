@@ -11,7 +11,6 @@ used. Files that are there with the right sha256 are not sent again.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
@@ -20,7 +19,15 @@ from typing import Final, TypeVar
 from registry.catalog import CatalogBackend, Holder, Origin, Reservation
 from registry.engines import Piece, choose_engine, watch_tasks
 from registry.errors import AlreadyStoredError, NotStoredError, StorageError
-from registry.model import Advance, DatasetVersion, Shard, SplitFingerprint, VersionState, version_folder
+from registry.model import (
+    Advance,
+    DatasetVersion,
+    Shard,
+    SplitFingerprint,
+    VersionState,
+    shards_by_filename,
+    version_folder,
+)
 from registry.prepared import describe, extra_files, write_prepared
 from registry.prepared.info import FILENAME as INFO_FILENAME
 from registry.publishing.placing import other_data, place_folder
@@ -209,7 +216,7 @@ def _put_on_disk(
     """Put each missing file into the folder of a version, which nobody else fills meanwhile."""
     final = store.child(version.location)
     present = set(final.list())
-    named = {split.filename(shard.index): shard for split in version.splits for shard in shards[split.name]}
+    named = shards_by_filename(version.splits, shards)
 
     # Nothing is written if one of those that are there is wrong.
     for name, is_right in _each(_Comparer(final), named, present, reads=(store,), doing="compared files", sent=sent):
@@ -263,11 +270,7 @@ def _fill(
     sent: Advance | None,
 ) -> None:
     """Take every shard: copy it to a disk, several at the same time, or let it be uploaded from where it is."""
-    named = {
-        split.filename(copied_shard.index): copied_shard
-        for split in version.splits
-        for copied_shard in shards[split.name]
-    }
+    named = shards_by_filename(version.splits, shards)
     if not isinstance(staged, StagedOnDisk):
         for name, shard in named.items():
             staged.take(files, name, sha256=shard.sha256)
@@ -311,7 +314,7 @@ class _Comparer:
     def __call__(self, order: tuple[str, str]) -> bool:
         """Read the file."""
         name, sha256 = order
-        return _hash(self.folder, name) == sha256
+        return self.folder.sha256(name) == sha256
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,7 +337,7 @@ class _Taker:
             self.folder.create_from(name, self.source, name, sha256=sha256)
         except AlreadyStoredError:
             # The worker of an earlier attempt put it there, and died before it could say so.
-            if _hash(self.folder, name) != sha256:
+            if self.folder.sha256(name) != sha256:
                 raise
 
 
@@ -351,18 +354,10 @@ class _Leftovers:
         """Move a file with this sha256 into the staged folder; False if there is none."""
         for folder in self._folders:
             with suppress(StorageError):  # missing, or another run was faster
-                if _hash(self._store.child(folder), name) == sha256:
+                if self._store.child(folder).sha256(name) == sha256:
                     self._store.move(f"{folder}/{name}", f"{self._inside}/{name}")
                     return True
         return False
-
-
-def _hash(folder: Store, name: str) -> str:
-    digest = hashlib.sha256()
-    with folder.open(name) as file:
-        for piece in file.pieces():
-            digest.update(piece)
-    return digest.hexdigest()
 
 
 def _take_others(
@@ -397,7 +392,7 @@ def _note_others(version: DatasetVersion, folder: Store, target: Target) -> list
         differing = [
             name
             for name in _other_names(folder, version)
-            if not final.exists(name) or _hash(final, name) != _hash(folder, name)
+            if not final.exists(name) or final.sha256(name) != folder.sha256(name)
         ]
     except StorageError as error:
         return [f"other files of its folder were not compared: {error.message}"]
@@ -416,12 +411,12 @@ def _has_shards(
     folder: Store, version: DatasetVersion, shards: Mapping[str, tuple[Shard, ...]], target: Target
 ) -> bool:
     """Whether a folder has all shards, of which there is at least one: first by their sizes, then by their sha256."""
-    named = {split.filename(shard.index): shard.num_bytes for split in version.splits for shard in shards[split.name]}
+    named = shards_by_filename(version.splits, shards)
     with closing(ask_sizes(folder, named)) as sizes:
         for name, size in sizes:
             if isinstance(size, StorageError) and not isinstance(size, NotStoredError):
                 raise size
-            if size != named[name]:
+            if size != named[name].num_bytes:
                 return False
     with suppress(NotStoredError):
         return (

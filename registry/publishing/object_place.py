@@ -17,7 +17,6 @@ it may do.
 
 from __future__ import annotations
 
-import hashlib
 import random
 import shlex
 import time
@@ -37,7 +36,7 @@ from registry.errors import (
     ReservedError,
     StorageError,
 )
-from registry.model import Advance, DatasetVersion, Shard
+from registry.model import Advance, DatasetVersion, Shard, shards_by_filename
 from registry.prepared.info import FILENAME as INFO_FILENAME
 from registry.publishing.markers import (
     folder_name,
@@ -51,7 +50,6 @@ from registry.publishing.markers import (
 from registry.publishing.verify import absolute_location, digest_of, is_published
 from registry.splits import counted
 from registry.storage import StagedFolder, Store
-from registry.storage.faults import StoredFile
 from registry.storage.names import MARKER_FILE
 from registry.storage.staged import write_owner
 from registry.storage.store import warn_of_leftover
@@ -92,9 +90,7 @@ class ObjectPlace:
         self._catalog = catalog
         self._reservations = catalog.reservations
         self._version = version
-        self._promised = {
-            split.filename(shard.index): shard for split in version.splits for shard in shards[split.name]
-        }
+        self._promised = shards_by_filename(version.splits, shards)
         self._replaces = replaces
         self._is_published = False  # and files at this place may be replaced
         self._is_marked = False
@@ -303,7 +299,7 @@ class ObjectPlace:
             watch = watch_tasks(self._sent, "files", total=len(orders))
             for (name, _), found in engine.run(pieces, doing="compared files", failure=StorageError, watch=watch):
                 promised = self._promised.get(name)
-                expected = promised.sha256 if promised else _sha256(self._staged.store, name)
+                expected = promised.sha256 if promised else self._staged.store.sha256(name)
                 if found is not None and found.sha256 == expected:
                     equal.add(name)
                     if promised:
@@ -547,7 +543,7 @@ class _Hasher:
         name, num_bytes = order
         try:
             with self.final.open(name) as file:
-                return _Hashed(_sha256_of(file), file.entity_tag) if file.num_bytes == num_bytes else None
+                return _Hashed(file.sha256(), file.entity_tag) if file.num_bytes == num_bytes else None
         except NotStoredError:
             return None
 
@@ -580,16 +576,3 @@ def _patiently(attempt: Callable[[], T]) -> T:
                 raise
         time.sleep(random.uniform(pause / 2, pause))  # noqa: S311 (spreads rivals, guards no secret)
         pause = min(pause * 1.5, longest)
-
-
-def _sha256(store: Store, name: str) -> str:
-    """The sha256 of a stored file."""
-    with store.open(name) as file:
-        return _sha256_of(file)
-
-
-def _sha256_of(file: StoredFile) -> str:
-    digest = hashlib.sha256()
-    for piece in file.pieces():
-        digest.update(piece)
-    return digest.hexdigest()

@@ -47,6 +47,7 @@ from registry.model import (
     check_new_name,
     count_progress,
     is_absolute,
+    shards_by_filename,
     version_folder,
 )
 from registry.prepared import (
@@ -325,7 +326,7 @@ def _note_changed_files(
     catalog: CatalogBackend, version: DatasetVersion, shards: Mapping[str, Sequence[Shard]]
 ) -> list[str]:
     """A note for each version that was published from the same files and names other bytes of them."""
-    found = {split.filename(shard.index): shard.sha256 for split in version.splits for shard in shards[split.name]}
+    present = shards_by_filename(version.splits, shards)
     notes = []
     for reference in sorted(catalog.published_at(version.location), key=str):
         if reference == version.reference:
@@ -335,7 +336,7 @@ def _note_changed_files(
         except NotFoundError:  # dropped: nobody reads it
             continue
         if any(
-            found.get(split.filename(shard.index), shard.sha256) != shard.sha256
+            present.get(split.filename(shard.index), shard).sha256 != shard.sha256
             for split in other.splits
             for shard in catalog.shards.between(other, split.name, 0, split.num_shards)
         ):

@@ -253,14 +253,7 @@ class ShardWalker:
                 is_foreign_if_known=True,
             )
             return fault, []
-        shard = Shard(
-            index=index,
-            first_example=split.shard_lengths.start(index),
-            num_examples=found.num_records,
-            num_bytes=found.num_bytes,
-            sha256=found.sha256,
-        )
-        return shard, outside
+        return split.shard(index, num_bytes=found.num_bytes, sha256=found.sha256), outside
 
     def _hash_intact(self, error: VerificationError | StorageError, filename: str) -> str | None:
         """The sha256 of a file that only has another number of records, as after two shards were swapped."""

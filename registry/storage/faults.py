@@ -276,6 +276,13 @@ class StoredFile(io.BufferedReader, abc.ABC):
         while count := self.readinto(buffer):
             yield buffer[:count]
 
+    def sha256(self) -> str:
+        """Hash all bytes from the start; 64 hex digits."""
+        digest = hashlib.sha256()
+        for piece in self.pieces():
+            digest.update(piece)
+        return digest.hexdigest()
+
 
 class HashedFile(io.RawIOBase):
     """A stored file that is read in order while it is copied, and hashed."""

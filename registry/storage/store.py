@@ -257,6 +257,11 @@ class Store(abc.ABC):
             raise too_long(self.locate(name), limit)
         return content
 
+    def sha256(self, name: str) -> str:
+        """Hash a stored file; 64 hex digits."""
+        with self.open(name) as file:
+            return file.sha256()
+
     def write_bytes(self, name: str, content: bytes, *, overwrite: bool = False) -> None:
         """Write a small file in one step.
 
