@@ -17,7 +17,6 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
@@ -25,9 +24,9 @@ from typing import BinaryIO, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from registry.building.behind import Behind
 from registry.building.keys import SORT_KEY_BYTES, SortKeys, join_sort_keys
 from registry.building.run_files import RunSource, UnnamedFile
+from registry.engines import call_in_thread
 from registry.errors import NotStoredError, StorageError, StorageUnavailableError
 from registry.tfrecord import Frames
 from registry.tfrecord.framing import crc32c
@@ -35,6 +34,7 @@ from registry.tfrecord.framing import crc32c
 _HEAD: Final = struct.Struct("<IQQ")
 _CHECKSUM: Final = struct.Struct("<I")
 _PREFIX_BYTES: Final = _HEAD.size + _CHECKSUM.size
+_MOST_AHEAD: Final = 3  # blocks of at most 1 MB in memory while one is written
 _ENTRY_BYTES: Final = SORT_KEY_BYTES + 8 + 4  # sort key, length of the frame, length of the label
 
 _Integers = npt.NDArray[np.int64]
@@ -258,7 +258,8 @@ def write_run(blocks: Iterable[KeyedFrames], *, folder: Path | None, level: int,
 def write_blocks(file: BinaryIO, blocks: Iterable[KeyedFrames], *, in_thread: bool) -> BlockTable:
     """Write ``blocks``, which are sorted, to an empty file."""
     first_keys, counts, sizes = [], [0], [0]
-    with Behind(is_used=in_thread) as behind:
+
+    def contents() -> Iterator[tuple[bytes, bytes | memoryview]]:
         for sort_keys, labels, frames in blocks:
             labels = labels or ()  # noqa: PLW2901 (no labels)
             text = "".join(labels).encode("utf-8", "surrogatepass")
@@ -268,12 +269,17 @@ def write_blocks(file: BinaryIO, blocks: Iterable[KeyedFrames], *, in_thread: bo
             start = b"".join((*arrays, text))
             head = _HEAD.pack(frames.num_records, len(text), len(frames.data))
             checksum = crc32c(frames.data, crc32c(start, crc32c(head)))
-            behind.call(partial(file.write, head + _CHECKSUM.pack(checksum) + start))
-            behind.call(partial(file.write, frames.data))
             first_keys.append(sort_keys[0].tobytes())
             counts.append(frames.num_records)
             sizes.append(_PREFIX_BYTES + len(start) + len(frames.data))
-        behind.wait()
+            yield head + _CHECKSUM.pack(checksum) + start, frames.data
+
+    def write(parts: tuple[bytes, bytes | memoryview]) -> None:
+        for part in parts:
+            file.write(part)
+
+    for _ in call_in_thread(write, contents(), most=_MOST_AHEAD, is_used=in_thread):
+        pass
     return BlockTable(join_sort_keys(first_keys), np.cumsum(counts), np.cumsum(sizes))
 
 

@@ -16,13 +16,12 @@ from functools import partial
 from itertools import pairwise
 from typing import Final, Protocol, TypeVar
 
-from registry.building.behind import Behind
 from registry.building.run_files import CAN_SHARE_FILES
 from registry.building.run_format import Run
 from registry.building.shard_writing import MadeShard, ShardInput, ShardMaker
 from registry.building.sorter import ExternalSorter
 from registry.building.task_progress import PROGRESS_SECONDS, Outcome, StageTasks
-from registry.engines import Engine, Piece, ThisProcess
+from registry.engines import Engine, Piece, ThisProcess, call_in_thread
 from registry.errors import BuildError
 from registry.features.fold import SplitFold
 from registry.model import (
@@ -43,6 +42,7 @@ _LITTLE_BYTES: Final = 4 * 2**20  # a split of this size is written before a thr
 
 _GROUP_BYTES: Final = 2**20
 _MOST_LEAF_BYTES: Final = 2**24
+_MOST_AHEAD: Final = 3  # pieces of about 1 MB in memory while one is written
 
 MIN_SHARD_BYTES: Final = 64 * 2**20
 MAX_SHARD_BYTES: Final = 2**30
@@ -103,13 +103,20 @@ def write_split(
         reference=reference,
         num_shards=num_shards,
     )
-    shards: list[Shard] = []
     if engine is not None and engine.width > 1 and engine.shares_files and _is_divisible(sorter, written, store):
         sorter.spill()
         # A merge holds a quarter of this, so all workers together hold at most the budget.
         budget_bytes = min(sorter.budget_bytes, 4 * sorter.budget_bytes // engine.width)
-        shards += _write_with_workers(sorter.runs, written, store, fold, engine, budget_bytes, progress)
-        return written, tuple(shards)
+        return written, write_runs(
+            sorter.runs,
+            written,
+            store=store,
+            fold=fold,
+            engine=engine,
+            budget_bytes=budget_bytes,
+            progress=progress,
+        )
+    shards: list[Shard] = []
     with closing(_write(sorter, written, store, shards, progress)) as pieces:
         if fold is None:
             for _ in pieces:
@@ -119,12 +126,48 @@ def write_split(
     return written, tuple(shards)
 
 
+def _write(
+    sorter: ExternalSorter, split: Split, store: Store, shards: list[Shard], progress: ProgressCallback | None
+) -> Generator[Frames, None, None]:
+    """Write the shards of ``split`` and add them to ``shards``. Yields what is written, about 1 MB at a time."""
+    frames = watch_frames(sorter.sorted_frames(), "writing", split.name, sorter.num_examples, progress)
+    pieces = _cut_at_shards(frames, split.shard_lengths)
+    is_large = sorter.num_payload_bytes > _LITTLE_BYTES
+    for index, length in enumerate(split.shard_lengths):
+        with store.create(split.filename(index)) as file:
+            writer = RecordWriter(file)
+            written = call_in_thread(
+                partial(_write_piece, writer), _take(pieces, length), most=_MOST_AHEAD, is_used=is_large
+            )
+            with closing(written):
+                yield from (piece for piece, _ in written)
+        shards.append(split.shard(index, num_bytes=writer.num_bytes, sha256=writer.sha256()))
+    next(pieces, None)  # no record is left: this ends the merge, and reports the last progress
+
+
+def _write_piece(writer: RecordWriter, piece: Frames) -> None:
+    writer.write_frames(piece.data, num_records=piece.num_records)
+
+
+def _take(pieces: Iterator[Frames], num_records: int) -> Iterator[Frames]:
+    """The next ``pieces`` that have this number of records together."""
+    while num_records:
+        piece = next(pieces)
+        num_records -= piece.num_records
+        yield piece
+
+
+def _is_divisible(sorter: ExternalSorter, split: Split, store: Store) -> bool:
+    """Whether workers can write the shards: there are several, and the records are in files that workers can open."""
+    return CAN_SHARE_FILES and split.num_shards > 1 and bool(sorter.runs) and store.local_root is not None
+
+
 def write_runs(
     runs: Sequence[Run],
     split: Split,
     *,
     store: Store,
-    fold: SplitFold,
+    fold: SplitFold | None,
     engine: Engine,
     budget_bytes: int,
     progress: ProgressCallback | None,
@@ -134,54 +177,9 @@ def write_runs(
     ``split`` is the plan of ``plan_split``, and ``budget_bytes`` the memory of each process for merging. The other
     arguments are those of ``write_split``.
     """
-    return tuple(_write_with_workers(runs, split, store, fold, engine, budget_bytes, progress))
-
-
-def _write(
-    sorter: ExternalSorter, split: Split, store: Store, shards: list[Shard], progress: ProgressCallback | None
-) -> Generator[Frames, None, None]:
-    """Write the shards of ``split`` and add them to ``shards``. Yields what is written, about 1 MB at a time."""
-    frames = watch_frames(sorter.sorted_frames(), "writing", split.name, sorter.num_examples, progress)
-    pieces = _cut_at_shards(frames, split.shard_lengths)
-    with Behind(is_used=sorter.num_payload_bytes > _LITTLE_BYTES) as behind:
-        for index, length in enumerate(split.shard_lengths):
-            with store.create(split.filename(index)) as file:
-                writer, left = RecordWriter(file), length
-                while left:
-                    piece = next(pieces)
-                    behind.call(partial(writer.write_frames, piece.data, num_records=piece.num_records))
-                    yield piece
-                    left -= piece.num_records
-                behind.wait()
-            shards.append(
-                Shard(
-                    index=index,
-                    first_example=split.shard_lengths.start(index),
-                    num_examples=writer.num_records,
-                    num_bytes=writer.num_bytes,
-                    sha256=writer.sha256(),
-                )
-            )
-    next(pieces, None)  # no record is left: this ends the merge, and reports the last progress
-
-
-def _is_divisible(sorter: ExternalSorter, split: Split, store: Store) -> bool:
-    """Whether workers can write the shards: there are several, and the records are in files that workers can open."""
-    return CAN_SHARE_FILES and split.num_shards > 1 and bool(sorter.runs) and store.local_root is not None
-
-
-def _write_with_workers(
-    runs: Sequence[Run],
-    split: Split,
-    store: Store,
-    fold: SplitFold | None,
-    engine: Engine,
-    budget_bytes: int,
-    progress: ProgressCallback | None,
-) -> Iterator[Shard]:
-    """Write the shards of ``split`` in other processes. Yields them in order."""
     folder = None if fold is None else fold.folder()
     function = ShardMaker(split=split, store=store, budget_bytes=budget_bytes, folder=folder)
+    shards = []
     lengths = split.shard_lengths
     pieces = (Piece(function, source, num_items=lengths[source.index]) for source in function.inputs(runs))
     with StageTasks(
@@ -197,7 +195,8 @@ def _write_with_workers(
         for _, (shard, states) in made:
             if fold is not None:
                 fold.merge(states)
-            yield shard
+            shards.append(shard)
+    return tuple(shards)
 
 
 def _measure(_: ShardInput, shard: MadeShard) -> Outcome:
@@ -310,11 +309,8 @@ def watch_frames(
     advance(done, num_bytes=num_bytes)
 
 
-def plan_num_shards(*, num_examples: int, num_payload_bytes: int, beam: bool = False) -> int:
+def plan_num_shards(*, num_examples: int, num_payload_bytes: int) -> int:
     """Return the number of shards for ``num_examples`` records with ``num_payload_bytes`` serialized bytes in total.
-
-    ``beam=True`` follows TFDS's writer for Apache Beam, which keeps files below 0.9 GiB. Its shards differ in length,
-    because the hash of a record determines its shard (``beam_bucket``).
 
     >>> plan_num_shards(num_examples=1797, num_payload_bytes=400_000)
     1
@@ -325,7 +321,7 @@ def plan_num_shards(*, num_examples: int, num_payload_bytes: int, beam: bool = F
         BuildError: the records take more than 1 TiB and are fewer than the shards needed (TFDS loops forever).
     """
     num_bytes = num_payload_bytes + _FRAMING_BYTES * num_examples
-    fewest = num_bytes * 10 // (9 * MAX_SHARD_BYTES) if beam else num_bytes // MAX_SHARD_BYTES
+    fewest = num_bytes // MAX_SHARD_BYTES
     most = num_bytes // MIN_SHARD_BYTES
     if fewest > _PREFERRED:
         num_shards = max(2, -(-fewest // _PREFERRED)) * _PREFERRED
@@ -362,14 +358,3 @@ def plan_shards(*, num_examples: int, num_shards: int) -> ShardLengths:
     parts = [divmod(num_examples * index, num_shards) for index in range(num_shards + 1)]
     starts = [whole + (2 * rest + (whole & 1) > num_shards) for whole, rest in parts]
     return ShardLengths(stop - start for start, stop in pairwise(starts))
-
-
-def beam_bucket(key_hash: int, *, num_buckets: int, max_hash: int = 2**128 - 1) -> int:
-    """Return which of ``num_buckets`` files, or buckets of its sorter, TFDS puts a record in whose key has this hash.
-
-    Divides floats, as TFDS does.
-
-    >>> beam_bucket(2**127, num_buckets=1000)
-    500
-    """
-    return min(int(key_hash * num_buckets / max_hash), num_buckets - 1)

@@ -14,7 +14,7 @@ from registry.lazy import lazy_exports
 if TYPE_CHECKING:
     from registry.engines.announcing import announced, announces
     from registry.engines.choice import ENGINES, choose_engine, has_engine_of_block, num_cpus, use_engine
-    from registry.engines.engine import Engine, ThisProcess, call_ahead, shared_threads, submit
+    from registry.engines.engine import Engine, ThisProcess, call_ahead, call_in_thread, shared_threads, submit
     from registry.engines.messages import REACH_HINT, ForeignError, NotSendableError, WorkerDiedError
     from registry.engines.piece import Piece
     from registry.engines.watching import TaskCounts, TaskWatch, watch_tasks
@@ -35,6 +35,7 @@ __all__ = [
     "announced",
     "announces",
     "call_ahead",
+    "call_in_thread",
     "choose_engine",
     "has_engine_of_block",
     "num_cpus",
@@ -49,7 +50,7 @@ __getattr__, __dir__ = lazy_exports(
     {
         "announcing": "announced announces",
         "choice": "ENGINES choose_engine has_engine_of_block num_cpus use_engine",
-        "engine": "Engine ThisProcess call_ahead shared_threads submit",
+        "engine": "Engine ThisProcess call_ahead call_in_thread shared_threads submit",
         "messages": "REACH_HINT ForeignError NotSendableError WorkerDiedError",
         "piece": "Piece",
         "watching": "TaskCounts TaskWatch watch_tasks",

@@ -13,6 +13,7 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import closing
 from contextvars import copy_context
 from functools import lru_cache
 from typing import Final, Protocol, Self, TypeVar
@@ -221,11 +222,6 @@ def in_order(
             future.cancel()
 
 
-def result_of(_: Piece[T, R], future: Future[R]) -> R:
-    """Wait for the result of a piece that runs in a thread."""
-    return future.result()
-
-
 def call_ahead(
     pool: Executor, function: Callable[[T], R], items: Iterable[T], *, most: int
 ) -> Generator[tuple[T, R], None, None]:
@@ -234,7 +230,27 @@ def call_ahead(
     def start(piece: Piece[T, R]) -> Future[R]:
         return submit(pool, piece.function, piece.input)
 
-    return in_order(start, (Piece(function, item) for item in items), most=most, finish=result_of)
+    pieces = (Piece(function, item) for item in items)
+    return in_order(start, pieces, most=most, finish=lambda _, future: future.result())
+
+
+def call_in_thread(
+    function: Callable[[T], R], items: Iterable[T], *, most: int, is_used: bool = True
+) -> Generator[tuple[T, R], None, None]:
+    """Yield each of ``items``, and the result of ``function`` for it in a thread, which ends with the iterator.
+
+    So the caller draws the next items while a call reads, writes or hashes, which releases the interpreter's lock.
+    At most ``most`` items are drawn and not yielded. ``is_used=False`` makes each call here: little work is done before
+    a thread has started.
+    """
+    if not is_used:
+        yield from ((item, function(item)) for item in items)
+        return
+    with (
+        ThreadPoolExecutor(1, thread_name_prefix="registry") as thread,
+        closing(call_ahead(thread, function, items, most=most)) as results,
+    ):
+        yield from results
 
 
 def submit(pool: Executor, function: Callable[[T], R], item: T) -> Future[R]:

@@ -18,14 +18,13 @@ import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any, Final
 from urllib.parse import unquote
 
-from registry.engines import call_ahead
+from registry.engines import call_in_thread
 from registry.errors import SourceError
 from registry.intake.options import AddOptions
 from registry.intake.source import Files, FileUse, Part, Role, Rows
@@ -187,11 +186,7 @@ def make_parts(
 
 def read_ahead(rows: Generator[Rows, None, None]) -> Iterator[Rows]:
     """Yield ``rows``, and read the next ones in a thread meanwhile. The thread ends with the iterator."""
-    with (
-        closing(rows),
-        ThreadPoolExecutor(1, thread_name_prefix="registry-read") as thread,
-        closing(call_ahead(thread, _next_rows, repeat(rows), most=_MOST_AHEAD)) as blocks,
-    ):
+    with closing(rows), closing(call_in_thread(_next_rows, repeat(rows), most=_MOST_AHEAD)) as blocks:
         for _, block in blocks:
             if block is None:
                 return

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from registry.building.keys import hash_key
-from registry.building.writing import beam_bucket, plan_num_shards, plan_shards
+from registry.building.writing import plan_num_shards, plan_shards
 from registry.errors import BuildError
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parent / "shard_plan.json").read_text())
@@ -51,15 +51,6 @@ def test_numbers_of_shards_equal_tfds() -> None:
     for case in VECTORS["num_shards"]:
         got = plan_num_shards(num_examples=case["num_examples"], num_payload_bytes=case["total_size"])
         assert got == case["num_shards"], case
-        beam = plan_num_shards(num_examples=case["num_examples"], num_payload_bytes=case["total_size"], beam=True)
-        assert beam == case["num_shards_beam"], case
-
-
-def test_buckets_of_hashes_equal_tfds() -> None:
-    for case in VECTORS["buckets"]:
-        limit = {} if case["max_hkey"] is None else {"max_hash": int(case["max_hkey"], 16)}
-        got = beam_bucket(int(case["hkey"], 16), num_buckets=case["num_buckets"], **limit)
-        assert got == case["bucket"], case
 
 
 def test_size_settings_have_no_effect_in_tfds_and_do_not_exist_here() -> None:
