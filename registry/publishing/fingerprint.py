@@ -7,15 +7,21 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from registry.engines import Piece, choose_engine, watch_tasks
 from registry.errors import CorruptExampleError, VerificationError
 from registry.features import FeaturesDict, LimitReader, codec_of, features_from_json
 from registry.features.codec import FlatRecords
-from registry.features.content import ContentReader
+from registry.features.content import ContentReader, content_bytes
 from registry.features.fold import FingerprintFold, FoldKinds, SplitFold
 from registry.model import LEAF_EXAMPLES, DatasetVersion, Split, SplitFingerprint
 from registry.publishing.outside import ValuesOutside, locate_outside
@@ -33,6 +39,12 @@ _MOST_IN_BLOCK: Final = 8 * LEAF_EXAMPLES
 _BLOCK_BYTES: Final = 16 * 2**20
 _MOST_IN_TASK: Final = 512 * LEAF_EXAMPLES
 """Long, because starting in the middle of a shard means reading all headers before it, or decompressing all of it."""
+
+_MISSING: Final = b"\0" * 32
+"""Instead of the digest of a null: nulls equal nothing, so they need a mark that sha256 gives to no value."""
+
+_ABSENT: Final = content_bytes([])
+"""The content of an optional feature without a value, see ``ColumnReader.read_content``."""
 
 R = TypeVar("R")
 
@@ -231,6 +243,75 @@ class StoredSplits:
         if as_flat_values and split.files.file_format == _COLUMNS:
             return read_flat_values(self.store, filename, features=self.features, **part)
         return read_records(self.store, filename, file_format=split.files.file_format, features=self.features, **part)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordHasher:
+    """Computes the digests of the records of a run, concatenated: of whole records, or of some features.
+
+    Can be sent to another process.
+
+    Attributes:
+        stored: the files; ``stored.features`` has at least the features that are compared.
+        paths: the paths of the features; None hashes whole records.
+        key: the feature that is the key of the records: a digest of it alone follows that of each record.
+        is_optional: whether each of ``paths`` may be null: a record without any of them has the digest ``_MISSING``.
+        scalar: the dtype of the feature if it is one floating-point number, to recognize NaN; else None.
+        wanted: if not None, only the records at these positions of the split have digests; they are sorted.
+        num_bytes: the length of a digest.
+    """
+
+    stored: StoredSplits
+    paths: tuple[str, ...] | None
+    key: str | None = None
+    is_optional: bool = False
+    scalar: np.dtype[Any] | None = None
+    wanted: npt.NDArray[np.int64] | None = None
+    num_bytes: int = 8
+
+    def __call__(self, run: RecordRun) -> bytes:
+        """Return the digests, in order."""
+        reader = ContentReader(self.stored.features)
+        places = None if self.paths is None else list(map(reader.paths.index, self.paths))
+        digest = partial(self._digest, places, None if self.key is None else reader.paths.index(self.key))
+        if self.wanted is None and (self.paths is not None or self.stored.has_columns(run)):
+            return b"".join(map(digest, self.stored.contents(run, reader)))
+        return b"".join(self._hash_blocks(run, reader, digest))
+
+    def _hash_blocks(
+        self, run: RecordRun, reader: ContentReader, digest: Callable[[list[bytes]], bytes]
+    ) -> Iterator[bytes]:
+        codec = codec_of(self.stored.features)
+        for position, block in self.stored.blocks(run):
+            at = np.arange(position, position + block.num_records)
+            if self.wanted is not None:
+                at = self.wanted[slice(*np.searchsorted(self.wanted, [position, position + block.num_records]))]
+            offsets, lengths = block.offsets[at - position], block.lengths[at - position]
+            hashers = [hashlib.sha256() for _ in range(at.size)] if self.paths is None else []
+            leaves = [(1, [hasher] * len(reader.paths)) for hasher in hashers]
+            if leaves:
+                with suppress(CorruptExampleError):  # raised again below, with the names of file and record
+                    reader.hash_block(codec.flat_records(block.data, offsets, lengths), leaves)
+                    yield from (hasher.digest()[: self.num_bytes] for hasher in hashers)
+                    continue
+            for place, start, length in zip(at.tolist(), offsets.tolist(), lengths.tolist(), strict=True):
+                try:
+                    contents = reader.read(bytes(block.data[start : start + length]))
+                except CorruptExampleError:  # raised again with the names of file and record
+                    (contents,) = self.stored.contents(RecordRun(run.place, place, place + 1), reader)
+                yield digest(contents)
+
+    def _digest(self, places: list[int] | None, key: int | None, contents: list[bytes]) -> bytes:
+        chosen = contents if places is None else [contents[place] for place in places]
+        is_missing = (self.is_optional and all(content == _ABSENT for content in chosen)) or self._is_nan(chosen)
+        digest = _MISSING if is_missing else hashlib.sha256(b"".join(chosen)).digest()
+        result = digest[: self.num_bytes]
+        return result if key is None else result + hashlib.sha256(contents[key]).digest()[: self.num_bytes]
+
+    def _is_nan(self, contents: list[bytes]) -> bool:
+        if self.scalar is None:
+            return False
+        return bool(np.isnan(np.frombuffer(contents[0][-self.scalar.itemsize :], self.scalar.newbyteorder("<"))).any())
 
 
 def divide_run(run: RecordRun, *, width: int) -> Iterator[RecordRun]:

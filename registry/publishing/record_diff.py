@@ -26,7 +26,7 @@ from registry.features.content import ContentReader, content_bytes, content_path
 from registry.model import LEAF_EXAMPLES
 from registry.publishing.alignment import Alignment, Digests, Indices, align, find_unpaired, pair_by_key, without_pairs
 from registry.publishing.changes import Changes
-from registry.publishing.fingerprint import Advance, RecordRun, StoredSplits, call_on_runs
+from registry.publishing.fingerprint import Advance, RecordHasher, RecordRun, StoredSplits, call_on_runs
 from registry.splits import counted
 
 _MOST_SHOWN_FEATURES: Final = 20
@@ -121,48 +121,6 @@ class RecordDiff:
 
 class TooManyRecordsError(Exception):
     """More records would have to be decoded than the caller allows. ``args`` has their number."""
-
-
-@dataclass(frozen=True, slots=True)
-class RecordHasher:
-    """Computes digests of the records of a run over some features: 8 bytes of sha256 each, concatenated.
-
-    If ``key`` is a feature, another 8 bytes follow for each record: those of its key alone. If ``wanted`` is not None,
-    only the records at these positions are decoded and have digests; they are sorted.
-    """
-
-    stored: StoredSplits
-    paths: tuple[str, ...]
-    key: str | None = None
-    wanted: Indices | None = None
-
-    def __call__(self, run: RecordRun) -> bytes:
-        """Return the digests, in order."""
-        reader = ContentReader(self.stored.features)
-        places = [reader.paths.index(path) for path in self.paths]
-        key = None if self.key is None else reader.paths.index(self.key)
-        digests = []
-        for contents in self._contents(run, reader):
-            hasher = hashlib.sha256()
-            for place in places:
-                hasher.update(contents[place])
-            digests.append(hasher.digest()[:8])
-            if key is not None:
-                digests.append(hashlib.sha256(contents[key]).digest()[:8])
-        return b"".join(digests)
-
-    def _contents(self, run: RecordRun, reader: ContentReader) -> Iterator[list[bytes]]:
-        if self.wanted is None:
-            yield from self.stored.contents(run, reader)
-            return
-        for position, block in self.stored.blocks(run):
-            first, last = np.searchsorted(self.wanted, [position, position + block.num_records])
-            for at in self.wanted[first:last].tolist():
-                start = int(block.offsets[at - position])
-                try:
-                    yield reader.read(bytes(block.data[start : start + int(block.lengths[at - position])]))
-                except CorruptExampleError:  # raised again with the names of file and record
-                    yield from self.stored.contents(RecordRun(run.place, at, at + 1), reader)
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +276,7 @@ class _SplitPair:
             inside = wanted[(wanted >= part.start) & (wanted < part.stop)]
             if inside.size:
                 spans.append(range(int(inside[0]), int(inside[-1]) + 1))
-        found = self._run(which, spans, RecordHasher(self.sides[which], paths, self.key, wanted))
+        found = self._run(which, spans, RecordHasher(self.sides[which], paths, self.key, wanted=wanted))
         contents = stored.copy()
         if self.key is None:
             contents[rest] = found

@@ -9,30 +9,22 @@ compared. So memory is bounded by some 40 bytes for each record, and no pair is 
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from registry.errors import CorruptExampleError, FeatureNotFoundError
-from registry.features import FeaturesDict, codec_of
+from registry.errors import FeatureNotFoundError
+from registry.features import FeaturesDict
 from registry.features.containers import columns_of
-from registry.features.content import ContentReader, content_bytes, content_path
+from registry.features.content import content_path
 from registry.publishing.alignment import Digests, Indices
-from registry.publishing.fingerprint import Advance, RecordRun, StoredSplits, call_on_runs
+from registry.publishing.fingerprint import Advance, RecordHasher, RecordRun, StoredSplits, call_on_runs
 from registry.splits import RecordRange
 from registry.tfrecord import RecordBlock
 from registry.wire.gather import take
-
-_MISSING: Final = b"\0" * 32
-"""Instead of the digest of a null: nulls equal nothing, so they need a mark that sha256 gives to no value."""
-
-_ABSENT: Final = content_bytes([])
-"""The content of an optional feature without a value, see ``ColumnReader.read_content``."""
 
 _MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)  # odd, of many bits: 2**64 divided by the golden ratio
 
@@ -144,69 +136,6 @@ def compare_slices(
 
 
 @dataclass(frozen=True, slots=True)
-class ValueHasher:
-    """Computes the digests of the records of a run, concatenated: of the whole record, or of one feature.
-
-    Can be sent to another process.
-
-    Attributes:
-        stored: the files; ``stored.features`` has at least the features that are compared.
-        paths: the paths of the feature, of which a nested one has several; None hashes the whole record.
-        is_optional: whether each of ``paths`` may be null.
-        scalar: the dtype of the feature if it is one floating-point number, to recognize NaN; else None.
-        wanted: if not None, only the records at these positions of the split have digests; they are sorted.
-        num_bytes: the length of a digest.
-    """
-
-    stored: StoredSplits
-    paths: tuple[str, ...] | None
-    is_optional: bool = False
-    scalar: np.dtype[Any] | None = None
-    wanted: Indices | None = None
-    num_bytes: int = 8
-
-    def __call__(self, run: RecordRun) -> bytes:
-        """Return the digests, in order."""
-        reader = ContentReader(self.stored.features)
-        if self.wanted is None and (self.paths is not None or self.stored.has_columns(run)):
-            return b"".join(self._digest(reader, contents) for contents in self.stored.contents(run, reader))
-        return b"".join(self._hash_blocks(run, reader))
-
-    def _hash_blocks(self, run: RecordRun, reader: ContentReader) -> Iterator[bytes]:
-        codec = codec_of(self.stored.features)
-        for position, block in self.stored.blocks(run):
-            at = np.arange(position, position + block.num_records)
-            if self.wanted is not None:
-                at = self.wanted[slice(*np.searchsorted(self.wanted, [position, position + block.num_records]))]
-            offsets, lengths = block.offsets[at - position], block.lengths[at - position]
-            hashers = [hashlib.sha256() for _ in range(at.size)] if self.paths is None else []
-            leaves = [(1, [hasher] * len(reader.paths)) for hasher in hashers]
-            if leaves:
-                with suppress(CorruptExampleError):  # raised again below, with the names of file and record
-                    reader.hash_block(codec.flat_records(block.data, offsets, lengths), leaves)
-                    yield from (hasher.digest()[: self.num_bytes] for hasher in hashers)
-                    continue
-            for place, start, length in zip(at.tolist(), offsets.tolist(), lengths.tolist(), strict=True):
-                try:
-                    contents = reader.read(bytes(block.data[start : start + length]))
-                except CorruptExampleError:  # raised again with the names of file and record
-                    (contents,) = self.stored.contents(RecordRun(run.place, place, place + 1), reader)
-                yield self._digest(reader, contents)
-
-    def _digest(self, reader: ContentReader, contents: list[bytes]) -> bytes:
-        if self.paths is not None:
-            contents = [contents[reader.paths.index(path)] for path in self.paths]
-            if (self.is_optional and all(content == _ABSENT for content in contents)) or self._is_nan(contents[0]):
-                return _MISSING[: self.num_bytes]
-        return hashlib.sha256(b"".join(contents)).digest()[: self.num_bytes]
-
-    def _is_nan(self, content: bytes) -> bool:
-        if self.scalar is None:
-            return False
-        return bool(np.isnan(np.frombuffer(content[-self.scalar.itemsize :], self.scalar.newbyteorder("<"))).any())
-
-
-@dataclass(frozen=True, slots=True)
 class MarkHasher:
     """Computes ``record_marks`` of the records of a run, without decoding or hashing them."""
 
@@ -230,15 +159,15 @@ def record_marks(block: RecordBlock) -> Digests:
     return marks * _MULTIPLIER ^ words["last"].astype(np.uint64)
 
 
-def _hasher_without(stored: StoredSplits, path_column: str | None) -> ValueHasher:
+def _hasher_without(stored: StoredSplits, path_column: str | None) -> RecordHasher:
     """The hasher of whole records, or of all features but one."""
     if path_column is None:
-        return ValueHasher(stored, None)
+        return RecordHasher(stored, None)
     paths = [content_path(column.names) for column in columns_of(stored.features)]
-    return ValueHasher(stored, tuple(path for path in paths if path != content_path([path_column])))
+    return RecordHasher(stored, tuple(path for path in paths if path != content_path([path_column])))
 
 
-def _hasher_of(stored: StoredSplits, column: str) -> ValueHasher:
+def _hasher_of(stored: StoredSplits, column: str) -> RecordHasher:
     """The hasher of one feature, which decodes no other features than those of the same top-level name."""
     columns = {content_path(leaf.names): leaf for leaf in columns_of(stored.features)}
     inner = {path: leaf for path, leaf in columns.items() if path == column or path.startswith(f"{column}/")}
@@ -249,7 +178,7 @@ def _hasher_of(stored: StoredSplits, column: str) -> ValueHasher:
     (first, *more) = inner.values()
     dtype = first.leaf.dtype
     is_number = not more and not first.lengths and first.leaf.shape == () and isinstance(dtype, np.dtype)
-    return ValueHasher(
+    return RecordHasher(
         replace(stored, features=features),
         tuple(sorted(inner)),
         is_optional=all(leaf.may_be_absent for leaf in inner.values()),
@@ -295,8 +224,8 @@ def _merge(ranges: Iterable[RecordRange]) -> list[RecordRange]:
 
 
 def _number_values(
-    first: ValueHasher | MarkHasher,
-    hasher: ValueHasher,
+    first: RecordHasher | MarkHasher,
+    hasher: RecordHasher,
     layout: _Layout,
     *,
     processes: int | None,
@@ -319,7 +248,7 @@ def _number_values(
     return numbers
 
 
-def _hash_again(hasher: ValueHasher, layout: _Layout, repeated: Indices, *, processes: int | None) -> npt.NDArray[Any]:
+def _hash_again(hasher: RecordHasher, layout: _Layout, repeated: Indices, *, processes: int | None) -> npt.NDArray[Any]:
     """The whole digests of the records at ``repeated``, shape (n, 4)."""
     result = [np.empty((0, 4), np.uint64)]
     for run, start in zip(layout.runs, layout.starts, strict=True):
@@ -333,7 +262,7 @@ def _hash_again(hasher: ValueHasher, layout: _Layout, repeated: Indices, *, proc
 
 
 def _digests(
-    hasher: ValueHasher | MarkHasher,
+    hasher: RecordHasher | MarkHasher,
     runs: Sequence[RecordRun],
     width: int,
     *,
