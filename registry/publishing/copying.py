@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, TypeVar
 
 from registry.catalog import CatalogBackend, Holder, Origin, Reservation
@@ -92,26 +93,10 @@ def copy_version(
     def write_rows(
         tagged: Mapping[str, tuple[Shard, ...]], holders: tuple[Reservation, Holder] | None = None
     ) -> Publication:
-        promotion = patience.call(
-            lambda: target.catalog.publish(
-                copied,
-                tagged,
-                promote=target.promote,
-                default_config=target.default_config,
-                actor=target.actor,
-                found=fingerprints or None,
-                experiment_defaults=target.experiment_defaults,
-                held=holders,
-                origin=origin,
-                data_dir=target.data_dir_of(copied),
-            )
+        publish = partial(
+            target.catalog.publish, copied, tagged, found=fingerprints or None, held=holders, origin=origin
         )
-        return Publication(
-            version=copied,
-            newly=promotion is not None,
-            num_bytes=num_bytes,
-            promotion=promotion or patience.call(lambda: unchanged(target.catalog, copied)),
-        )
+        return target.write_row(copied, publish, num_bytes=num_bytes)
 
     if _is_in_place(copied, shards, target):
         with target.store.exclusive(place):
@@ -219,7 +204,8 @@ def _put_on_disk(
     named = shards_by_filename(version.splits, shards)
 
     # Nothing is written if one of those that are there is wrong.
-    for name, is_right in _each(_Comparer(final), named, present, reads=(store,), doing="compared files", sent=sent):
+    compare = partial(_is_right, final)
+    for name, is_right in _each(compare, named, present, reads=(store,), doing="compared files", sent=sent):
         if not is_right:
             raise other_data(version, store)
         if sent is not None:
@@ -305,16 +291,10 @@ def _each(
             yield name, result
 
 
-@dataclass(frozen=True, slots=True)
-class _Comparer:
-    """The function of a piece of work: whether a file, given by its name, has a sha256."""
-
-    folder: Store
-
-    def __call__(self, order: tuple[str, str]) -> bool:
-        """Read the file."""
-        name, sha256 = order
-        return self.folder.sha256(name) == sha256
+def _is_right(folder: Store, order: tuple[str, str]) -> bool:
+    """Whether a file, given by its name, has a sha256."""
+    name, sha256 = order
+    return folder.sha256(name) == sha256
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,8 +32,8 @@ from registry.publishing.fingerprint import StoredSplits
 from registry.publishing.markers import remove_marker
 from registry.publishing.outside import refuse_outside
 from registry.publishing.proof import Prover, VersionDiff, diff_few, diff_files
-from registry.publishing.publish import Publication, Target, publish_folder, publish_staged
-from registry.publishing.verify import VerifyReport, describe_version, is_published
+from registry.publishing.publish import Candidate, Publication, Target, publish_folder, publish_staged
+from registry.publishing.verify import VerifyReport, is_published
 from registry.storage import StagedFolder, Store
 
 FIRST: Final = Version(1, 0, 0)
@@ -169,7 +169,7 @@ def publish_next(
     report = target.patience.call(
         lambda: target.verify_written(staged.store, prepared.splits, shards, what=prepared.reference.dataset)
     )
-    result = _Measured.of(staged.store, prepared, report, target, fingerprints)
+    result = _measure(staged.store, prepared, report, target, fingerprints)
 
     def publish(numbered: PreparedDataset) -> Publication:
         _describe(staged, numbered)
@@ -203,7 +203,7 @@ def publish_next_in_place(
         VersionTooSmallError, VersionExistsError, ConflictError: see ``publish_next``.
     """
     report = target.patience.call(lambda: target.verify(source, prepared.splits, None, what=source.url))
-    result = target.patience.call(lambda: _Measured.of(source, prepared, report, target))
+    result = target.patience.call(lambda: _measure(source, prepared, report, target))
 
     def publish(numbered: PreparedDataset) -> Publication:
         return publish_folder(source, target, prepared=numbered, in_place=True)
@@ -242,55 +242,38 @@ def preview_next(
         report = target.verify(store, prepared.splits, None, what=subject)
     else:
         report = target.verify_written(store, prepared.splits, shards, what=subject)
-    measured = _Measured.of(store, prepared, report, target, fingerprints)
+    measured = _measure(store, prepared, report, target, fingerprints)
     prover = target.prover()
     number = choose_number(prover, measured.version, measured.fingerprints, wish)
     if wish.number is not None and number.number is not None:  # refused now, as it would be later
         numbered = replace(measured.version, version=number.number)
         if not is_published(target.catalog, numbered):
-            prover.require(numbered, measured.fingerprints, StoredSplits(store, prepared.splits, prepared.features))
+            prover.require(numbered, measured.fingerprints, measured.files)
     if number.latest is None or number.changes is None:
         return NextPreview(next=number, diff=None)
     latest = number.latest
 
     def open_files() -> tuple[StoredSplits, StoredSplits]:
-        return prover.files(latest), StoredSplits(store, prepared.splits, prepared.features)
+        return prover.files(latest), measured.files
 
     return NextPreview(next=number, diff=diff_files(prover, number.changes, open_files, show=show))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Measured:
-    """Verified shards without a number, and their fingerprints."""
-
-    files: StoredSplits
-    prepared: PreparedDataset
-    version: DatasetVersion
-    fingerprints: Mapping[str, SplitFingerprint]
-
-    @classmethod
-    def of(
-        cls,
-        store: Store,
-        prepared: PreparedDataset,
-        report: VerifyReport,
-        target: Target,
-        fingerprints: Mapping[str, SplitFingerprint] = MappingProxyType({}),
-    ) -> _Measured:
-        files = StoredSplits(store, prepared.splits, prepared.features)
-        if fingerprints.keys() != {split.name for split in prepared.splits}:
-            fingerprints, outside = target.prover().fingerprint(files)
-            refuse_outside(outside, command=_import_of(prepared, target))
-        return cls(
-            files=files,
-            prepared=prepared,
-            version=describe_version(prepared, report, target.slicing),
-            fingerprints=fingerprints,
-        )
+def _measure(
+    store: Store,
+    prepared: PreparedDataset,
+    report: VerifyReport,
+    target: Target,
+    known: Mapping[str, SplitFingerprint] = MappingProxyType({}),
+) -> Candidate:
+    """The version without a number. Refused if records have values that the schema does not allow."""
+    candidate = Candidate.of(target, prepared, report, store).fingerprinted(known)
+    refuse_outside(candidate.outside, command=_import_of(prepared, target))
+    return candidate
 
 
 def _publish(
-    measured: _Measured,
+    measured: Candidate,
     publish: Callable[[PreparedDataset], Publication],
     target: Target,
     wish: NumberWish,

@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from registry.catalog import CatalogBackend, Holder, Reservation
@@ -293,7 +294,7 @@ class ObjectPlace:
             if name not in self._put_here
         ]
         num_bytes = sum(size for _, size in orders)
-        hasher, equal, location = _Hasher(self._final), self._put_here.intersection(names), self._final.url
+        hasher, equal, location = partial(_hash, self._final), self._put_here.intersection(names), self._final.url
         pieces = (Piece(hasher, order) for order in orders)
         with choose_engine(num_bytes=num_bytes, is_local=False, is_unlocked=True, reads=(location,)) as engine:
             watch = watch_tasks(self._sent, "files", total=len(orders))
@@ -532,20 +533,13 @@ class _Hashed(NamedTuple):
     entity_tag: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Hasher:
-    """The function of a piece of work: hashes an object, given by its name and the expected size."""
-
-    final: Store
-
-    def __call__(self, order: tuple[str, int]) -> _Hashed | None:
-        """Read the object; None if it has another size, or another publisher has just removed it."""
-        name, num_bytes = order
-        try:
-            with self.final.open(name) as file:
-                return _Hashed(file.sha256(), file.entity_tag) if file.num_bytes == num_bytes else None
-        except NotStoredError:
-            return None
+def _hash(final: Store, order: tuple[str, int]) -> _Hashed | None:
+    """Hash an object, given by its name and size; None if it has another size, or another publisher just removed it."""
+    name, num_bytes = order
+    with suppress(NotStoredError), final.open(name) as file:
+        if file.num_bytes == num_bytes:
+            return _Hashed(file.sha256(), file.entity_tag)
+    return None
 
 
 def _require_nothing() -> None:

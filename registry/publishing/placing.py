@@ -88,12 +88,12 @@ def place_folder(
         ConflictError: the location contains other data that is not in the catalog; or the same content is published
             with other file names, and those files are damaged.
     """
-    if patience.call(lambda: is_published(catalog, version) and not _require_published_names(store, catalog, version)):
-        yield Placement()
-        return
     if isinstance(store, LocalStore):
         with _on_disk(staged, store, catalog, version, patience) as placement:
             yield placement
+        return
+    if patience.call(lambda: is_published(catalog, version) and not _require_published_names(store, catalog, version)):
+        yield Placement()
         return
     place = ObjectPlace(staged, store, catalog, version, shards, actor=actor, sent=sent, replaces=replaces)
     patience.call(place.take)
@@ -141,6 +141,9 @@ def _on_disk(
     with store.exclusive(version.location):
         notes: list[str] = []
         published = patience.call(lambda: is_published(catalog, version))
+        if published and not patience.call(lambda: _require_published_names(store, catalog, version)):
+            yield Placement()
+            return
         is_free = not published and patience.call(lambda: _is_free(store, catalog, version))
         moved = _rename(staged, store, version, notes, published=published, is_free=is_free)
         try:

@@ -1,6 +1,6 @@
 """Publishes a prepared folder as a version: verifies it, proves its number, moves it into place, and writes one row.
 
-    folder -> shards verified -> number proved -> moved into place -> row        (_Candidate)
+    folder -> shards verified -> number proved -> moved into place -> row        (Candidate)
 
 ``registry.api`` calls it for builds, ``registry publish`` and imports. The number is proved before anything is moved
 (``proof``). Files come first and the row last. If a run is killed, the next one finds:
@@ -163,14 +163,51 @@ class Target:
     patience: Patience = field(default_factory=Patience)
 
     def data_dir_of(self, version: DatasetVersion) -> DataDirectory | None:
-        """The record of the data directory for the row of ``version``; None if its files are elsewhere, or it has one.
+        """The record of the data directory for the row of a new ``version``; None if its files are elsewhere.
 
         Raises:
             DataDirectoryMissingError, OtherDataDirectoryError: the row would name a place that others do not look at.
         """
-        if self.data_dir is None or is_absolute(version.location) or is_published(self.catalog, version):
+        if self.data_dir is None or is_absolute(version.location):
             return None
         return self.data_dir()
+
+    def write_row(
+        self,
+        version: DatasetVersion,
+        publish: Callable[..., Promotion | None],
+        *,
+        num_bytes: int,
+        has_row: bool = False,
+    ) -> Publication:
+        """Call ``publish``, a call of ``CatalogBackend.publish``, with these options, and return the result.
+
+        ``has_row`` says that the same content was published before, which needs no record of the data directory.
+        """
+        while True:
+            data_dir = None if has_row else self.patience.call(partial(self.data_dir_of, version))
+            call = partial(
+                publish,
+                promote=self.promote,
+                default_config=self.default_config,
+                actor=self.actor,
+                experiment_defaults=self.experiment_defaults,
+                data_dir=data_dir,
+            )
+            try:
+                promotion = self.patience.call(call)
+                break
+            except OtherDataDirectoryError:
+                if data_dir == self.data_dir_of(version):  # else it was recorded meanwhile
+                    raise
+        is_recorded = promotion is not None and data_dir is not None and data_dir.is_new
+        return Publication(
+            version=version,
+            newly=promotion is not None,
+            recorded_data_dir=data_dir.place if data_dir is not None and is_recorded else None,
+            num_bytes=num_bytes,
+            promotion=promotion or self.patience.call(partial(unchanged, self.catalog, version)),
+        )
 
     def prover(self, *, actor: str | None = None) -> Prover:
         """Return the prover. It stores fingerprints of older versions if ``actor`` is given."""
@@ -239,8 +276,8 @@ def publish_staged(
         )
     else:
         report, fingerprints = measured
-    found = fingerprints
-    candidate = patience.call(lambda: _Candidate.of(target, prepared, report).proved(staged.store, found))
+    measured_candidate = Candidate.of(target, prepared, report, staged.store)
+    candidate = patience.call(partial(measured_candidate.proved, fingerprints))
     version = candidate.version
     sent = count_progress(target.progress, "uploading", str(version.reference), total=report.num_bytes, unit="bytes")
     placing = place_folder(
@@ -297,7 +334,7 @@ def publish_folder(
     if not is_at_home:
         version = replace(version, location=absolute_location(source))
     unproved = replace(candidate, version=version)
-    candidate = patience.call(lambda: unproved.proved(source))
+    candidate = patience.call(unproved.proved)
     # Read the ETags before the second stamp: if both stamps are equal, the ETags belong to the bytes that were hashed.
     tags = patience.call(lambda: read_tags(source, version.splits))
     tagged = tag_shards(version.splits, candidate.report.shards, tags)
@@ -358,24 +395,23 @@ def preview_folder(source: Store, target: Target, *, show: int = 5) -> Preview:
     """
     candidate = _measure(source, read_prepared(source), replace(target, indexes=None))
     version, prover = candidate.version, target.prover()
-    files = candidate.files(source)
+    files = candidate.files
     fingerprints, outside = prover.fingerprint(files)
     warn_outside(version.reference, outside)
     proof = prover.prove(version, fingerprints)
-    published = is_published(target.catalog, version)
     step = proof.refused or proof.lower
     if step is None:
-        return Preview(proof=proof, is_published=published, diff=None)
+        return Preview(proof=proof, is_published=candidate.has_row, diff=None)
 
     def open_files() -> tuple[StoredSplits, StoredSplits]:
         old, new = (files if side is version else prover.files(side) for side in (step.old, step.new))
         return old, new
 
     diff = diff_files(prover, step.changes, open_files, show=show)
-    return Preview(proof=proof, is_published=published, diff=diff)
+    return Preview(proof=proof, is_published=candidate.has_row, diff=diff)
 
 
-def _measure(source: Store, prepared: PreparedDataset, target: Target) -> _Candidate:
+def _measure(source: Store, prepared: PreparedDataset, target: Target) -> Candidate:
     """The version in ``source``, with verified shards. Refused if its number is published with other content."""
     check_file_format(prepared.file_format, source.url)
     if not prepared.splits:
@@ -387,12 +423,12 @@ def _measure(source: Store, prepared: PreparedDataset, target: Target) -> _Candi
     if target.catalog.published_digest(prepared.name, prepared.config, prepared.version) is None:
         check_new_name(prepared.name)  # now, not after an hour of verifying
     report = target.patience.call(lambda: target.verify(source, prepared.splits, None, what=source.url))
-    candidate = _Candidate.of(target, prepared, report)
+    candidate = Candidate.of(target, prepared, report, source)
     try:
-        target.patience.call(lambda: is_published(target.catalog, candidate.version))
+        has_row = target.patience.call(lambda: is_published(target.catalog, candidate.version))
     except VersionExistsError as error:
         raise name_rule(error, prepared, report, target.slicing) from error
-    return candidate
+    return replace(candidate, has_row=has_row)
 
 
 def _take_files(source: Store, staged: StagedFolder, prepared: PreparedDataset) -> None:
@@ -415,49 +451,50 @@ def _take_files(source: Store, staged: StagedFolder, prepared: PreparedDataset) 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Candidate:
+class Candidate:
     """A verified version that has no row yet.
 
     Attributes:
-        stored: its files and fingerprints, used to prove its number again if adjacent versions are published
-            meanwhile. None if nothing has to be proved.
+        files: its files, which are read to prove its number, also again if adjacent versions are published meanwhile.
+        fingerprints: those of all its splits; empty if nothing has to be proved.
         proof: the latest proof.
         outside: the values that a feature does not allow, if the records were read.
+        has_row: whether the same content was published before.
     """
 
     target: Target
     prepared: PreparedDataset
     report: VerifyReport
     version: DatasetVersion
-    stored: tuple[StoredSplits, Mapping[str, SplitFingerprint]] | None = None
+    files: StoredSplits
+    fingerprints: Mapping[str, SplitFingerprint] = field(default_factory=dict)
     proof: Proof | None = None
     outside: tuple[ValuesOutside, ...] = ()
+    has_row: bool = False
 
     @classmethod
-    def of(cls, target: Target, prepared: PreparedDataset, report: VerifyReport) -> _Candidate:
+    def of(cls, target: Target, prepared: PreparedDataset, report: VerifyReport, store: Store) -> Candidate:
+        """The version of a report without faults, whose files are in ``store``."""
         version = describe_version(prepared, report, target.slicing)
-        return cls(target=target, prepared=prepared, report=report, version=version)
+        files = StoredSplits(store, prepared.splits, prepared.features)
+        return cls(target=target, prepared=prepared, report=report, version=version, files=files)
 
-    def files(self, store: Store) -> StoredSplits:
-        """Its files in ``store``."""
-        return StoredSplits(store, self.prepared.splits, self.prepared.features)
+    def fingerprinted(self, known: Mapping[str, SplitFingerprint] = MappingProxyType({})) -> Candidate:
+        """This candidate with the ``known`` fingerprints; computed from its files if one of a split is missing."""
+        if known.keys() == {split.name for split in self.files.splits}:
+            return replace(self, fingerprints=known)
+        fingerprints, outside = self.target.prover().fingerprint(self.files)
+        return replace(self, fingerprints=fingerprints, outside=outside)
 
-    def proved(self, store: Store, known: Mapping[str, SplitFingerprint] | None = None) -> _Candidate:
-        """This candidate with fingerprints and a proof, unless the same content is published or lengths are trusted.
+    def proved(self, known: Mapping[str, SplitFingerprint] = MappingProxyType({})) -> Candidate:
+        """This candidate with fingerprints and a proof, unless the same content is published or lengths are trusted."""
+        if self.has_row or is_published(self.target.catalog, self.version):
+            return replace(self, has_row=True)
+        return self if self.target.trust_lengths else self.fingerprinted(known)._proved()
 
-        The fingerprints are computed from the files in ``store`` if ``known`` does not contain every split.
-        """
-        if self.target.trust_lengths or is_published(self.target.catalog, self.version):
-            return self
-        files, fingerprints, outside = self.files(store), known, self.outside
-        if fingerprints is None or fingerprints.keys() != {split.name for split in files.splits}:
-            fingerprints, outside = self.target.prover().fingerprint(files)
-        proof = self._proof(files, fingerprints)
-        return replace(self, stored=(files, fingerprints), proof=proof, outside=outside)
-
-    def moved(self, store: Store) -> _Candidate:
+    def moved(self, store: Store) -> Candidate:
         """This candidate with its files at their final place, where they are read if its number is proved again."""
-        return self if self.stored is None else replace(self, stored=(self.files(store), self.stored[1]))
+        return replace(self, files=replace(self.files, store=store))
 
     def write_row(
         self,
@@ -470,58 +507,36 @@ class _Candidate:
         target, candidate = self.target, self
         for _ in range(_MOST_RIVALS):
             proof = candidate.proof
-            data_dir = target.patience.call(partial(target.data_dir_of, self.version))
+            publish = partial(
+                target.catalog.publish,
+                self.version,
+                shards,
+                found=candidate.fingerprints or None,
+                proved_between=None if proof is None else proof.neighbours,
+                held=held,
+                unreserved=unreserved,
+                producer=target.producer,
+                name_use=target.name_use,
+            )
             try:
-                promotion = target.patience.call(
-                    partial(
-                        target.catalog.publish,
-                        self.version,
-                        shards,
-                        promote=target.promote,
-                        default_config=target.default_config,
-                        actor=target.actor,
-                        experiment_defaults=target.experiment_defaults,
-                        found=None if candidate.stored is None else candidate.stored[1],
-                        proved_between=None if proof is None else proof.neighbours,
-                        held=held,
-                        unreserved=unreserved,
-                        producer=target.producer,
-                        name_use=target.name_use,
-                        data_dir=data_dir,
-                    )
-                )
-            except OtherDataDirectoryError:
-                if data_dir == target.data_dir_of(self.version):
-                    raise
+                result = target.write_row(self.version, publish, num_bytes=self.report.num_bytes, has_row=self.has_row)
             except NeighboursChangedError:
-                if candidate.stored is None:
+                if not candidate.fingerprints:
                     raise
-                candidate = target.patience.call(partial(candidate._proved_again, *candidate.stored))
+                candidate = target.patience.call(candidate._proved)
             else:
-                is_recorded = promotion is not None and data_dir is not None and data_dir.is_new
-                return Publication(
-                    version=self.version,
-                    newly=promotion is not None,
-                    recorded_data_dir=data_dir.place if data_dir is not None and is_recorded else None,
-                    num_bytes=self.report.num_bytes,
-                    promotion=promotion or target.patience.call(partial(unchanged, target.catalog, self.version)),
-                    proof=None if promotion is None else proof,
-                    outside=self.outside,
-                )
+                return replace(result, proof=proof if result.newly else None, outside=self.outside)
         raise ConflictError(
             f"{self.version.reference}: adjacent versions were published {_MOST_RIVALS} times while its number was "
             "proved",
             hint="Nothing was changed. Try again later.",
         )
 
-    def _proved_again(self, files: StoredSplits, fingerprints: Mapping[str, SplitFingerprint]) -> _Candidate:
-        return replace(self, proof=self._proof(files, fingerprints))
-
-    def _proof(self, files: StoredSplits, fingerprints: Mapping[str, SplitFingerprint]) -> Proof:
+    def _proved(self) -> Candidate:
         prover = self.target.prover(actor=self.target.actor)
         if self.target.requires_number:
-            return prover.require(self.version, fingerprints, files)
-        return prover.prove(self.version, fingerprints)
+            return replace(self, proof=prover.require(self.version, self.fingerprints, self.files))
+        return replace(self, proof=prover.prove(self.version, self.fingerprints))
 
 
 def tell_default_config(version: DatasetVersion, target: Target) -> None:
