@@ -29,7 +29,7 @@ from registry.tfrecord import open_shard as open_frames
 from registry.tfrecord import read_records as read_frames
 from registry.tfrecord import walk_file as walk_frames
 from registry.tfrecord.framing import not_so_many
-from registry.tfrecord.reader import check_counts, hash_pieces
+from registry.tfrecord.reader import check_counts
 from registry.wire import FlatValue
 
 T = TypeVar("T")
@@ -213,7 +213,7 @@ def walk_file(
         num_walked += block.num_records
         num_payload_bytes += block.num_bytes
     with store.open(name) as file:
-        num_bytes, sha256 = hash_pieces(file)
+        num_bytes, sha256 = file.num_bytes, file.sha256()
     return FileFacts(num_records=num_walked, num_payload_bytes=num_payload_bytes, num_bytes=num_bytes, sha256=sha256)
 
 

@@ -1,14 +1,13 @@
-"""Reads and writes the frames of TFRecord files, one record at a time, and names the position of every fault.
+"""Writes the frames of TFRecord files, and names the position of every fault in one.
 
-``iterate_records`` works on a buffer: the whole file if it is mapped, else a piece that grows by the results of
-``more``. It never allocates memory for a length that the file cannot have. ``block`` does the same for many records.
+``block`` finds and checks the frames of many records; ``window`` reads those of a stream.
 """
 
 from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from mmap import mmap
 from typing import BinaryIO, Final, NamedTuple
@@ -33,7 +32,6 @@ MASK_DELTA: Final = 0xA282EAD8
 
 _HEADER: Final = struct.Struct("<QI")
 _CRC: Final = struct.Struct("<I")
-_NEVER: Final = -1
 
 
 def masked_crc32c(buffer: bytes | bytearray | memoryview) -> int:
@@ -63,10 +61,6 @@ class ByteStream:
     more: Callable[[], bytes]
     limit: int
     compressed: bool
-
-    def place(self, record: int, offset: int) -> FilePlace:
-        """The position of ``record``, for errors."""
-        return FilePlace(self.path, self.compressed, record, offset)
 
 
 def frame_record(record: bytes) -> bytes:
@@ -101,75 +95,6 @@ def is_header(start: bytes) -> bool:
         return False
     _, length_crc = _HEADER.unpack_from(start)
     return bool(masked_crc32c(start[:8]) == length_crc)
-
-
-def iterate_records(stream: ByteStream, *, skip: int, take: int | None, num_records: int | None) -> Iterator[bytes]:
-    """Yield the payloads of records skip..skip+take (or all after ``skip`` if ``take`` is None), with CRCs checked.
-
-    Of skipped records only the header is checked. Bytes after the last requested record are not read, unless it is the
-    last of ``num_records``: then the stream must end there.
-
-    Raises:
-        CorruptRecordError: the framing or a checksum of a record is wrong.
-        ShardMismatchError: the stream has fewer records than requested, or not ``num_records``.
-    """
-    at_least = skip + (take or 0)
-    if num_records is not None and at_least > num_records:
-        raise no_such_record(stream.path, at_least - 1, found=num_records)
-    return_at = at_least if take is not None and at_least != num_records else _NEVER
-    refuse_at = _NEVER if num_records is None else num_records
-    # This loop runs once for each record, so it avoids calls: masked_crc32c is inlined twice.
-    unpack_header, unpack_crc, checksum = _HEADER.unpack_from, _CRC.unpack_from, crc32c
-    buffer, base, position, end = stream.start, 0, 0, len(stream.start)  # the buffer holds base..base+end of the stream
-    index = 0
-    while index != return_at:
-        needed = HEADER_BYTES
-        if end - position >= HEADER_BYTES:
-            length, length_crc = unpack_header(buffer, position)
-            crc = checksum(buffer[position : position + 8])
-            if ((crc >> 15 | crc << 17) + MASK_DELTA) & 0xFFFFFFFF != length_crc:
-                raise stream.place(index, base + position).bad_header()
-            if index == refuse_at:
-                raise not_so_many(stream.path, refuse_at, found=index, more=True)
-            needed = length + FRAMING_BYTES
-            stop = position + needed
-            if stop <= end:
-                if index >= skip:
-                    record = buffer[position + HEADER_BYTES : stop - 4]
-                    crc = checksum(record)
-                    if ((crc >> 15 | crc << 17) + MASK_DELTA) & 0xFFFFFFFF != unpack_crc(buffer, stop - 4)[0]:
-                        raise stream.place(index, base + position).bad_payload(length)
-                    yield record
-                index += 1
-                position = stop
-                continue
-            if length > MAX_RECORD_BYTES or base + stop > stream.limit:
-                raise stream.place(index, base + position).cut_off(needed, end=stream.limit)
-        base += position
-        buffer = _gather(stream, buffer[position:], needed, stream.place(index, base))
-        position, end = 0, len(buffer)
-        if end == 0:
-            break
-        if end < needed:
-            raise stream.place(index, base).cut_off(needed, end=base + end)
-    else:
-        return
-    if num_records is not None and index != num_records:
-        raise not_so_many(stream.path, num_records, found=index)
-    if index < at_least:
-        raise no_such_record(stream.path, at_least - 1, found=index)
-
-
-def _gather(stream: ByteStream, rest: bytes, needed: int, place: FilePlace) -> bytes:
-    """Return ``rest`` and the bytes after it, at least ``needed`` bytes unless the stream ends."""
-    pieces, have = [rest], len(rest)
-    try:
-        while have < needed and (piece := stream.more()):
-            pieces.append(piece)
-            have += len(piece)
-    except DamagedStreamError as error:
-        raise place.corrupt(f"{error}, here or after") from error
-    return b"".join(pieces)
 
 
 class DamagedStreamError(ValueError):

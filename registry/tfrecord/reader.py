@@ -18,10 +18,17 @@ from registry.tfrecord.framing import (
     MAX_RECORD_BYTES,
     FileFacts,
     is_header,
-    iterate_records,
+    no_such_record,
     not_so_many,
 )
 from registry.tfrecord.streams import MOST_INFLATION, is_gzip, open_stream, stream_pieces
+from registry.tfrecord.window import Window
+
+_MOST_IN_BLOCK: Final = 256
+"""Records that are found and checked together, before the first of them is returned."""
+
+_WINDOW_BYTES: Final = 2**19
+"""Half of a usual window: a small gzip file of millions of records is refused at the first surplus record."""
 
 _MOST_OF_OTHERS: Final = 2**40
 """Most records of a file whose format does not limit how small a record can be."""
@@ -34,7 +41,7 @@ def read_records(
 
     A gzip file is decompressed. Both checksums of every record are checked before it is returned; of skipped records,
     only the checksum of the length. An empty file has no records. A local file is mapped, so that skipping a record
-    reads only its header; other files are read in pieces, and memory holds one record at a time.
+    reads only its header; of other files, memory holds a window of half a MiB, or one record if that is longer.
 
     Args:
         store: the folder.
@@ -66,7 +73,14 @@ def check_counts(**counts: int | None) -> None:
 
 def _read(store: Store, name: str, *, skip: int, take: int | None, num_records: int | None) -> Iterator[bytes]:
     with open_stream(store, name) as stream:
-        yield from iterate_records(stream, skip=skip, take=take, num_records=num_records)
+        least = skip + (take or 0)
+        if num_records is not None and least > num_records:
+            raise no_such_record(stream.path, least - 1, found=num_records)
+        blocks = Window(stream, record=0, base=0, least_bytes=_WINDOW_BYTES).blocks(
+            skip=skip, take=take, num_records=num_records, most=_MOST_IN_BLOCK, verify="record"
+        )
+        for block in blocks:
+            yield from map(bytes, block.views())
 
 
 def walk_file(store: Store, name: str, *, num_records: int | None = None) -> FileFacts:
@@ -103,9 +117,10 @@ def _walk_each(file: StoredFile, path: str, *, promised: int | None) -> FileFact
 
     file.seek(0)
     stream = stream_pieces(read, read(HEADER_BYTES), size=file.num_bytes, path=path)
-    for record in iterate_records(stream, skip=0, take=None, num_records=promised):
-        num_records += 1
-        num_payload_bytes += len(record)
+    window = Window(stream, record=0, base=0, least_bytes=_WINDOW_BYTES)
+    for block in window.blocks(skip=0, take=None, num_records=promised, most=_MOST_IN_BLOCK, verify="record"):
+        num_records += block.num_records
+        num_payload_bytes += block.num_bytes
     return FileFacts(
         num_records=num_records,
         num_payload_bytes=num_payload_bytes,
@@ -126,7 +141,7 @@ def hash_file(store: Store, name: str, *, num_records: int, file_format: str = "
     """
     with store.open(name) as file:
         is_compressed = is_gzip(file.read(HEADER_BYTES))
-        num_bytes, sha256 = hash_pieces(file)
+        num_bytes, sha256 = file.num_bytes, file.sha256()
     if file_format == "tfrecord":
         most = num_bytes * (MOST_INFLATION if is_compressed else 1) // FRAMING_BYTES
     else:
@@ -138,15 +153,6 @@ def hash_file(store: Store, name: str, *, num_records: int, file_format: str = "
             details={"path": name, "num_bytes": num_bytes, "num_records": num_records},
         )
     return FileFacts(num_records=num_records, num_payload_bytes=0, num_bytes=num_bytes, sha256=sha256)
-
-
-def hash_pieces(file: StoredFile) -> tuple[int, str]:
-    """Return the size in bytes and the sha256 of an open file, from its start."""
-    digest, num_bytes = hashlib.sha256(), 0
-    for piece in file.pieces():
-        digest.update(piece)
-        num_bytes += len(piece)
-    return num_bytes, digest.hexdigest()
 
 
 def walk_whole(file: StoredFile) -> FileFacts | None:

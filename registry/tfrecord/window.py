@@ -42,7 +42,7 @@ class Window:
         self.record = record
         self._least_bytes = least_bytes
         self._stream = stream
-        self._data: Octets = np.frombuffer(bytes(stream.start), np.uint8)
+        self._data: Octets = np.frombuffer(stream.start, np.uint8)
         self._position = 0
         self._base = base  # position of the data in the content
         self._limit = base + stream.limit
@@ -92,6 +92,26 @@ class Window:
         self._position = int(starts[-1])
         self.record += frames.size
         return RecordBlock(self._data, frames + HEADER_BYTES, lengths)
+
+    def blocks(
+        self, *, skip: int, take: int | None, num_records: int | None, most: int, verify: Verify
+    ) -> Iterator[RecordBlock]:
+        """Take the records of a new window in blocks; see ``read_blocks``."""
+        stop = num_records if take is None else skip + take
+        try:
+            while self.record < skip:
+                self.take(skip - self.record, "off")
+            while stop is None or self.record < stop:
+                yield self.take(most if stop is None else min(most, stop - self.record), verify)
+        except EOFError:
+            if num_records is not None:
+                raise not_so_many(self._stream.path, num_records, found=self.record) from None
+            least = skip + (take or 0)
+            if self.record < least:
+                raise no_such_record(self._stream.path, least - 1, found=self.record) from None
+            return
+        if stop == num_records:
+            self.check_end()
 
     def check_end(self) -> None:
         """Check that nothing follows the last record."""
@@ -194,7 +214,6 @@ def read_blocks(
     """
     check_verify(verify)
     path = store.locate(name) if path is None else path
-    stop = num_records if take is None else skip + take
     with store.open(name) as file:
         start = file.read(HEADER_BYTES)
         if check_start is not None:
@@ -205,18 +224,5 @@ def read_blocks(
             more = partial(file.read, WINDOW_BYTES)
             stream = ByteStream(path=path, start=start, more=more, limit=file.num_bytes, compressed=False)
         window = Window(stream, record=0, base=0)
-        try:
-            while window.record < skip:
-                window.take(skip - window.record, "off")
-            while stop is None or window.record < stop:
-                block = window.take(most if stop is None else min(most, stop - window.record), verify)
-                yield block, window.places_of(block)
-        except EOFError:
-            if num_records is not None:
-                raise not_so_many(path, num_records, found=window.record) from None
-            least = skip + (take or 0)
-            if window.record < least:
-                raise no_such_record(path, least - 1, found=window.record) from None
-            return
-        if stop == num_records:
-            window.check_end()
+        blocks = window.blocks(skip=skip, take=take, num_records=num_records, most=most, verify=verify)
+        yield from ((block, window.places_of(block)) for block in blocks)

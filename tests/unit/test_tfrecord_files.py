@@ -10,7 +10,7 @@ import sys
 import tracemalloc
 import uuid
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +21,15 @@ from registry.errors import BuildError, ShardMismatchError, StorageError, UsageE
 from registry.storage import Store, open_store
 from registry.tfrecord import (
     FileFacts,
+    RecordBlock,
     RecordWriter,
     frame_record,
     hash_file,
     masked_crc32c,
     read_records,
-    reader,
     streams,
     walk_file,
+    window,
 )
 from registry.tfrecord.framing import crc32c
 
@@ -271,20 +272,20 @@ def test_a_small_gzip_file_of_millions_of_records_is_walked_to_the_first_too_man
     put(store, "shard", content)
     inflated: list[int] = []
     seen: list[int] = []
-    inflate, iterate = streams._Inflater.__call__, reader.iterate_records
+    inflate, take = streams._Inflater.__call__, window.Window.take
 
     def counted(inflater: streams._Inflater) -> bytes:
         piece = inflate(inflater)
         inflated.append(len(piece))
         return piece
 
-    def counting(*args: Any, **options: Any) -> Iterator[bytes]:
-        for record in iterate(*args, **options):
-            seen.append(len(record))
-            yield record
+    def counting(*args: Any) -> RecordBlock:
+        block = take(*args)
+        seen.extend(block.lengths.tolist())
+        return block
 
     monkeypatch.setattr(streams._Inflater, "__call__", counted)
-    monkeypatch.setattr(reader, "iterate_records", counting)
+    monkeypatch.setattr(window.Window, "take", counting)
     for num_records in (0, 3, 1000):
         seen.clear()
         inflated.clear()
