@@ -5,9 +5,9 @@ It reads what its reader reads, in the same order, and shares its place. It can 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,18 +17,13 @@ from registry.features import FeaturesDict
 from registry.order import ReadConfig
 from registry.prepared.info import SupervisedKeys
 from registry.reading.examples import ExampleReader
-from registry.reading.frameworks import read_tensorflow, read_torch
 from registry.reading.state import State
 from registry.reading.structure import names_in, pick
+from registry.reading.tensors import TensorSource
 from registry.splits import Plan
 
-if TYPE_CHECKING:
-    import tensorflow as tf
 
-    from registry.reading.frameworks.torch import ReaderDataset, ReaderIterable
-
-
-class SupervisedReader:
+class SupervisedReader(TensorSource):
     """The examples of a reader as tuples, such as (input, target). ``Reader.as_supervised`` creates it.
 
     Attributes:
@@ -102,79 +97,6 @@ class SupervisedReader:
 
         return pick(self.keys, read_arrays(self._selected()))
 
-    @overload
-    def to_torch(
-        self,
-        *,
-        transform: Callable[[Any], Any] | None = None,
-        pad: Mapping[str, float | None] | None = None,
-    ) -> ReaderDataset: ...
-    @overload
-    def to_torch(
-        self,
-        *,
-        iterable: Literal[True],
-        batch_size: int | None = None,
-        drop_remainder: bool = False,
-        process: tuple[int, int] | None = None,
-        transform: Callable[[Any], Any] | None = None,
-        pad: Mapping[str, float | None] | None = None,
-    ) -> ReaderIterable: ...
-    def to_torch(
-        self,
-        *,
-        iterable: bool = False,
-        batch_size: int | None = None,
-        drop_remainder: bool = False,
-        process: tuple[int, int] | None = None,
-        transform: Callable[[Any], Any] | None = None,
-        pad: Mapping[str, float | None] | None = None,
-    ) -> ReaderDataset | ReaderIterable:
-        """Return a dataset of tuples for ``torch.utils.data.DataLoader``. Only the features in ``keys`` are decoded.
-
-            dataset = registry.load("digits", split="train", as_supervised=True).to_torch()
-            for images, labels in DataLoader(dataset, batch_size=32, collate_fn=dataset.collate): ...
-
-        ``Reader.to_torch`` describes map-style and iterable datasets, and the types in a batch.
-
-        Args:
-            iterable: return an iterable dataset; by default it is map-style.
-            batch_size: with ``iterable``, give batches, for ``DataLoader(..., batch_size=None)``.
-            drop_remainder: leave out the last batch of an epoch if it is smaller.
-            process: index and number of the ranks; None uses the reader's ``process``, or torch.distributed's rank.
-            transform: a function of one tuple, called in the worker.
-            pad: numbers to pad features of varying shape with. Without a transform, its keys are names of features;
-                with one, paths in what the transform returns: ``"0"`` is the first entry of a tuple.
-
-        Raises:
-            UsageError: an invalid option, or ``pad`` names what does not exist or cannot be padded.
-            MissingExtraError: torch is not installed (extra ``torch``).
-        """
-        return read_torch(
-            self._selected(),
-            self.keys,
-            iterable=iterable,
-            batch_size=batch_size,
-            drop_remainder=drop_remainder,
-            process=process,
-            transform=transform,
-            pad=pad,
-        )
-
-    def to_tf_dataset(self, *, batch_size: int | None = None, drop_remainder: bool = False) -> tf.data.Dataset:
-        """Return the tuples as a ``tf.data.Dataset``, for ``model.fit``.
-
-        Args:
-            batch_size: number of examples in a batch; None gives single examples.
-            drop_remainder: leave out the last batch of an epoch if it is smaller.
-
-        Raises:
-            UsageError: an invalid option, or a feature that TensorFlow has no tensor for.
-            MissingExtraError: tensorflow is not installed (extra ``tensorflow``).
-        """
-        dataset = read_tensorflow(self._selected(), batch_size=batch_size, drop_remainder=drop_remainder)
-        return dataset.map(partial(pick, self.keys))
-
     def state(self) -> dict[str, Any]:
         """The place of the reader's iteration: see ``Reader.state``."""
         return self.reader.state()
@@ -226,6 +148,9 @@ class SupervisedReader:
 
     def _each(self, found: Iterator[dict[str, Any]]) -> Iterator[Any]:
         return map(partial(pick, self.keys), found)
+
+    def _decoded(self) -> tuple[ExampleReader, SupervisedKeys | None]:
+        return self._selected(), self.keys
 
     def _selected(self) -> ExampleReader:
         """A reader that decodes the features in ``keys`` only."""
