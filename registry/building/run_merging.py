@@ -9,8 +9,9 @@ parts of a megabyte or more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import islice, pairwise
 from typing import Final, NamedTuple
 
@@ -55,22 +56,13 @@ class RangeInput(NamedTuple):
         return sum(run.num_records for run in self.runs)
 
 
-@dataclass(frozen=True, slots=True)
-class RangeMerger:
-    """The function of a piece of work: merges a range of sort keys of some runs. Calling it again writes the same file.
+def merge_range(split: str, budget_bytes: int, given: RangeInput) -> BlockTable:
+    """Merge a range of sort keys of some runs, in ``budget_bytes`` of memory; returns the table of the file.
 
-    Attributes:
-        split: the name of the split.
-        budget_bytes: memory for merging.
+    Calling it again writes the same file.
     """
-
-    split: str
-    budget_bytes: int
-
-    def __call__(self, given: RangeInput) -> BlockTable:
-        """Write the file; returns its table."""
-        with _sorter_of(given.runs, self.split, self.budget_bytes) as sorter:
-            return sorter.write_to(given.file, given.keys)
+    with _sorter_of(given.runs, split, budget_bytes) as sorter:
+        return sorter.write_to(given.file, given.keys)
 
 
 def _sorter_of(runs: Sequence[Run], split: str, budget_bytes: int) -> ExternalSorter:
@@ -106,7 +98,7 @@ def merge_runs(
     """
     while are_too_many(runs, num_shards):
         groups = _group(runs, place, width=engine.width)
-        pieces = _pieces(groups, RangeMerger(place.split, budget_bytes), place)
+        pieces = _pieces(groups, partial(merge_range, place.split, budget_bytes), place)
         with StageTasks(
             progress,
             "merging",
@@ -141,23 +133,11 @@ def are_too_many(runs: Sequence[Run], num_shards: int) -> bool:
     return sum(run.num_bytes for run in runs) < LEAST_PART_BYTES * len(runs) * num_shards
 
 
-@dataclass(frozen=True, slots=True)
-class _KeyChecker:
-    """The function of a piece of work: finds keys that are used twice in a range of the sort keys of some runs.
-
-    Attributes:
-        split: the name of the split.
-        budget_bytes: memory for merging.
-    """
-
-    split: str
-    budget_bytes: int
-
-    def __call__(self, given: tuple[tuple[Run, ...], KeyRange]) -> int:
-        """Read the runs; returns the number of keys in the range."""
-        runs, keys = given
-        with _sorter_of(runs, self.split, self.budget_bytes) as sorter:
-            return sorter.check(keys)
+def _check_range(split: str, budget_bytes: int, given: tuple[tuple[Run, ...], KeyRange]) -> int:
+    """Find keys that are used twice in a range of the sort keys of some runs; returns the number of keys in it."""
+    runs, keys = given
+    with _sorter_of(runs, split, budget_bytes) as sorter:
+        return sorter.check(keys)
 
 
 def check_keys(
@@ -173,7 +153,7 @@ def check_keys(
     """
     if not runs:
         return
-    checker = _KeyChecker(split, budget_bytes)
+    checker = partial(_check_range, split, budget_bytes)
     num_keys, ranges = sum(run.num_records for run in runs), _divide(runs, wanted=2 * engine.width)
     pieces = (Piece(checker, (_parts(runs, keys), keys), num_items=num_keys) for keys in ranges)
     with StageTasks(
@@ -224,7 +204,9 @@ def _divide(runs: Sequence[Run], *, wanted: int) -> list[KeyRange]:
     return [KeyRange(start, stop) for start, stop in zip([b"", *inner], [*inner, None], strict=True)]
 
 
-def _pieces(groups: Sequence[_Group], merger: RangeMerger, place: SplitRuns) -> Iterator[Piece[RangeInput, BlockTable]]:
+def _pieces(
+    groups: Sequence[_Group], merger: Callable[[RangeInput], BlockTable], place: SplitRuns
+) -> Iterator[Piece[RangeInput, BlockTable]]:
     for group in groups:
         for index, keys in enumerate(group.ranges):
             file = ChainedRunFile.part(place.store, group.name, index)

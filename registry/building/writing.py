@@ -14,10 +14,11 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import pairwise
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
+from registry.building.example_runs import MadeRun
 from registry.building.run_files import CAN_SHARE_FILES
-from registry.building.run_format import Run
+from registry.building.run_format import KeyedFrames, Run
 from registry.building.shard_writing import MadeShard, ShardInput, ShardMaker
 from registry.building.sorter import ExternalSorter
 from registry.building.task_progress import PROGRESS_SECONDS, Outcome, StageTasks
@@ -279,15 +280,7 @@ def _cut_at_shards(blocks: Iterator[Frames], lengths: Iterable[int]) -> Iterator
                 left = next(ends, 0)
 
 
-class _Records(Protocol):
-    @property
-    def num_records(self) -> int: ...
-
-    @property
-    def num_payload_bytes(self) -> int: ...
-
-
-_HasRecords = TypeVar("_HasRecords", bound=_Records)
+_HasRecords = TypeVar("_HasRecords", bound=Frames | KeyedFrames | MadeRun)
 
 
 def watch_frames(

@@ -213,33 +213,40 @@ def _lend(engine: Engine, wanted: int | None, reads: Sequence[str]) -> Engine | 
     return engine.with_width(wanted)
 
 
-class Lent(Engine):
-    """Runs pieces with another engine. Closing this one ends its runs, and leaves the other engine open."""
+class _Wrapped(Engine):
+    """Runs pieces with another engine."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._runs: list[Generator[Any, None, None]] = []
         self._is_closed = False
+
+    @property
+    def shares_files(self) -> bool:
+        """Whether the other engine does."""
+        return self._engine.shares_files
+
+    @property
+    def memory_of_piece(self) -> int | None:
+        """That of the other engine."""
+        return self._engine.memory_of_piece
+
+    @property
+    def bytes_of_input(self) -> int:
+        """That of the other engine."""
+        return self._engine.bytes_of_input
+
+
+class Lent(_Wrapped):
+    """Runs pieces with another engine. Closing this one ends its runs, and leaves the other engine open."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self._runs: list[Generator[Any, None, None]] = []
 
     @property
     def width(self) -> int:
         """That of the engine."""
         return self._engine.width
-
-    @property
-    def shares_files(self) -> bool:
-        """Whether the engine does."""
-        return self._engine.shares_files
-
-    @property
-    def memory_of_piece(self) -> int | None:
-        """That of the engine."""
-        return self._engine.memory_of_piece
-
-    @property
-    def bytes_of_input(self) -> int:
-        """That of the engine."""
-        return self._engine.bytes_of_input
 
     def describe(self) -> str:
         """The engine in a line for people."""
@@ -270,7 +277,7 @@ class Lent(Engine):
             run.close()
 
 
-class Growing(Engine):
+class Growing(_Wrapped):
     """Runs pieces in this process, and in ``workers`` as soon as that is faster: for an unknown amount of work.
 
     ``workers`` is closed with this engine. ``on_use`` is called before they are used.
@@ -281,10 +288,9 @@ class Growing(Engine):
     """
 
     def __init__(self, workers: Engine, *, on_use: Callable[[], None] | None = None) -> None:
-        self._workers = workers
+        super().__init__(workers)
         self._on_use = on_use
         self._uses_workers = False
-        self._is_closed = False
         self._seconds = 0.0  # of the processor: excludes the time of other programs
         self._waited_seconds = 0.0
         self._num_items = 0
@@ -292,22 +298,7 @@ class Growing(Engine):
     @property
     def width(self) -> int:
         """1 until workers are used."""
-        return self._workers.width if self._uses_workers else 1
-
-    @property
-    def shares_files(self) -> bool:
-        """Whether the workers do."""
-        return self._workers.shares_files
-
-    @property
-    def memory_of_piece(self) -> int | None:
-        """That of the workers."""
-        return self._workers.memory_of_piece
-
-    @property
-    def bytes_of_input(self) -> int:
-        """That of the workers."""
-        return self._workers.bytes_of_input
+        return self._engine.width if self._uses_workers else 1
 
     def run(
         self,
@@ -336,7 +327,7 @@ class Growing(Engine):
             if is_over and self._num_items:  # 0: another run has just decided
                 self._decide()
         rest = None if watch is None else watch.after(tally.counts)
-        yield from self._workers.run(source, doing=doing, failure=failure, watch=rest)
+        yield from self._engine.run(source, doing=doing, failure=failure, watch=rest)
 
     def _decide(self) -> None:
         """Use the workers if the last items were slow; else look at the next ones."""
@@ -351,4 +342,4 @@ class Growing(Engine):
     def close(self) -> None:
         """End the workers."""
         self._is_closed = True
-        self._workers.close()
+        self._engine.close()
