@@ -183,7 +183,7 @@ def _require_room(file_cache: FileCache, num_bytes: int) -> None:
 
     Raises:
         UsageError: it is switched off.
-        StorageError: its limit is lower.
+        StorageError: its limit is lower, or others can write to its folder.
     """
     limit = file_cache.usage().max_bytes
     if limit == 0:
@@ -198,6 +198,8 @@ def _require_room(file_cache: FileCache, num_bytes: int) -> None:
         )
         error.errno = errno.ENOSPC
         raise error
+    if not file_cache.is_usable:
+        file_cache.require_writable()  # says why
 
 
 def _fetch(wanted: list[_Wanted], advance: Advance | None) -> None:

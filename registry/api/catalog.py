@@ -137,7 +137,7 @@ def connect(
     except CatalogUnavailableError as error:
         from registry.api.known_versions import open_known_versions, unreachable
 
-        versions = None if sqlite_path(chosen) is not None else open_known_versions(masked_url(chosen))
+        versions = open_known_versions(masked_url(chosen), sqlite_path(chosen))
         if versions is None or versions.is_empty():
             raise
         backend = unreachable(versions.url, error)
@@ -802,12 +802,10 @@ class Catalog(Adding):
 
     @cached_property
     def _known(self) -> KnownVersions | None:
-        """What this machine knows about exact versions; None for an SQLite catalog, which is on this machine."""
-        if self.backend.file is not None:
-            return None
+        """What this machine knows about exact versions."""
         from registry.api.known_versions import open_known_versions
 
-        return open_known_versions(self.url)
+        return open_known_versions(self.url, self.backend.file)
 
     def _verify(
         self, version: VersionSummary, *, deep: bool, processes: int | None, progress: ProgressCallback

@@ -142,7 +142,7 @@ class ClientDataDirectory:
         except CatalogUnavailableError:
             from registry.api.known_versions import open_known_versions
 
-            versions = None if self._backend.file is not None else open_known_versions(self._backend.url)
+            versions = open_known_versions(self._backend.url, self._backend.file)
             return None if versions is None else versions.data_dir()
 
     def _describe(self, text: str) -> DataDirectory:

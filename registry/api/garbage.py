@@ -127,8 +127,8 @@ def _remove_local(leftover: Leftover) -> bool:
 def _unused(older_than: timedelta) -> Iterator[tuple[Path, os.stat_result]]:
     """The indexes and stamps that nobody has read for a while, and what killed processes left of new ones."""
     latest = (datetime.now(UTC) - older_than).timestamp()
-    for path, facts in _walk(Path(index_folder())):
-        # The key of the folder seals all others; it has no suffix of this kind.
+    folder = Path(index_folder())
+    for path, facts in (*_walk(folder), *_walk(folder.with_name("indexes"))):  # that of earlier versions, too
         if re.search(r"\.(index|stamp)(\.[0-9a-f]{16})?$", path.name) and max(facts.st_atime, facts.st_mtime) <= latest:
             yield path, facts
 

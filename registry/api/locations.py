@@ -98,8 +98,8 @@ def default_data_folder(file: Path | None) -> str:
 
 
 def index_folder() -> str:
-    """The cache folder for the offsets of records in files. It can be deleted at any time."""
-    return str(_cache_folder() / "indexes")
+    """The folder of indexes and stamps (``registry.storage.memory``). It can be deleted at any time."""
+    return str(_cache_folder() / "notes")
 
 
 def open_indexes() -> IndexFolder:
@@ -110,13 +110,13 @@ def open_indexes() -> IndexFolder:
 
 
 def open_cache() -> FileCache | None:
-    """The cache of files of other machines; None if it is switched off.
+    """The cache of files of other machines; None if it is switched off, or if others can write to its folder.
 
     Raises:
         UsageError: ``$REGISTRY_CACHE_BYTES`` is not a number of bytes.
     """
     cache = find_cache()
-    return None if cache.is_off else cache
+    return cache if cache.is_usable else None
 
 
 def find_cache() -> FileCache:

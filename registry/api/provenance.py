@@ -284,7 +284,7 @@ class FoundNow:
     def keep_facts(self) -> None:
         from registry.api.known_versions import open_known_versions
 
-        versions = None if self.backend.file is not None else open_known_versions(self.backend.url)
+        versions = open_known_versions(self.backend.url, self.backend.file)
         if versions is not None:
             directory = self.origin.directory.recorded()
             versions.keep(self.wanted, self.facts, self.backend, data_dir=directory, most=None)

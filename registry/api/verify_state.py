@@ -18,7 +18,6 @@ import os
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -65,20 +64,6 @@ def read_since(since: str | datetime | timedelta, *, now: datetime) -> datetime:
         raise
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Verified:
-    """A version that was sound."""
-
-    content: str
-    locations: tuple[str, ...]
-    is_deep: bool
-    at: datetime
-
-    def as_line(self, version: str) -> dict[str, Any]:
-        told = {"version": version, "content": self.content, "locations": list(self.locations)}
-        return told | {"deep": self.is_deep, "at": self.at.isoformat()}
-
-
 class VerifyState:
     """The file of one run of ``verify_all``.
 
@@ -103,7 +88,7 @@ class VerifyState:
         self._path = expand_home(path).absolute()
         self._deep = deep
         self._locations = {version.reference: version.locations for version in sizes}
-        self._known: dict[str, _Verified] = {}
+        self._lines: dict[str, dict[str, Any]] = {}
         now, begun = datetime.now(UTC), self._read()
         is_recent = begun is not None and now - begun <= CONTINUED
         self.continues = begun if is_recent and not restart else None
@@ -111,33 +96,32 @@ class VerifyState:
         if self.continues is not None:
             when = describe_moment(self.continues.replace(microsecond=0))
             warnings.warn(f"continues the run of {when}; to begin anew: --restart", ContinuedRunWarning, stacklevel=4)
-        first = {"begin": (self.continues or now).isoformat()}
-        lines = [*(verified.as_line(version) for version, verified in self._known.items()), first]
+        lines = [*self._lines.values(), {"begin": (self.continues or now).isoformat()}]
         store = open_store(self._path.parent)
         with store.create(self._path.name, overwrite=True) as file:
             file.write("".join(f"{json.dumps(line)}\n" for line in lines).encode())
 
     def verified_before(self, version: VersionSummary) -> datetime | None:
         """When a version was found sound, if it need not be verified again."""
-        known = self._known.get(_name_of(version))
-        if known is None or self._since is None or known.at < self._since or (self._deep and not known.is_deep):
+        line = self._lines.get(str(_reference(version)))
+        if line is None or self._since is None or line | self._facts_of(version) != line:
             return None
-        is_same = (known.content, known.locations) == (version.content_digest, self._locations.get(_reference(version)))
-        return known.at if is_same else None
+        at = datetime.fromisoformat(line["at"]).astimezone(UTC)
+        return at if at >= self._since and (line["deep"] is True or not self._deep) else None
 
     def keep(self, version: VersionSummary) -> None:
         """Note that a version is sound."""
-        verified = _Verified(
-            content=version.content_digest,
-            locations=self._locations.get(_reference(version), ()),
-            is_deep=self._deep,
-            at=datetime.now(UTC),
-        )
-        self._append(verified.as_line(_name_of(version)))
+        self._append(self._facts_of(version) | {"deep": self._deep, "at": datetime.now(UTC).isoformat()})
 
     def end(self) -> None:
         """Note that the run is complete."""
         self._append({"end": datetime.now(UTC).isoformat()})
+
+    def _facts_of(self, version: VersionSummary) -> dict[str, Any]:
+        """The facts that must be the same if the version is not verified again."""
+        reference = _reference(version)
+        locations = list(self._locations.get(reference, ()))
+        return {"version": str(reference), "content": version.content_digest, "locations": locations}
 
     def _append(self, line: Mapping[str, Any]) -> None:
         # A line that is lost means that a version is verified again; it must not end the run.
@@ -159,12 +143,8 @@ class VerifyState:
                 elif "end" in line:
                     begun = None
                 else:
-                    self._known[str(line["version"])] = _Verified(
-                        content=str(line["content"]),
-                        locations=tuple(map(str, line["locations"])),
-                        is_deep=line["deep"] is True,
-                        at=datetime.fromisoformat(line["at"]).astimezone(UTC),
-                    )
+                    datetime.fromisoformat(line["at"]), line["deep"]
+                    self._lines[str(line["version"])] = line
             except (ValueError, TypeError, LookupError, RecursionError):  # half a line of a run that was killed
                 continue
         return None if begun is None else begun.astimezone(UTC)
@@ -172,7 +152,3 @@ class VerifyState:
 
 def _reference(version: VersionSummary) -> Reference:
     return Reference.exactly(version.name, version.config, version.version)
-
-
-def _name_of(version: VersionSummary) -> str:
-    return str(_reference(version))

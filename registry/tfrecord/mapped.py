@@ -62,7 +62,7 @@ class MappedShard:
             if stop == self._num_records:
                 self._check_end(stop, int(known[-1]) if count else int(starts[stop]))
             return RecordBlock(self._data, frames + HEADER_BYTES, lengths)
-        if self._places.distrust():
+        if self._places.distrust_index():
             return self.read(first, count)
         if fault is not None:
             self._places.end_at(first + fault.place)
@@ -73,9 +73,9 @@ class MappedShard:
         """These records, checked, in this order."""
         stop = int(records.max()) + 1 if records.size else 0
         self._check_promise(stop)
-        starts = self._places.up_to(stop, records=records)
+        starts = self._places.up_to(stop, first=stop)
         if starts.size <= stop:
-            if self._places.distrust():
+            if self._places.distrust_index():
                 return self.gather(records)
             raise self._too_short(stop, found=starts.size - 1, end=int(starts[-1]))
         frames = starts[records]
@@ -84,7 +84,7 @@ class MappedShard:
         if fault is None:
             self._places.keep()
             return RecordBlock(self._data, frames + HEADER_BYTES, lengths)
-        if self._places.distrust():
+        if self._places.distrust_index():
             return self.gather(records)
         raise self._error(int(records[fault.place]), int(frames[fault.place]), fault)
 

@@ -35,7 +35,7 @@ from registry.tfrecord.framing import (
 )
 from registry.tfrecord.index import IndexFolder, StreamPlaces
 from registry.tfrecord.mapped import MappedShard
-from registry.tfrecord.stamps import ObjectState, PublishedState, State
+from registry.tfrecord.stamps import ObjectState
 from registry.tfrecord.streams import is_gzip, stream_pieces
 from registry.tfrecord.window import WINDOW_BYTES, Window
 
@@ -309,10 +309,13 @@ class StreamedShard:
             raise failed from error
 
 
-def _state_of(file: StoredFile) -> State | None:
-    """The state for which an index of the file is kept, or None if it cannot be identified."""
+def _state_of(file: StoredFile) -> ObjectState | None:
+    """The state for which an index of the file is kept, or None if it cannot be identified.
+
+    A published file is identified by its sha256 alone, at every location.
+    """
     if file.published_sha256 is not None:
-        return PublishedState(file.published_sha256)
+        return ObjectState("", file.published_sha256)
     return None if file.entity_tag is None else ObjectState(file.path, file.entity_tag)
 
 

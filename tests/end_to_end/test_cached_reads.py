@@ -311,17 +311,17 @@ def test_a_fetch_that_cannot_be_kept_is_an_error(catalog: Catalog, tmp_path: Pat
         catalog.dataset("animals:1.0.0").fetch()
 
 
-def test_a_fetch_repairs_a_damaged_key(catalog: Catalog, tmp_path: Path, fault_proxy: FaultProxy) -> None:
-    first = catalog.dataset("animals:1.0.0").fetch()
-    (tmp_path / "cache/blocks/key").write_bytes(b"")
-    assert catalog.dataset("animals:1.0.0").fetch().num_bytes == first.num_bytes
-    fault_proxy.inject("forbidden")  # not counted: a request of the fetch before may arrive late
-    assert catalog.dataset("animals:1.0.0").fetch().num_new_bytes == 0
-
-
-def test_a_fetch_names_the_key_that_cannot_be_replaced(catalog: Catalog, tmp_path: Path) -> None:
-    (tmp_path / "cache/blocks/key").mkdir(parents=True)
-    with pytest.raises(StorageError, match=f"{tmp_path}/cache/blocks/key is not a regular file"):
+def test_a_cache_that_others_can_write_to_is_not_used(
+    catalog: Catalog, tmp_path: Path, fault_proxy: FaultProxy, new_process: Callable[[], None]
+) -> None:
+    catalog.dataset("animals:1.0.0").fetch()
+    folder = tmp_path / "cache/blocks"
+    folder.chmod(0o770)
+    new_process()
+    fault_proxy.reset()
+    ages(catalog.dataset("animals:1.0.0").read("train"))
+    assert fault_proxy.requests
+    with pytest.raises(StorageError, match=f"cannot write {folder}: it belongs to another user, or others can write"):
         catalog.dataset("animals:1.0.0").fetch()
 
 

@@ -18,7 +18,6 @@ from catalog_server import PostgresServer
 from prepared_samples import prepare
 
 import registry
-from registry.api import known_versions
 from registry.api.known_versions import KnownVersions
 from registry.api.lock import locked
 from registry.cli.main import run
@@ -41,6 +40,7 @@ from registry.model import (
     Version,
     VersionState,
 )
+from registry.storage import memory
 
 
 @pytest.fixture(autouse=True)
@@ -198,7 +198,7 @@ def test_the_state_is_the_one_of_the_last_look_up(url: str, proxy: PostgresProxy
 def test_what_is_kept_has_no_secret(url: str, tmp_path: Path) -> None:
     with registry.connect(url) as opened:
         opened.dataset("animals:1.0.0")
-    files = [path for path in (tmp_path / "cache" / "catalogs").rglob("*") if path.is_file() and path.name != "key"]
+    files = [path for path in (tmp_path / "cache" / "catalogs").rglob("*") if path.is_file()]
     assert len(files) == 2
     for path in files:
         content = path.read_bytes()
@@ -207,7 +207,7 @@ def test_what_is_kept_has_no_secret(url: str, tmp_path: Path) -> None:
         assert not path.parent.stat().st_mode & 0o077
 
 
-@pytest.mark.parametrize("damage", ["cut", "changed", "swapped", "deleted", "key", "folder"])
+@pytest.mark.parametrize("damage", ["cut", "changed", "swapped", "deleted", "folder"])
 def test_damaged_files_are_not_believed_and_are_written_again(
     url: str, proxy: PostgresProxy, tmp_path: Path, damage: str, postgres_server: PostgresServer
 ) -> None:
@@ -215,20 +215,18 @@ def test_damaged_files_are_not_believed_and_are_written_again(
     with registry.connect(url) as opened:
         opened.dataset("animals:1.0.0")
         opened.dataset("animals:2.0.0")
-    (of_one,) = (path for path in folder.glob("*/*.version") if b'"version": "1.0.0"' in path.read_bytes())
-    (of_two,) = (path for path in folder.glob("*/*.version") if path != of_one)
+    (of_one,) = (path for path in folder.rglob("*.version") if b'"version": "1.0.0"' in path.read_bytes())
+    (of_two,) = (path for path in folder.rglob("*.version") if path != of_one)
     if damage == "cut":
         os.truncate(of_one, 100)
     elif damage == "changed":
-        for path in folder.glob("*/*.shards"):
+        for path in folder.rglob("*.shards"):
             content = path.read_bytes()
             path.write_bytes(content[:-5] + bytes([content[-5] ^ 1]) + content[-4:])
     elif damage == "swapped":
         shutil.copy(of_two, of_one)
     elif damage == "deleted":
         of_one.unlink()
-    elif damage == "key":
-        (folder / "key").unlink()
     else:
         shutil.rmtree(folder)
     wanted = Reference.parse("animals:1.0.0")
@@ -276,9 +274,8 @@ def test_nothing_is_kept_without_a_cache_or_for_a_catalog_of_this_machine(
 
 def test_a_look_up_is_kept_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[Path] = []
-    monkeypatch.setattr(
-        known_versions, "replace_file", lambda path, *parts: (written.append(path), path.write_bytes(b"".join(parts)))
-    )
+    replace = memory.replace_file
+    monkeypatch.setattr(memory, "replace_file", lambda path, *parts: (written.append(path), replace(path, *parts)))
     with registry.connect(url) as opened:
         for _ in range(3):
             opened.dataset("animals:1.0.0")

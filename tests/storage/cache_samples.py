@@ -16,7 +16,7 @@ CONTENT: Final = os.urandom(6 * BLOCK_BYTES + 1000)
 SIZE: Final = len(CONTENT)
 SHA256: Final = hashlib.sha256(CONTENT).hexdigest()
 KEPT_BLOCK_BYTES: Final = BLOCK_BYTES + 32
-"""What a whole block takes of the cache: its bytes and the seal."""
+"""What a whole block takes of the cache: its bytes and their digest."""
 
 
 class Source(RangedFile):

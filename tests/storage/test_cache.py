@@ -17,7 +17,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -37,7 +36,6 @@ from cache_samples import (
 from registry.errors import StorageError, UsageError
 from registry.storage.cache import BLOCK_BYTES, CachedBlocks, CachedFile, FileCache, parse_bytes, room
 from registry.storage.faults import Range
-from registry.storage.folder_key import FolderKey
 
 ALL = list(range(7))
 
@@ -86,9 +84,10 @@ def test_a_file_is_complete_with_its_last_block(cache: FileCache) -> None:
 
 
 @pytest.mark.parametrize(
-    "damage", ["cut", "changed", "seal", "longer", "of another block", "of another file", "folder"]
+    "damage", ["cut", "changed", "digest", "longer", "of another block", "of another file", "folder"]
 )
-def test_a_damaged_block_is_fetched_again(cache: FileCache, damage: str) -> None:
+def test_a_damaged_block_is_fetched_again(cache: FileCache, damage: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     read_all(cache)
     path = block_files(cache)[2]
     content = path.read_bytes()
@@ -107,50 +106,55 @@ def test_a_damaged_block_is_fetched_again(cache: FileCache, damage: str) -> None
         changed = {
             "cut": content[:-1],
             "changed": content[:1000] + bytes([content[1000] ^ 1]) + content[1001:],
-            "seal": bytes([content[0] ^ 1]) + content[1:],
+            "digest": bytes([content[0] ^ 1]) + content[1:],
             "longer": content + b"0",
         }
         path.write_bytes(changed[damage])
     assert read_all(cache) == [2]
+    assert f"{path} is damaged and is made again" in caplog.messages
     if damage != "folder":
         assert path.read_bytes() == content
         assert read_all(cache) == []
 
 
-def test_blocks_of_another_user_are_not_used(cache: FileCache) -> None:
-    read_all(cache)
-    (cache.folder / "key").write_bytes(bytes(32))
-    assert read_all(FileCache(cache.folder, max_bytes=None)) == ALL
-
-
-@pytest.mark.parametrize("key", [b"", bytes(31), bytes(33), None], ids=["empty", "short", "long", "deleted"])
-def test_a_damaged_key_is_replaced_and_the_blocks_that_it_sealed_are_made_again(
-    cache: FileCache, key: bytes | None
+@pytest.mark.parametrize("change", ["group", "others", "owner"])
+def test_a_folder_that_others_may_have_written_is_not_used(
+    cache: FileCache, change: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     read_all(cache)
-    file = cache.folder / "key"
-    file.unlink() if key is None else file.write_bytes(key)
-    assert read_all(FileCache(cache.folder)) == ALL
-    assert (len(file.read_bytes()), file.stat().st_mode & 0o777) == (32, 0o600)
-    assert read_all(FileCache(cache.folder)) == []
-    assert not list(cache.folder.glob("key.*"))
+    assert cache.is_usable
+    if change == "owner":
+        owner = os.geteuid()
+        monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    else:
+        cache.folder.chmod(0o720 if change == "group" else 0o702)
+    assert not cache.is_usable
+    assert not cache.is_usable
+    reason = "it belongs to another user, or others can write to it"
+    assert caplog.messages == [f"the cache folder {cache.folder} is not used: {reason}. If it is yours: chmod 700"]
+    with pytest.raises(StorageError, match=f"cannot write {cache.folder}: {reason}"):
+        cache.require_writable()
 
 
-@pytest.mark.parametrize("content", [bytes(32), b""], ids=["whole", "empty"])
-def test_a_cache_that_is_cleared_gets_a_new_key(cache: FileCache, content: bytes) -> None:
+def test_a_link_is_not_followed_out_of_the_folder(cache: FileCache, tmp_path: Path) -> None:
     read_all(cache)
-    (cache.folder / "key").write_bytes(content)
+    path = block_files(cache)[2]
+    outside = path.rename(tmp_path / "outside")
+    content = outside.read_bytes()
+    path.symlink_to(outside)
+    (cache.folder / "ff").mkdir(exist_ok=True)
+    (cache.folder / "ff" / ("f" * 64)).symlink_to(path.parent)
+    assert cache.usage().num_blocks == 6
+    assert open_cached(cache).read() == CONTENT
+    read_block(small(cache, 1), 0, Source())
     cache.clear()
-    assert [path.name for path in cache.folder.iterdir() if path.is_file()] == ["size"]
-    assert read_all(FileCache(cache.folder)) == ALL
-    assert read_all(cache) == []
+    assert outside.read_bytes() == content
 
 
-@pytest.mark.parametrize("name", ["key", "size"])
-def test_a_folder_in_place_of_a_file_that_the_cache_needs_is_named(cache: FileCache, name: str) -> None:
-    (cache.folder / name).mkdir(parents=True)
+def test_a_folder_in_place_of_a_file_that_the_cache_needs_is_named(cache: FileCache) -> None:
+    (cache.folder / "size").mkdir(parents=True)
     assert read_all(cache) == ALL
-    with pytest.raises(StorageError, match=f"cannot write {cache.folder}: .*(not a regular file|[Ii]s a directory)"):
+    with pytest.raises(StorageError, match=f"cannot write {cache.folder}: .*[Ii]s a directory"):
         cache.require_writable()
 
 
@@ -304,16 +308,14 @@ def test_a_file_is_proved_again_after_a_block_was_fetched(cache: FileCache) -> N
     assert not blocks.is_proved()
 
 
-@pytest.mark.parametrize("damage", ["changed", "of another file", "key"])
-def test_the_note_of_a_proof_is_sealed(cache: FileCache, damage: str) -> None:
+@pytest.mark.parametrize("damage", ["changed", "of another file"])
+def test_a_damaged_note_of_a_proof_does_not_count(cache: FileCache, damage: str) -> None:
     read_all(cache)
     blocks = CachedBlocks(cache, SHA256, SIZE)
     assert blocks.prove()
     note = block_files(cache)[0].with_name("proved")
     if damage == "changed":
         note.write_bytes(bytes(32))
-    elif damage == "key":
-        (cache.folder / "key").unlink()
     else:
         other = Source(bytes(SIZE))
         with open_cached(cache, other) as file:
@@ -439,7 +441,6 @@ def test_the_disk_fills_while_a_block_is_written(cache: FileCache, monkeypatch: 
         patch.setattr("registry.storage.cache.blocks._write", fail)
         assert read_all(cache) == ALL
     assert num_bytes_of(cache) == 0
-    assert int((cache.folder / "size").read_bytes()) == 0
     cache = FileCache(cache.folder)
     assert read_all(cache) == ALL
     assert read_all(cache) == []
@@ -595,7 +596,6 @@ def test_a_cache_that_was_sent_to_another_process_is_the_same(cache: FileCache) 
     read_all(cache)
     sent = pickle.loads(pickle.dumps(small(cache, 2)))  # noqa: S301 (our own)
     assert (sent.folder, sent.usage().max_bytes) == (cache.folder, 2 * KEPT_BLOCK_BYTES)
-    assert (cache.folder / "key").read_bytes() not in pickle.dumps(cache)
     assert read_all(sent) == []
 
 
@@ -646,51 +646,3 @@ def test_another_size_is_refused(text: str) -> None:
         "Write the number alone or with a unit, e.g. REGISTRY_CACHE_BYTES=500MB, 20GB or 1.5TiB; 0 switches the "
         "cache off."
     )
-
-
-def test_a_pipe_in_place_of_the_key_is_not_waited_for(tmp_path: Path) -> None:
-    """Nobody writes to it: to open it as a file would never return."""
-    os.mkfifo(tmp_path / "key")
-    with pytest.raises(OSError, match="is not a regular file"):
-        FolderKey(tmp_path).read(make=False)
-
-
-@pytest.mark.parametrize("change", ["group", "others", "owner"])
-def test_a_key_that_others_may_have_written_is_replaced(
-    tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mine = FolderKey(tmp_path).read(make=True)
-    file = tmp_path / "key"
-    assert file.stat().st_mode & 0o777 == 0o600
-    if change == "owner":
-        with monkeypatch.context() as patched:
-            patched.setattr(os, "geteuid", lambda: file.stat().st_uid + 1)
-            with pytest.raises(PermissionError, match="belongs to another user, or others can write to it"):
-                FolderKey(tmp_path).read(make=False)
-        return
-    file.chmod(0o620 if change == "group" else 0o602)
-
-    with pytest.raises(PermissionError, match="belongs to another user, or others can write to it"):
-        FolderKey(tmp_path).read(make=False)
-
-    made = FolderKey(tmp_path).read(make=True)
-    assert made != mine
-    assert file.stat().st_mode & 0o777 == 0o600
-    assert FolderKey(tmp_path).read(make=False) == made
-    assert [path.name for path in tmp_path.iterdir()] == ["key"]
-
-
-def test_threads_that_meet_a_damaged_key_make_one(tmp_path: Path) -> None:
-    for place in range(20):
-        folder = tmp_path / str(place)
-        folder.mkdir()
-        (folder / "key").write_bytes(b"")
-        start = threading.Barrier(8)
-
-        def read(folder: Path = folder, start: threading.Barrier = start) -> bytes:
-            start.wait()
-            return FolderKey(folder).read(make=True)
-
-        with ThreadPoolExecutor(8) as threads:
-            made = {future.result() for future in [threads.submit(read) for _ in range(8)]}
-        assert made == {(folder / "key").read_bytes()}

@@ -154,8 +154,7 @@ def test_an_index_is_made_when_a_shard_is_first_read(many: Store, indexes: Index
     path = many.locate("many")
     kept = indexes.load(path, FileState.of(Path(path).stat()))
     assert kept is not None
-    assert kept.num_starts == len(MANY) + 1
-    assert kept.check(0, len(MANY))
+    assert kept.tolist() == np.cumsum([0, *(len(record) + 16 for record in MANY)]).tolist()
     shard = open_many(many, indexes)
     assert shard.read(4990, 10).records() == MANY[4990:]
     assert shard.gather(np.array([17, 4999, 17])).records() == [MANY[17], MANY[4999], MANY[17]]
@@ -170,11 +169,11 @@ def test_an_index_grows_with_the_records_read(store: Store, indexes: IndexFolder
     assert open_many(store, indexes).read(4200, 10).records() == MANY[4200:4210]
     kept = indexes.load(path, FileState.of(Path(path).stat()))
     assert kept is not None
-    assert kept.num_starts == 4211
+    assert kept.size == 4211
     assert open_many(store, indexes).read(0, 5000).records() == MANY
     kept = indexes.load(path, FileState.of(Path(path).stat()))
     assert kept is not None
-    assert kept.num_starts == 5001
+    assert kept.size == 5001
 
 
 @pytest.mark.parametrize("step", either(9, 1))
@@ -195,7 +194,7 @@ def test_every_flipped_bit_of_an_index_is_caught_or_does_not_matter(
 def test_a_truncated_index_is_made_again(many: Store, indexes: IndexFolder, tmp_path: Path) -> None:
     file = kept_file(tmp_path)
     sound = file.read_bytes()
-    for size in (0, 1, 15, 16, 50, 79, 80, 81, 120, len(sound) // 2, len(sound) - 1):
+    for size in (0, 1, 27, 28, 31, 32, 33, 40, 120, len(sound) // 2, len(sound) - 1):
         file.write_bytes(sound[:size])
         assert open_many(many, indexes).read(100, 4900).records() == MANY[100:]
         assert file.read_bytes() == sound
@@ -224,7 +223,7 @@ def test_a_stale_index_is_not_believed_though_size_and_time_are_the_same(many: S
     assert open_many(many, indexes).gather(ALL[::3]).records() == others[::3]
 
 
-def test_a_false_index_with_a_valid_seal_returns_no_wrong_bytes(
+def test_a_false_index_with_a_valid_checksum_returns_no_wrong_bytes(
     many: Store, indexes: IndexFolder, record_property: Callable[[str, object], None]
 ) -> None:
     path = many.locate("many")
@@ -310,7 +309,7 @@ def test_two_at_once_make_one_index(many: Store, tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: open_many(many, folder).read(0, 5000).records(), range(16)))
     assert all(one == MANY for one in found)
-    assert len(list((tmp_path / "fresh").iterdir())) == 2  # the key, and the folder of the index
+    assert len([path for path in (tmp_path / "fresh").rglob("*") if path.is_file()]) == 1
 
 
 ALIKE = [b"%05d" % number for number in range(12)]
@@ -351,7 +350,7 @@ def test_an_index_with_a_forged_identity_is_not_trusted(store: Store, indexes: I
     others = [joined[12:-4], *MANY[2:]]  # as long, and from record 1 on the same frames in the same places, one earlier
     put(store, b"".join(map(frame_record, others)), "many")
     assert open_shard(store, "many", indexes=indexes).read(0, 4999).records() == others
-    kept[24:64] = kept_file(tmp_path).read_bytes()[24:64]
+    kept[:28] = kept_file(tmp_path).read_bytes()[:28]
     kept_file(tmp_path).write_bytes(kept)
     assert open_shard(store, "many", indexes=indexes).read(100, 1).records() == [others[100]]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
-import shutil
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -19,12 +18,13 @@ import registry
 from registry.errors import ShardMismatchError, StorageUnavailableError
 from registry.model import KnownShards, Shard
 from registry.shards import ProvedStore, proved
-from registry.storage import open_store
+from registry.storage import memory, open_store
 from registry.tfrecord import IndexFolder, RecordWriter
-from registry.tfrecord import stamps as stamps_module
-from registry.tfrecord.stamps import FileState, StampFolder, Watch, _digest_of_place
+from registry.tfrecord.stamps import FileState, StampFolder, Watch
 
 SECOND = 10**9
+LINE_BYTES = 57
+"""A stamp, and the end of its line."""
 
 
 @pytest.fixture
@@ -151,18 +151,35 @@ def stamps_in(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.stamp"))
 
 
-def test_a_stamp_without_the_key_does_not_count(
-    folder: Path, tmp_path: Path, hashed: list[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("change", ["group", "others", "owner"])
+def test_stamps_that_another_user_may_have_written_do_not_count(
+    folder: Path,
+    tmp_path: Path,
+    hashed: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    change: str,
 ) -> None:
-    """An attacker who can write into the folder, but does not have the key, wants a wrong file to be trusted."""
-    promises = promise(folder, one="0" * 64)
-    forger = IndexFolder(tmp_path / "forger")
-    forger.stamps.keep(FileState.of((folder / "one").stat()), "0" * 64)
-    IndexFolder(tmp_path / "cache").stamps.keep(FileState.of((folder / "two").stat()), "1" * 64)  # makes the key
-    shutil.copytree(tmp_path / "forger", tmp_path / "cache", dirs_exist_ok=True, ignore=shutil.ignore_patterns("key"))
+    """Who can write into the folder could have a wrong file trusted."""
+    cache, promises = tmp_path / "cache", promise(folder, one="0" * 64)
+    IndexFolder(cache).stamps.keep(FileState.of((folder / "one").stat()), "0" * 64)
+    opened(folder, promises, IndexFolder(cache)).open("one").close()
+    assert cache.stat().st_mode & 0o777 == 0o700
+    new_process(monkeypatch)
+    if change == "owner":
+        monkeypatch.setattr(os, "geteuid", lambda: cache.stat().st_uid + 1)
+    else:
+        cache.chmod(0o720 if change == "group" else 0o702)
     with pytest.raises(ShardMismatchError):
-        opened(folder, promises, IndexFolder(tmp_path / "cache")).open("one")
+        opened(folder, promises, IndexFolder(cache)).open("one")
     assert len(hashed) == 1
+    before = [path.read_bytes() for path in stamps_in(cache)]
+    IndexFolder(cache).stamps.keep(FileState.of((folder / "two").stat()), "0" * 64)
+    assert [path.read_bytes() for path in stamps_in(cache)] == before
+    message = f"{cache} is not used: it belongs to another user, or others can write to it. If it is yours: chmod 700"
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [
+        f"the cache folder {message}"
+    ]
 
 
 def test_the_stamp_of_another_file_or_of_another_sha256_does_not_count(
@@ -173,14 +190,6 @@ def test_the_stamp_of_another_file_or_of_another_sha256_does_not_count(
     store.open("one").close()
     store.open("two").close()
     new_process(monkeypatch)
-    places = [_digest_of_place(FileState.of((folder / name).stat())) for name in ("one", "two")]
-    files = [cache / f"{place[:1].hex()}.stamp" for place in places]
-    seals = [file.read_bytes().partition(place)[2][:32] for file, place in zip(files, places, strict=True)]
-    for path in stamps_in(cache):
-        path.unlink()
-    for file, place, seal in zip(files, places, reversed(seals), strict=True):
-        with file.open("ab") as swapped_entry:
-            swapped_entry.write(place + seal)
     swapped = promise(folder, one=digest(folder / "two"), two=digest(folder / "one"))
     for name in ("one", "two"):
         with pytest.raises(ShardMismatchError):
@@ -334,14 +343,18 @@ def states(count: int, *, device: int = 1) -> list[FileState]:
     return [FileState(size=1, mtime_ns=1, ctime_ns=1, inode=number + 1, device=device) for number in range(count)]
 
 
+def stamps_of(folder: Path) -> StampFolder:
+    return IndexFolder(folder).stamps
+
+
 def test_stamps_of_many_files_are_kept_in_few(tmp_path: Path) -> None:
-    stamps = StampFolder(tmp_path)
+    stamps = stamps_of(tmp_path)
     for state in states(3000):
         stamps.keep(state, "0" * 64)
         stamps.keep(state, "0" * 64)  # checking a dataset again adds nothing
     assert len(stamps_in(tmp_path)) <= 256
-    assert sum(path.stat().st_size for path in stamps_in(tmp_path)) == 3000 * 52
-    other = StampFolder(tmp_path)
+    assert sum(path.stat().st_size for path in stamps_in(tmp_path)) == 3000 * LINE_BYTES
+    other = stamps_of(tmp_path)
     assert all(other.holds(state, "0" * 64) for state in states(3000))
     assert not any(other.holds(state, "0" * 64) for state in states(100, device=2))
     assert not any(other.holds(state, "1" * 64) for state in states(100))
@@ -353,28 +366,27 @@ def test_verifying_many_shards_leaves_no_file_for_each(tmp_path: Path, monkeypat
         catalog.add([{"n": n} for n in range(300)], "rows", num_shards=300)
         settle()
         assert not catalog.dataset("rows").verify().faults
-    assert len([one for one in (tmp_path / "cache").rglob("*") if one.is_file()]) <= 257  # and the key
+    assert len([one for one in (tmp_path / "cache").rglob("*") if one.is_file()]) <= 256
 
 
 def test_processes_that_keep_stamps_at_the_same_time_lose_none(tmp_path: Path) -> None:
-    StampFolder(tmp_path).keep(states(1)[0], "0" * 64)  # the key
     children = []
     for number in range(4):
         child = os.fork()
         if not child:
-            stamps = StampFolder(tmp_path)
+            stamps = stamps_of(tmp_path)
             for state in states(400, device=number):
                 stamps.keep(state, "0" * 64)
             os._exit(0)
         children.append(child)
     assert [os.waitpid(child, 0)[1] for child in children] == [0] * 4
-    stamps = StampFolder(tmp_path)
+    stamps = stamps_of(tmp_path)
     assert all(stamps.holds(state, "0" * 64) for number in range(4) for state in states(400, device=number))
 
 
-@pytest.mark.parametrize("torn", [b"x", b"x" * 19, b"x" * 51, b"x" * 53])
+@pytest.mark.parametrize("torn", [b"x", b"x" * 19, b"x" * 56, b"x" * 58])
 def test_an_entry_that_a_killed_process_left_half_written_hides_no_other(tmp_path: Path, torn: bytes) -> None:
-    stamps = StampFolder(tmp_path)
+    stamps = stamps_of(tmp_path)
     for state in states(600)[:300]:
         stamps.keep(state, "0" * 64)
     for path in stamps_in(tmp_path):
@@ -382,29 +394,30 @@ def test_an_entry_that_a_killed_process_left_half_written_hides_no_other(tmp_pat
             file.write(torn)
     for state in states(600)[300:]:
         stamps.keep(state, "0" * 64)
-    other = StampFolder(tmp_path)
+    other = stamps_of(tmp_path)
     assert all(other.holds(state, "0" * 64) for state in states(600))
 
 
 def test_a_file_of_stamps_stays_small_and_keeps_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stamps_module, "_MOST_BYTES", 520)
-    stamps = StampFolder(tmp_path)
+    monkeypatch.setattr(memory, "MOST_LINE_BYTES", 10 * LINE_BYTES)
+    stamps = stamps_of(tmp_path)
     for state in states(3000):
         stamps.keep(state, "0" * 64)
         assert stamps.holds(state, "0" * 64)
-    assert max(path.stat().st_size for path in stamps_in(tmp_path)) <= 520 + 2 * 52
-    assert StampFolder(tmp_path).holds(states(3000)[-1], "0" * 64)
+    assert max(path.stat().st_size for path in stamps_in(tmp_path)) <= 12 * LINE_BYTES
+    assert stamps_of(tmp_path).holds(states(3000)[-1], "0" * 64)
 
 
 def test_stamps_of_earlier_releases_are_ignored_and_collected_with_the_others(tmp_path: Path) -> None:
     (tmp_path / "ab").mkdir()
     (tmp_path / "ab" / f"ab{'0' * 38}.stamp").write_bytes(bytes(32))
-    stamps = StampFolder(tmp_path)
+    (tmp_path / "key").write_bytes(bytes(32))
+    stamps = stamps_of(tmp_path)
     stamps.keep(states(1)[0], "0" * 64)
-    assert StampFolder(tmp_path).holds(states(1)[0], "0" * 64)
+    assert stamps_of(tmp_path).holds(states(1)[0], "0" * 64)
 
 
-def test_a_pickled_folder_of_stamps_has_neither_the_key_nor_the_entries(tmp_path: Path) -> None:
+def test_a_pickled_folder_of_stamps_has_no_entries(tmp_path: Path) -> None:
     folder = IndexFolder(tmp_path)
     for state in states(1000):
         folder.stamps.keep(state, "0" * 64)

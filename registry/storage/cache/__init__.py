@@ -6,8 +6,8 @@
 ``FileCache`` is the folder, ``CachedBlocks`` one published file in it, and ``CachedFile`` an open file that uses both.
 The names of the folder's files and their times say everything; there is no index that could be lost.
 
-    blocks/ab/abcdef...(sha256 of the published file)/0000001f   seal | the 32nd 256 KiB of the published file
-    blocks/key, blocks/size                                       the key of the seals; how many bytes are kept
+    blocks/ab/abcdef...(sha256 of the published file)/0000001f   digest | the 32nd 256 KiB of the published file
+    blocks/size                                                   how many bytes are kept
 
 A cache only saves time. If its disk is full, or its folder is damaged, read-only or deleted meanwhile, the bytes come
 from the store.

@@ -1,17 +1,16 @@
 """``CachedBlocks``: the blocks of one published file that a cache holds; they are read, checked and written here.
 
-A block is a file: a seal, then up to 256 KiB of the published file. The seal is a digest of the content, the published
-sha256 and the number of the block, with the key of the folder. It is checked when an open file first uses the block. A
-block that is damaged, or that another user made, is deleted and fetched again.
+A block is a file: a digest, then up to 256 KiB of the published file. The digest is the sha256 of the content, the
+published sha256 and the number of the block. It is checked when an open file first uses the block. A damaged block is
+deleted and fetched again.
 
-Bytes may be damaged on their way, before they are sealed. So once all blocks are there, their sha256 is compared with
+Bytes may be damaged on their way, before they are kept. So once all blocks are there, their sha256 is compared with
 the published one; the file ``proved`` says so.
 """
 
 from __future__ import annotations
 
 import hashlib
-import hmac
 import os
 import secrets
 import time
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from registry.storage.cache.folder import FileCache
 from registry.storage.cache.room import lock_file, unlock_file
-from registry.storage.folder_key import InvalidKeyError
+from registry.storage.memory import discard_damaged, open_own, read_own
 
 if TYPE_CHECKING:
     from threading import Event
@@ -31,8 +30,7 @@ if TYPE_CHECKING:
 BLOCK_BYTES: Final = 2**18
 """As many bytes as one request fetches too many to save another one (see ``remote``), so a larger block costs time."""
 
-_SEAL_BYTES: Final = 32
-_MAGIC: Final = b"shardbl1"
+_DIGEST_BYTES: Final = 32
 _PROVED: Final = "proved"
 
 
@@ -44,7 +42,7 @@ class CachedBlocks:
         self._cache = cache
         self._sha256 = sha256
         self._folder = cache.folder / sha256[:2] / sha256
-        self._checked: dict[int, tuple[int, int]] = {}  # the inode and time of each block whose seal is right
+        self._checked: dict[int, tuple[int, int]] = {}  # the inode and time of each block whose digest is right
 
     @property
     def num_blocks(self) -> int:
@@ -57,18 +55,15 @@ class CachedBlocks:
         return start, min(start + BLOCK_BYTES, self.num_bytes)
 
     def is_complete(self) -> bool:
-        """Whether there is a file for every block. The seal of each is checked when it is used."""
-        if not self.num_blocks:
-            return True
-        try:
-            result = {path.name for path in self._folder.iterdir()}
-        except OSError:
-            return False
-        return len(result) >= self.num_blocks and all(_name_of(number) in result for number in range(self.num_blocks))
+        """Whether there is a file for every block. The digest of each is checked when it is used."""
+        names: set[str] = set()
+        with suppress(OSError):
+            names.update(os.listdir(self._folder))  # noqa: PTH208 (names are all that is needed)
+        return all(_name_of(number) in names for number in range(self.num_blocks))
 
     def num_kept_bytes(self) -> int:
         """How many bytes the whole file needs in the cache."""
-        return self.num_bytes + (self.num_blocks + 1) * _SEAL_BYTES
+        return self.num_bytes + (self.num_blocks + 1) * _DIGEST_BYTES
 
     def num_missing_bytes(self) -> int:
         """How many bytes of the file are in blocks that are not held."""
@@ -78,16 +73,13 @@ class CachedBlocks:
     @property
     def can_be_kept(self) -> bool:
         """Whether a whole block could be kept now, as far as is known without writing one."""
-        return not self._cache.is_paused and self._cache.room.may_hold(BLOCK_BYTES + _SEAL_BYTES)
+        return not self._cache.is_paused and self._cache.room.may_hold(BLOCK_BYTES + _DIGEST_BYTES)
 
     def is_proved(self) -> bool:
         """Whether all blocks together were compared with the published sha256."""
-        if not self.num_blocks:
-            return True
         file = self._folder / _PROVED
         try:
-            seal = file.read_bytes()
-            is_right = secrets.compare_digest(seal, self._seal(_PROVED, b"", self._cache.key.read_again(make=False)))
+            is_right = read_own(file, _DIGEST_BYTES) == self._digest(_PROVED, b"")
         except OSError:
             return False
         with suppress(OSError):
@@ -123,14 +115,11 @@ class CachedBlocks:
     def note_proof(self) -> None:
         """Remember that all blocks are those of the published file."""
         if not self.is_proved():
-            with suppress(OSError):
-                path, key = self._folder / _PROVED, self._cache.make_key()
-                if (written := self._write_file(path, self._seal(_PROVED, b"", key))) is not None:
-                    written.rename(path)
+            self.finish(_PROVED, self.write(_PROVED, b""))
 
     def holds(self, number: int) -> bool:
         """Whether there is a file for a block."""
-        return self._path(number).exists()
+        return (self._folder / _name_of(number)).exists()
 
     def load(self, number: int, start: int, stop: int) -> memoryview | None:
         """Bytes ``start`` to ``stop`` of the published file, all in block ``number``; None if it is not held.
@@ -138,10 +127,9 @@ class CachedBlocks:
         It becomes the most recently used block, and no process evicts it while it is read.
         """
         first, last = self.range_of(number)
-        path = self._path(number)
+        path = self._folder / _name_of(number)
         try:
-            # Without O_NONBLOCK, a pipe of this name would never be opened.
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+            descriptor = open_own(path)
         except OSError:
             return None
         try:
@@ -149,15 +137,17 @@ class CachedBlocks:
             try:
                 facts = os.fstat(descriptor)
                 state = facts.st_ino, facts.st_mtime_ns
-                is_whole = facts.st_size == _SEAL_BYTES + last - first
+                is_whole = facts.st_size == _DIGEST_BYTES + last - first
                 if is_whole and self._checked.get(number) == state:
-                    result = memoryview(os.pread(descriptor, stop - start, _SEAL_BYTES + start - first))
-                elif is_whole and self._is_sealed(number, content := os.pread(descriptor, facts.st_size, 0)):
-                    self._checked[number] = state
-                    result = memoryview(content)[_SEAL_BYTES + start - first : _SEAL_BYTES + stop - first]
+                    result = memoryview(os.pread(descriptor, stop - start, _DIGEST_BYTES + start - first))
                 else:
-                    path.unlink()
-                    return None
+                    content = memoryview(os.pread(descriptor, facts.st_size, 0) if is_whole else b"")
+                    block = content[_DIGEST_BYTES:]
+                    if content[:_DIGEST_BYTES] != self._digest(_name_of(number), block):
+                        discard_damaged(path)
+                        return None
+                    self._checked[number] = state
+                    result = block[start - first : stop - first]
                 with suppress(OSError):  # a cache that is only read may be on a disk that is mounted read-only
                     os.utime(descriptor, ns=(time.time_ns(), facts.st_mtime_ns))
             finally:
@@ -170,10 +160,10 @@ class CachedBlocks:
 
     def keep(self, number: int, content: memoryview) -> None:
         """Keep the content of a block that was fetched. All blocks have to be compared with the sha256 again."""
-        if not self.holds(number) and (written := self.write(number, content)) is not None:
+        if not self.holds(number) and (temporary := self.write(_name_of(number), content)) is not None:
             with suppress(OSError):
                 (self._folder / _PROVED).unlink(missing_ok=True)
-            self.finish(number, written)
+            self.finish(_name_of(number), temporary)
 
     def fill(self) -> Filling:
         """Keep the whole file while it is hashed: the blocks become visible when the digest is known to be right."""
@@ -191,60 +181,34 @@ class CachedBlocks:
                 file.unlink()
         return bool(files)
 
-    def write(self, number: int, content: memoryview) -> Path | None:
-        """Write a block under a temporary name; None if there is no room for it, or the disk fails."""
+    def _digest(self, name: str, content: bytes | memoryview) -> bytes:
+        # SHA-256, because processors have instructions for it: more than twice as fast as blake2b.
+        digest = hashlib.sha256(f"{self._sha256}/{name}\n".encode())
+        digest.update(content)
+        return digest.digest()
+
+    def write(self, name: str, content: bytes | memoryview) -> Path | None:
+        """Write a file under a temporary name; None if there is no room for it, or the disk fails."""
         if self._cache.is_paused:
             return None
+        temporary = self._folder / f"{name}.{secrets.token_hex(8)}"
         try:
-            seal = self._seal(_name_of(number), content, self._cache.make_key())
-        except OSError:
-            self._cache.pause()
-            return None
-        return self._write_file(self._path(number), seal, content)
-
-    def finish(self, number: int, temporary: Path) -> None:
-        """Give a block that was written its name."""
-        with suppress(OSError):  # somebody has deleted the folder
-            temporary.rename(self._path(number))
-
-    def _is_sealed(self, number: int, content: bytes) -> bool:
-        key, seal, block = self._cache.key, content[:_SEAL_BYTES], memoryview(content)[_SEAL_BYTES:]
-        try:
-            if secrets.compare_digest(seal, self._seal(_name_of(number), block, key.read(make=False))):
-                return True
-            # The folder may have been deleted, and made again with another key.
-            return secrets.compare_digest(seal, self._seal(_name_of(number), block, key.read_again(make=False)))
-        except (FileNotFoundError, InvalidKeyError):  # nothing can prove the block any more
-            return False
-
-    def _seal(self, name: str, content: bytes | memoryview, key: bytes) -> bytes:
-        # SHA-256, because processors have instructions for it: more than twice as fast as blake2b.
-        seal = hmac.new(key, _MAGIC + f"{self._sha256}/{name}".encode(), "sha256")
-        seal.update(content)
-        return seal.digest()
-
-    def _write_file(self, path: Path, *parts: bytes | memoryview) -> Path | None:
-        """Write a file under a temporary name; None if there is no room for it, or the disk fails."""
-        cache, num_bytes = self._cache, sum(map(len, parts))
-        temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
-        try:
-            descriptor = cache.room.create(temporary, num_bytes)
+            descriptor = self._cache.room.create(temporary, _DIGEST_BYTES + len(content))
             if descriptor is None:
                 return None
-            try:
-                _write(descriptor, *parts)
-            except BaseException:
-                with suppress(OSError):
-                    temporary.unlink()
-                    cache.room.give_back(num_bytes)
-                raise
-        except OSError:
-            cache.pause()
+            _write(descriptor, self._digest(name, content), content)
+        except OSError as error:
+            self._cache.pause(error)
+            with suppress(OSError):
+                temporary.unlink()
             return None
         return temporary
 
-    def _path(self, number: int) -> Path:
-        return self._folder / _name_of(number)
+    def finish(self, name: str, temporary: Path | None) -> None:
+        """Give a file that was written its name."""
+        if temporary is not None:
+            with suppress(OSError):  # somebody has deleted the folder
+                temporary.rename(self._folder / name)
 
 
 class Filling:
@@ -259,9 +223,8 @@ class Filling:
         self._blocks = blocks
         self._rest = bytearray()
         self._next = 0
-        self._written: list[tuple[int, Path]] = []
+        self._written: list[tuple[str, Path]] = []
         self._has_room = True
-        self._is_own = True
 
     def add(self, piece: memoryview) -> None:
         """Keep the next bytes of the file."""
@@ -278,26 +241,23 @@ class Filling:
     def __exit__(self, *_: object) -> None:
         if self.is_right and self._rest and self._has_room:
             self._write(bytes(self._rest))
-        for number, temporary in self._written:
+        for name, temporary in self._written:
             if self.is_right:
-                self._blocks.finish(number, temporary)
+                self._blocks.finish(name, temporary)
             else:
                 with suppress(OSError):
                     temporary.unlink()
-        if self.is_right and self._next == self._blocks.num_blocks and self._is_own:
+        if self.is_right and self._has_room and self._next == self._blocks.num_blocks:
             self._blocks.note_proof()
 
     def _write(self, content: bytes) -> None:
-        number, self._next = self._next, self._next + 1
-        if self._blocks.holds(number):
-            self._is_own = False
-            return
-        written = self._blocks.write(number, memoryview(content))
+        name, self._next = _name_of(self._next), self._next + 1
+        written = self._blocks.write(name, content)
         if written is None:  # the file is larger than the cache: its first blocks are as good as any others
             self._has_room = False
             self._rest.clear()
         else:
-            self._written.append((number, written))
+            self._written.append((name, written))
 
 
 def _name_of(number: int) -> str:
@@ -305,6 +265,6 @@ def _name_of(number: int) -> str:
 
 
 def _write(descriptor: int, *parts: bytes | memoryview) -> None:
-    """Fill a new file. It is not synced: after a power cut, its seal may be wrong."""
+    """Fill a new file. It is not synced: after a power cut, its digest may be wrong."""
     with os.fdopen(descriptor, "wb") as file:
         file.writelines(parts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -12,7 +13,7 @@ from typing import Final
 from registry.environment import malformed_setting
 from registry.storage.cache.room import Room
 from registry.storage.faults import storage_errors
-from registry.storage.folder_key import FolderKey, replace_file
+from registry.storage.memory import log_fault, make_private, replace_file, require_private
 
 _PAUSE_SECONDS: Final = 1.0
 """After a fault of its disk, nothing is written to the cache for this time."""
@@ -55,13 +56,7 @@ class FileCache:
         """``max_bytes`` limits the size of all its files; None is a tenth of what the disk has free."""
         self.folder = Path(folder)
         self.room = Room(self.folder, max_bytes)
-        self.key = FolderKey(self.folder)
         self._paused_until = 0.0
-
-    def make_key(self) -> bytes:
-        """The key of the folder, which is created if it does not exist. Raises OSError."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return self.key.read_again(make=True)
 
     @property
     def is_off(self) -> bool:
@@ -69,12 +64,21 @@ class FileCache:
         return not self.room.may_hold(1)
 
     @property
+    def is_usable(self) -> bool:
+        """Whether it is not switched off, and only this user can write to the folder; if others can, this is logged."""
+        with suppress(OSError):
+            require_private(self.folder)
+            return not self.is_off
+        return False
+
+    @property
     def is_paused(self) -> bool:
         """Whether the cache could not be written a moment ago."""
         return time.monotonic() < self._paused_until
 
-    def pause(self) -> None:
+    def pause(self, error: OSError) -> None:
         """Write nothing for a moment: the disk is full, or the folder cannot be written."""
+        log_fault(self.folder, error)
         self._paused_until = time.monotonic() + _PAUSE_SECONDS
 
     def usage(self) -> CacheUsage:
@@ -93,7 +97,7 @@ class FileCache:
         return CacheUsage(num_files=len(folders), num_blocks=num_blocks, num_bytes=num_bytes, max_bytes=limit)
 
     def clear(self) -> None:
-        """Delete every block, and the key. A read that uses the cache meanwhile continues with the store.
+        """Delete every block. A read that uses the cache meanwhile continues with the store.
 
         Raises:
             StorageError: the folder cannot be written.
@@ -101,21 +105,20 @@ class FileCache:
         if self.folder.is_dir():
             with storage_errors("remove", str(self.folder)):
                 self.room.clear()
-                self.key.remove()
 
     def require_writable(self) -> None:
         """Try everything that is done to keep a block.
 
         Raises:
-            StorageError: the folder cannot be created or written, its disk is full, its key cannot be read or replaced,
-                or another process keeps it locked.
+            StorageError: the folder cannot be created or written, others can write to it, its disk is full, or another
+                process keeps it locked.
         """
         probe = self.folder / "probe"
         with storage_errors("write", str(self.folder)):
-            replace_file(probe, bytes(2**16))
+            make_private(self.folder)
+            with self.room.locked():
+                replace_file(probe, bytes(2**16))
             probe.unlink(missing_ok=True)
-            self.make_key()
-            self.room.give_back(0)
 
     def __reduce__(self) -> tuple[type[FileCache], tuple[Path], dict[str, Room]]:
         return FileCache, (self.folder,), {"room": self.room}

@@ -1,7 +1,7 @@
 """Keeps the files of a cache folder within a number of bytes; the least recently used ones are deleted first.
 
 Every process reserves the size of a file, and creates the file with this size, before it writes it. How many bytes are
-reserved is the content of the file ``size``, which is locked meanwhile. It may be too high after a crash, and never
+reserved is the content of the file ``size``, which is locked meanwhile. It may be too high after a fault, and never
 becomes too low: when it reaches the limit, the folder is walked, which gives the right number and the files to delete.
 """
 
@@ -9,25 +9,31 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from heapq import heappop, heappush
+from heapq import nsmallest
 from pathlib import Path
 from typing import Final, NamedTuple
+
+from registry.storage.memory import open_own
 
 _LOCK_SECONDS: Final = 0.5
 _LOCK_STEP_SECONDS: Final = 0.005
 _LEFT_BEHIND_NS: Final = 3600 * 10**9
 """An unfinished file that was not written to for an hour belongs to a process that was killed."""
 
+_FOLDER: Final = re.compile(r"/[0-9a-f]{2}/[0-9a-f]{64}")
 _BLOCK_NAME: Final = re.compile(r"[0-9a-f]{8}")
 _FILE_NAME: Final = re.compile(r"([0-9a-f]{8}|proved)(\.[0-9a-f]{16})?")
 _SPARE_PART: Final = 16
 _SMALL_BYTES: Final = 64 * 2**20
 """The whole folder is walked to free some room. So a sixteenth of a large cache is freed at a time."""
 
+_MOST_DELETED: Final = 2**17
+"""Files that are deleted after one walk: 32 GiB of blocks. Memory holds no others."""
 
 _NUMBER_BYTES: Final = 20
 
@@ -35,9 +41,9 @@ _NUMBER_BYTES: Final = 20
 class KeptFile(NamedTuple):
     """A file in the folder: a block, the note that all blocks are proved, or an unfinished one of these."""
 
-    path: str
-    num_bytes: int
     used_ns: int
+    num_bytes: int
+    path: str
 
     @property
     def folder(self) -> str:
@@ -50,9 +56,9 @@ class KeptFile(NamedTuple):
         return _BLOCK_NAME.fullmatch(self.path.rpartition("/")[2]) is not None
 
     @property
-    def is_unfinished(self) -> bool:
-        """Whether it is still being written, or was when its process was killed."""
-        return "." in self.path.rpartition("/")[2]
+    def is_in_work(self) -> bool:
+        """Whether another process may still be writing it."""
+        return "." in self.path.rpartition("/")[2] and self.used_ns >= time.time_ns() - _LEFT_BEHIND_NS
 
 
 class Room:
@@ -85,7 +91,7 @@ class Room:
         Raises:
             OSError: the folder cannot be written, or another process does not release its lock.
         """
-        with self._locked() as ledger:
+        with self.locked() as ledger:
             number = _read_number(ledger)
             if number is None:
                 number = sum(file.num_bytes for file in self.files())
@@ -93,103 +99,53 @@ class Room:
             if num_bytes > limit:
                 return None
             if number + num_bytes > limit:
-                number = self._evict(number, limit - num_bytes - _spare(limit - num_bytes))
+                number = self._evict(limit - num_bytes - _spare(limit - num_bytes))
             if number + num_bytes > limit:
                 _write_number(ledger, number)
                 return None
-            _write_number(ledger, number + num_bytes)  # first: after a crash it may be too high, but not too low
-            try:
-                return _create(path, num_bytes)
-            except BaseException:
-                with suppress(OSError):
-                    path.unlink(missing_ok=True)
-                    _write_number(ledger, number)
-                raise
-
-    def give_back(self, num_bytes: int) -> None:
-        """Release reserved room, because the file was not written. Raises OSError."""
-        with self._locked() as ledger:
-            number = _read_number(ledger)
-            if number is not None:
-                _write_number(ledger, max(0, number - num_bytes))
+            _write_number(ledger, number + num_bytes)  # first: after a fault it may be too high, but not too low
+            return _create(path, num_bytes)
 
     def files(self) -> Iterator[KeptFile]:
-        """Every file in the folder, in any order. Files that others put there are left out."""
-        for first in _subfolders(str(self._folder), re.compile("[0-9a-f]{2}")):
-            for folder in _subfolders(first, re.compile("[0-9a-f]{64}")):
-                for entry in _entries(folder):
+        """Every file in the folder, in any order. Files that others put there are left out, and no link is followed."""
+        top = os.fspath(self._folder)
+        for folder, _, names in os.walk(top):
+            if _FOLDER.fullmatch(folder.removeprefix(top)):
+                for name in filter(_FILE_NAME.fullmatch, names):
                     with suppress(OSError):
-                        if _FILE_NAME.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
-                            facts = entry.stat(follow_symlinks=False)
-                            used = max(facts.st_atime_ns, facts.st_mtime_ns)
-                            yield KeptFile(entry.path, facts.st_size, used)
+                        facts = os.lstat(path := f"{folder}/{name}")
+                        if stat.S_ISREG(facts.st_mode):
+                            yield KeptFile(max(facts.st_atime_ns, facts.st_mtime_ns), facts.st_size, path)
 
     def clear(self) -> None:
         """Delete every file that is not in use. Raises OSError."""
-        with self._locked() as ledger:
-            held, folders = 0, set()
-            for file in self.files():
-                held += 0 if self._delete(file) else file.num_bytes
-                folders.add(file.folder)
-            _remove_empty(folders)
-            _write_number(ledger, held)
+        with self.locked() as ledger:
+            _write_number(ledger, sum(0 if _delete(file) else file.num_bytes for file in self.files()))
 
-    def _evict(self, held: int, target: int) -> int:
-        """Delete the least recently used files until the folder has ``target`` bytes or nothing else can be deleted.
-
-        Args:
-            held: how many bytes it is said to have, at least as many as it has.
-            target: how many bytes may stay.
+    def _evict(self, target: int) -> int:
+        """Delete the least recently used files until the folder has ``target`` bytes, or all others are in use.
 
         Returns:
             How many bytes it has afterwards.
         """
-        kept: set[str] = set()
-        folders: set[str] = set()
-        while True:
-            total, oldest = 0, _Oldest(held - target)
+        total = 0
+
+        def walk() -> Iterator[KeptFile]:
+            nonlocal total
             for file in self.files():
                 total += file.num_bytes
-                if file.path not in kept and self._may_be_deleted(file):
-                    oldest.add(file)
-            candidates = oldest.in_order()
-            for file in candidates:
-                if total <= target:
-                    break
-                if self._delete(file):
-                    total -= file.num_bytes
-                    folders.add(file.folder)
-                else:
-                    kept.add(file.path)
-            if total <= target or not candidates:
-                _remove_empty(folders)
-                return total
-            held = total
+                if not file.is_in_work:
+                    yield file
 
-    @staticmethod
-    def _may_be_deleted(file: KeptFile) -> bool:
-        return not file.is_unfinished or file.used_ns < time.time_ns() - _LEFT_BEHIND_NS
-
-    @staticmethod
-    def _delete(file: KeptFile) -> bool:
-        """Delete a file; False if a process uses it, or if it cannot be deleted."""
-        try:
-            descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
-        except FileNotFoundError:
-            return True
-        except OSError:
-            return False
-        try:
-            lock_file(descriptor)
-            os.unlink(file.path)
-        except OSError:
-            return False
-        finally:
-            os.close(descriptor)
-        return True
+        for file in nsmallest(_MOST_DELETED, walk()):
+            if total <= target:
+                break
+            if _delete(file):
+                total -= file.num_bytes
+        return total
 
     @contextmanager
-    def _locked(self) -> Iterator[int]:
+    def locked(self) -> Iterator[int]:
         """Lock the folder against other processes and threads; yields the descriptor of the file ``size``."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(self._folder / "size", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
@@ -215,6 +171,24 @@ def _create(path: Path, num_bytes: int) -> int:
     return descriptor
 
 
+def _delete(file: KeptFile) -> bool:
+    """Delete a file, and its folder if that is empty; False if a process uses it, or if it cannot be deleted."""
+    try:
+        descriptor = open_own(file.path)
+    except OSError as error:
+        return isinstance(error, FileNotFoundError)
+    try:
+        lock_file(descriptor)
+        os.unlink(file.path)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    with suppress(OSError):
+        os.rmdir(file.folder)
+    return True
+
+
 def lock_file(descriptor: int, *, is_shared: bool = False) -> None:
     """Lock an open file against other processes and threads.
 
@@ -235,26 +209,6 @@ def unlock_file(descriptor: int) -> None:
         import fcntl
 
         fcntl.flock(descriptor, fcntl.LOCK_UN)
-
-
-class _Oldest:
-    """The least recently used files with at least ``num_bytes`` together; memory holds no others."""
-
-    def __init__(self, num_bytes: int) -> None:
-        self._wanted = num_bytes
-        self._num_bytes = 0
-        self._newest_first: list[tuple[int, KeptFile]] = []
-
-    def add(self, file: KeptFile) -> None:
-        """Add a file, and drop those that need not be deleted if this one is."""
-        heappush(self._newest_first, (-file.used_ns, file))
-        self._num_bytes += file.num_bytes
-        while self._newest_first and self._num_bytes - self._newest_first[0][1].num_bytes >= self._wanted:
-            self._num_bytes -= heappop(self._newest_first)[1].num_bytes
-
-    def in_order(self) -> list[KeptFile]:
-        """The files, the least recently used first."""
-        return [file for _, file in sorted(self._newest_first, key=lambda item: -item[0])]
 
 
 def _spare(limit: int) -> int:
@@ -287,23 +241,3 @@ def _read_number(descriptor: int) -> int | None:
 def _write_number(descriptor: int, number: int) -> None:
     # Always of the same length: a file that is cut is written to the disk at once, which takes milliseconds.
     os.pwrite(descriptor, str(number).zfill(_NUMBER_BYTES).encode(), 0)
-
-
-def _remove_empty(folders: Iterable[str]) -> None:
-    for folder in folders:
-        with suppress(OSError):
-            os.rmdir(folder)
-
-
-def _subfolders(folder: str, name: re.Pattern[str]) -> Iterator[str]:
-    for entry in _entries(folder):
-        if name.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
-            yield entry.path
-
-
-def _entries(folder: str) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as result:
-            return list(result)
-    except OSError:
-        return []

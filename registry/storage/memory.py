@@ -1,0 +1,207 @@
+"""Remembers what was proved about files, so that the next process need not prove it again.
+
+A note is about one state of one subject: an index is about a shard with this size, these times and this inode, a stamp
+about a file in this state with this sha256. It is found only by a caller who names both, so a note about a file that
+has changed since is never found. Notes are kept in a folder of the user, in two ways:
+
+    Memory.keep  ->  ab/abcdef....kind   a file for each note: 28 bytes of identity | CRC32C | value
+    Memory.add   ->  ab.kind             a line for each note without a value, in one of 256 files
+
+A file is written whole under a temporary name, and then renamed, so that other processes, on other machines that mount
+the folder, too, never see half of it. Nobody else may write to the folder. So a checksum against damage is enough, and
+nothing is sealed. A note saves time and is not a proof by itself: the frames prove an index, the sha256 proves a file
+in the cache. A damaged note is deleted and made again, and a folder that cannot be read or written costs only time.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import mmap
+import os
+import secrets
+import stat
+import sys
+from contextlib import suppress
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final
+
+from fastcrc.crc32 import iscsi
+
+_log = logging.getLogger(__name__)
+
+_IDENTITY_BYTES: Final = 28
+_HEAD_BYTES: Final = _IDENTITY_BYTES + 4
+"""A multiple of 8: an array of 64-bit numbers after it is aligned."""
+
+MOST_LINE_BYTES: Final = 2**18
+"""Of a file of lines: 4,500 notes. A look-up searches one file."""
+
+_WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
+_READ_FLAGS: Final = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NONBLOCK", "O_NOFOLLOW"))
+
+
+class Memory:
+    """The notes in one folder. Threads and processes may share it, and it can be pickled."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self._folder = Path(folder)
+
+    def load(self, kind: str, subject: bytes, state: bytes = b"") -> memoryview | None:
+        """The value of the note about ``subject`` in this ``state``, mapped from its file; None if there is none."""
+        file = self.file(kind, subject)
+        try:
+            require_private(self._folder)
+            descriptor = open_own(file)
+            try:
+                note = memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
+            finally:
+                os.close(descriptor)
+        except (OSError, ValueError):  # an empty file cannot be mapped
+            return None
+        identity, value = note[:_IDENTITY_BYTES], note[_HEAD_BYTES:]
+        if note[_IDENTITY_BYTES:_HEAD_BYTES] != _checksum(identity, value):
+            discard_damaged(file)
+            return None
+        return value if identity == _identify(kind, subject, state) else None
+
+    def keep(self, kind: str, subject: bytes, state: bytes, value: bytes | memoryview) -> None:
+        """Keep the ``value`` of ``subject`` in this ``state``, instead of that of an earlier state."""
+        identity = _identify(kind, subject, state)
+        try:
+            make_private(self._folder)
+            replace_file(self.file(kind, subject), identity, _checksum(identity, value), value)
+        except OSError as error:
+            log_fault(self._folder, error)
+
+    def forget(self, kind: str, subject: bytes) -> None:
+        """Delete the note about ``subject``."""
+        with suppress(OSError):
+            self.file(kind, subject).unlink(missing_ok=True)
+
+    def holds(self, kind: str, subject: bytes, state: bytes) -> bool:
+        """Whether ``add`` was called with the same arguments."""
+        line = _identify(kind, subject, state).hex()
+        try:
+            require_private(self._folder)
+            return line.encode() in read_own(self._lines(kind, line), 2 * MOST_LINE_BYTES)
+        except OSError:
+            return False
+
+    def add(self, kind: str, subject: bytes, state: bytes) -> None:
+        """Keep a note without a value.
+
+        A file for each would be a hundred thousand small files after the check of a dataset with as many shards.
+        """
+        line = _identify(kind, subject, state).hex()
+        try:
+            make_private(self._folder)
+            append_line(self._lines(kind, line), line, most_bytes=MOST_LINE_BYTES)
+        except OSError as error:
+            log_fault(self._folder, error)
+
+    def file(self, kind: str, subject: bytes) -> Path:
+        """The file of the note about ``subject``, which need not exist. It was last written when the note was kept."""
+        name = blake2b(subject, digest_size=20).hexdigest()
+        return self._folder / name[:2] / f"{name}.{kind}"
+
+    def _lines(self, kind: str, line: str) -> str:
+        """The file that has this line, if any has it."""
+        return f"{self._folder}/{line[:2]}.{kind}"
+
+
+def require_private(folder: Path) -> None:
+    """Check that only this user can have written to a folder, if it exists.
+
+    Raises:
+        PermissionError: it belongs to another user, or others can write to it. A warning is logged, too.
+        OSError: it cannot be looked at.
+    """
+    try:
+        facts = os.stat(folder)  # noqa: PTH116 (faster, and called for each note)
+    except FileNotFoundError:
+        return
+    if sys.platform != "win32" and (facts.st_uid != os.geteuid() or facts.st_mode & _WRITABLE_BY_OTHERS):
+        reason = "it belongs to another user, or others can write to it"
+        _log_once(logging.WARNING, folder, f"is not used: {reason}. If it is yours: chmod 700")
+        raise PermissionError(errno.EPERM, reason, str(folder))
+
+
+def make_private(folder: Path) -> None:
+    """Create a folder for this user alone, if it does not exist. Raises as ``require_private``."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    require_private(folder)
+
+
+def log_fault(folder: Path, error: OSError) -> None:
+    """Log once that a cache folder cannot be written: a warning if its disk is full. What is not kept is made again."""
+    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    _log_once(logging.WARNING if is_full else logging.INFO, folder, f"cannot be written: {error.strerror}")
+
+
+@cache
+def _log_once(level: int, folder: Path, message: str) -> None:
+    _log.log(level, "the cache folder %s %s", folder, message)
+
+
+def open_own(file: str | Path) -> int:
+    """Open a file of a cache folder for reading; returns its descriptor.
+
+    A link is not followed out of the folder, and nobody waits for the writer of a pipe. Raises OSError.
+    """
+    return os.open(file, _READ_FLAGS)
+
+
+def read_own(file: str | Path, most: int) -> bytes:
+    """The content of a file of a cache folder, at most ``most`` bytes. Raises OSError."""
+    descriptor = open_own(file)
+    try:
+        return os.read(descriptor, min(os.fstat(descriptor).st_size, most))
+    finally:
+        os.close(descriptor)
+
+
+def discard_damaged(file: Path) -> None:
+    """Delete a damaged file of a cache folder, so that it is made again."""
+    _log.info("%s is damaged and is made again", file)
+    with suppress(OSError):
+        file.unlink()
+
+
+def append_line(file: str | Path, line: str, *, most_bytes: int) -> None:
+    """Append a line to a file. If it is larger than ``most_bytes`` by now, its older half is dropped. Raises OSError.
+
+    Two processes may append at the same time. Half a line, which a killed process leaves, hides no other: readers
+    search for lines and do not count them.
+    """
+    with open(file, "ab", buffering=0) as lines:  # noqa: PTH123 (as above)
+        num_bytes = lines.tell()
+        lines.write(f"{line}\n".encode())
+    if num_bytes > most_bytes:
+        replace_file(Path(file), Path(file).read_bytes()[-most_bytes // 2 :])
+
+
+def replace_file(file: Path, *parts: bytes | memoryview) -> None:
+    """Write a temporary file next to ``file``, then rename it. Raises OSError.
+
+    It is not synced: after a power cut it may be damaged, and is made again.
+    """
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    temporary = file.with_name(f"{file.name}.{secrets.token_hex(8)}")
+    try:
+        with temporary.open("xb") as new:
+            new.writelines(parts)
+        temporary.replace(file)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _identify(kind: str, subject: bytes, state: bytes) -> bytes:
+    name = f"{kind} {len(subject)} ".encode()
+    return blake2b(name + subject + state, digest_size=_IDENTITY_BYTES).digest()
+
+
+def _checksum(identity: bytes | memoryview, value: bytes | memoryview) -> bytes:
+    return (iscsi(value) ^ iscsi(identity)).to_bytes(4, "little")
