@@ -24,7 +24,7 @@ from registry.slim.data_decoder import DataDecoder, stack_items
 from registry.slim.data_provider import DataProvider
 from registry.slim.dataset import Dataset
 from registry.slim.decoding_ahead import DecodingAhead
-from registry.slim.parallel_reader import ParallelReader, flag, open_reader
+from registry.slim.parallel_reader import ParallelReader, flag
 from registry.slim.read_ahead import OfOneProcess
 from registry.slim.readers import key_of
 
@@ -100,7 +100,7 @@ class DatasetDataProvider(OfOneProcess, DataProvider):
         self._items = [*items, record_key]
         self._asked: tuple[str, ...] | None = None
         self._has_warned = self._is_inside = self._is_closed = False
-        self._reader = open_reader(
+        self._reader = ParallelReader(
             dataset.data_sources,
             dataset.reader,
             num_epochs=num_epochs,

@@ -7,18 +7,17 @@ lost. ``DatasetDataProvider`` uses it between its reader and its decoder.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
-from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from registry.errors import OutOfRangeError, UsageError, WrongTypeError
-from registry.slim.data_decoder import DataDecoder, as_block, fill_up, stack_items
+from registry.slim.data_decoder import DataDecoder, fill_up, stack_items
 from registry.slim.parallel_reader import ParallelReader
-from registry.slim.readers import Record, place_of, raise_of_record
+from registry.slim.readers import VALUE, Record, place_of, raise_of_record
 from registry.tfrecord import RecordBlock
 
 _MOST_TOGETHER: Final = 512
@@ -29,11 +28,13 @@ _DECODED_BYTES: Final = 2**24
 """Maximum size, in bytes, of batches that are decoded ahead, estimated from the batches before."""
 
 _LOOKED_AT: Final = 64
-_VALUE: Final = itemgetter(0)
 
 
 class DecodingAhead:
     """The decoded records of a reader, one by one or in batches. Only one caller at a time may use it.
+
+    Records stay in the buffer of the reader until their values are returned, so no value has to be kept: if other items
+    are requested, or a call is interrupted, decoding begins again with the first record that was not returned.
 
     Args:
         reader: the reader of the records.
@@ -43,16 +44,9 @@ class DecodingAhead:
     def __init__(self, reader: ParallelReader, decoder: DataDecoder) -> None:
         self._reader = reader
         self._decoder = decoder
-        # Records that left the buffer. Those before `_place` were returned; those from there to `_stop` are decoded, in
-        # `_rows` or `_columns`.
-        self._records: list[Record] = []
-        self._place = self._stop = 0
-        self._rows: Iterator[list[Any]] = iter(())
-        self._columns: Sequence[npt.NDArray[Any]] = ()
-        self._kept: list[list[Any]] = []
-        self._asked: object = None
-        self._together = 1
-        self._is_busy = self._is_taking = False
+        self._request: object = None
+        self._values: Iterator[Any] = iter(())
+        self._single_rows: list[list[Any]] = []  # the values of the next records, if they were decoded one by one
 
     def next_row(self, items: Sequence[str]) -> tuple[Record, list[Any]]:
         """The next record, and the values of ``items`` in it.
@@ -62,26 +56,8 @@ class DecodingAhead:
             CorruptRecordError, ShardMismatchError, StorageError: a file is damaged or cannot be read.
             Exception: the decoder raised it; it names the record, and the next call continues after it.
         """
-        self._begin(items, ())
-        if self._place >= self._stop:
-            self._decode_rows(items)
-        record = self._records[self._place]
-        self._is_busy = True  # remains set if an interrupt separates the row from its record
-        try:
-            row = next(self._rows)
-        except Exception as error:
-            self._place += 1
-            self._forget()
-            if isinstance(error, StopIteration):
-                raise UsageError(
-                    f"{type(self._decoder).__name__}.decode_rows must return a row for each record, and returned fewer",
-                    hint="Return a row for each record of the block, or raise an error.",
-                ) from error
-            raise_of_record(error, record)
-        self._place += 1
-        self._is_busy = False
-        check_row(self._decoder, row, items, record)
-        return record, row
+        row: tuple[Record, list[Any]] = self._next(_decode_rows, tuple(items))
+        return row
 
     def next_batch(
         self, items: Sequence[str], size: int, *, drop_remainder: bool, pad: bool
@@ -91,127 +67,136 @@ class DecodingAhead:
         If ``decode_batch`` fails, records are decoded one by one.
 
         Raises:
-            OutOfRangeError: there are no more records, or no more whole batches.
+            OutOfRangeError: there are no more records, or with ``drop_remainder`` no more whole batches.
             WrongTypeError: values cannot be padded; raised with every call.
             CorruptRecordError, ShardMismatchError, StorageError: a file is damaged or cannot be read.
             Exception: the decoder raised it. Raised before the batch with this record; the next call continues.
         """
-        self._begin(items, size)
-        if self._place >= self._stop:
-            self._decode_columns(items, size)
-        start, stop = self._place, min(self._place + size, self._stop)
-        if drop_remainder and stop - start < size:
-            self._place = stop
-            self._take_more(1)  # raises the error that ended the records, if there was one
-            raise OutOfRangeError("there are no more whole batches", details={"num_records": stop - start})
-        columns = [_rows_of(column, start, stop) for column in self._columns]
-        if pad:
-            columns = list(map(fill_up, columns))
-        self._place = stop
-        return self._records[start:stop], columns
+        batch: tuple[list[Record], list[npt.NDArray[Any]]] = self._next(
+            _decode_batches, tuple(items), size, drop_remainder, pad
+        )
+        return batch
 
     def clear(self) -> None:
-        """Drop all records."""
-        self._records = []
-        self._begin((), None)
+        """Drop the values that are decoded ahead."""
+        self._request, self._values, self._single_rows = None, iter(()), []
 
-    def _begin(self, items: Sequence[str], kind: object) -> None:
-        """Drop what was decoded ahead, if other items are requested or the last call was interrupted."""
-        asked = (tuple(items), kind)
-        if asked != self._asked or self._is_busy:
-            self._asked = None
-            self._forget()
-            self._asked = asked  # set last, so that an interrupt before it leaves a consistent state
+    def _next(self, decode: Callable[..., Iterator[Any]], *request: Any) -> Any:
+        if self._request != (decode, request):
+            self.clear()
+            self._request = decode, request
+        # The iterator has ended if it raised or was interrupted, and at the end of the records, which peek() raises.
+        while (result := next(self._values, None)) is None:
+            self._reader.peek()
+            self._values = decode(self._reader, self._decoder, self._single_rows, *request)
+        return result
 
-    def _forget(self) -> None:
-        """Drop the decoded values, so that their records are decoded again, starting with a few."""
-        self._stop, self._together = self._place, 1
-        self._rows, self._columns, self._kept, self._is_busy = iter(()), (), [], False
 
-    def _decode_rows(self, items: Sequence[str]) -> None:
-        self._drop_given()
-        self._take_more(self._together, most_bytes=_BYTES_TOGETHER)
-        values = list(map(_VALUE, self._records[: self._together]))
-        ends = np.cumsum(list(map(len, values)))
-        count = max(1, int(np.searchsorted(ends, _BYTES_TOGETHER, side="right")))
-        self._together = min(2 * self._together, _MOST_TOGETHER)
+def _decode_rows(
+    reader: ParallelReader, decoder: DataDecoder, _: list[list[Any]], items: Sequence[str]
+) -> Iterator[tuple[Record, list[Any]]]:
+    num_together = 1
+    while records := _peek(reader, num_together):
+        records = records[: max(1, _num_within(records))]
+        rows: Iterator[list[Any]]
         if not items:
-            self._rows = repeat([])
-        elif count == 1:
-            self._rows = (self._decoder.decode(value, items) for value in values[:1])
+            rows = repeat([])
+        elif len(records) == 1:
+            rows = (decoder.decode(record[0], items) for record in records)
         else:
-            self._rows = iter(self._decoder.decode_rows(as_block(values[:count]), items))
-        self._stop = count  # set last, so that after an interrupt nothing counts as decoded
+            rows = iter(decoder.decode_rows(_block_of(records), items))
+        for record in records:
+            try:
+                row = next(rows)
+            except Exception as error:
+                reader.skip(1)
+                if isinstance(error, StopIteration):
+                    raise UsageError(
+                        f"{type(decoder).__name__}.decode_rows must return a row for each record, and returned fewer",
+                        hint="Return a row for each record of the block, or raise an error.",
+                    ) from error
+                raise_of_record(error, record)
+            reader.skip(1)
+            check_row(decoder, row, items, record)
+            yield record, row
+        num_together = min(2 * num_together, _MOST_TOGETHER)
 
-    def _decode_columns(self, items: Sequence[str], size: int) -> None:
-        """Decode the next batch, and further batches of records that are already available."""
-        self._drop_given()
-        self._take_more(size)
-        together = min(self._together, _MOST_INFLATED) if self._decoder.inflates(items) else self._together
-        most = max(1, together // size) * size
-        self._take_more(most, most_bytes=_BYTES_TOGETHER)
-        values = list(map(_VALUE, self._records[:most]))
-        lengths = np.fromiter(map(len, values), np.int64, len(values))
-        ends = lengths.cumsum()
-        small = int(np.searchsorted(ends, _BYTES_TOGETHER, side="right"))
-        count = max(small // size * size, min(size, len(values)))
+
+def _decode_batches(
+    reader: ParallelReader,
+    decoder: DataDecoder,
+    single_rows: list[list[Any]],
+    items: Sequence[str],
+    size: int,
+    drop_remainder: bool,
+    pad: bool,
+) -> Iterator[tuple[list[Record], list[npt.NDArray[Any]]]]:
+    """Decode the next batch, and further batches of records that are already available."""
+    num_together = 1
+    while records := _peek(reader, size, most_bytes=None):
+        together = min(num_together, _MOST_INFLATED) if decoder.inflates(items) else num_together
+        if together >= 2 * size:
+            records = _peek(reader, together // size * size)
+            records = records[: max(_num_within(records) // size * size, size)]
+        columns = None if single_rows else _decode_together(decoder, records, items)
+        if columns is None:
+            records, num_together = records[:size], 1
+            columns = _decode_each(reader, decoder, single_rows, records, items)
+        else:
+            num_bytes = max(1, sum(map(_num_bytes, columns)))
+            num_together = min(2 * len(records), _MOST_IN_BATCHES, _DECODED_BYTES * len(records) // num_bytes)
+        for start in range(0, len(records), size):
+            batch = records[start : start + size]
+            rows = [_rows_of(column, start, start + len(batch)) for column in columns]
+            if pad:
+                rows = list(map(fill_up, rows))
+            reader.skip(len(batch))
+            if len(batch) == size or not drop_remainder:
+                yield batch, rows
+
+
+def _decode_together(
+    decoder: DataDecoder, records: list[Record], items: Sequence[str]
+) -> list[npt.NDArray[Any]] | None:
+    """The columns of some records; None if they have to be decoded one by one, which finds errors."""
+    if not items:
+        return []
+    try:
+        columns = list(decoder.decode_batch(_block_of(records), items))
+    except Exception:  # noqa: BLE001 (decoding one by one finds the record and raises its error)
+        return None
+    is_right = [len(column) for column in columns if isinstance(column, np.ndarray)] == [len(records)] * len(items)
+    return columns if is_right else None
+
+
+def _decode_each(
+    reader: ParallelReader,
+    decoder: DataDecoder,
+    single_rows: list[list[Any]],
+    records: list[Record],
+    items: Sequence[str],
+) -> list[npt.NDArray[Any]]:
+    """The columns of some records, decoded one by one.
+
+    A record that cannot be decoded is dropped and its error raised; ``single_rows`` keeps the rows before it.
+    """
+    for record in records[len(single_rows) :]:
         try:
-            data = np.frombuffer(b"".join(values[:count]), np.uint8)
-            block = RecordBlock(data, (ends - lengths)[:count], lengths[:count])
-            columns = list(self._decoder.decode_batch(block, items)) if items and not self._kept else []
-            is_right = [len(column) for column in columns if isinstance(column, np.ndarray)] == [count] * len(items)
-        except Exception:  # noqa: BLE001 (decoding one by one, below, finds the record and raises its error)
-            is_right = False
-        if not is_right:
-            count = min(size, len(values))
-            columns = self._decode_each(items, count)
-        num_bytes = max(1, sum(map(_num_bytes, columns)))
-        self._together = min(2 * count, _MOST_IN_BATCHES, _DECODED_BYTES * count // num_bytes) if is_right else 1
-        self._columns, self._stop = columns, count
+            single_rows.append(decode_record(decoder, record, items))
+        except Exception:
+            reader.drop(len(single_rows))
+            raise
+    rows = single_rows.copy()
+    single_rows.clear()
+    return [decoder.stack(item, [row[place] for row in rows]) for place, item in enumerate(items)]
 
-    def _decode_each(self, items: Sequence[str], count: int) -> list[npt.NDArray[Any]]:
-        """The columns of the next records, decoded one by one.
 
-        A record that cannot be decoded is removed and its error raised; the rows before it are kept for the next call.
-        """
-        rows = self._kept.copy()
-        for place, record in enumerate(self._records[len(rows) : count], len(rows)):
-            try:
-                rows.append(decode_record(self._decoder, record, items))
-            except Exception:
-                del self._records[place]
-                self._kept = rows
-                raise
-        self._kept = []
-        return [self._decoder.stack(item, [row[place] for row in rows]) for place, item in enumerate(items)]
-
-    def _drop_given(self) -> None:
-        left = self._records[self._place :]
-        self._records, self._place, self._stop = left, 0, 0
-
-    def _take_more(self, count: int, *, most_bytes: int | None = None) -> None:
-        """Read until ``count`` records are available, or fewer at the end.
-
-        With ``most_bytes``, it stops at this size and does not wait for more than one record.
-        """
-        if self._is_taking:
-            self._reader.interrupt()
-        num_bytes = 0 if most_bytes is None else _bytes_of(self._records[self._place :])
-        while len(self._records) - self._place < count:
-            is_some = len(self._records) > self._place
-            if is_some and most_bytes is not None and (num_bytes >= most_bytes or not self._reader.has_ready()):
-                return
-            self._is_taking = True  # remains set after an interrupt, which may lose records
-            try:
-                more = self._reader.read_records(count - len(self._records) + self._place)
-            except Exception:
-                self._is_taking = False
-                if is_some and not self._reader.is_closed:
-                    return  # return the records before the error; the next call raises it again
-                raise
-            self._records = [*self._records, *more]
-            self._is_taking = False
-            num_bytes += 0 if most_bytes is None else _bytes_of(more)
+def _peek(reader: ParallelReader, count: int, *, most_bytes: int | None = _BYTES_TOGETHER) -> list[Record]:
+    """``ParallelReader.peek``; no records at the end, because a generator cannot raise the OutOfRangeError."""
+    try:
+        return reader.peek(count, most_bytes=most_bytes)
+    except OutOfRangeError:
+        return []
 
 
 def decode_record(decoder: DataDecoder, record: Record, items: Sequence[str]) -> list[Any]:
@@ -248,8 +233,16 @@ def check_row(decoder: DataDecoder, row: Any, items: Sequence[str], record: Reco
     raise UsageError(f"{start}{values} for the items {', '.join(items)}", hint=hint)
 
 
-def _bytes_of(records: list[Record]) -> int:
-    return sum(map(len, map(_VALUE, records)))
+def _block_of(records: list[Record]) -> RecordBlock:
+    values = list(map(VALUE, records))
+    lengths = np.fromiter(map(len, values), np.int64, len(values))
+    return RecordBlock(np.frombuffer(b"".join(values), np.uint8), lengths.cumsum() - lengths, lengths)
+
+
+def _num_within(records: list[Record]) -> int:
+    """The number of records that have ``_BYTES_TOGETHER`` bytes at most."""
+    ends = np.fromiter(map(len, map(VALUE, records)), np.int64, len(records)).cumsum()
+    return int(np.searchsorted(ends, _BYTES_TOGETHER, side="right"))
 
 
 def _num_bytes(column: npt.NDArray[Any]) -> int:

@@ -2,10 +2,10 @@
 
     files, permuted for each epoch -> slots that take turns -> shuffle buffer -> records, some at a time
 
-Each of a few slots has a file, and reads one unit of records ahead. The slots take turns, one record at a time, so the
-order does not depend on the speed of threads. At the end of its file, a slot skips one turn and opens the next file:
-this is the interleave of tf.data with a block length of 1. Random numbers come from Philox, keyed by the seed and a
-counter, so a seed gives the same order in every release.
+Each of a few slots reads a file, one unit of records ahead. The slots take turns, one record at a time, so the order
+does not depend on the speed of threads. At the end of its file, a slot is replaced by one of the next file, whose first
+turn comes after those of the others: this is the interleave of tf.data with a block length of 1. Random numbers come
+from Philox, keyed by the seed and a counter, so a seed gives the same order in every release.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, count, islice
 from queue import SimpleQueue
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -31,105 +31,32 @@ _WORDS: Final = 2048
 _MASK: Final = 2**64 - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """The files to read, and the options of their order.
+class Slot(ReadAhead[Unit]):
+    """Reads one file, a unit of records ahead. ``records`` from ``position`` on are available."""
 
-    ``num_epochs`` None repeats forever, and a ``buffer_size`` of 0 does not shuffle.
-    """
-
-    files: tuple[DataFile, ...]
-    read_file: ReadFile
-    num_epochs: int | None
-    num_readers: int
-    buffer_size: int
-    seed: int
-    deterministic: bool
-    mix_epochs: bool
-
-    def chunks(self, progress: Progress) -> Iterator[list[Record]]:
-        """All records in order, in chunks."""
-        epochs = count() if self.num_epochs is None else iter(range(self.num_epochs))
-        if self.mix_epochs:
-            yield from self._pass(chain.from_iterable(self._files_of(epoch, progress) for epoch in epochs), 0, progress)
-        else:
-            for epoch in epochs:
-                yield from self._pass(iter(self._files_of(epoch, progress)), epoch, progress)
-
-    def _pass(self, files: Iterator[DataFile], epoch: int, progress: Progress) -> Iterator[list[Record]]:
-        progress.slots = slots = Slots(
-            files=files, read_file=self.read_file, num_slots=self.num_readers, on_end=progress.end_file
-        )
-        chunks = slots.in_turn() if self.deterministic else slots.as_ready()
-        if self.buffer_size:
-            chunks = shuffled(chunks, random_words(self.seed, 2 * epoch + 1), size=self.buffer_size)
-        return chunks
-
-    def _files_of(self, epoch: int, progress: Progress) -> list[DataFile]:
-        files = list(self.files)
-        if self.num_epochs is None and len(progress.empty_files) == len({id(file) for file in files}):
-            named = ", ".join(file.path for file in files[:5]) or "an empty slice"
-            raise UsageError(
-                f"no records to repeat forever in {named}" + (f" and {len(files) - 5} more" if len(files) > 5 else ""),
-                hint="Check the data sources, or pass num_epochs=1.",
-                details={"paths": [file.path for file in files[:100]]},
-            )
-        return permuted(files, random_words(self.seed, 2 * epoch)) if self.buffer_size else files
-
-
-class Progress:
-    """The progress of a read."""
-
-    def __init__(self) -> None:
-        self.num_records = 0
-        self.num_files = 0
-        self.empty_files: set[int] = set()
-        self.slots: Slots | None = None
-
-    def end_file(self, file: DataFile, has_read: bool) -> None:
-        """Count a file that was read to its end, and remember it if it has no records."""
-        self.num_files += 1
-        if not has_read:
-            self.empty_files.add(id(file))
-
-
-ReadFile: TypeAlias = Callable[[DataFile], Iterator[Unit]]
-
-
-class Slot:
-    """Reads one file after another, one unit ahead. ``records`` from ``position`` on are available."""
-
-    __slots__ = ("ahead", "file", "has_read", "position", "records")
-
-    def open(self, file: DataFile, read_file: ReadFile, on_outcome: Callable[[], None] | None) -> None:
-        """Start reading a file."""
+    def __init__(self, file: DataFile, units: Iterator[Unit], changed: SimpleQueue[None] | None) -> None:
+        source, name = partial(next, units), f"read {file.filename}"
+        super().__init__(source, capacity=1, name=name, of="reader", changed=changed)
         self.file = file
         self.records: Unit = []
         self.position = 0
         self.has_read = False
-        self.ahead = ReadAhead(
-            partial(next, read_file(file)),
-            capacity=1,
-            name=f"read {file.filename}",
-            closed_error=closed_reader,
-            on_outcome=on_outcome,
-        )
-        self.ahead.start_threads()
+        self.start_threads()
 
     @property
-    def num_ready(self) -> int:
+    def num_available(self) -> int:
         """The number of available records."""
         return len(self.records) - self.position
 
-    def take(self, count: int) -> Unit:
+    def take_records(self, count: int) -> Unit:
         """The next ``count`` available records."""
-        start_at, self.position = self.position, self.position + count
-        return self.records[start_at : self.position] if count < len(self.records) else self.records
+        first, self.position = self.position, self.position + count
+        return self.records[first : self.position] if count < len(self.records) else self.records
 
     def receive(self) -> bool:
         """Wait for the next unit, and start to read the one after it; False at the end of the file."""
         try:
-            self.records = self.ahead.take()
+            (self.records,) = self.take()
         except StopIteration:
             return False
         self.position, self.has_read = 0, True
@@ -137,88 +64,111 @@ class Slot:
 
 
 @dataclass(eq=False, kw_only=True)
-class Slots:
-    """The slots of one pass over files.
+class Interleaving:
+    """The files of a read and their order.
 
     Attributes:
-        files: the files in the order in which they are opened.
+        files: the files.
         read_file: returns the records of a file in units.
+        num_epochs: number of times that each file is read; None repeats forever.
         num_slots: number of files that are read at the same time.
-        on_end: called with each file that was read to its end, and whether it had a record.
+        buffer_size: number of records in the shuffle buffer; 0 does not shuffle.
+        seed: the seed of the order.
+        deterministic: let slots take turns. Otherwise records come in the order in which they are read.
+        mix_epochs: start the next epoch while records of the current one are in the buffer.
+        num_files_read: number of files that were read to their end; a file counts again in each epoch.
     """
 
-    files: Iterator[DataFile]
-    read_file: ReadFile
+    files: list[DataFile]
+    read_file: Callable[[DataFile], Iterator[Unit]]
+    num_epochs: int | None
     num_slots: int
-    on_end: Callable[[DataFile, bool], None]
+    buffer_size: int
+    seed: int
+    deterministic: bool
+    mix_epochs: bool
+    num_files_read: int = 0
+    _empty_files: set[int] = field(default_factory=set, init=False)
     _slots: deque[Slot] = field(default_factory=deque, init=False)
-    _on_outcome: Callable[[], None] | None = field(default=None, init=False)
+    _changed: SimpleQueue[None] = field(default_factory=SimpleQueue, init=False)
+
+    def chunks(self) -> Iterator[list[Record]]:
+        """All records in order, in chunks. An error is raised in the place of its record."""
+        epochs = map(self._files_of, count() if self.num_epochs is None else range(self.num_epochs))
+        for epoch, files in enumerate([chain.from_iterable(epochs)] if self.mix_epochs else map(iter, epochs)):
+            chunks = self._in_turn(files) if self.deterministic else self._as_ready(files)
+            if self.buffer_size:
+                chunks = shuffled(chunks, random_words(self.seed, 2 * epoch + 1), size=self.buffer_size)
+            yield from chunks
 
     def is_ready(self) -> bool:
         """Whether the next records of every slot can be taken without waiting."""
-        slots = list(self._slots)
-        return bool(slots) and all(slot.ahead.is_ready() for slot in slots)
+        slots = list(self._slots)  # a copy, because another thread may change it while reading
+        return bool(slots) and all(slot.is_ready() for slot in slots)
 
     def close(self) -> None:
-        """Stop reading, and wake up threads that wait for a read."""
-        for slot in list(self._slots):  # a copy, because another thread may change it while reading
-            slot.ahead.close()
+        """Stop reading, and wake up a thread that waits for a read."""
+        for slot in list(self._slots):
+            slot.close()
 
     def join(self) -> None:
         """Wait up to a second for reads in progress."""
-        join(chain.from_iterable(slot.ahead.threads for slot in list(self._slots)))
+        join(chain.from_iterable(slot.threads for slot in list(self._slots)))
 
-    def in_turn(self) -> Iterator[list[Record]]:
-        """The records in chunks, with slots taking turns. An error is raised in the place of its record."""
-        slots = self._fill()
+    def _files_of(self, epoch: int) -> list[DataFile]:
+        if self.num_epochs is None and len(self._empty_files) == len({id(file) for file in self.files}):
+            paths = [file.path for file in self.files]
+            raise UsageError(
+                f"no records to repeat forever in {', '.join(paths[:5]) or 'an empty slice'}"
+                + (f" and {len(paths) - 5} more" if len(paths) > 5 else ""),
+                hint="Check the data sources, or pass num_epochs=1.",
+                details={"paths": paths[:100]},
+            )
+        return permuted(self.files, random_words(self.seed, 2 * epoch)) if self.buffer_size else self.files
+
+    def _in_turn(self, files: Iterator[DataFile]) -> Iterator[list[Record]]:
+        """The records of ``files``, with slots taking turns."""
+        slots = self._open_files(files, self.num_slots)
         while slots:
-            rounds = min(slot.num_ready for slot in slots)
+            rounds = min(slot.num_available for slot in slots)
             if rounds and len(slots) == 1:
-                yield slots[0].take(rounds)
+                yield slots[0].take_records(rounds)
             elif rounds:
-                yield list(chain.from_iterable(zip(*[slot.take(rounds) for slot in slots], strict=True)))
-            elif slots[0].num_ready:
-                yield self._to_first_empty()
+                yield list(chain.from_iterable(zip(*[slot.take_records(rounds) for slot in slots], strict=True)))
+            elif slots[0].num_available:
+                records: list[Record] = []
+                while slots[0].num_available:  # up to the first slot without available records, which is next
+                    records += slots[0].take_records(1)
+                    slots.rotate(-1)
+                yield records
             elif not slots[0].receive():
-                slot = slots.popleft()
-                if self._reopen(slot):
-                    slots.append(slot)
+                self._end_file(slots.popleft())
+                self._open_files(files, 1)
 
-    def as_ready(self) -> Iterator[list[Record]]:
-        """The records in the order in which they are read; those of one file stay in order."""
-        outcomes: SimpleQueue[None] = SimpleQueue()  # an entry for each finished read
-        self._on_outcome = partial(outcomes.put, None)
-        slots = self._fill()
+    def _as_ready(self, files: Iterator[DataFile]) -> Iterator[list[Record]]:
+        """The records of ``files`` in the order in which they are read; those of one file stay in order."""
+        slots = self._open_files(files, self.num_slots)
         while slots:
-            outcomes.get()
-            slot = next(slot for slot in slots if slot.ahead.is_ready())
-            if slot.receive():
+            slot = next((slot for slot in slots if slot.is_ready()), None)
+            if slot is None:
+                self._changed.get()
+            elif slot.receive():
                 yield slot.records
-            elif not self._reopen(slot):
+            else:
+                self._end_file(slot)
                 slots.remove(slot)
+                self._open_files(files, 1)
 
-    def _fill(self) -> deque[Slot]:
-        for file in islice(self.files, self.num_slots):
-            slot = Slot()
-            slot.open(file, self.read_file, self._on_outcome)
-            self._slots.append(slot)
+    def _open_files(self, files: Iterator[DataFile], count: int) -> deque[Slot]:
+        """Open the next files in new slots, at most ``count``. Returns all slots."""
+        changed = None if self.deterministic else self._changed  # a shared queue would wake the consumer too often
+        self._slots.extend(Slot(file, self.read_file(file), changed) for file in islice(files, count))
         return self._slots
 
-    def _to_first_empty(self) -> list[Record]:
-        """One record of each slot up to the first slot without available records, which is next."""
-        records: list[Record] = []
-        while self._slots[0].num_ready:
-            records += self._slots[0].take(1)
-            self._slots.rotate(-1)
-        return records
-
-    def _reopen(self, slot: Slot) -> bool:
-        """Open the next file in a slot whose file has ended; False if no file is left."""
-        self.on_end(slot.file, slot.has_read)
-        file = next(self.files, None)
-        if file is not None:
-            slot.open(file, self.read_file, self._on_outcome)
-        return file is not None
+    def _end_file(self, slot: Slot) -> None:
+        self.num_files_read += 1
+        if not slot.has_read:
+            self._empty_files.add(id(slot.file))
 
 
 def random_words(seed: int, stream: int) -> Iterator[int]:
@@ -274,8 +224,3 @@ def shuffled(chunks: Iterable[list[T]], words: Iterator[int], *, size: int) -> I
         yield drawn
     if failed is not None:
         raise failed
-
-
-def closed_reader() -> UsageError:
-    """The error for reading after ``close``."""
-    return UsageError("this reader was closed", hint="Create a new one to read again.")

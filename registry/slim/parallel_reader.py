@@ -13,8 +13,7 @@ import threading
 from collections.abc import Mapping
 from functools import partial
 from inspect import signature
-from types import TracebackType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -22,13 +21,11 @@ import numpy.typing as npt
 from registry.errors import OutOfRangeError, UsageError, WrongTypeError
 from registry.model.numbers import whole_number
 from registry.slim.data_files import find_data_files, get_data_files
-from registry.slim.interleaving import Progress, Reading, closed_reader
-from registry.slim.read_ahead import CLOSE_SECONDS, OfOneProcess
-from registry.slim.readers import Reader, Record, TFRecordReader, key_of, read_units
+from registry.slim.interleaving import Interleaving
+from registry.slim.read_ahead import CLOSE_SECONDS, OfOneProcess, closed
+from registry.slim.readers import READER_HINT, VALUE, Reader, Record, TFRecordReader, key_of, read_units
 
 __all__ = ["ParallelReader", "get_data_files", "parallel_read", "single_pass_read"]
-
-_Failure: TypeAlias = tuple[BaseException, TracebackType | None]
 
 _TEXT_TYPES: Final = ("string", "str", "bytes", "object", "bytes_")
 
@@ -39,9 +36,16 @@ class ParallelReader(OfOneProcess):
     Iterate over it, or call ``read``; several threads may do so. The error of a file is raised after all records before
     it, and again with every later call, so that lost records are never skipped silently.
 
+    Args:
+        data_sources, reader, num_epochs, num_readers, reader_kwargs, shuffle, capacity: as in ``parallel_read``.
+        seed, deterministic, mix_epochs: as in ``parallel_read``.
+        least: the ``min_after_dequeue`` of ``parallel_read``.
+        names: the caller's names of ``capacity`` and ``least``, for errors.
+
     Attributes:
         seed: the seed of the order; a random one if none was given.
         num_readers: number of files that are read at the same time.
+        num_records_produced: the number of records returned so far.
         is_closed: whether ``close`` was called.
     """
 
@@ -50,34 +54,64 @@ class ParallelReader(OfOneProcess):
         "Create a reader in each process, from the data sources that it should read.",
     )
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(
+        self,
+        data_sources: Any,
+        reader: Reader | None = None,
+        *,
+        num_epochs: int | None,
+        num_readers: int = 1,
+        reader_kwargs: Mapping[str, Any] | None = None,
+        shuffle: bool = False,
+        capacity: int = 256,
+        least: int = 128,
+        seed: int | None = None,
+        deterministic: bool = True,
+        mix_epochs: bool = False,
+        names: tuple[str, str] = ("capacity", "min_after_dequeue"),
+    ) -> None:
         super().__init__()
-        self.seed = reading.seed
-        self.num_readers = reading.num_readers
-        self._progress = Progress()
-        self._chunks = reading.chunks(self._progress)
-        self._lock = threading.RLock()
-        self._records: list[Record] = []
-        self._position = 0
-        self.is_closed = False
-        self._is_inside = False
-        self._failed: _Failure | None = None
-        self._interrupted: _Failure = (
-            UsageError(
-                "the read was interrupted, and some records may be lost", hint="Create a new reader to read again."
-            ),
-            None,
+        self.num_readers = whole_number(num_readers, "num_readers", least=1, error=WrongTypeError)
+        shuffle = flag("shuffle", shuffle)
+        if num_epochs is not None:
+            num_epochs = whole_number(num_epochs, "num_epochs", least=1, error=WrongTypeError)
+        capacity = whole_number(capacity, names[0], least=1, error=WrongTypeError)
+        least = whole_number(least, names[1], least=0, error=WrongTypeError)
+        if shuffle and capacity <= least:
+            raise UsageError(
+                f"{names[0]}={capacity} must be more than {names[1]}={least}: no record would ever be drawn",
+                hint=f"Pass e.g. {names[0]}={2 * least}. A larger buffer shuffles better.",
+                details={names[0]: capacity, names[1]: least},
+            )
+        reader, options = _check_reader(reader, reader_kwargs)
+        spare = (capacity - least) // 2 if shuffle else capacity
+        unit_records = max(1, spare // (2 * self.num_readers))
+        self.seed = secrets.randbits(63) if seed is None else whole_number(seed, "seed", error=WrongTypeError)
+        self._files = Interleaving(
+            files=find_data_files(data_sources),
+            read_file=partial(read_units, reader, options=options, most=unit_records),
+            num_epochs=num_epochs,
+            num_slots=self.num_readers,
+            buffer_size=max(least + 1, capacity - 2 * self.num_readers * unit_records) if shuffle else 0,
+            seed=self.seed,
+            deterministic=flag("deterministic", deterministic),
+            mix_epochs=flag("mix_epochs", mix_epochs),
         )
-
-    @property
-    def num_records_produced(self) -> int:
-        """The number of records returned so far."""
-        return self._progress.num_records
+        self._chunks = self._files.chunks()
+        self._lock = threading.RLock()
+        self._records: list[Record] = []  # those from `_position` on are next
+        self._position = 0
+        self.num_records_produced = 0
+        self.is_closed = self._is_inside = False
+        self._failed: Exception | None = None
+        self._interrupted = UsageError(
+            "the read was interrupted, and some records may be lost", hint="Create a new reader to read again."
+        )
 
     @property
     def num_work_units_completed(self) -> int:
         """The number of files read to their end; a file counts again in each epoch."""
-        return self._progress.num_files
+        return self._files.num_files_read
 
     def read(self) -> tuple[bytes, bytes]:
         """The next key and record.
@@ -88,7 +122,9 @@ class ParallelReader(OfOneProcess):
             UsageError: the reader was closed or created in another process, or it repeats files without records
                 forever.
         """
-        (record,) = self.read_records(1)
+        with self._lock:
+            (record,) = self.peek()
+            self.skip(1)
         return key_of(record), record[0]
 
     def read_up_to(self, num_records: int) -> tuple[npt.NDArray[np.object_], npt.NDArray[np.object_]]:
@@ -100,96 +136,105 @@ class ParallelReader(OfOneProcess):
             UsageError: the reader was closed or created in another process, or ``num_records`` is below 1.
         """
         num_records = whole_number(num_records, "num_records", least=1, error=WrongTypeError)
-        keys, values = np.empty(num_records, object), np.empty(num_records, object)
-        have = 0
         with self._lock:
-            while have < num_records:
-                try:
-                    records = self.read_records(num_records - have)
-                except Exception:
-                    if have:
-                        break  # return the records before the error; the next call raises it again
-                    raise
-                keys[have : have + len(records)] = list(map(key_of, records))
-                values[have : have + len(records)] = [record[0] for record in records]
-                have += len(records)
-        return keys[:have], values[:have]
+            records = self.peek(num_records)
+            self.skip(len(records))
+        keys = np.fromiter(map(key_of, records), object, len(records))
+        return keys, np.fromiter((record[0] for record in records), object, len(records))
 
-    def read_records(self, most: int | None = None) -> list[Record]:
-        """The next available records: at least one, at most ``most``. Raises the errors of ``read``."""
+    def read_records(self) -> list[Record]:
+        """All records that are available without waiting, but at least one. Raises the errors of ``read``."""
+        with self._lock:
+            self.peek()
+            records = self._records[self._position :]
+            self.skip(len(records))
+            return records
+
+    def peek(self, count: int = 1, *, most_bytes: int | None = None) -> list[Record]:
+        """The next records, which remain the next ones until ``skip`` is called.
+
+        Args:
+            count: number of records. Fewer are returned at the end and before an error.
+            most_bytes: the size in bytes from which on fewer records suffice; then it waits for one record only.
+
+        Raises:
+            OutOfRangeError: there are no more records; it is a StopIteration.
+            CorruptRecordError, ShardMismatchError, StorageError: a file is damaged or cannot be read.
+            UsageError: the reader was closed or created in another process.
+        """
         self._check_process()
         with self._lock:
             self._check_open()
-            self._is_inside = True
-            try:
-                return self._take(most)
-            finally:
-                self._is_inside = False
+            num_bytes = num_counted = 0
+            while (num_records := len(self._records) - self._position) < count:
+                records = self._records[self._position :]
+                if records and most_bytes is not None:
+                    num_bytes += sum(map(len, map(VALUE, records[num_counted:])))
+                    num_counted = num_records
+                    if num_bytes >= most_bytes or not self._files.is_ready():
+                        break
+                try:
+                    self._receive(records)
+                except Exception:
+                    if records and not self.is_closed:
+                        break  # the next call raises it again
+                    raise
+            return self._records[self._position : self._position + count]
 
-    def has_ready(self) -> bool:
-        """Whether records were already read ahead, so that the next call will probably not wait."""
-        with self._lock:
-            slots = self._progress.slots
-            return self._position < len(self._records) or (slots is not None and slots.is_ready())
+    def skip(self, count: int) -> None:
+        """Go on after the next ``count`` records."""
+        self._position += count
+        self.num_records_produced += count
+        if self._position == len(self._records):
+            self._records, self._position = [], 0  # keep no reference to returned records
 
-    def interrupt(self) -> None:
-        """Raise an error from now on, because an interrupted call may have lost records."""
-        self._failed = self._failed or self._interrupted
+    def drop(self, place: int) -> None:
+        """Drop one of the next records, the one that ``peek`` returns at ``place``."""
+        del self._records[self._position + place]
+        self.num_records_produced += 1
 
     def close(self) -> None:
         """Stop reading, and wake up threads that wait for a read. Waits up to a second for reads in progress."""
         self.is_closed = True
         if os.getpid() != self._process:
             return
-        slots = self._progress.slots
-        if slots is not None:
-            slots.close()
+        self._files.close()
         if self._lock.acquire(timeout=CLOSE_SECONDS):
             if not self._is_inside:  # otherwise a signal handler interrupted this thread inside a read
                 self._records, self._position = [], 0
                 self._chunks.close()  # type: ignore[attr-defined]  # a generator has close()
             self._lock.release()
-        if slots is not None:
-            slots.join()
+        self._files.join()
 
     def __next__(self) -> tuple[bytes, bytes]:
         return self.read()
 
-    def _take(self, most: int | None) -> list[Record]:
-        # Until this method ends, the state is "interrupted": an interrupt in between may lose records.
-        self._failed = self._interrupted
-        if self._position == len(self._records):
-            try:
-                chunk = next(self._chunks, None)
-            except Exception as error:
-                self._failed = error, error.__traceback__
-                raise
-            if chunk is None:
-                self._failed = None
-                raise OutOfRangeError("there are no more records", details={"num_records": self.num_records_produced})
-            self._records, self._position = chunk, 0
-        stop = len(self._records) if most is None else min(len(self._records), self._position + most)
-        is_whole = stop - self._position == len(self._records)
-        records = self._records if is_whole else self._records[self._position : stop]
-        if stop == len(self._records):
-            self._records, self._position = [], 0  # keep no reference to returned records
-        else:
-            self._position = stop
-        self._progress.num_records += len(records)
+    def _receive(self, records: list[Record]) -> None:
+        """Wait for more records, which follow ``records``."""
+        if self._failed is not None:
+            raise self._failed.with_traceback(None)
+        self._failed = self._interrupted  # until this method ends: an interrupt in between may lose records
+        self._is_inside = True
+        try:
+            chunk = next(self._chunks, None)
+            self._records, self._position = [*records, *(chunk or ())], 0
+        except Exception as error:
+            self._failed = error
+            raise
+        finally:
+            self._is_inside = False
         self._failed = None
-        return records
+        if chunk is None:
+            raise OutOfRangeError("there are no more records", details={"num_records": self.num_records_produced})
 
     def _check_open(self) -> None:
         if self.is_closed:
-            raise closed_reader()
+            raise closed("reader")
         if self._is_inside:
             raise UsageError(
                 "records were requested while the reader returns some to the same thread",
                 hint="Do not read in a signal handler.",
             )
-        if self._failed is not None:
-            error, traceback = self._failed
-            raise error.with_traceback(traceback)
 
 
 def parallel_read(  # noqa: PLR0917 (TF-Slim's order)
@@ -243,7 +288,7 @@ def parallel_read(  # noqa: PLR0917 (TF-Slim's order)
                 f"dtypes must be two strings, of key and record, not {dtypes!r:.80}",
                 hint="Leave dtypes out: readers return bytes, and the decoder converts them.",
             )
-    return open_reader(
+    return ParallelReader(
         data_sources,
         reader_class,
         num_epochs=num_epochs,
@@ -281,59 +326,7 @@ def single_pass_read(
         NotStoredError: files are missing.
         WrongTypeError: the reader cannot be called with ``reader_kwargs``.
     """
-    return open_reader(data_sources, reader_class, num_epochs=1, reader_kwargs=reader_kwargs, shuffle=False)
-
-
-def open_reader(
-    data_sources: Any,
-    reader: Reader | None,
-    *,
-    num_epochs: int | None,
-    num_readers: int = 1,
-    reader_kwargs: Mapping[str, Any] | None = None,
-    shuffle: bool,
-    capacity: int = 256,
-    least: int = 128,
-    seed: int | None = None,
-    deterministic: bool = True,
-    mix_epochs: bool = False,
-    names: tuple[str, str] = ("capacity", "min_after_dequeue"),
-) -> ParallelReader:
-    """``parallel_read`` for all callers; ``names`` are their names of ``capacity`` and ``least``, for errors."""
-    num_readers = whole_number(num_readers, "num_readers", least=1, error=WrongTypeError)
-    shuffle = flag("shuffle", shuffle)
-    if num_epochs is not None:
-        num_epochs = whole_number(num_epochs, "num_epochs", least=1, error=WrongTypeError)
-    capacity = whole_number(capacity, names[0], least=1, error=WrongTypeError)
-    least = whole_number(least, names[1], least=0, error=WrongTypeError)
-    if shuffle and capacity <= least:
-        raise UsageError(
-            f"{names[0]}={capacity} must be more than {names[1]}={least}: no record would ever be drawn",
-            hint=f"Pass e.g. {names[0]}={2 * least}. A larger buffer shuffles better.",
-            details={names[0]: capacity, names[1]: least},
-        )
-    if reader is not None and not callable(reader):
-        raise WrongTypeError(
-            f"the reader {reader!r:.80} cannot be called",
-            hint="A reader is called with a path and returns an iterator of (key, record), both bytes.",
-        )
-    reader = TFRecordReader if reader is None else reader
-    reader_kwargs = _check_kwargs(reader, {} if reader_kwargs is None else reader_kwargs)
-    spare = (capacity - least) // 2 if shuffle else capacity
-    unit_records = max(1, spare // (2 * num_readers))
-    buffer_size = max(least + 1, capacity - 2 * num_readers * unit_records) if shuffle else 0
-    return ParallelReader(
-        Reading(
-            files=tuple(find_data_files(data_sources)),
-            read_file=partial(read_units, reader, options=dict(reader_kwargs), most=unit_records),
-            num_epochs=num_epochs,
-            num_readers=num_readers,
-            buffer_size=buffer_size,
-            seed=secrets.randbits(63) if seed is None else whole_number(seed, "seed", error=WrongTypeError),
-            deterministic=flag("deterministic", deterministic),
-            mix_epochs=flag("mix_epochs", mix_epochs),
-        )
-    )
+    return ParallelReader(data_sources, reader_class, num_epochs=1, reader_kwargs=reader_kwargs)
 
 
 def flag(name: str, value: Any) -> bool:
@@ -343,23 +336,26 @@ def flag(name: str, value: Any) -> bool:
     raise WrongTypeError(f"{name} must be True or False, not {value!r:.60}")
 
 
-def _check_kwargs(reader: Reader, reader_kwargs: Any) -> Mapping[str, Any]:
-    """``reader_kwargs``, after checking now that the reader accepts them, because another thread calls it later."""
-    name = getattr(reader, "__name__", None) or type(reader).__name__
-    if not isinstance(reader_kwargs, Mapping):
+def _check_reader(reader: Reader | None, reader_kwargs: Any) -> tuple[Reader, dict[str, Any]]:
+    """The reader and its keyword arguments, after checking now that it accepts them: another thread calls it later."""
+    reader = TFRecordReader if reader is None else reader
+    if not callable(reader):
+        raise WrongTypeError(f"the reader {reader!r:.80} cannot be called", hint=READER_HINT)
+    if not isinstance(reader_kwargs, Mapping | None):
         raise WrongTypeError(
             f"reader_kwargs={reader_kwargs!r:.60} is not a dict", hint="Pass names and values: {'options': 'GZIP'}."
         )
+    options = dict(reader_kwargs or {})
     try:
         called_with = signature(reader)
     except (TypeError, ValueError):  # some callables have no signature
-        return reader_kwargs
+        return reader, options
     try:
-        called_with.bind("path", **reader_kwargs)
+        called_with.bind("path", **options)
     except TypeError as error:
+        name = getattr(reader, "__name__", None) or type(reader).__name__
         raise WrongTypeError(
-            f"the reader {name} cannot be called with a path and {dict(reader_kwargs)!r:.100}: {error}",
-            hint=f"A reader is called with a path and returns an iterator of (key, record). The signature is "
-            f"{name}{called_with!s:.200}.",
+            f"the reader {name} cannot be called with a path and {options!r:.100}: {error}",
+            hint=f"{READER_HINT} The signature is {name}{called_with!s:.200}.",
         ) from error
-    return reader_kwargs
+    return reader, options

@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 
-from registry.errors import OutOfRangeError, UsageError, WrongTypeError
+from registry.errors import OutOfRangeError, WrongTypeError
 from registry.model.numbers import whole_number
 from registry.slim.data_decoder import as_array, not_alike, stack_arrays
 from registry.slim.read_ahead import OfOneProcess, ReadAhead, join
@@ -40,7 +40,7 @@ class PrefetchQueue(OfOneProcess, Generic[T]):
             capacity=capacity,
             num_threads=num_threads,
             name="prefetch",
-            closed_error=lambda: UsageError("this queue was closed", hint="Create a new one."),
+            of="queue",
         )
         self._dynamic_pad = dynamic_pad
 
@@ -112,7 +112,7 @@ class PrefetchQueue(OfOneProcess, Generic[T]):
     def _take(self, n: int, *, all_of_them: bool) -> list[T]:
         self._check_process()
         try:
-            return self._ahead.take_many(n, all_of_them=all_of_them)
+            return self._ahead.take(n, all_of_them=all_of_them)
         except StopIteration:
             raise OutOfRangeError("there are no more elements") from None
 

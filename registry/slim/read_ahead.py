@@ -24,7 +24,7 @@ from functools import partial
 from itertools import repeat
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, ClassVar, Final, Generic, NoReturn, Self, TypeVar
+from typing import ClassVar, Final, Generic, NoReturn, Self, TypeVar
 
 from registry.errors import UsageError
 
@@ -37,7 +37,9 @@ _EXIT_SECONDS: Final = 1.0
 _NO_THREAD: Final = "new thread"
 """Part of CPython's message "can't start new thread", if the system has no more threads or the interpreter exits."""
 
-_running: set[threading.Thread] = set()
+
+class _Thread(threading.Thread):
+    """A thread that computes values ahead."""
 
 
 class ReadAhead(Generic[T]):
@@ -52,8 +54,9 @@ class ReadAhead(Generic[T]):
         num_threads: number of threads that call the source. With several, values come in the order in which they are
             ready.
         name: the name of the threads.
-        closed_error: creates the error for taking a value after ``close``.
-        on_outcome: called, in any thread, whenever a value is ready or the source has raised, and by ``close``.
+        of: the noun of the error for taking a value after ``close``.
+        changed: gets an entry, unless it has one, whenever a value is ready or the source has raised, and by ``close``.
+            A consumer of several objects waits for all of them if they share it.
     """
 
     def __init__(
@@ -63,18 +66,15 @@ class ReadAhead(Generic[T]):
         capacity: int,
         num_threads: int = 1,
         name: str,
-        closed_error: Callable[[], Exception],
-        on_outcome: Callable[[], None] | None = None,
+        of: str,
+        changed: SimpleQueue[None] | None = None,
     ) -> None:
         self._source: Callable[[], T] | None = source
-        self._capacity = capacity
-        self._num_threads = num_threads
-        self._name = name
-        self._closed_error = closed_error
-        self._on_outcome = on_outcome
+        self._capacity, self._num_threads = capacity, num_threads
+        self._name, self._of = name, of
         self._turn = threading.RLock()  # held by the consumer that takes values, also while it waits
         self._lock = threading.RLock()  # guards all attributes below, and is never held while waiting
-        self._changed: SimpleQueue[None] = SimpleQueue()  # at most one entry, which wakes the consumer
+        self._changed: SimpleQueue[None] = SimpleQueue() if changed is None else changed
         self._ready: deque[T] = deque()
         self._making: set[object] = set()  # a token for each thread; a thread without its token does nothing
         self.threads: list[threading.Thread] = []  # the threads that may still run
@@ -84,22 +84,18 @@ class ReadAhead(Generic[T]):
 
     def num_ready(self) -> int:
         """The number of values that can be taken without waiting."""
-        with self._lock:
-            return len(self._ready)
+        return len(self._ready)
 
     def is_ready(self) -> bool:
         """Whether the next value, or the error in its place, can be taken without waiting."""
         with self._lock:
             return bool(self._ready) or not self._making or self._closed
 
-    def take(self) -> T:
-        """The next value. Raises the error of the source, including StopIteration, or ``closed_error``."""
-        return self.take_many(1, all_of_them=True)[0]
-
-    def take_many(self, n: int, *, all_of_them: bool) -> list[T]:
+    def take(self, n: int = 1, *, all_of_them: bool = True) -> list[T]:
         """The next ``n`` values, without values of other consumers in between.
 
-        If fewer are left, it returns them. With ``all_of_them``, it puts them back and raises the source's error.
+        If fewer are left, it returns them. With ``all_of_them``, it puts them back and raises the source's error, which
+        may be StopIteration. After ``close`` it raises UsageError.
         """
         taken: list[T] = []
         try:
@@ -124,8 +120,6 @@ class ReadAhead(Generic[T]):
             self._ready.clear()
             self._lock.release()
         self._wake()
-        if self._on_outcome is not None:
-            self._on_outcome()
 
     def abandon(self) -> None:
         """Stop calling the source. Takes no lock, because garbage collection may call it in a thread that holds one."""
@@ -153,13 +147,13 @@ class ReadAhead(Generic[T]):
         """Move ready values to ``taken``, up to ``n`` in all, or wait for one; False if no more will come."""
         with self._lock:
             self.start_threads()
-            if self._ready and not self._closed:
+            if self._closed:
+                raise closed(self._of)
+            if self._ready:
                 # One C call, which cannot be interrupted: a value removed but not yet appended would be lost.
                 taken.extend(map(deque.popleft, repeat(self._ready, min(n - len(taken), len(self._ready)))))
                 self.start_threads()
                 return True
-            if self._closed:
-                raise self._closed_error()
             if not self._making:
                 if taken and not all_of_them:
                     return False
@@ -173,28 +167,17 @@ class ReadAhead(Generic[T]):
 
     def _make(self, token: object) -> None:
         """Compute values while there is room. A value in progress already counts towards the capacity."""
-        with self._lock:
-            if token not in self._making:
-                return
-        is_going_on = True
-        while is_going_on:
+        while token in self._making:
             source = self._source
-            outcome = None if source is None else _outcome_of(source)
+            values, error = _outcome_of(source) if source is not None else ([], None)
             with self._lock:
-                if outcome is not None:
-                    self._keep(*outcome)
+                self._ready.extend(values)
+                if error is not None and (self._end is None or isinstance(self._end, StopIteration)):
+                    self._end, self._traceback = error, error.__traceback__
                 has_room = len(self._ready) + len(self._making) <= self._capacity
-                is_going_on = has_room and self._end is None and not self._closed
-                if not is_going_on:
+                if not has_room or self._end is not None or self._closed:
                     self._making.discard(token)
             self._wake()  # outside the lock, which the consumer needs next
-            if self._on_outcome is not None and outcome is not None:
-                self._on_outcome()
-
-    def _keep(self, values: list[T], error: BaseException | None) -> None:
-        self._ready.extend(values)
-        if error is not None and (self._end is None or isinstance(self._end, StopIteration)):
-            self._end, self._traceback = error, error.__traceback__
 
 
 class OfOneProcess(abc.ABC):
@@ -227,6 +210,11 @@ class OfOneProcess(abc.ABC):
         raise UsageError(self._refusal[0], hint=self._refusal[1])
 
 
+def closed(of: str) -> UsageError:
+    """The error for using a reader or a queue, named ``of``, after ``close``."""
+    return UsageError(f"this {of} was closed", hint="Create a new one.")
+
+
 def start(work: Callable[[], object], *, name: str) -> list[threading.Thread]:
     """Do ``work`` in a thread, or immediately in this thread if the system has no more threads.
 
@@ -235,14 +223,12 @@ def start(work: Callable[[], object], *, name: str) -> list[threading.Thread]:
     Returns:
         The thread, or an empty list if the work is already done.
     """
-    thread = threading.Thread(target=_run, args=(work,), name=name, daemon=True)
-    _running.add(thread)
+    thread = _Thread(target=work, name=name, daemon=True)
     try:
         thread.start()
     except RuntimeError as error:
         if _NO_THREAD not in str(error):
             raise _interrupt_in(error) or error from None
-        _running.discard(thread)
         work()
         return []
     return [thread]
@@ -276,14 +262,7 @@ def _interrupt_in(error: BaseException) -> BaseException | None:
     return context
 
 
-def _run(work: Callable[[], Any]) -> None:
-    try:
-        work()
-    finally:
-        _running.discard(threading.current_thread())
-
-
 @atexit.register
 def _wait_at_exit() -> None:
     """Wait a moment for reads in progress, because the interpreter is about to unload the libraries that they use."""
-    join(list(_running), seconds=_EXIT_SECONDS)
+    join([thread for thread in threading.enumerate() if isinstance(thread, _Thread)], seconds=_EXIT_SECONDS)

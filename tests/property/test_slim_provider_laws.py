@@ -22,7 +22,7 @@ from registry.slim.data_files import DataFile
 from registry.slim.dataset import Dataset
 from registry.slim.dataset_data_provider import DatasetDataProvider
 from registry.slim.interleaving import permuted, random_words, shuffled
-from registry.slim.parallel_reader import ParallelReader, open_reader
+from registry.slim.parallel_reader import ParallelReader
 from registry.storage import open_store
 from registry.tfrecord import frame_record
 
@@ -99,7 +99,7 @@ def in_turn(sizes: list[int], num_slots: int) -> list[bytes]:
 def test_files_take_turns_as_the_rule_says(folder: str, sizes: list[int], num_readers: int, by_function: bool) -> None:
     reader = read_by_function if by_function else None
     files = files_of(folder, sizes)
-    found = values(open_reader(files, reader, num_epochs=1, num_readers=num_readers, shuffle=False))
+    found = values(ParallelReader(files, reader, num_epochs=1, num_readers=num_readers, shuffle=False))
     assert found == in_turn(sizes, num_readers)
 
 
@@ -107,7 +107,9 @@ def test_files_take_turns_as_the_rule_says(folder: str, sizes: list[int], num_re
 def test_every_record_comes_once_an_epoch(
     folder: str, sizes: list[int], options: dict[str, Any], num_epochs: int, deterministic: bool
 ) -> None:
-    reader = open_reader(files_of(folder, sizes), None, num_epochs=num_epochs, deterministic=deterministic, **options)
+    reader = ParallelReader(
+        files_of(folder, sizes), None, num_epochs=num_epochs, deterministic=deterministic, **options
+    )
     found = values(reader)
     everything = Counter(in_turn(sizes, 1))
     assert Counter(found) == Counter(dict.fromkeys(everything, num_epochs))
@@ -124,7 +126,7 @@ def test_the_seed_decides_the_order_with_any_reader(
 ) -> None:
     files = files_of(folder, sizes)
     first, again, other = (
-        values(open_reader(files, reader, num_epochs=num_epochs, **options))
+        values(ParallelReader(files, reader, num_epochs=num_epochs, **options))
         for reader in (None, None, read_by_function)
     )
     assert first == again == other
@@ -134,10 +136,10 @@ def test_the_seed_decides_the_order_with_any_reader(
 def test_for_ever_begins_as_some_epochs_do(folder: str, sizes: list[int], options: dict[str, Any], count: int) -> None:
     files = files_of(folder, sizes)
     options["mix_epochs"] = False  # if epochs mix, the records of an epoch depend on whether another one follows
-    with open_reader(files, None, num_epochs=None, **options) as reader:
+    with ParallelReader(files, None, num_epochs=None, **options) as reader:
         found = [value for _, value in itertools.islice(reader, count)]
     num_epochs = -(-count // sum(sizes))
-    assert found == values(open_reader(files, None, num_epochs=num_epochs, **options))[:count]
+    assert found == values(ParallelReader(files, None, num_epochs=num_epochs, **options))[:count]
 
 
 @given(sizes=SIZES.filter(lambda sizes: sizes[0] > 0), options=OPTIONS, data=st.data())
@@ -154,7 +156,7 @@ def test_all_records_before_a_damaged_one_are_returned(
     files[0] = DataFile(store=files[0].store, filename="damaged", path="damaged")
     found = []
     with pytest.raises(CorruptRecordError) as caught:
-        found.extend(open_reader(files, None, num_epochs=1, **options))
+        found.extend(ParallelReader(files, None, num_epochs=1, **options))
     assert caught.value.details["offset"] == start
     assert len(found) == len({value for _, value in found})
     of_file = {value for _, value in found if value.startswith(b"0.")}

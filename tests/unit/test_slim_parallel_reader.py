@@ -305,7 +305,7 @@ def test_a_reader_of_another_process_is_refused(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_thread_that_was_not_started_yet_does_not_disturb_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_ahead, "_running", {threading.Thread()})
+    monkeypatch.setattr(threading, "enumerate", lambda: [read_ahead._Thread()])
     read_ahead._wait_at_exit()
 
 
@@ -331,23 +331,20 @@ def test_a_reader_can_be_closed_in_the_middle_of_a_read_by_the_thread_that_waits
 
 
 def test_two_interruptions_one_after_the_other_do_not_end_a_reading_in_silence() -> None:
-    names = iter(["in_turn", "interrupt"])
-    waited_for = next(names)
-
-    def trace(frame: Any, event: str, _: Any) -> None:
-        nonlocal waited_for
-        if event == "call" and frame.f_code.co_name == waited_for:
-            waited_for = next(names, "")
-            raise KeyboardInterrupt
-
     reader = parallel_read("f-*", shuffle=False, num_epochs=1)
     before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            reader.read()
-    finally:
-        sys.settrace(before)
+    for name in ("_in_turn", "_receive"):
+
+        def interrupt(frame: Any, event: str, _: Any, name: str = name) -> None:
+            if event == "call" and frame.f_code.co_name == name:
+                raise KeyboardInterrupt
+
+        sys.settrace(interrupt)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                reader.read()
+        finally:
+            sys.settrace(before)
     for _ in range(2):
         with pytest.raises(UsageError, match=r"^the read was interrupted, and some records may be lost(?m:$)"):
             reader.read()
