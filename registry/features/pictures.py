@@ -1,6 +1,6 @@
 """Reads the headers of encoded images, decodes them, and converts channels and bit depth.
 
-PNG is decoded by ``png``; JPEG and rare kinds of PNG are decoded by Pillow. The size is read from the header before
+PNG is decoded by ``png``, and JPEG by Pillow. The size is read from the header before
 anything is decompressed, so that a small record cannot allocate a huge array. Channels and bit depth are converted like
 TensorFlow's ``decode_image``.
 """
@@ -12,16 +12,13 @@ import re
 import struct
 import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from registry.errors import MissingExtraError, require_extra
-from registry.features.png import SIGNATURE, Png, PngError, read_png, undo_filters
-
-if TYPE_CHECKING:
-    from PIL import Image as PillowImage
+from registry.features.pillow import import_pillow
+from registry.features.png import SIGNATURE, Png, PngError, color_table, key_color, read_png, undo_filters
 
 JPEG_QUALITY: Final = 95
 """TensorFlow's default, which TFDS uses."""
@@ -32,7 +29,6 @@ _SEGMENTS: Final = _FRAMES | {0xC4, 0xCC, 0xDB, 0xDD, 0xFE} | set(range(0xE0, 0x
 _MARKER: Final = re.compile(rb"\xff([^\x00\x01\xd0-\xd7\xff])")  # markers with a segment, without fill bytes
 _ADOBE: Final = 0xEE
 
-_WORTH_PILLOW: Final = 1500
 _MODES: Final = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 _PILLOW_FAULTS: Final = (
     *(ArithmeticError, AttributeError, EOFError, LookupError, OSError, SyntaxError, TypeError, ValueError),
@@ -134,15 +130,50 @@ def decode_picture(picture: Picture, *, channels: int | None, wide: bool) -> npt
         PictureError: the image is damaged or truncated.
         MissingExtraError: Pillow is needed, and is not installed.
     """
-    pixels = None if picture.png is None else _decode_png(picture.png)
-    if pixels is None:
-        pixels = _decode_with_pillow(picture, channels)
-    if channels is not None and channels != pixels.shape[2]:
-        has_alpha = pixels.shape[2] in (2, 4)
-        color = pixels[:, :, :-1] if has_alpha else pixels
-        alpha = pixels[:, :, -1] if has_alpha else np.iinfo(pixels.dtype).max
-        pixels = np.ascontiguousarray(as_channels(color, alpha, channels))
-    return as_depth(pixels, wide=wide)
+    if picture.png is None:
+        return as_depth(_decode_jpeg(picture, channels), wide=wide)
+    try:
+        samples = undo_filters(picture.png, picture.png.inflate())
+        return as_depth(convert_samples(picture.png, samples, channels), wide=wide)
+    except PngError as error:
+        raise PictureError(f"damaged PNG: {error}") from error
+
+
+def convert_samples(
+    png: Png, samples: npt.NDArray[Any], channels: int | None, *, opaque: int | None = None
+) -> npt.NDArray[Any]:
+    """Convert the samples of a PNG to pixels (height, width, channels) of 8 or 16 bits.
+
+    Fewer than 8 bits are scaled to 8. Transparency is dropped if it is not requested.
+
+    Args:
+        png: the header.
+        samples: (height, width, stored channels).
+        channels: 1 to 4; None keeps those of the file.
+        opaque: the alpha of a PNG without transparency; None is the maximum.
+
+    Raises:
+        PngError: the palette or the transparency is damaged.
+    """
+    if channels is None:
+        channels = (4 if png.transparency else 3) if png.is_palette else png.channels
+    if channels == png.channels and png.bit_depth >= 8 and not png.is_palette:
+        return samples
+    color, alpha = samples, None
+    if png.is_palette:
+        color = color_table(png).take(samples[:, :, 0], axis=0)
+        if png.transparency:
+            alpha = np.frombuffer(png.transparency[:256].ljust(256, b"\xff"), np.uint8).take(samples[:, :, 0])
+    elif png.channels in (2, 4):
+        color, alpha = np.ascontiguousarray(samples[:, :, :-1]), samples[:, :, -1]
+    else:
+        if png.bit_depth < 8:
+            color = samples * np.uint8(255 // ((1 << png.bit_depth) - 1))
+        if png.transparency and channels in (2, 4):
+            alpha = np.where((samples == key_color(png)).all(axis=2), 0, np.iinfo(color.dtype).max)
+    if alpha is None:
+        return as_channels(color, np.iinfo(color.dtype).max if opaque is None else opaque, channels)
+    return as_channels(color, alpha, channels)
 
 
 def as_channels(color: npt.NDArray[Any], alpha: npt.NDArray[Any] | int, channels: int) -> npt.NDArray[Any]:
@@ -191,62 +222,17 @@ def encode_jpeg(array: npt.NDArray[Any]) -> bytes:
     return file.getvalue()
 
 
-def _decode_png(png: Png) -> npt.NDArray[Any] | None:
-    """The stored pixels; None if Pillow has to decode the image, or is installed and faster."""
-    if not png.is_simple:
-        return None
+def _decode_jpeg(picture: Picture, channels: int | None) -> npt.NDArray[Any]:
+    pillow = import_pillow("decoding JPEG")
     try:
-        raw = png.inflate()
-    except PngError as error:
-        raise PictureError(f"damaged PNG: {error}") from error
-    # Pillow takes at least 150 microseconds. Its only 16-bit mode is grey, so 16-bit images are always decoded here.
-    if png.bit_depth == 8 and png.num_slow_bytes(raw) > _WORTH_PILLOW and has_pillow():
-        return None
-    return undo_filters(png, raw)
-
-
-def _decode_with_pillow(picture: Picture, channels: int | None) -> npt.NDArray[Any]:
-    pillow = import_pillow("decoding JPEG, and PNG with a palette, few bits or interlacing,")
-    if picture.png is not None and picture.png.bit_depth == 16 and picture.png.channels > 1:
-        raise PictureError("interlaced or transparent 16-bit colour PNGs are not supported")
-    try:
-        with pillow.open(io.BytesIO(picture.data), formats=(picture.format.upper(),)) as image:
+        with pillow.open(io.BytesIO(picture.data), formats=("JPEG",)) as image:
             if image.size != (picture.width, picture.height):
                 raise PictureError(f"expected the size {(picture.width, picture.height)}, found {image.size}")
-            if picture.format == "jpeg" and channels == 1:
+            if channels == 1:
                 image.draft("L", image.size)  # decode the stored brightness directly, as libjpeg does
             image.load()
-            if image.mode.startswith("I"):
-                return np.asarray(image).astype(np.uint16)[:, :, np.newaxis]
-            mode = _pillow_mode(image, channels, is_png=picture.png is not None)
+            mode = _MODES[channels] if channels else "L" if image.mode == "L" else "RGB"
             array = np.asarray(image if image.mode == mode else image.convert(mode))
     except _PILLOW_FAULTS as error:
-        raise PictureError(f"damaged {picture.format.upper()}: {error}") from error
+        raise PictureError(f"damaged JPEG: {error}") from error
     return array[:, :, np.newaxis] if array.ndim == 2 else array
-
-
-def _pillow_mode(image: PillowImage.Image, channels: int | None, *, is_png: bool) -> str:
-    """The Pillow mode to convert to. A colour PNG stays in colour, as Pillow rounds grey differently from libpng."""
-    if is_png and channels in (1, 2) and image.mode not in ("1", "L", "LA"):
-        return "RGB" if channels == 1 else "RGBA"
-    if channels:
-        return _MODES[channels]
-    if image.mode in _MODES.values():
-        return image.mode
-    return "L" if image.mode == "1" else "RGBA" if "transparency" in image.info else "RGB"
-
-
-def has_pillow() -> bool:
-    """Whether Pillow is installed."""
-    try:
-        import_pillow("")
-    except MissingExtraError:
-        return False
-    return True
-
-
-def import_pillow(needed_for: str) -> Any:
-    """Import ``PIL.Image``. Raises MissingExtraError if Pillow is not installed."""
-    with require_extra("image", package="pillow", needed_for=needed_for):
-        from PIL import Image
-    return Image

@@ -1,16 +1,18 @@
-"""Encodes arrays as PNG files and decodes the common kinds of PNG, without an image library.
+"""Encodes arrays as PNG files, and decodes PNGs of every kind to the samples that they store.
 
 Writing is deterministic (``deflate``): 8 or 16 bits, grey, grey with alpha, RGB or RGBA. The whole image has one
-filter: None, Sub or Up, whichever leaves the smallest differences. Reading supports the same kinds with all five
-filters; other modules read palettes, fewer bits and interlacing (``pictures`` and ``slim.image_png``).
+filter: None, Sub or Up, whichever leaves the smallest differences. Reading supports 1 to 16 bits, grey, colour,
+palettes, transparency and interlacing; ``pictures`` converts the samples to the channels that are requested. No image
+library is needed, but if Pillow is installed, it undoes filters, which is faster.
 Source: the PNG specification, third edition.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
 from struct import Struct
 from struct import error as StructError  # noqa: N812 (it is a class)
 from typing import Any, Final
@@ -19,6 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.features.deflate import compress
+from registry.features.pillow import has_pillow, run_codec
+from registry.tfrecord.streams import inflate_library
 
 SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 _HEADER: Final = Struct(">IIBBBBB")
@@ -28,8 +32,17 @@ _CHECKSUM: Final = Struct(">I")
 _EXTRAS: Final = frozenset([b"PLTE", b"tRNS", b"gAMA", b"sRGB"])
 _COLOR_TYPES: Final = {1: 0, 2: 4, 3: 2, 4: 6}
 _CHANNELS: Final = {0: 1, 4: 2, 2: 3, 6: 4}
+_PALETTE: Final = 3
+_DEPTHS: Final = {0: (1, 2, 4, 8, 16), _PALETTE: (1, 2, 4, 8), **dict.fromkeys((2, 4, 6), (8, 16))}
+_ADAM7: Final = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1))
+_MODES: Final = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 _SRGB_GAMMA: Final = 45455
 _NONE, _SUB, _UP, _AVERAGE, _PAETH = range(5)
+_SMALL: Final = 300
+"""Maximum size, in bytes, of filtered rows for which a call of Pillow costs more than it saves."""
+
+
+_inflate_library: Final = cache(inflate_library)
 
 
 class PngError(ValueError):
@@ -44,7 +57,8 @@ class Png:
         height, width: size in pixels.
         bit_depth: bits per sample.
         channels: number of stored samples per pixel; 1 for a palette.
-        is_simple: whether this module can decode it.
+        is_simple: whether it has 8 or 16 bits, and neither a palette, transparency nor interlacing. The content of
+            such an image is compared by its pixels.
         data: the compressed rows.
         palette, transparency: the bodies of the chunks PLTE and tRNS.
         gamma: in units of 1/100000; 0 if it is not specified.
@@ -63,32 +77,45 @@ class Png:
     gamma: int = 0
 
     @property
-    def stride(self) -> int:
-        """Number of bytes of one row of a simple PNG: the filter type, then the samples."""
-        return 1 + self.width * self.channels * self.bit_depth // 8
+    def is_palette(self) -> bool:
+        """Whether samples are numbers of colours in the palette."""
+        return self.color_type == _PALETTE
 
-    def inflate(self) -> bytes:
-        """Decompress the filtered rows of a simple PNG, and stop at the size given by the header.
+    @property
+    def stride(self) -> int:
+        """Number of bytes of one row of the whole image: the filter type, then the samples."""
+        return 1 + (self.width * self.channels * self.bit_depth + 7) // 8
+
+    def inflate(self, *, as_libpng: bool = False) -> bytes:
+        """Decompress the filtered rows, and stop at the size given by the header.
+
+        Args:
+            as_libpng: ignore data beyond that size, and require the end of the compressed data.
 
         Raises:
-            PngError: the data is damaged, or does not have that size.
+            PngError: the data is damaged, or does not have that size, or the bit depth is invalid.
         """
-        inflater = zlib.decompressobj()
-        size = self.stride * self.height
-        try:
-            raw = inflater.decompress(self.data, size + 1)
-        except zlib.error as error:
-            raise PngError(f"its data cannot be decompressed: {error}") from error
-        if len(raw) != size:
-            raise PngError(f"expected {size} bytes, found {len(raw)}")
-        if max(raw[:: self.stride]) > _PAETH:
-            raise PngError("it has an unknown filter")
-        return raw
+        if self.bit_depth not in _DEPTHS.get(self.color_type, ()):
+            raise PngError(f"it says {self.bit_depth} bits with colour type {self.color_type}")
+        size = self.height * self.stride
+        if self.is_interlaced:
+            size = sum(part.height * part.stride for _, part in _passes(self))
+        return inflate_rows(self.data, size, as_libpng=as_libpng)
 
-    def num_slow_bytes(self, raw: bytes) -> int:
-        """The number of bytes filtered by Average or Paeth, which are undone byte by byte: 0.1 microseconds each."""
-        filters = raw[:: self.stride]
-        return (filters.count(_AVERAGE) + filters.count(_PAETH)) * self.stride
+
+def inflate_rows(data: bytes, size: int, *, as_libpng: bool = False) -> bytes:
+    """Decompress ``size`` bytes of filtered rows; see ``Png.inflate``."""
+    new, fault = _inflate_library()
+    inflater = new(zlib.MAX_WBITS)
+    try:
+        raw: bytes = inflater.decompress(data, size + 1)
+    except fault as error:
+        raise PngError(f"its data cannot be decompressed: {error}") from error
+    if len(raw) < size or (len(raw) > size and not as_libpng):
+        raise PngError(f"expected {size} bytes, found {len(raw)}")
+    if as_libpng and len(raw) == size and not inflater.eof:
+        raise PngError("its data is truncated")
+    return raw[:size]
 
 
 def encode_png(array: npt.NDArray[Any]) -> bytes:
@@ -166,26 +193,89 @@ def describe_png(header: bytes, data: bytes, extras: Mapping[bytes, bytes]) -> P
 
 
 def undo_filters(png: Png, raw: bytes) -> npt.NDArray[Any]:
-    """The array (height, width, channels), uint8 or uint16, of the rows that ``png.inflate`` returned."""
-    depth = png.bit_depth // 8
-    samples: npt.NDArray[Any] = undo_row_filters(raw, png.height, png.channels * depth)
-    if depth == 2:
-        samples = samples.view(">u2").astype(np.uint16)
-    return samples.reshape(png.height, png.width, png.channels)
+    """The samples (height, width, channels), uint8 or uint16, of the rows that ``png.inflate`` returned.
+
+    Raises:
+        PngError: a row has an unknown filter.
+    """
+    pixel = max(1, png.channels * png.bit_depth // 8)
+    if not png.is_interlaced:
+        return _unpack(png, _undo_row_filters(raw, png.height, pixel))
+    samples = np.empty((png.height, png.width, png.channels), np.uint16 if png.bit_depth == 16 else np.uint8)
+    start = 0
+    for place, part in _passes(png):
+        stop = start + part.height * part.stride
+        samples[place] = _unpack(part, _undo_row_filters(raw[start:stop], part.height, pixel))
+        start = stop
+    return samples
 
 
-def undo_row_filters(raw: bytes, height: int, pixel: int) -> npt.NDArray[np.uint8]:
+def color_table(png: Png) -> npt.NDArray[np.uint8]:
+    """The colours (256, 3) of a palette; missing entries are black. Raises PngError if its size is invalid."""
+    size = len(png.palette)
+    if not size or size % 3 or size > 768:
+        raise PngError(f"its palette has {size} bytes")
+    return np.frombuffer(png.palette.ljust(768, b"\0"), np.uint8).reshape(-1, 3)
+
+
+def key_color(png: Png) -> npt.NDArray[np.uint16]:
+    """The transparent colour, a 16-bit sample for each channel. Raises PngError if its size is invalid."""
+    if len(png.transparency) != 2 * png.channels:
+        raise PngError(f"its chunk tRNS has {len(png.transparency)} bytes")
+    return np.frombuffer(png.transparency, ">u2").astype(np.uint16) & np.uint16((1 << png.bit_depth) - 1)
+
+
+def _passes(png: Png) -> Iterator[tuple[tuple[slice, slice], Png]]:
+    """The images that an interlaced PNG stores one after another, and where their rows and columns belong."""
+    for top, left, down, right in _ADAM7:
+        height, width = -(-(png.height - top) // down), -(-(png.width - left) // right)
+        if height > 0 and width > 0:
+            place = slice(top, None, down), slice(left, None, right)
+            yield place, replace(png, height=height, width=width, is_interlaced=False)
+
+
+def _unpack(png: Png, rows: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
+    """The samples (height, width, channels) in the bytes of rows."""
+    if png.bit_depth == 16:
+        return rows.reshape(-1).view(">u2").astype(np.uint16).reshape(png.height, png.width, png.channels)
+    if png.bit_depth < 8:
+        shifts = np.arange(8 - png.bit_depth, -1, -png.bit_depth, dtype=np.uint8)
+        bits = (rows[:, :, np.newaxis] >> shifts) & np.uint8((1 << png.bit_depth) - 1)
+        rows = bits.reshape(png.height, -1)[:, : png.width]
+    return rows.reshape(png.height, png.width, png.channels)
+
+
+def _undo_row_filters(raw: bytes, height: int, pixel: int) -> npt.NDArray[np.uint8]:
     """The bytes (height, bytes of a row) of filtered rows with ``pixel`` bytes per pixel."""
     rows = np.frombuffer(raw, np.uint8).reshape(height, -1)
     filters, rows = rows[:, 0].tolist(), rows[:, 1:]
     kinds = set(filters)
+    if max(kinds) > _PAETH:
+        raise PngError("it has an unknown filter")
     if kinds == {_NONE}:
         return rows.copy()
     if kinds == {_UP}:
         return np.add.accumulate(rows, axis=0, dtype=np.uint8)
     if kinds == {_SUB}:
         return np.add.accumulate(rows.reshape(height, -1, pixel), axis=1, dtype=np.uint8).reshape(height, -1)
-    return _undo_row_by_row(filters, rows, pixel)
+    if len(raw) <= _SMALL or not has_pillow():
+        return _undo_row_by_row(filters, rows, pixel)
+    if pixel <= 4:
+        return _undo_with_pillow(raw, height, pixel)
+    # Filters work on each byte of a pixel separately, so a pixel of 6 or 8 bytes can be split into two of 3 or 4, for
+    # which Pillow has modes.
+    starts, halves = np.array(filters, np.uint8)[:, np.newaxis], rows.reshape(height, -1, 2, pixel // 2)
+    undone = np.empty_like(halves)
+    for side in range(2):
+        half = np.concatenate([starts, halves[:, :, side].reshape(height, -1)], axis=1)
+        undone[:, :, side] = _undo_with_pillow(half.tobytes(), height, pixel // 2).reshape(height, -1, pixel // 2)
+    return undone.reshape(height, -1)
+
+
+def _undo_with_pillow(raw: bytes, height: int, pixel: int) -> npt.NDArray[np.uint8]:
+    mode, size = _MODES[pixel], (height, (len(raw) // height - 1) // pixel)
+    # Wrap the rows in a stored (uncompressed) stream: its size is checked, which Pillow does not do for filtered rows.
+    return run_codec("zip", mode, size, zlib.compress(raw, 0), (mode, 0), of="PNG").reshape(height, -1)
 
 
 def _undo_row_by_row(filters: list[int], rows: npt.NDArray[np.uint8], pixel: int) -> npt.NDArray[np.uint8]:

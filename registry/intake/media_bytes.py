@@ -22,10 +22,10 @@ from registry.features.pictures import (
     JPEG_SIGNATURE,
     Picture,
     PictureError,
-    import_pillow,
     read_jpeg_header,
     read_picture,
 )
+from registry.features.pillow import import_pillow
 from registry.features.png import SIGNATURE as PNG_SIGNATURE
 from registry.features.png import encode_png
 from registry.intake.source import BadFileError

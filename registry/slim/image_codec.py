@@ -1,8 +1,4 @@
-"""Shared by the decoders of all image formats: the error, the limit of pixels, Pillow's codecs, and grey by gamma.
-
-Only the codecs of Pillow are used, not its file readers. This package reads the headers, so that no image is allocated
-before its size is known, and Pillow does not warn or read metadata.
-"""
+"""Shared by the decoders of all image formats: the error, the limit of pixels, and grey by gamma."""
 
 from __future__ import annotations
 
@@ -11,16 +7,14 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from registry.features.pictures import import_pillow, mix
+from registry.features.pictures import mix
+from registry.features.pillow import run_codec
 
 MAX_PIXELS: Final = 178_956_970
 """Maximum number of pixels of one record, over all frames of an animation and all images of a repeated item.
 
 It is Pillow's default limit: half a gigabyte at 24 bits per pixel.
 """
-
-
-_BYTES_AT_ONCE: Final = 2**24
 
 
 class ImageFault(Exception):  # noqa: N818  internal; callers get a CorruptExampleError
@@ -45,32 +39,14 @@ def check_pixels(height: int, width: int, limit: int, *, num_frames: int = 1) ->
         )
 
 
-def run_codec(
+def run_pillow(
     codec: str, mode: str, size: tuple[int, int], data: Any, arguments: tuple[Any, ...], *, of: str
 ) -> npt.NDArray[np.uint8]:
-    """Decode ``data`` with a codec of Pillow to the bytes of an image in ``mode``, as a new 1-d array.
-
-    Raises:
-        ImageFault: the data is damaged or truncated.
-        MissingExtraError: Pillow is not installed.
-    """
-    height, width = size
+    """``run_codec``, with an ImageFault if the data is damaged or truncated."""
     try:
-        image = import_pillow(f"decoding {of} images").frombytes(mode, (width, height), data, codec, arguments)
-    except (ValueError, OSError, SyntaxError, OverflowError) as error:
+        return run_codec(codec, mode, size, data, arguments, of=of)
+    except ValueError as error:
         raise ImageFault(f"a damaged {of}: {error}") from error
-    return take_pixels(image).reshape(-1)
-
-
-def take_pixels(image: Any) -> npt.NDArray[np.uint8]:
-    """The bytes of a Pillow image, (height, width, bands), as a new array. It is copied in strips to save memory."""
-    row_bytes = image.width * len(image.getbands())
-    pixels = np.empty((image.height, row_bytes), np.uint8)
-    rows = max(1, _BYTES_AT_ONCE // row_bytes)
-    for top in range(0, image.height, rows):
-        strip = image if rows >= image.height else image.crop((0, top, image.width, min(image.height, top + rows)))
-        pixels[top : top + rows].reshape(-1)[:] = np.frombuffer(strip.tobytes(), np.uint8)
-    return pixels.reshape(image.height, image.width, -1)
 
 
 def to_grey_by_light(color: npt.NDArray[Any], gamma: int, *, is_cut: bool) -> npt.NDArray[Any]:

@@ -21,8 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.errors import MissingExtraError
-from registry.features.pictures import JPEG_SIGNATURE, as_channels, import_pillow, read_jpeg_header, to_grey
-from registry.slim.image_codec import MAX_PIXELS, ImageFault, check_pixels, run_codec, take_pixels
+from registry.features.pictures import JPEG_SIGNATURE, as_channels, read_jpeg_header, to_grey
+from registry.features.pillow import import_pillow, take_pixels
+from registry.slim.image_codec import MAX_PIXELS, ImageFault, check_pixels, run_pillow
 from registry.slim.image_png import decode_png, decode_small_pngs
 
 CHANNELS: Final = (0, 1, 3, 4)
@@ -220,7 +221,7 @@ def _lay_frame(frame: _GifFrame, part: npt.NDArray[np.uint8], place: int) -> Non
     """Draw a frame on its part of the canvas, in strips, because an index takes 8 bytes per pixel."""
     size = (frame.height, frame.width)
     arguments = (frame.code_bits, int(frame.is_interlaced), -1)  # -1: transparency is handled below
-    numbers = run_codec("gif", "L", size, frame.blocks, arguments, of="GIF").reshape(size)
+    numbers = run_pillow("gif", "L", size, frame.blocks, arguments, of="GIF").reshape(size)
     numbers = numbers[: part.shape[0], : part.shape[1]]
     rows = max(1, _PIXELS_AT_ONCE // frame.width)
     for top in range(0, len(numbers), rows):
@@ -399,7 +400,7 @@ def _jpeg_samples(
         else:
             if pixels.shape == (*size, channels):
                 return pixels
-    return run_codec("jpeg", mode, size, data, (mode, ""), of="JPEG").reshape(*size, channels)
+    return run_pillow("jpeg", mode, size, data, (mode, ""), of="JPEG").reshape(*size, channels)
 
 
 @cache

@@ -59,7 +59,7 @@ class _Inflater:
     """Each call returns the next piece of a gzip file's content; ``b""`` at its end, after all members."""
 
     def __init__(self, start: bytes, read: Callable[[], bytes]) -> None:
-        self._new, self._error = _inflate_library()
+        self._new, self._error = inflate_library()
         self._read = read
         self._input = start
         self._member: Any = self._new(_GZIP_FORMAT)
@@ -96,7 +96,7 @@ class _Inflater:
             self._member = self._new(_GZIP_FORMAT)
 
 
-def _inflate_library() -> tuple[Callable[[int], Any], type[Exception]]:
+def inflate_library() -> tuple[Callable[[int], Any], type[Exception]]:
     """Return isal if the extra ``gzip`` is installed (about twice as fast), else zlib; the results are the same."""
     try:
         from isal import isal_zlib

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image as Pillow
+from slim_image_samples import png_file as interlaced_png
 
 from registry.errors import CorruptExampleError, FeatureError, MissingExtraError
 from registry.features import FeaturesDict, Image, Sequence, codec_of
@@ -115,17 +116,34 @@ def test_pillow_reads_what_is_written(channels: int) -> None:
         np.testing.assert_array_equal(np.asarray(image).reshape(array.shape), array)
 
 
-def test_palette_few_bits_and_transparency_are_read_by_pillow() -> None:
+def test_palette_few_bits_and_transparency_are_read_without_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
     array = np.repeat(gradient(16, 16, 1) // 64 * 64, 3, axis=2)
     palette = pillow_file(array, mode="P")
-    with Pillow.open(io.BytesIO(palette)) as image:
-        np.testing.assert_array_equal(read_image(palette), np.asarray(image.convert("RGB")))
-    assert read_image(palette, shape=(None, None, None)).shape == (16, 16, 3)
     bits = pillow_file((gradient(16, 16, 1) > 90).astype(np.uint8) * 255, mode="1")
+    see_through = pillow_file(array, mode="P", transparency=0)
+    grey = pillow_file(gradient(16, 16, 1), transparency=int(gradient(16, 16, 1)[3, 3, 0]))
+    with Pillow.open(io.BytesIO(palette)) as image:
+        colours = np.asarray(image.convert("RGB"))
+    with Pillow.open(io.BytesIO(see_through)) as image:
+        with_alpha = np.asarray(image.convert("RGBA"))
+    with Pillow.open(io.BytesIO(grey)) as image:
+        grey_with_alpha = np.asarray(image.convert("LA"))
+    hide_pillow(monkeypatch)
+    np.testing.assert_array_equal(read_image(palette), colours)
+    assert read_image(palette, shape=(None, None, None)).shape == (16, 16, 3)
     assert set(read_image(bits, shape=(16, 16, 1)).reshape(-1).tolist()) == {0, 255}
     assert read_image(bits, shape=(16, 16, None)).shape == (16, 16, 1)
-    see_through = pillow_file(array, mode="P", transparency=0)
-    assert read_image(see_through, shape=(16, 16, None)).shape == (16, 16, 4)
+    np.testing.assert_array_equal(read_image(see_through, shape=(16, 16, None)), with_alpha)
+    np.testing.assert_array_equal(read_image(grey, shape=(16, 16, 2)), grey_with_alpha)
+    assert read_image(grey, shape=(16, 16, None)).shape == (16, 16, 1)
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+def test_interlaced_images_of_16_bits_are_read(channels: int) -> None:
+    samples = np.random.default_rng(channels).integers(0, 2**16, (11, 9, channels))
+    color = {1: 0, 2: 4, 3: 2, 4: 6}[channels]
+    data = interlaced_png(samples, 16, color, interlaced=True, filters=(0, 1, 2, 3, 4))
+    np.testing.assert_array_equal(read_image(data, shape=(11, 9, channels), dtype="uint16"), samples)
 
 
 def test_jpeg_is_kept_and_decoded() -> None:

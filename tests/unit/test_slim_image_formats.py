@@ -13,8 +13,9 @@ from slim_image_checks import COLORS, RAMP, decode, drafted, pillow_file, proble
 from slim_image_samples import GREY, PALETTE, RGB, RGBA, bmp_file, gif_file, gif_frame, png_chunk, png_file, png_header
 
 from registry.errors import CorruptExampleError, MissingExtraError
-from registry.slim import image_codec, image_formats, image_handler
-from registry.slim import image_png as png_decoder
+from registry.features import pillow
+from registry.features import png as png_decoder
+from registry.slim import image_formats, image_handler
 
 
 @pytest.fixture
@@ -277,7 +278,7 @@ def test_pixels_that_are_taken_some_rows_at_a_time_are_the_same(form: str, monke
     data = pillow_file(array, form, "RGB")
     monkeypatch.setattr(image_formats, "_fast_library", lambda: None)
     expected = decode(data, channels=0)
-    monkeypatch.setattr(image_codec, "_BYTES_AT_ONCE", 50)
+    monkeypatch.setattr(pillow, "_BYTES_AT_ONCE", 50)
     monkeypatch.setattr(image_formats, "_PIXELS_AT_ONCE", 15)
     found = decode(data, channels=0)
     np.testing.assert_array_equal(found, expected)
