@@ -233,7 +233,8 @@ class CitationSyntaxError(UsageError, code="citation_syntax"):
             f"{expected}\n{point_at(citation, start, stop)}",
             hint=hint
             or "Write dataset@version split #records sha256:digits, "
-            "e.g. digits@1.0.0 train[:80%] #1438 sha256:f9c5a485541c42ac.",
+            "e.g. digits@1.0.0 train[:80%] #1438 sha256:f9c5a485541c42ac. "
+            "Undo what a PDF changed, such as hyphens at line breaks.",
             details={"citation": citation, "start": start, "stop": stop, "expected": expected},
         )
 

@@ -1,19 +1,18 @@
 r"""Writes and reads the citation of a pin in one line: ``digits@1.0.0 train[:80%] #1438 sha256:f9c5a485541c42ac``.
 
-It is always written in this short form. The parser also accepts it as it appears in papers: escaped for LaTeX, broken
-over lines, or copied from a PDF. Any other text is rejected with a caret under the place.
+It is always written in this short form. A copy of it may contain line breaks, more spaces and LaTeX's backslashes. Any
+other text is rejected with a caret under the place.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import Final, NoReturn
+from typing import Final
 
-from registry.errors import CitationSyntaxError, ReferenceSyntaxError, SplitSyntaxError, UsageError
+from registry.errors import CitationSyntaxError, SplitSyntaxError, UsageError
 from registry.model import Reference, SlicingRule, Version
 from registry.pins.document import PinEntry
-from registry.pins.latex import escape_latex, plain_line
 from registry.pins.layout import reference_of
 from registry.splits import ReadInstruction
 
@@ -24,15 +23,20 @@ FEWEST_DIGITS: Final = 8
 ALL_DIGITS: Final = 64
 ROUNDINGS: Final = ("closest", "pct1_dropremainder")
 
-MOST_CHARACTERS: Final = 16_384
-"""Longest text that is read as a citation."""
-
 _LARGEST: Final = 2**63 - 1
-_INVISIBLE = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]")
-_PRINTED: Final = str.maketrans(dict.fromkeys("\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d", "-"))
-_LIGATURES: Final = str.maketrans({"ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi", "ﬄ": "ffl"})
-_AROUND: Final = " \"'`“”‘’„«»()"
 _HEX = re.compile(rf"[0-9a-f]{{{FEWEST_DIGITS},{ALL_DIGITS}}}")
+_ESCAPES: Final = {
+    "\\": "\\textbackslash{}",
+    "{": "\\textbraceleft{}",  # not \{, because BibTeX would count its brace
+    "}": "\\textbraceright{}",
+    "~": "\\textasciitilde{}",
+    "^": "\\textasciicircum{}",
+    "<": "\\textless{}",
+    ">": "\\textgreater{}",
+    "|": "\\textbar{}",
+    "`": "\\textasciigrave{}",
+    "'": "\\textquotesingle{}",
+} | {character: f"\\{character}" for character in "$&#%_"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,27 +105,52 @@ class Citation:
 
     @classmethod
     def parse(cls, text: str) -> Citation:
-        r"""The citation in ``text``, which may come from a paper.
+        r"""The citation in ``text``.
 
-        Grammar, with any white space between the parts::
+        White space of any kind counts as one space; within the split expression and the digits, it is left out.
+        LaTeX's backslashes are left out, too. Anything else must be as printed: ligatures, hyphens at line breaks and
+        commands of LaTeX are not undone. Grammar::
 
             citation  := reference split notes? "#" number "sha256:" digits
             reference := name ( "/" config )? ( "@" | ":" ) MAJOR.MINOR.PATCH
-            notes     := "(" note ( "," note )* ")"       note := rule " slicing" | rounding " rounding"
+            notes     := "(" note ( "," note )? ")"       note := "tfds-4 slicing" | "pct1_dropremainder rounding"
             digits    := 8 to 64 hex digits
 
-        It removes escapes and fonts of LaTeX, typographic hyphens, ligatures and line breaks, hyphens at a line break
-        in the name of the dataset, a number or the digest, quotes around the citation, and dots after it.
-
-        >>> str(Citation.parse("\\texttt{digits@1.0.0 train[:80\\%]\n \\#1438 SHA256:f9c5a485-\n541c42ac\\dots}"))
+        >>> str(Citation.parse("digits@1.0.0  train[:80\\%]\n \\#1438 sha256:f9c5a485\n541c42ac"))
         'digits@1.0.0 train[:80%] #1438 sha256:f9c5a485541c42ac'
 
         Raises:
             CitationSyntaxError: it is not a citation; the message draws a caret under the place.
         """
         if not isinstance(text, str):
-            raise UsageError(f"citation: expected a text, found {type(text).__name__}")
-        return _Parser(_one_line(text)).citation()
+            raise UsageError(f"citation: expected a string, found {type(text).__name__}")
+        line, at = " ".join(text.replace("\\", "").split()), 0
+        values: list[str] = []
+        for pattern, expected in _PARTS:
+            match = pattern.match(line, at)
+            if match is None:
+                raise CitationSyntaxError(expected, citation=line, start=at, stop=at + 1)
+            values += match.groups("")
+            at = match.end()
+        name, version, split, notes, num_examples, digits = values
+        (dataset, slash, config), (slicing, rounding) = name.partition("/"), _NOTES[notes]
+        start, expression = len(f"{name}@{version} "), split.replace(" ", "")
+        line = line[:start] + expression + line[start + len(split) :]
+        try:
+            return cls(
+                reference=Reference.exactly(dataset, config if slash else None, Version.parse(version)),
+                split=expression,
+                num_examples=int(num_examples),
+                sha256=digits.replace(" ", ""),
+                slicing=slicing,
+                rounding=rounding,
+            )
+        except SplitSyntaxError as error:
+            first, last = start + error.details["start"], start + error.details["stop"]
+            expected = error.details["expected"]
+            raise CitationSyntaxError(expected, citation=line, start=first, stop=last, hint=error.hint) from error
+        except UsageError as error:
+            raise CitationSyntaxError(error.message, citation=line, start=0, stop=len(line), hint=error.hint) from error
 
     @property
     def version(self) -> Version:
@@ -138,13 +167,8 @@ class Citation:
     @property
     def full(self) -> str:
         """The line with all known digits of the digest."""
-        notes = []
-        if self.slicing is not SlicingRule.DOCUMENTED:
-            notes.append(f"{self.slicing.value} slicing")
-        if self.rounding is not None:
-            notes.append(f"{self.rounding} rounding")
-        told = f" ({', '.join(notes)})" if notes else ""
-        return f"{self.dataset}@{self.version} {self.split}{told} #{self.num_examples} sha256:{self.sha256}"
+        notes = _write_notes(self.slicing, self.rounding)
+        return f"{self.dataset}@{self.version} {self.split}{notes} #{self.num_examples} sha256:{self.sha256}"
 
     def shortened(self) -> Citation:
         """A copy with only the digits of the digest that ``str`` prints."""
@@ -180,162 +204,36 @@ class Citation:
         return self.full if len(self.sha256) <= SHORT_DIGITS else self.shortened().full
 
 
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*(?:- [A-Za-z0-9_]+)*")
-_CONFIG = re.compile(r"[A-Za-z0-9_+.-]+")
-_VERSION = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+")
-_NUMBER = re.compile(r"[0-9]+(?:- [0-9]+)*")
-_ALGORITHM = re.compile(r"sha-?256 ?: ?", flags=re.IGNORECASE)
-# In text from a PDF, a line break within the digest becomes a space. Wrongly joined digits match no pin.
-_DIGITS = re.compile(r"[0-9a-f]+(?:-? [0-9a-f]+)*", flags=re.IGNORECASE)
-_NOTES = re.compile(r" ?\(([^()]*(?:slicing|rounding))\) ?$")
-_LOOSE_SPACE = re.compile(r"(?<=[\[\]():+,%]) | (?=[\[\]():+,%])")
+def escape_latex(text: str) -> str:
+    r"""``text`` as LaTeX prints it: nothing in it is a command, a comment or a ligature of hyphens.
+
+    >>> escape_latex("50% of a_b -- #1")
+    '50\\% of a\\_b -{}- \\#1'
+    """
+    escaped = "".join(_ESCAPES.get(character, character) for character in re.sub(r"[\s\x00-\x1f\x7f]+", " ", text))
+    return re.sub(r"-(?=-)", "-{}", escaped)
 
 
-class _Parser:
-    """Parses one line; ``at`` is the position of the next character. A hyphen at a line break is ``"- "``."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.at = 0
-
-    def citation(self) -> Citation:
-        """``citation := reference split notes? "#" number "sha256:" digits``."""
-        reference = self.reference()
-        if not self._take(" "):
-            self._refuse("expected a space and a split expression here")
-        start, stop = self.at, self.text.find("#", self.at)
-        if stop < 0:
-            self.at = len(self.text)
-            self._refuse("expected '#' and the number of records here")
-        body = self.text[start:stop]
-        noted = _NOTES.search(body)
-        slicing, rounding = SlicingRule.DOCUMENTED, None
-        if noted is not None:
-            slicing, rounding = self.notes(noted[1], start + noted.start(1))
-            body = body[: noted.start()]
-        self.at = stop + 1
-        num_examples = self.number()
-        digits = self.digits()
-        result = [place for place in range(len(body)) if not _LOOSE_SPACE.match(body, place)]
-        while result and body[result[-1]] == " ":
-            result.pop()
-        try:
-            return Citation(
-                reference=reference,
-                split="".join(body[place] for place in result),
-                num_examples=num_examples,
-                sha256=digits,
-                slicing=slicing,
-                rounding=rounding,
-            )
-        except SplitSyntaxError as error:
-            places = [*(start + place for place in result), start + (result[-1] + 1 if result else 0)]
-            first = places[min(error.details["start"], len(result))]
-            last = places[min(error.details["stop"] - 1, len(result))]
-            raise CitationSyntaxError(
-                error.details["expected"], citation=self.text, start=first, stop=last + 1, hint=error.hint
-            ) from error
-
-    def reference(self) -> Reference:
-        """``reference := name ( "/" config )? ( "@" | ":" ) MAJOR.MINOR.PATCH``."""
-        name = self._match(_NAME, "expected the name of a dataset here").replace("- ", "")
-        self._take(" ")
-        config = None
-        if self._take("/"):
-            self._take(" ")
-            config = self._match(_CONFIG, "expected the name of a config here")
-            self._take(" ")
-        if not self._take("@") and not self._take(":"):
-            self._refuse("expected '@' and a version here" if config else "expected '/', or '@' and a version here")
-        self._take(" ")
-        start = self.at
-        version = self._match(
-            _VERSION,
-            "expected an exact version here, e.g. 1.0.0",
-            hint="An alias or a range may change its version. Write the version that was used.",
-        )
-        try:
-            return Reference.exactly(name, config, Version.parse(version))
-        except ReferenceSyntaxError as error:
-            is_version = not Version.is_valid(version)
-            return self._refuse(error.message, start=start if is_version else 0, stop=self.at, hint=error.hint)
-
-    def notes(self, text: str, start: int) -> tuple[SlicingRule, str | None]:
-        """``note := rule " slicing" | rounding " rounding"``, each kind at most once."""
-        result: dict[str, str] = {}
-        known = {f"{rule.value} slicing": rule.value for rule in SlicingRule}
-        known |= {f"{rounding} rounding": rounding for rounding in ROUNDINGS}
-        for note in text.split(","):
-            kind = note.rpartition(" ")[2]
-            if note.strip() not in known or kind in result:
-                self._refuse(
-                    f"expected {SlicingRule.TFDS_4.value} slicing or {ROUNDINGS[1]} rounding here, each at most once",
-                    start=start + len(note) - len(note.lstrip()),
-                    stop=start + len(note),
-                )
-            result[kind] = known[note.strip()]
-            start += len(note) + 1
-        return SlicingRule(result.get("slicing", SlicingRule.DOCUMENTED)), result.get("rounding")
-
-    def number(self) -> int:
-        """The number of records: digits, without a leading zero."""
-        self._take(" ")
-        start = self.at
-        digits = self._match(_NUMBER, "expected the number of records here").replace("- ", "")
-        if len(digits) > 19 or int(digits) > _LARGEST or str(int(digits)) != digits:
-            self._refuse("expected a number below 2**63 without leading zeros", start=start, stop=self.at)
-        return int(digits)
-
-    def digits(self) -> str:
-        """``"sha256:"`` and 8 to 64 hex digits, with nothing after them."""
-        self._take(" ")
-        self._match(_ALGORITHM, "expected 'sha256:' here")
-        start = self.at
-        digits = re.sub("[- ]", "", self._match(_DIGITS, "expected hex digits here")).lower()
-        if self.at < len(self.text):
-            self._refuse("expected a hex digit or the end of the citation here")
-        if not FEWEST_DIGITS <= len(digits) <= ALL_DIGITS:
-            self._refuse(
-                f"expected {FEWEST_DIGITS} to {ALL_DIGITS} hex digits, found {len(digits)}",
-                start=start,
-                stop=self.at,
-            )
-        return digits
-
-    def _match(self, pattern: re.Pattern[str], expected: str, *, hint: str | None = None) -> str:
-        match = pattern.match(self.text, self.at)
-        if match is None:
-            self._refuse(expected, hint=hint)
-        self.at = match.end()
-        return match[0]
-
-    def _take(self, word: str) -> bool:
-        if not self.text.startswith(word, self.at):
-            return False
-        self.at += len(word)
-        return True
-
-    def _refuse(
-        self, expected: str, *, start: int | None = None, stop: int | None = None, hint: str | None = None
-    ) -> NoReturn:
-        start = self.at if start is None else start
-        raise CitationSyntaxError(
-            expected, citation=self.text, start=start, stop=start + 1 if stop is None else stop, hint=hint
-        )
+def _write_notes(slicing: SlicingRule, rounding: str | None) -> str:
+    """The options that change the meaning of the split expression, in brackets; ``""`` if there are none."""
+    notes = [] if slicing is SlicingRule.DOCUMENTED else [f"{slicing.value} slicing"]
+    notes += [] if rounding is None else [f"{rounding} rounding"]
+    return f" ({', '.join(notes)})" if notes else ""
 
 
-def _one_line(text: str) -> str:
-    """``text`` as one line, without LaTeX markup and typographic characters."""
-    if len(text) > MOST_CHARACTERS:
-        raise CitationSyntaxError(
-            f"a citation is one line; this text has {len(text)} characters", citation=text, start=0, stop=1
-        )
-
-    def refuse(start: int, stop: int) -> str:
-        raise CitationSyntaxError("unknown LaTeX command", citation=text, start=start, stop=stop)
-
-    line = _INVISIBLE.sub("", plain_line(text, refuse)).translate(_PRINTED)
-    if "tfds-4" not in line:  # only under that rule may split names contain such letters
-        line = line.translate(_LIGATURES)
-    line = re.sub(r"\s+", " ", line).lstrip(_AROUND)
-    return line.rstrip(_AROUND + ".…,;")
+_NOTES: Final = {
+    _write_notes(rule, rounding): (rule, rounding) for rule in SlicingRule for rounding in (None, ROUNDINGS[1])
+}
+_PARTS: Final = tuple(
+    (re.compile(pattern), f"expected {expected} here")
+    for pattern, expected in (
+        (r"([\w/+.-]+)[@:]", "the name of a dataset and '@'"),
+        (r"([0-9]+\.[0-9]+\.[0-9]+) ", "an exact version such as 1.0.0 and a space"),
+        (rf"([^#]+?)({'|'.join(map(re.escape, _NOTES))}) #", "a split expression, a space and '#'"),
+        (r"(0|[1-9][0-9]{0,18}) ", "the number of records"),
+        (
+            rf"sha256:((?:[0-9a-f] ?){{{FEWEST_DIGITS},{ALL_DIGITS}}})\Z",
+            f"'sha256:' and {FEWEST_DIGITS} to {ALL_DIGITS} hex digits",
+        ),
+    )
+)

@@ -319,8 +319,8 @@ def test_cite(pins: Cli) -> None:
         "(digits@1.0.0 train[:80%] #1438 sha256:f9c5a485541c42ac).\n"
         "We used 359 records of digits, version 1.0.0, slice train[80%:] "
         "(digits@1.0.0 train[80%:] #359 sha256:50e96981a67b7624).\n"
-        "digits, version 1.0.0 (licence: CC BY 4.0): E. Alpaydin and C. Kaynak. "
-        "Optical Recognition of Handwritten Digits. 1998. https://doi.org/10.24432/C50P49\n"
+        "digits, version 1.0.0 (licence: CC BY 4.0): "
+        "https://archive.ics.uci.edu/dataset/80/optical+recognition+of+handwritten+digits\n"
         f"The exact records are listed in dataset.lock.yaml ({digest}), which shardbook verifies.\n"
     )
     latex = pins("pin", "cite", "dataset.lock.yaml", "--latex").out.splitlines()

@@ -285,8 +285,8 @@ def test_from_citation_makes_the_same_pin(pins: Cli) -> None:
     assert ran.out.splitlines()[1] == f"train: {CITED} (4 files, 335.9 KiB)"
     pins("pin", "create", "digits:1.0.0", "train[:80%]", "-o", "made.yaml")
     assert Path("found.yaml").read_bytes() == Path("made.yaml").read_bytes()
-    in_latex = pins("pin", "from-citation", CITED.replace("%", "\\%").replace("#", "\\#"), "--format", "json").json()
-    assert (in_latex["schema"], in_latex["data"]["file"]) == ("registry.pin.from-citation/1", None)
+    broken = pins("pin", "from-citation", CITED.replace(" ", "\n ").replace("%", "\\%"), "--format", "json").json()
+    assert (broken["schema"], broken["data"]["file"]) == ("registry.pin.from-citation/1", None)
     inside = pins("pin", "from-citation", CITED, "--in", "dataset.lock.yaml")
     assert (inside.code, inside.out) == (0, f"train: {CITED} (4 files, 335.9 KiB)\n")
     both = pins("pin", "from-citation", CITED, "--in", "dataset.lock.yaml", "-o", "x.yaml")
@@ -350,9 +350,10 @@ def test_citations_of_nothing(pins: Cli) -> None:
     malformed = pins("pin", "from-citation", "digits 1.0.0 train #1797")
     assert (malformed.code, malformed.err) == (
         2,
-        "error: expected '/', or '@' and a version here\n    digits 1.0.0 train #1797\n           ^\n"
+        "error: expected the name of a dataset and '@' here\n    digits 1.0.0 train #1797\n    ^\n"
         "hint: Write dataset@version split #records sha256:digits, "
-        "e.g. digits@1.0.0 train[:80%] #1438 sha256:f9c5a485541c42ac.\n",
+        "e.g. digits@1.0.0 train[:80%] #1438 sha256:f9c5a485541c42ac. "
+        "Undo what a PDF changed, such as hyphens at line breaks.\n",
     )
 
 

@@ -1,4 +1,4 @@
-"""Laws of citations: printed citations parse back, also through LaTeX; every text ends in a value or one error."""
+"""Laws of citations: printed citations parse back; every text ends in a value or one error."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from strategies import read_instructions, versions
 
 from registry.errors import CitationSyntaxError
 from registry.model import Reference, SlicingRule
-from registry.pins.citation import Citation
+from registry.pins.citation import Citation, escape_latex
 from registry.pins.cite import cite_bibtex
-from registry.pins.latex import escape_latex
 
 NAMES = st.from_regex(r"[a-zA-Z][a-zA-Z0-9_]{0,20}", fullmatch=True)
 CONFIGS = st.from_regex(r"(?=[+._-]*[a-zA-Z0-9])[a-zA-Z0-9_+.-]{1,20}", fullmatch=True)
@@ -59,11 +58,6 @@ def test_what_is_printed_is_one_line(citation: Citation) -> None:
     assert len(str(citation).splitlines()) == 1
 
 
-@given(citations())
-def test_what_latex_is_given_parses_back(citation: Citation) -> None:
-    assert Citation.parse(citation.latex()) == citation.shortened()
-
-
 @given(citations(), st.data())
 def test_white_space_of_any_kind_between_words_is_one_space(citation: Citation, data: st.DataObject) -> None:
     space = st.text(" \n\t\r\u00a0\u2009\u202f\u3000", min_size=1, max_size=3)
@@ -75,13 +69,14 @@ def test_white_space_of_any_kind_between_words_is_one_space(citation: Citation, 
 def test_a_digest_may_be_broken_anywhere(citation: Citation, data: st.DataObject) -> None:
     text = citation.full
     place = data.draw(st.integers(len(text) - len(citation.sha256) + 1, len(text) - 1))
-    broken = data.draw(st.sampled_from(["-\n", "\n", " ", "\u00ad", "\\allowbreak ", "\\-", "\u200b"]))
+    broken = data.draw(st.sampled_from(["\n", " ", " \r\n\t", "\u00a0"]))
     assert Citation.parse(text[:place] + broken + text[place:]) == citation
 
 
-@given(citations(), st.sampled_from(["...", "…", ".", "\\dots", "\\ldots{}", ",", ";", ")", "`", "”", "}"]))
-def test_text_after_a_citation_is_not_part_of_it(citation: Citation, tail: str) -> None:
-    assert Citation.parse(citation.full + tail) == citation
+@given(citations(), st.sampled_from(["...", "…", ".", "\\dots", ",", ";", ")", "`", "”", "}"]))
+def test_text_after_a_citation_is_refused(citation: Citation, tail: str) -> None:
+    with pytest.raises(CitationSyntaxError):
+        Citation.parse(citation.full + tail)
 
 
 @given(citations(), st.data())

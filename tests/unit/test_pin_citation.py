@@ -1,4 +1,4 @@
-"""Citations of pins: the short form, its distortions in papers, and the text that an author pastes."""
+"""Citations of pins: the short form, copies of it, and the text that an author pastes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pin_samples import BIBTEX, digest_of, empty_entry, sample_entry, sample_pin
 from registry.errors import CitationSyntaxError, UsageError
 from registry.model import Reference, Version
 from registry.pins.citation import Citation
-from registry.pins.cite import cite_bibtex, cite_latex, cite_text, read_bibtex
+from registry.pins.cite import cite_bibtex, cite_latex, cite_text
 from registry.pins.document import PinEntry
 
 ORDERED = digest_of("ordered").removeprefix("sha256:")
@@ -60,36 +60,54 @@ def test_an_alias_is_never_cited() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        f"\\texttt{{digits@1.0.0 train[:80\\%] \\#8 sha256:{ORDERED[:16]}}}",
-        f"{{\\ttfamily digits@1.0.0~train[:80\\,\\%]\\ \\#8 sha256:\\allowbreak {ORDERED[:16]}\\ldots}}",
-        f"digits@1.0.0\u00a0train[:80%]\n#8\n  SHA256:{ORDERED[:8]}-\n{ORDERED[8:16]}…",
-        f"dig-\nits@1.0.0 train [:80 %] # 8 SHA-256: {ORDERED[:16].upper()}...",
-        f"(`digits:1.0.0 train[:80%] #8 sha256:{ORDERED[:16]}`).",
-        f"“digits @1.0.0 train[\u00ad:80%] #8 sha256:{ORDERED[:8]} {ORDERED[8:16]}”",
+        LINE,
+        f"\n  digits@1.0.0\u00a0train[:80%]\n#8\r\n  sha256:{ORDERED[:8]}\n{ORDERED[8:16]}\n",
+        LINE.replace("%", "\\%").replace("#", "\\#"),
+        f"digits:1.0.0 train [:80 %] #8 sha256:{ORDERED[:8]} {ORDERED[8:16]}",
     ],
 )
-def test_what_papers_do_to_it_is_undone(text: str) -> None:
+def test_a_copy_may_have_other_white_space_and_backslashes(text: str) -> None:
     assert str(Citation.parse(text)) == LINE
 
 
-def test_dashes_and_ligatures_of_a_pdf_are_letters_again() -> None:
-    citation = Citation.parse("tf_ﬂowers@3.0.1 train[\u2212100:] #100 sha256:f9c5a485")
-    assert str(citation) == "tf_flowers@3.0.1 train[-100:] #100 sha256:f9c5a485"
-    foreign = Citation.parse("digits@3.0.1 ﬂowers (tfds-4 slicing) #100 sha256:f9c5a485")
-    assert foreign.split == "ﬂowers"
+@pytest.mark.parametrize(
+    "text",
+    [
+        Citation.parse(LINE).latex(),
+        LINE.replace("sha256", "SHA256"),
+        f"dig-\n{LINE[3:]}",
+        f"{LINE}.",
+        f"({LINE})",
+        LINE.replace("digits", "di\u00adgits"),
+        "tf_ﬂowers@3.0.1 train[100:] #100 sha256:f9c5a485",
+        "tf_flowers@3.0.1 train[\u2212100:] #100 sha256:f9c5a485",
+    ],
+)
+def test_text_that_was_changed_otherwise_is_refused(text: str) -> None:
+    with pytest.raises(CitationSyntaxError, match=r"^expected|^invalid") as caught:
+        Citation.parse(text)
+    assert caught.value.hint
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "expected the name of a dataset here\n    \n    ^"),
+        ("", "expected the name of a dataset and '@' here\n    \n    ^"),
         (
             "digits 1.0.0 train",
-            "expected '/', or '@' and a version here\n    digits 1.0.0 train\n           ^",
+            "expected the name of a dataset and '@' here\n    digits 1.0.0 train\n    ^",
+        ),
+        (
+            "di-gits@1.0.0 train #3 sha256:f9c5a485",
+            "invalid dataset name 'di-gits'\n"
+            "    di-gits@1.0.0 train #3 sha256:f9c5a485\n"
+            "    ^~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~",
         ),
         (
             "digits@paper train #3 sha256:f9c5a485",
-            "expected an exact version here, e.g. 1.0.0\n    digits@paper train #3 sha256:f9c5a485\n           ^",
+            "expected an exact version such as 1.0.0 and a space here\n"
+            "    digits@paper train #3 sha256:f9c5a485\n"
+            "           ^",
         ),
         (
             "digits@1.0.0 train[:8O%] #3 sha256:f9c5a485",
@@ -100,44 +118,42 @@ def test_dashes_and_ligatures_of_a_pdf_are_letters_again() -> None:
         (
             "digits@1.0.0 train [ : 8O % ] #3 sha256:f9c5a485",
             "expected a digit, '%', 'shard' or ']' here\n"
-            "    digits@1.0.0 train [ : 8O % ] #3 sha256:f9c5a485\n"
-            "                            ^",
+            "    digits@1.0.0 train[:8O%] #3 sha256:f9c5a485\n"
+            "                         ^",
         ),
         (
             "digits@1.0.0 train (tfds-3 slicing) #3 sha256:f9c5a485",
-            "expected tfds-4 slicing or pct1_dropremainder rounding here, each at most once\n"
-            "    digits@1.0.0 train (tfds-3 slicing) #3 sha256:f9c5a485\n"
-            "                        ^~~~~~~~~~~~~~",
+            "expected '[', '+' or the end of the expression here\n"
+            "    digits@1.0.0 train(tfds-3slicing) #3 sha256:f9c5a485\n"
+            "                      ^",
         ),
         (
             "digits@1.0.0 train[:80%]",
-            "expected '#' and the number of records here\n    digits@1.0.0 train[:80%]\n                            ^",
+            "expected a split expression, a space and '#' here\n    digits@1.0.0 train[:80%]\n                 ^",
         ),
         (
             "digits@1.0.0 train #03 sha256:f9c5a485",
-            "expected a number below 2**63 without leading zeros\n"
+            "expected the number of records here\n"
             "    digits@1.0.0 train #03 sha256:f9c5a485\n"
-            "                        ^~",
+            "                        ^",
+        ),
+        (
+            "digits@1.0.0 train #9223372036854775808 sha256:f9c5a485",
+            "invalid number of records: 9223372036854775808\n"
+            "    digits@1.0.0 train #9223372036854775808 sha256:f9c5a485\n"
+            "    ^~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~",
         ),
         (
             "digits@1.0.0 train #3 md5:f9c5a485",
-            "expected 'sha256:' here\n    digits@1.0.0 train #3 md5:f9c5a485\n                          ^",
+            "expected 'sha256:' and 8 to 64 hex digits here\n"
+            "    digits@1.0.0 train #3 md5:f9c5a485\n"
+            "                          ^",
         ),
         (
             "digits@1.0.0 train #3 sha256:f9c5a48...",
-            "expected 8 to 64 hex digits, found 7\n"
-            "    digits@1.0.0 train #3 sha256:f9c5a48\n"
-            "                                 ^~~~~~~",
-        ),
-        (
-            "digits@1.0.0 train #3 sha256:f9c5a485xyz",
-            "expected a hex digit or the end of the citation here\n"
-            "    digits@1.0.0 train #3 sha256:f9c5a485xyz\n"
-            "                                         ^",
-        ),
-        (
-            "\\input{digits}",
-            "unknown LaTeX command\n    \\input{digits}\n    ^~~~~~",
+            "expected 'sha256:' and 8 to 64 hex digits here\n"
+            "    digits@1.0.0 train #3 sha256:f9c5a48...\n"
+            "                          ^",
         ),
     ],
 )
@@ -152,11 +168,16 @@ def test_an_error_says_how_a_citation_is_written() -> None:
         Citation.parse("digits")
     assert caught.value.hint == (
         "Write dataset@version split #records sha256:digits, "
-        "e.g. digits@1.0.0 train[:80%] #1438 sha256:f9c5a485541c42ac."
+        "e.g. digits@1.0.0 train[:80%] #1438 sha256:f9c5a485541c42ac. "
+        "Undo what a PDF changed, such as hyphens at line breaks."
     )
     assert caught.value.exit_code == 2
-    with pytest.raises(CitationSyntaxError, match="a citation is one line; this text has 20000 characters"):
-        Citation.parse("x" * 20_000)
+
+
+@pytest.mark.parametrize("text", ["x", "x@1.0.0 " + "(tfds-4 ", "x@1.0.0 a #1 sha256:0 "])
+def test_a_long_text_is_refused_at_once(text: str) -> None:
+    with pytest.raises(CitationSyntaxError):
+        Citation.parse(text + text[-2:] * 500_000)
 
 
 def test_a_pin_that_is_another_one_differs_in_words() -> None:
@@ -182,7 +203,7 @@ def test_an_author_pastes_sentences() -> None:
     assert cite_text(pins) == (
         f"We used 8 records of digits, version 1.0.0, slice train[:80%] ({LINE}).\n"
         f"We used 0 records of digits, version 1.0.0, slice train[:0] ({nothing}).\n"
-        "digits, version 1.0.0 (licence: CC BY 4.0): C. Kaynak. 100% of the Digits. https://example.org/digits\n"
+        "digits, version 1.0.0 (licence: CC BY 4.0): https://example.org/digits\n"
         f"The exact records are listed in dataset.lock.yaml ({pins.digest}), which shardbook verifies.\n"
     )
 
@@ -193,7 +214,7 @@ def test_an_author_pastes_latex() -> None:
     assert cite_latex(pins) == (
         "We used 8 records of digits, version 1.0.0, slice train[:80\\%] "
         f"(\\texttt{{digits@1.0.0 train[:80\\%] \\#8 sha256:{ORDERED[:16]}}}).\n"
-        "digits, version 1.0.0 (licence: CC BY 4.0): C. Kaynak. 100\\% of the Digits. \\url{https://example.org/digits}\n"
+        "digits, version 1.0.0 (licence: CC BY 4.0): \\url{https://example.org/digits}\n"
         "The exact records are listed in dataset.lock.yaml "
         f"(\\texttt{{sha256:\\allowbreak {digits[:16]}\\allowbreak {digits[16:32]}"
         f"\\allowbreak {digits[32:48]}\\allowbreak {digits[48:]}}}), which shardbook verifies.\n"
@@ -202,9 +223,8 @@ def test_an_author_pastes_latex() -> None:
 
 def test_the_sentences_hold_citations_that_parse() -> None:
     pins = sample_pins()
-    for text in (cite_text(pins), cite_latex(pins)):
-        [cited] = re.findall(r"\((\S*digits@.*)\)\.", text)
-        assert Citation.parse(cited).matches(pins["train"].entry)
+    [cited] = re.findall(r"\((\S*digits@.*)\)\.", cite_text(pins))
+    assert Citation.parse(cited).matches(pins["train"].entry)
 
 
 PIN_ENTRY = f"""@misc{{digits-1.0.0-{ORDERED[:8]},
@@ -217,43 +237,8 @@ PIN_ENTRY = f"""@misc{{digits-1.0.0-{ORDERED[:8]},
 """
 
 
-CITED_ENTRY = PIN_ENTRY.replace("  howpublished", "  author = {Kaynak, C.},\n  howpublished")
-"""The entry of a pin whose dataset has a citation that names authors."""
-
-
 def test_an_author_pastes_bibtex() -> None:
-    assert cite_bibtex(sample_pins()) == f"{BIBTEX}\n\n{CITED_ENTRY}"
-
-
-MADE = r"""
-@string{uci = "UCI Machine Learning Repository"}
-@comment{a note of the librarian}
-@article{alpaydin,
-  title  = {Cascading {Classifiers} --- 100\% of them},
-  author = "Alpayd{\i}n, Ethem and {Kaynak and Sons, Ltd.} and others",
-  journal = uci # " Notes",
-  year   = 1998,
-  url    = {https://example.org/a\_b?x=1\&y=2},
-}
-@book{other, author = {G{\"o}del, Kurt}, year = {1931}}
-"""
-
-
-def test_author_year_and_url_come_from_the_citation() -> None:
-    pins = sample_pins(sample_entry(citation=MADE))
-    assert cite_text(pins).splitlines()[1] == (
-        "digits, version 1.0.0 (licence: CC BY 4.0): Ethem Alpaydın, Kaynak and Sons, Ltd. and others. "
-        "Cascading Classifiers — 100% of them. 1998. https://example.org/a_b?x=1&y=2"
-    )
-    assert cite_latex(pins).splitlines()[1] == (
-        "digits, version 1.0.0 (licence: CC BY 4.0): Ethem Alpaydın, Kaynak and Sons, Ltd. and others. "
-        "Cascading Classifiers — 100\\% of them. 1998. \\url{https://example.org/a_b?x=1&y=2}"
-    )
-    entry = PIN_ENTRY.replace(
-        "  howpublished",
-        "  author = {Alpayd{\\i}n, Ethem and {Kaynak and Sons, Ltd.} and others},\n  year = {1998},\n  howpublished",
-    ).replace("  version", "  url = {https://example.org/a_b?x=1&y=2},\n  version")
-    assert cite_bibtex(pins) == f"{MADE.strip()}\n\n{entry}"
+    assert cite_bibtex(sample_pins()) == f"{BIBTEX}\n\n{PIN_ENTRY}"
 
 
 @pytest.mark.parametrize(
@@ -262,14 +247,10 @@ def test_author_year_and_url_come_from_the_citation() -> None:
         ("", "https://example.org/digits"),
         ("Alpaydin & Kaynak,\n1998", "Alpaydin & Kaynak, 1998. https://example.org/digits"),
         ("@misc{a, title = {A", "@misc{a, title = {A. https://example.org/digits"),
-        ("@misc{a}", "https://example.org/digits"),
-        ("@misc{a, doi={10.1/x}, date={2020-01}}", "2020. https://doi.org/10.1/x"),
-        ("@misc{a, year=1999,, author={Knuth, Jr, Donald}}", "Donald Knuth Jr. 1999. https://example.org/digits"),
-        ('@misc{a}\n@misc{b, author={M\\"uller}, year={in~press}}', "Müller. in press. https://example.org/digits"),
-        ("@misc(a, author = {A} # { and B}, howpublished={\\url{http://x.org/y}})", "A and B. http://x.org/y"),
+        ("@misc{a, author={A. Author}, year={2020}}", "https://example.org/digits"),
     ],
 )
-def test_what_a_citation_does_not_say_is_left_out(citation: str, source: str) -> None:
+def test_a_citation_is_quoted_in_a_sentence_unless_it_is_bibtex(citation: str, source: str) -> None:
     line = cite_text(sample_pins(sample_entry(citation=citation))).splitlines()[1]
     assert line == f"digits, version 1.0.0 (licence: CC BY 4.0): {source}"
 
@@ -300,15 +281,9 @@ def test_the_sentence_names_the_file() -> None:
     assert "listed in my\\_paper.yaml (" in cite_latex(sample_pins(), "my_paper.yaml")
 
 
-def test_no_citation_takes_more_than_one_pass() -> None:
-    for text in ("@a{b,c={" * 100_000, "@a{b," * 100_000, '@a{b,c="{' * 100_000, "@a{" + "{" * 900_000, "{" * 900_000):
-        assert read_bibtex(text) == []
-    assert len(read_bibtex("@a{b,c={d}}" * 50_000)) == 50_000
-
-
 def test_what_several_pins_have_in_common_is_cited_once() -> None:
     again = sample_entry("again")
-    assert cite_bibtex(sample_pins(sample_entry(), again)) == f"{BIBTEX}\n\n{CITED_ENTRY}"
+    assert cite_bibtex(sample_pins(sample_entry(), again)) == f"{BIBTEX}\n\n{PIN_ENTRY}"
     other = cite_bibtex(sample_pins(sample_entry(), sample_entry("other", split="train[:8]")))
     assert re.findall(r"^@.*", other, flags=re.MULTILINE) == [
         "@misc{kaynak1998digits,",

@@ -167,7 +167,7 @@ def audit(session: Session, files: tuple[str, ...], *, places: PinPlaces) -> int
 def from_citation(session: Session, citation: str, *, output: str | None, force: bool, inside: str | None) -> None:
     """Find the pin that a citation in a paper names, and check its number of records and digest.
 
-    TEXT may be copied from the paper, with LaTeX's backslashes. The version is looked up in the catalog and its
+    TEXT may be copied with line breaks, and with LaTeX's backslashes. The version is looked up in the catalog and its
     records are digested; with --in, a pin file is searched instead, and no catalog is opened.
     """
     from registry.pins.citation import Citation
