@@ -117,7 +117,7 @@ class AbsentCatalog:
         if name.startswith("__"):  # e.g. asked by pickle
             raise AttributeError(name)
         if name in _PARTS and self._opened is None:
-            return _Part(self, name)
+            return _CatalogPart(self, name)
         return getattr(self._backend_for(name), name)
 
     def _backend_for(self, call: str) -> CatalogBackend:
@@ -153,7 +153,7 @@ class AbsentCatalog:
             return self._opened
 
 
-class _Part:
+class _CatalogPart:
     """A part of the catalog, such as ``reservations``; each call decides anew which catalog answers it."""
 
     def __init__(self, catalog: AbsentCatalog, name: str) -> None:

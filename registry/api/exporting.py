@@ -93,7 +93,7 @@ class ExportReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Source:
+class _ExportedRows:
     """The records to export: slices of a dataset, and the features to export."""
 
     dataset: SlicedVersion
@@ -194,7 +194,7 @@ def export_dataset(
 
 
 def _export_folder(
-    source: _Source,
+    source: _ExportedRows,
     kind: str,
     dest: str,
     *,
@@ -327,7 +327,7 @@ def _open(
     *,
     slicing: SlicingRule | str | None,
     rounding: str | None,
-) -> _Source:
+) -> _ExportedRows:
     from registry.features import FeaturesDict
     from registry.interop.export_columns import in_source_order
 
@@ -343,7 +343,7 @@ def _open(
         slices = list(dataset.provenance.slices(dataset.features))
     else:
         slices = [dataset.slice_of(split, _STORED_ORDER, slicing=slicing, rounding=rounding)]
-    return _Source(dataset=dataset, slices=slices, features=features)
+    return _ExportedRows(dataset=dataset, slices=slices, features=features)
 
 
 def _names_a_file(kind: str, dest: str | os.PathLike[str]) -> bool:

@@ -155,7 +155,7 @@ class _Copy:
         return ("dataset", self.size.reference.dataset), ("location", self.shown), ("all", "")
 
 
-class _Group:
+class _SharedCopies:
     """The copies at one location, or at locations inside each other, which may share files.
 
     Attributes:
@@ -184,7 +184,7 @@ class _Totals:
         self._num_bytes: Counter[_Key] = Counter()
         self._references: defaultdict[_Key, set[Reference]] = defaultdict(set)
 
-    def add(self, group: _Group) -> None:
+    def add(self, group: _SharedCopies) -> None:
         """Count the files of a group."""
         for copy in group.copies:
             for key in copy.keys:
@@ -211,7 +211,7 @@ class _Totals:
         )
 
 
-def _group(backend: CatalogBackend, data: Store, sizes: Sequence[VersionSize]) -> list[_Group]:
+def _group(backend: CatalogBackend, data: Store, sizes: Sequence[VersionSize]) -> list[_SharedCopies]:
     from registry.storage import open_location
 
     copies = []
@@ -232,10 +232,10 @@ def _group(backend: CatalogBackend, data: Store, sizes: Sequence[VersionSize]) -
             groups.append([copy])
     shared = {copy.size.reference for group in groups if len(group) > 1 for copy in group}
     named = backend.shards.files_of(shared) if shared else {}
-    return [_Group(group, named) for group in groups]
+    return [_SharedCopies(group, named) for group in groups]
 
 
-def _compare_all(backend: CatalogBackend, groups: Sequence[_Group]) -> Iterator[StoredUsage]:
+def _compare_all(backend: CatalogBackend, groups: Sequence[_SharedCopies]) -> Iterator[StoredUsage]:
     """Compare the groups, some hundred at a time: a catalog may name millions of files."""
     for start in range(0, len(groups), _GROUPS):
         block = groups[start : start + _GROUPS]
@@ -244,7 +244,7 @@ def _compare_all(backend: CatalogBackend, groups: Sequence[_Group]) -> Iterator[
             yield _compare(group, named)
 
 
-def _compare(group: _Group, named: _Files) -> StoredUsage:
+def _compare(group: _SharedCopies, named: _Files) -> StoredUsage:
     """List the location of a group, and compare the files that versions name."""
     outer = group.copies[0]
     result: dict[str, int] = {}

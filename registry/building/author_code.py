@@ -31,7 +31,7 @@ _BUILDERS = _PACKAGE + "builders" + os.sep  # datasets that come with the regist
 _IMPORTLIB = str(Path(importlib.__file__).parent) + os.sep
 
 
-class Place(NamedTuple):
+class CodeLine(NamedTuple):
     """A line of a source file."""
 
     path: str
@@ -41,36 +41,36 @@ class Place(NamedTuple):
         return f"{self.path}, line {self.line}"
 
 
-def defining_place() -> Place:
+def defining_place() -> CodeLine:
     """Where the class is defined whose ``__init_subclass__`` calls this: the nearest frame of an author's code."""
     frame = sys._getframe(2)
     while frame.f_back is not None and (
         frame.f_code.co_name == "__init_subclass__" or _is_abc(frame.f_code.co_filename)
     ):
         frame = frame.f_back
-    return Place(frame.f_code.co_filename, frame.f_lineno)
+    return CodeLine(frame.f_code.co_filename, frame.f_lineno)
 
 
-def attribute_place(definition: Place, attribute: str) -> Place:
+def attribute_place(definition: CodeLine, attribute: str) -> CodeLine:
     """The line in the class at ``definition`` that assigns ``attribute``; ``definition`` if the class inherits it."""
     node = _class_at(definition)
     for statement in [] if node is None else node.body:
         targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
         if any(isinstance(target, ast.Name) and target.id == attribute for target in targets):
-            return Place(definition.path, statement.lineno)
+            return CodeLine(definition.path, statement.lineno)
     return definition
 
 
-def function_place(function: object) -> Place | None:
+def function_place(function: object) -> CodeLine | None:
     """Where a function, method, generator or partial is defined; None for objects without Python code."""
     while isinstance(function, functools.partial):
         function = function.func
     code = function.gi_code if isinstance(function, GeneratorType) else getattr(function, "__code__", None)
     # Methods that dataclass and the like generate have no file.
-    return None if code is None or code.co_filename == "<string>" else Place(code.co_filename, code.co_firstlineno)
+    return None if code is None or code.co_filename == "<string>" else CodeLine(code.co_filename, code.co_firstlineno)
 
 
-def add_place(error: RegistryError, place: Place | None) -> None:
+def add_place(error: RegistryError, place: CodeLine | None) -> None:
     """Append ``place`` to the message of ``error``, unless it names a place already."""
     if place is not None and not error.details.get("where"):
         error.message = f"{error.message} ({place})"
@@ -129,7 +129,7 @@ def author_traceback(error: BaseException) -> str:
     return "".join(trace.format()).rstrip()
 
 
-def missing_methods(cls: type, definition: Place) -> BuildError:
+def missing_methods(cls: type, definition: CodeLine) -> BuildError:
     """The error for a builder class that cannot be instantiated, because it lacks ``features()`` or ``splits()``."""
     missing = sorted(cls.__abstractmethods__)  # type: ignore[attr-defined]  # every builder class is an ABC
     advice = tfds_advice(definition.path, cls.__name__)
@@ -154,7 +154,7 @@ def not_a_builder(subject: str, found: object, *, path: str | None, name: str) -
     """The error for ``found``, called ``name`` in the file ``path``, which is not a subclass of DatasetBuilder."""
     advice = tfds_advice(path, name) if path is not None and isinstance(found, type) else None
     node = None if path is None else _class_named(path, name)
-    place = None if path is None or node is None else Place(path, node.lineno)
+    place = None if path is None or node is None else CodeLine(path, node.lineno)
     if advice is not None and place is not None:
         return _tfds_error(name, place, advice)
     kind = f"the class {found.__name__}" if isinstance(found, type) else f"an object of type {type(found).__name__}"
@@ -168,7 +168,7 @@ def not_a_builder(subject: str, found: object, *, path: str | None, name: str) -
 def tfds_module_error(path: str, name: str) -> BuildError | None:
     """The error for a module that cannot import TFDS, if the class ``name`` in it is a TFDS builder; else None."""
     node, advice = _class_named(path, name), tfds_advice(path, name)
-    return None if node is None or advice is None else _tfds_error(name, Place(path, node.lineno), advice)
+    return None if node is None or advice is None else _tfds_error(name, CodeLine(path, node.lineno), advice)
 
 
 def tfds_advice(path: str, name: str) -> list[str] | None:
@@ -207,7 +207,7 @@ def tfds_advice(path: str, name: str) -> list[str] | None:
     return lines
 
 
-def _tfds_error(name: str, place: Place, advice: list[str]) -> BuildError:
+def _tfds_error(name: str, place: CodeLine, advice: list[str]) -> BuildError:
     return BuildError(
         f"{name} is written for TFDS: expected a DatasetBuilder with features() and splits(), found _info() and "
         f"_split_generators() ({place})",
@@ -251,7 +251,7 @@ def _is_pair(value: ast.expr | None) -> bool:
     return (isinstance(value, ast.Tuple) and len(value.elts) == 2) or isinstance(value, ast.Name)
 
 
-def _class_at(place: Place) -> ast.ClassDef | None:
+def _class_at(place: CodeLine) -> ast.ClassDef | None:
     for node in _classes(place.path):
         if place.line in (node.lineno, *(decorator.lineno for decorator in node.decorator_list)):
             return node
@@ -271,12 +271,12 @@ def _classes(path: str) -> Iterator[ast.ClassDef]:
     yield from (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
 
 
-def _error_place(error: BaseException) -> Place | None:
+def _error_place(error: BaseException) -> CodeLine | None:
     if isinstance(error, SyntaxError) and error.filename is not None and Path(error.filename).is_file():
-        return Place(error.filename, error.lineno or 1)
+        return CodeLine(error.filename, error.lineno or 1)
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_ours(frame.filename)]
     # The file that the registry called, and the last line in it. Later frames are those of the libraries that it uses.
-    places = [Place(frame.filename, frame.lineno or 1) for frame in frames if frame.filename == frames[0].filename]
+    places = [CodeLine(frame.filename, frame.lineno or 1) for frame in frames if frame.filename == frames[0].filename]
     return places[-1] if places else None
 
 

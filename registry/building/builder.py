@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, TypeVar, cast
 
 from registry.building.author_code import (
-    Place,
+    CodeLine,
     add_place,
     attribute_place,
     author_error,
@@ -150,7 +150,7 @@ class DatasetBuilder(ABC):
         come from many inputs that several processes can read at the same time.
         """
 
-    _definition: ClassVar[Place]
+    _definition: ClassVar[CodeLine]
     _fault: ClassVar[tuple[str, str | None, dict[str, Any]] | None] = None  # message, hint and details
 
     def __new__(cls, *_arguments: object, **_options: object) -> Self:

@@ -44,7 +44,7 @@ _WORD: Final = re.compile(rb"[A-Za-z_][A-Za-z0-9_]+")
 _COMMENT: Final = re.compile(r"#[^\n]*|\\\r?\n")
 
 
-class _Source(NamedTuple):
+class _CodeFile(NamedTuple):
     """A file of code: its sha256, the full names that it may import, and environment variables that it may read."""
 
     sha256: str
@@ -52,7 +52,7 @@ class _Source(NamedTuple):
     variables: frozenset[str]
 
 
-class _Place(NamedTuple):
+class _ModuleFile(NamedTuple):
     """Where a module is: its file, or the first file of the outermost package around it."""
 
     name: str
@@ -83,9 +83,9 @@ class CodeReader:
         Otherwise they count by the first file of each, and the caller compares the folders of packages.
         """
         self._asks_versions = asks_versions
-        self._sources: dict[Path, _Source] = {}
-        self._places: dict[tuple[str, Path], _Place | None] = {}
-        self._authored: dict[str, _Place] = {}
+        self._sources: dict[Path, _CodeFile] = {}
+        self._places: dict[tuple[str, Path], _ModuleFile | None] = {}
+        self._authored: dict[str, _ModuleFile] = {}
         self._installed: set[str] = set()
 
     def digests(self, code: Any, named: Iterable[Any] = ()) -> dict[str, str] | None:
@@ -122,7 +122,7 @@ class CodeReader:
                 starts[name] = path
         return self._follow([_place_of_loaded(*start) for start in sorted(starts.items())], result)
 
-    def _follow(self, waiting: list[_Place], digests: dict[str, str]) -> dict[str, str]:
+    def _follow(self, waiting: list[_ModuleFile], digests: dict[str, str]) -> dict[str, str]:
         """Add the digests of places, and of all that they import, to ``digests``."""
         seen: set[str] = set()
         while waiting and len(digests) < _MOST_SOURCES:
@@ -156,7 +156,7 @@ class CodeReader:
         folders = [place.path.parent for place in places if place.is_package]
         return is_provable(self._installed, (path for place in places for _, path in _files_of(place)), folders)
 
-    def _read(self, name: str, path: Path) -> _Source:
+    def _read(self, name: str, path: Path) -> _CodeFile:
         if path not in self._sources:
             try:
                 content = path.read_bytes()
@@ -165,7 +165,7 @@ class CodeReader:
             imports = tuple(sorted(set(_imports(name, content)))) if path.suffix == ".py" else ()
             words = {word.decode() for word in _WORD.findall(content)}
             variables = frozenset(words.intersection(os.environ))
-            self._sources[path] = _Source(hashlib.sha256(content).hexdigest(), imports, variables)
+            self._sources[path] = _CodeFile(hashlib.sha256(content).hexdigest(), imports, variables)
         return self._sources[path]
 
     @property
@@ -175,7 +175,7 @@ class CodeReader:
         names = {name for name in names if not name.startswith("REGISTRY_")}  # they say where, not what
         return {name: os.environ[name] for name in sorted(names) if name in os.environ}
 
-    def _place_of_imported(self, name: str, folder: Path) -> _Place | None:
+    def _place_of_imported(self, name: str, folder: Path) -> _ModuleFile | None:
         if (name, folder) not in self._places:
             self._places[name, folder] = _place_of_imported(name, folder)
         return self._places[name, folder]
@@ -209,7 +209,7 @@ def _with_bases(code: Any, named: Iterable[Any]) -> Iterator[tuple[bool, Any]]:
             yield place > 0, base
 
 
-def _place_of_loaded(name: str, path: Path) -> _Place:
+def _place_of_loaded(name: str, path: Path) -> _ModuleFile:
     """The outermost package with a file that contains a module which is loaded; without one, the module."""
     if name == "__main__":  # `python -m package.module`
         name = getattr(sys.modules[name].__spec__, "name", name)
@@ -218,11 +218,11 @@ def _place_of_loaded(name: str, path: Path) -> _Place:
         package = ".".join(parts[:count])
         file = getattr(sys.modules.get(package), "__file__", None)
         if file and Path(file).stem == "__init__":
-            return _Place(package, Path(file), is_package=True)
-    return _Place(name, path, is_package=False)
+            return _ModuleFile(package, Path(file), is_package=True)
+    return _ModuleFile(name, path, is_package=False)
 
 
-def _place_of_imported(name: str, folder: Path) -> _Place | None:
+def _place_of_imported(name: str, folder: Path) -> _ModuleFile | None:
     """The same for a name in an import, which is not imported. ``folder`` contains the file that imports it."""
     parts = name.split(".")
     spec = _find_top(parts[0], folder)
@@ -231,7 +231,7 @@ def _place_of_imported(name: str, folder: Path) -> _Place | None:
             return None
         if spec.has_location and spec.origin:
             is_package = spec.submodule_search_locations is not None
-            return _Place(".".join(parts[:count]), Path(spec.origin), is_package)
+            return _ModuleFile(".".join(parts[:count]), Path(spec.origin), is_package)
         if spec.submodule_search_locations is None or count == len(parts):
             return None  # built in; or a namespace, which has no code
         spec = PathFinder.find_spec(".".join(parts[: count + 1]), spec.submodule_search_locations)
@@ -246,7 +246,7 @@ def _find_top(name: str, folder: Path) -> ModuleSpec | None:
     return PathFinder.find_spec(name, [str(folder)])
 
 
-def _files_of(place: _Place) -> Iterator[tuple[str, Path]]:
+def _files_of(place: _ModuleFile) -> Iterator[tuple[str, Path]]:
     """The full name and the path of each module of a place, in order; ``a.__init__`` is the file of package ``a``."""
     if not place.is_package:
         yield place.name, place.path

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from registry.building.author_code import Place, add_place, author_error, function_place
+from registry.building.author_code import CodeLine, add_place, author_error, function_place
 from registry.building.builder import DatasetBuilder, Examples, Generated
 from registry.building.input_labels import numbered_label
 from registry.building.keys import (
@@ -117,7 +117,7 @@ def call_splits(builder: DatasetBuilder) -> dict[str, Examples]:
     return dict(splits)
 
 
-def examples_place(builder: DatasetBuilder, examples: Examples) -> Place | None:
+def examples_place(builder: DatasetBuilder, examples: Examples) -> CodeLine | None:
     """Where the examples of a split are made: the generator or function, else the method ``splits``."""
     generate = examples.generate if isinstance(examples, Pieces) else examples
     return function_place(generate) or function_place(type(builder).splits)
@@ -302,7 +302,7 @@ class Keyer:
         return located
 
 
-def _located(problem: str, place: Place | None, hint: str | None, **details: object) -> BuildError:
+def _located(problem: str, place: CodeLine | None, hint: str | None, **details: object) -> BuildError:
     error = BuildError(problem, hint=hint, details=details)
     add_place(error, place)
     return error

@@ -45,7 +45,7 @@ _MOST_GROUP_BYTES: Final = 512 * 2**20
 _KEY_BUDGET_SHARE: Final = 8  # 1/8 of the memory budget is for keys that do not determine the order
 
 
-class Group(NamedTuple):
+class InputGroup(NamedTuple):
     """The input of a piece of work.
 
     Attributes:
@@ -121,7 +121,7 @@ class GroupMaker:
     budget_bytes: int
     runs: SplitRuns | None = None
 
-    def __call__(self, group: Group) -> GroupFacts:
+    def __call__(self, group: InputGroup) -> GroupFacts:
         """Write the runs, unless an earlier call has written them. Calling it again writes the same runs."""
         if self.runs is None:
             return self._make(group, self.files_of(group, ""), "")
@@ -139,7 +139,7 @@ class GroupMaker:
             facts.save(run, tables, (result.num_payload_bytes, result.is_numbered))
         return result
 
-    def files_of(self, group: Group, name: str) -> RunFiles:
+    def files_of(self, group: InputGroup, name: str) -> RunFiles:
         """The files of the runs of a group."""
         if self.runs is None:
             assert group.files is not None  # noqa: S101 (for the type checker)
@@ -147,7 +147,7 @@ class GroupMaker:
         run = self.runs.file(name)
         return RunFiles(run, None if self.shuffled else run.keys)
 
-    def _make(self, group: Group, files: RunFiles, name: str) -> GroupFacts:
+    def _make(self, group: InputGroup, files: RunFiles, name: str) -> GroupFacts:
         started = time.monotonic()
         keys_budget = self.budget_bytes // _KEY_BUDGET_SHARE
         failures: list[Failure] = []
@@ -214,7 +214,7 @@ def make_group_runs(
         BuildError: inputs failed; all of them are named, up to 20.
         DuplicateKeyError: a key is used twice in a run.
     """
-    waiting: deque[Group] = deque()
+    waiting: deque[InputGroup] = deque()
     failures: list[Failure] = []
     is_numbered: bool | None = None
     size = _GroupSize(maker.budget_bytes, None if maker.runs is None else engine)
@@ -262,7 +262,7 @@ def _with_inputs(failure: Failure, labels: InputLabels, maker: GroupMaker) -> Fa
     return failure._replace(problem=problem)
 
 
-def watch_inputs(progress: ProgressCallback | None, split: str, pieces: Pieces) -> StageTasks[Group, GroupFacts]:
+def watch_inputs(progress: ProgressCallback | None, split: str, pieces: Pieces) -> StageTasks[InputGroup, GroupFacts]:
     """Report the inputs that are done: their number is known if ``inputs`` has a length."""
     num_inputs = None
     if isinstance(pieces.inputs, Sized):
@@ -271,7 +271,7 @@ def watch_inputs(progress: ProgressCallback | None, split: str, pieces: Pieces) 
     return StageTasks(progress, "encoding", split, measure=_measure, unit="inputs", num_units=num_inputs)
 
 
-def _measure(group: Group, facts: GroupFacts) -> Outcome:
+def _measure(group: InputGroup, facts: GroupFacts) -> Outcome:
     """What the task of a group gave."""
     num_failed = len(facts.failures)
     is_used = facts.table is not None
@@ -332,10 +332,10 @@ def _groups(
     pieces: Pieces,
     labels: InputLabels,
     size: _GroupSize,
-    waiting: deque[Group],
+    waiting: deque[InputGroup],
     *,
     most_bytes: int,
-) -> Iterator[Piece[Group, GroupFacts]]:
+) -> Iterator[Piece[InputGroup, GroupFacts]]:
     """Divide the inputs: as an earlier build did where its runs are finished, else by what was learned and by size."""
     first = 0
     source = _drawn(maker.split, pieces)
@@ -351,7 +351,7 @@ def _groups(
         files = None
         if maker.runs is None:
             files = RunFiles(UnnamedFile(maker.folder), None if maker.shuffled else UnnamedFile(maker.folder))
-        group = Group(first, inputs, files)
+        group = InputGroup(first, inputs, files)
         waiting.append(group)
         yield Piece(maker, group, num_items=len(inputs))
         first += len(inputs)
@@ -400,7 +400,7 @@ def _drawn(split: str, pieces: Pieces) -> Iterator[Any]:
         raise author_error(f"split {split!r}: the inputs failed", error, after=after) from error
 
 
-def _mixed_keys(maker: GroupMaker, group: Group) -> BuildError:
+def _mixed_keys(maker: GroupMaker, group: InputGroup) -> BuildError:
     error = BuildError(
         f"split {maker.split!r}, input {label_of(group.inputs[0])} or one that follows: some keys are numbers and some "
         "are not, so they cannot be ordered",
@@ -411,7 +411,7 @@ def _mixed_keys(maker: GroupMaker, group: Group) -> BuildError:
     return error
 
 
-def _died(split: str, group: Group, error: BuildError) -> BuildError:
+def _died(split: str, group: InputGroup, error: BuildError) -> BuildError:
     """The error for a worker that ended, with the inputs that it had."""
     first, last = label_of(group.inputs[0]), label_of(group.inputs[-1])
     named = f"input {first}" if len(group.inputs) == 1 else f"inputs {first} to {last}"

@@ -174,7 +174,7 @@ def _measure_check(_: object, num_keys: int) -> Outcome:
     return Outcome(num_records=num_keys)
 
 
-class _Group(NamedTuple):
+class _RunGroup(NamedTuple):
     """Runs that become one, the ranges of sort keys that tasks merge, and the name of the new run."""
 
     runs: Sequence[Run]
@@ -182,14 +182,14 @@ class _Group(NamedTuple):
     name: str
 
 
-def _group(runs: Sequence[Run], place: SplitRuns, *, width: int) -> list[_Group]:
+def _group(runs: Sequence[Run], place: SplitRuns, *, width: int) -> list[_RunGroup]:
     """Divide the runs into groups of about equal size, in their order."""
     count = -(-len(runs) // MOST_RUNS)
     bounds = [len(runs) * index // count for index in range(count + 1)]
     groups = []
     for start, stop in pairwise(bounds):
         ranges = _divide(runs[start:stop], wanted=-(-2 * width // count))
-        groups.append(_Group(runs[start:stop], ranges, place.merged_name(runs[start:stop], ranges)))
+        groups.append(_RunGroup(runs[start:stop], ranges, place.merged_name(runs[start:stop], ranges)))
     return groups
 
 
@@ -205,7 +205,7 @@ def _divide(runs: Sequence[Run], *, wanted: int) -> list[KeyRange]:
 
 
 def _pieces(
-    groups: Sequence[_Group], merger: Callable[[RangeInput], BlockTable], place: SplitRuns
+    groups: Sequence[_RunGroup], merger: Callable[[RangeInput], BlockTable], place: SplitRuns
 ) -> Iterator[Piece[RangeInput, BlockTable]]:
     for group in groups:
         for index, keys in enumerate(group.ranges):
@@ -224,7 +224,7 @@ def _parts(runs: Sequence[Run], keys: KeyRange) -> tuple[Run, ...]:
     return tuple(result)
 
 
-def _chain(place: SplitRuns, group: _Group, tables: Sequence[BlockTable]) -> Run:
+def _chain(place: SplitRuns, group: _RunGroup, tables: Sequence[BlockTable]) -> Run:
     """The run whose ranges have these tables."""
     file = ChainedRunFile(place.store, group.name, [int(table.offsets[-1]) for table in tables])
     return Run(file, group.runs[0].level + 1, BlockTable.chained(tables))

@@ -17,7 +17,7 @@ from registry.building.block_order import BlockOrder, find_starts
 from registry.building.run_format import Run, Start
 from registry.building.sorter import ExternalSorter
 from registry.errors import StorageError
-from registry.features.fold import RecordsFolder
+from registry.features.fold import RecordsFold
 from registry.model import LEAF_EXAMPLES, Shard, Split
 from registry.storage import Store
 from registry.tfrecord import Frames, RecordWriter
@@ -65,13 +65,13 @@ class ShardMaker:
         split: the split.
         store: receives the file.
         budget_bytes: memory for merging.
-        folder: folds the records, or None.
+        fold: folds the records, or None.
     """
 
     split: Split
     store: Store
     budget_bytes: int
-    folder: RecordsFolder | None
+    fold: RecordsFold | None
 
     def inputs(self, runs: Sequence[Run]) -> Iterator[ShardInput]:
         """The input for each shard; ``runs`` contain all records of the split. Other processes open their files."""
@@ -106,7 +106,7 @@ class ShardMaker:
         """The position after the last record that the shard needs: its last leaf may end in the next shard."""
         first = self.split.shard_lengths.start(index)
         end = first + self.split.shard_lengths[index]
-        if self.folder is None or _next_leaf(first) >= end:
+        if self.fold is None or _next_leaf(first) >= end:
             return end
         return min(_next_leaf(end), self.split.num_examples)
 
@@ -130,12 +130,12 @@ class ShardMaker:
 
     def _fold(self, frames: Iterator[Frames]) -> list[Any] | None:
         """Draw all of ``frames``, which start at a leaf, and return the states of the folds."""
-        if self.folder is None:
+        if self.fold is None:
             for _ in frames:
                 pass
             return None
         groups = regroup(frames, multiple=1, least_bytes=_GROUP_BYTES)
-        return self.folder(group.payloads() for group in groups)
+        return self.fold(group.payloads() for group in groups)
 
 
 def _add_runs(sorter: ExternalSorter, parts: Sequence[Run], first: int, stop: int) -> Start:

@@ -246,7 +246,7 @@ class ExternalSorter:
             yield from self._sort(parts, most_bytes)
             readers = [reader for reader in readers if reader.position < len(reader.block) or reader.advance()]
 
-    def _sort(self, parts: list[_Part], most_bytes: int, data: memoryview | None = None) -> Iterator[_Piece]:
+    def _sort(self, parts: list[_BlockRange], most_bytes: int, data: memoryview | None = None) -> Iterator[_Piece]:
         """Yield the entries of ``parts`` in order, in pieces of about ``most_bytes``. Empties the list.
 
         ``data`` has the frames of all parts, if they are in one place already.
@@ -356,10 +356,10 @@ class _Held:
         if self._num_small >= _MIN_BLOCK:
             self._join_small()
 
-    def take(self) -> list[_Part]:
+    def take(self) -> list[_BlockRange]:
         """All entries, which are no longer in the list of blocks. Their frames stay in ``data`` until ``clear``."""
         self._join_small()
-        parts = [_Part(block, 0, len(block)) for block in map(_Block, self._blocks)]
+        parts = [_BlockRange(block, 0, len(block)) for block in map(_Block, self._blocks)]
         self._blocks = []
         return parts
 
@@ -430,7 +430,7 @@ def _words_of(sort_keys: SortKeys) -> tuple[_Words, _Words]:
     return high, low
 
 
-class _Part(NamedTuple):
+class _BlockRange(NamedTuple):
     """Entries ``start``..``stop`` (stop excluded) of a block."""
 
     block: _Block
@@ -453,7 +453,7 @@ class _Part(NamedTuple):
 class _Entries:
     """The entries of several parts, one part after the other, from which they are taken in any order."""
 
-    def __init__(self, parts: Sequence[_Part], data: memoryview | None) -> None:
+    def __init__(self, parts: Sequence[_BlockRange], data: memoryview | None) -> None:
         self.sort_keys = np.concatenate([part.block.sort_keys[part.start : part.stop] for part in parts])
         self.lengths = np.concatenate([part.block.lengths[part.start : part.stop] for part in parts])
         self._labels = [(part.block.labels, part.start) for part in parts]
@@ -541,11 +541,11 @@ class _RunReader:
                 return True
         return False
 
-    def take_until(self, bound: _KeyWords) -> _Part:
+    def take_until(self, bound: _KeyWords) -> _BlockRange:
         """The next entries of the block, up to the sort key with the halves ``bound``, included."""
         start = self.position
         self.position = max(start, self._place_of(bound, "right"))
-        return _Part(self.block, start, self.position)
+        return _BlockRange(self.block, start, self.position)
 
     def _place_of(self, words: _KeyWords, side: Literal["left", "right"]) -> int:
         """Where a sort key with these halves is in the block: before equal keys, or after them."""

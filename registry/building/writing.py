@@ -178,8 +178,8 @@ def write_runs(
     ``split`` is the plan of ``plan_split``, and ``budget_bytes`` the memory of each process for merging. The other
     arguments are those of ``write_split``.
     """
-    folder = None if fold is None else fold.folder()
-    function = ShardMaker(split=split, store=store, budget_bytes=budget_bytes, folder=folder)
+    records_fold = None if fold is None else fold.of_records()
+    function = ShardMaker(split=split, store=store, budget_bytes=budget_bytes, fold=records_fold)
     shards = []
     lengths = split.shard_lengths
     pieces = (Piece(function, source, num_items=lengths[source.index]) for source in function.inputs(runs))
@@ -219,9 +219,9 @@ def _fold(fold: SplitFold, split: Split, pieces: Iterator[Frames], engine: Engin
             else:
                 fold.merge(None)
         return
-    folder = fold.folder()
+    function = fold.of_records()
     leaves = (
-        Piece(folder, [group.payloads()], num_items=group.num_records)
+        Piece(function, [group.payloads()], num_items=group.num_records)
         for group in regroup(pieces, multiple=LEAF_EXAMPLES, least_bytes=_GROUP_BYTES)
     )
     for _, states in engine.run(leaves, doing="hashed records", failure=BuildError):

@@ -15,13 +15,13 @@ from registry.model import Experiment, ExperimentChange
 _ON_OFF = click.Choice(["on", "off"])
 
 
-class _Group(click.Group):
+class _ExperimentGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Find a command by its name; ``set`` is short for ``set-default``."""
         return super().get_command(ctx, "set-default" if cmd_name == "set" else cmd_name)
 
 
-@click.group("experiment", cls=_Group)
+@click.group("experiment", cls=_ExperimentGroup)
 def experiment() -> None:
     """Manage experiments: flags that a version of a builder may switch on or off."""
 

@@ -30,7 +30,7 @@ _RATE_SECONDS: Final = 60.0
 _RATE_SAMPLES: Final = 10
 
 
-class Part(NamedTuple):
+class BarPart(NamedTuple):
     """A part of the line of a bar. If not all parts fit, those with the highest ``rank`` are left out first."""
 
     text: str
@@ -38,7 +38,7 @@ class Part(NamedTuple):
     style: str = ""
 
 
-def describe_parts(progress: Progress) -> list[Part]:
+def describe_parts(progress: Progress) -> list[BarPart]:
     """What a bar says about a stage, apart from its name and the time.
 
     >>> from registry.model import TaskProgress
@@ -57,31 +57,31 @@ def describe_parts(progress: Progress) -> list[Part]:
     if progress.tasks is not None and progress.tasks.cancelling:
         count = progress.tasks.cancelling
         text = f"cancelling {count:,} task{'s' * (count > 1)} ..."
-        return [Part(text, 0, "yellow"), Part("press Ctrl-C again to quit now", 1)]
+        return [BarPart(text, 0, "yellow"), BarPart("press Ctrl-C again to quit now", 1)]
     if progress.unit == "bytes":
         text = size(done) if total is None else f"{size(done)}/{size(total)}"
     else:
         text = f"{done:,} {progress.unit}" if total is None else f"{done:,}/{total:,} {progress.unit}"
-    parts = [Part(text, 0, "progress.download")]
+    parts = [BarPart(text, 0, "progress.download")]
     if progress.num_bytes is not None:
-        parts.append(Part(size(progress.num_bytes), 5, "progress.filesize"))
+        parts.append(BarPart(size(progress.num_bytes), 5, "progress.filesize"))
     tasks = progress.tasks
     if tasks is not None:
         of = "" if tasks.total is None else f"/{tasks.total:,}"
-        parts.append(Part(f"{tasks.done:,}{of} {tasks.unit}", 3 if tasks.unit != "tasks" else 7))
+        parts.append(BarPart(f"{tasks.done:,}{of} {tasks.unit}", 3 if tasks.unit != "tasks" else 7))
         if tasks.running > 1:
-            parts.append(Part(f"{tasks.running:,} running", 6))
+            parts.append(BarPart(f"{tasks.running:,} running", 6))
         if tasks.failed:
-            parts.append(Part(f"{tasks.failed:,} failed", 1, "red"))
+            parts.append(BarPart(f"{tasks.failed:,} failed", 1, "red"))
         if tasks.retried:
-            parts.append(Part(f"{tasks.retried:,} retried", 4, "yellow"))
+            parts.append(BarPart(f"{tasks.retried:,} retried", 4, "yellow"))
     return parts
 
 
-def fit_parts(parts: list[Part], width: int) -> list[Part]:
+def fit_parts(parts: list[BarPart], width: int) -> list[BarPart]:
     """Those of ``parts`` that fit in ``width`` columns with two spaces before each, in their order.
 
-    >>> [part.text for part in fit_parts([Part("12 records", 0), Part("1 KiB", 2), Part("0:12 left", 1)], 25)]
+    >>> [part.text for part in fit_parts([BarPart("12 records", 0), BarPart("1 KiB", 2), BarPart("0:12 left", 1)], 25)]
     ['12 records', '0:12 left']
     """
     result = list(parts)
@@ -144,14 +144,14 @@ class _Shown:
         self.progress = progress
         self.left.update(progress.fraction, time.monotonic())
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[BarPart]:
         """The parts of the line, with the time left, or else the time that has passed."""
         if self.progress.tasks is not None and self.progress.tasks.cancelling:
             return describe_parts(self.progress)
         now = time.monotonic()
         seconds = self.left.seconds(now)
         time_text = f"{duration(now - self.started)} elapsed" if seconds is None else f"{duration(seconds)} left"
-        return [*describe_parts(self.progress), Part(time_text, 2, "progress.remaining")]
+        return [*describe_parts(self.progress), BarPart(time_text, 2, "progress.remaining")]
 
 
 class _Bar:

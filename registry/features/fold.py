@@ -197,9 +197,9 @@ class SplitFold:
         for fold, state, later in zip(self._folds, self.states, states, strict=True):
             fold.merge(state, later)
 
-    def folder(self) -> RecordsFolder:
+    def of_records(self) -> RecordsFold:
         """A function that folds consecutive records elsewhere; ``merge`` takes its results in order."""
-        return RecordsFolder(self.features, self.kinds)
+        return RecordsFold(self.features, self.kinds)
 
     def results(self) -> list[Any] | None:
         """The result of each fold, or None if they have to be computed from the files."""
@@ -208,14 +208,14 @@ class SplitFold:
         return [fold.end(state) for fold, state in zip(self._folds, self.states, strict=True)]
 
 
-class RecordsFolder:
+class RecordsFold:
     """The function of a piece of work: folds records that start at a leaf. It keeps what it learns about their form."""
 
     def __init__(self, features: FeaturesDict, kinds: FoldKinds) -> None:
         self._fold = SplitFold(features, kinds)
 
-    def __reduce__(self) -> tuple[type[RecordsFolder], tuple[FeaturesDict, FoldKinds]]:
-        return RecordsFolder, (self._fold.features, self._fold.kinds)
+    def __reduce__(self) -> tuple[type[RecordsFold], tuple[FeaturesDict, FoldKinds]]:
+        return RecordsFold, (self._fold.features, self._fold.kinds)
 
     def __call__(self, parts: Iterable[tuple[Octets, Places, Places]]) -> list[Any] | None:
         """Return the states of the records of all ``parts``, or None if one is damaged."""

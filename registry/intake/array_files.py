@@ -27,7 +27,7 @@ from registry.intake.archives import archive_errors
 from registry.intake.file_parts import account_for_source, count, refuse_folder_columns, size_lookup
 from registry.intake.options import AddOptions
 from registry.intake.python_values import array_column
-from registry.intake.source import MAX_BYTES, MAX_ROWS, Files, Part, Rows, Source, root_of
+from registry.intake.source import MAX_BYTES, MAX_ROWS, Files, Rows, Source, SourcePart, root_of
 from registry.intake.split_names import NamedSplits, find_splits, without_split
 from registry.shards.arrow_values import import_pyarrow
 from registry.storage import Store
@@ -268,7 +268,7 @@ def _feature(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Feature | None:
     return Tensor(shape=shape, dtype=bytes if dtype.kind == "S" else dtype, encoding=encoding)
 
 
-def _parts(split: str, columns: Mapping[str, Sequence[StoredArray]], store: Store, sizes: Any) -> Iterator[Part]:
+def _parts(split: str, columns: Mapping[str, Sequence[StoredArray]], store: Store, sizes: Any) -> Iterator[SourcePart]:
     """The parts of a split: ranges of rows. With one column, each file has its own parts, and rows count from 1."""
     groups = (
         [{name: [array]} for name, arrays in columns.items() for array in arrays]
@@ -285,7 +285,7 @@ def _parts(split: str, columns: Mapping[str, Sequence[StoredArray]], store: Stor
         names = list(dict.fromkeys(array.file for array in arrays))
         for start in range(0, length, step):
             stop = min(start + step, length)
-            yield Part(
+            yield SourcePart(
                 split=split,
                 name=", ".join(names[:4]) + (" ..." if names[4:] else ""),
                 read=ArrayPart(store=store, columns=group, start=start, stop=stop),
@@ -295,7 +295,7 @@ def _parts(split: str, columns: Mapping[str, Sequence[StoredArray]], store: Stor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrayPart:
-    """Reads rows ``start`` to ``stop`` of the arrays of a split; it is the ``read`` of a ``Part``."""
+    """Reads rows ``start`` to ``stop`` of the arrays of a split; it is the ``read`` of a ``SourcePart``."""
 
     store: Store
     columns: Mapping[str, Sequence[StoredArray]]
@@ -309,14 +309,14 @@ class ArrayPart:
         step = max(1, min(MAX_ROWS, MAX_BYTES // row_bytes))
         root = root_of(self.store)
         with ExitStack() as stack:
-            readers = {name: _Reader(root, arrays, self.start, stack) for name, arrays in self.columns.items()}
+            readers = {name: _ArrayReader(root, arrays, self.start, stack) for name, arrays in self.columns.items()}
             for start in range(self.start, self.stop, step):
                 stop = min(start + step, self.stop)
                 table = arrow.table({name: reader.read_arrow(stop - start) for name, reader in readers.items()})
                 yield Rows(table=table, lines=range(start + 1, stop + 1))
 
 
-class _Reader:
+class _ArrayReader:
     """Reads the rows of a column in order, from one array to the next."""
 
     def __init__(self, root: Path, arrays: Sequence[StoredArray], start: int, stack: ExitStack) -> None:

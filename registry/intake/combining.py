@@ -10,7 +10,7 @@ from registry.features import Audio, Feature, Image, Tensor
 from registry.features.feature import TEXT
 from registry.intake.file_rows import FilePart
 from registry.intake.media_bytes import CheckMedia, bytes_of, common_picture, is_file_feature
-from registry.intake.source import Part, Source
+from registry.intake.source import Source, SourcePart
 
 
 def combine_splits(sources: Mapping[str, Source], *, split_reason: str) -> Source:
@@ -27,7 +27,7 @@ def combine_splits(sources: Mapping[str, Source], *, split_reason: str) -> Sourc
     """
     first_name, first = next(iter(sources.items()))
     hints: dict[str, Feature] = {}
-    parts: list[Part] = []
+    parts: list[SourcePart] = []
     for name, source in sources.items():
         if source.is_text != first.is_text:
             raise SourceError(

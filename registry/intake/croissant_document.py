@@ -135,10 +135,10 @@ def parse_document(data: bytes, name: str) -> Document:
         raise SourceError(
             f"{name}: it is not JSON: {error}", hint="Correct the file.", details={"file": name}
         ) from error
-    return _Parser(name).document(_plain(document))
+    return _DocumentParser(name).document(_plain(document))
 
 
-class _Parser:
+class _DocumentParser:
     def __init__(self, name: str) -> None:
         self._name = name
 

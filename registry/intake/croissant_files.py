@@ -37,7 +37,7 @@ from registry.intake.listing import list_folder
 from registry.intake.media_bytes import CheckMedia
 from registry.intake.object_source import import_arrow
 from registry.intake.options import AddOptions
-from registry.intake.source import Files, FileUse, Part, Rows, Source, root_of
+from registry.intake.source import Files, FileUse, Rows, Source, SourcePart, root_of
 from registry.model.split import check_split_name
 
 KIND: Final = "croissant"
@@ -353,7 +353,7 @@ class _Opener:
         hints = {
             field.name: hint for field in record_set.fields if (hint := self._hint(field, is_untyped=True)) is not None
         }
-        part = Part(split="train", name=self._name, read=partial(_inline_rows, table))
+        part = SourcePart(split="train", name=self._name, read=partial(_inline_rows, table))
         return Source(kind=KIND, summary=f"{table.num_rows:,} records in the document", parts=[part], hints=hints)
 
     def _hint(self, field: RecordField, *, is_untyped: bool) -> Feature | None:

@@ -279,7 +279,7 @@ class CsvPart:
         return read_ahead(self._read())
 
     def _read(self) -> Generator[Rows, None, None]:
-        parser = _Parser(self)
+        parser = _CsvParser(self)
         header_ahead = self.has_header
         with open_text(
             self.store, self.name, encoding=self.given.encoding, has_option=self.given.has_csv_options
@@ -316,7 +316,7 @@ class CsvPart:
         )
 
 
-class _Parser:
+class _CsvParser:
     """Parses blocks of a file by pyarrow."""
 
     def __init__(self, part: CsvPart) -> None:

@@ -100,7 +100,7 @@ def parse_feature(text: str) -> Wish:
         UsageError: ``text`` is not a type; the message points at the place, and the hint lists what is accepted.
         MissingExtraError: pyarrow is not installed.
     """
-    return _Parser(text).parse()
+    return _FeatureParser(text).parse()
 
 
 def is_type(text: str) -> bool:
@@ -120,7 +120,7 @@ def feature_of_type(arrow_type: Any, name: str = "") -> Feature:
     return features_of_schema(import_pyarrow().schema([(name or "x", arrow_type)]))[name or "x"]
 
 
-class _Parser:
+class _FeatureParser:
     """Reads a type from left to right; ``_at`` is the position of the next character."""
 
     def __init__(self, text: str) -> None:

@@ -27,7 +27,7 @@ from urllib.parse import unquote
 from registry.engines import call_in_thread
 from registry.errors import SourceError
 from registry.intake.options import AddOptions
-from registry.intake.source import Files, FileUse, Part, Role, Rows
+from registry.intake.source import Files, FileUse, Role, Rows, SourcePart
 from registry.intake.split_names import SPLIT_FOLDER, NamedSplits, find_splits
 from registry.intake.text_types import TextTypes
 from registry.shards.arrow_values import import_pyarrow
@@ -132,7 +132,7 @@ def in_folders(names: Sequence[str]) -> str:
 class FileParts:
     """The parts of a source; ``files`` and ``split_reason`` are those of ``Source``."""
 
-    parts: Sequence[Part]
+    parts: Sequence[SourcePart]
     files: Sequence[FileUse]
     split_reason: str
 
@@ -149,7 +149,7 @@ def make_parts(
     Args:
         files: the files of the source.
         options: how they are opened.
-        open_file: returns ``Part.read`` of a file, or None if the file has no rows.
+        open_file: returns ``SourcePart.read`` of a file, or None if the file has no rows.
         noun: one file and several files, for messages.
 
     Raises:
@@ -158,7 +158,7 @@ def make_parts(
     splits = find_splits(files.names, options)
     sizes = size_lookup(files)
     uses: list[FileUse] = []
-    parts: list[Part] = []
+    parts: list[SourcePart] = []
     empty: list[tuple[str, int]] = []
     for split, names in splits.files.items():
         used: list[tuple[str, int]] = []
@@ -168,7 +168,7 @@ def make_parts(
                 empty.append((name, sizes(name)))
             else:
                 used.append((name, sizes(name)))
-                parts.append(Part(split=split, name=name, read=read, num_bytes=sizes(name)))
+                parts.append(SourcePart(split=split, name=name, read=read, num_bytes=sizes(name)))
         uses += account_for(used, "records", split=split)
     if not parts:
         problem = f"no row in {count(len(empty), noun)}, such as {empty[0][0]!r}" if empty else f"there is no {noun[0]}"
@@ -252,7 +252,7 @@ def refuse_folder_columns(names: Sequence[str], globs: Mapping[str, str] | None,
             )
 
 
-def add_folder_columns(parts: Sequence[Part], requested: Collection[str]) -> list[Part]:
+def add_folder_columns(parts: Sequence[SourcePart], requested: Collection[str]) -> list[SourcePart]:
     """``parts``, one for each file, with the columns that the names of their folders have.
 
     Args:
@@ -295,7 +295,7 @@ def _type_of(values: Sequence[str | None]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _WithColumns:
-    """Reads a file, and adds a value to each of its rows; it is the ``read`` of a ``Part``."""
+    """Reads a file, and adds a value to each of its rows; it is the ``read`` of a ``SourcePart``."""
 
     name: str
     read: Callable[[], Iterator[Rows]]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from registry.intake.file_parts import size_lookup
-from registry.intake.source import MAX_BYTES, MAX_ROWS, PATH, BadFileError, BadRow, Files, Part, Rows, root_of
+from registry.intake.source import MAX_BYTES, MAX_ROWS, PATH, BadFileError, BadRow, Files, Rows, SourcePart, root_of
 from registry.shards.arrow_values import import_pyarrow
 from registry.storage import Store
 
@@ -33,7 +33,7 @@ Convert: TypeAlias = Callable[[str, bytes], Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilePart:
-    """Reads some files as rows; it is the ``read`` of a ``Part``.
+    """Reads some files as rows; it is the ``read`` of a ``SourcePart``.
 
     Attributes:
         store: where the files are stored.
@@ -157,12 +157,14 @@ def name_part(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
 
 
-def open_parts(splits: Mapping[str, Sequence[str]], files: Files, make: Callable[[Sequence[str]], Any]) -> list[Part]:
+def open_parts(
+    splits: Mapping[str, Sequence[str]], files: Files, make: Callable[[Sequence[str]], Any]
+) -> list[SourcePart]:
     """The parts of all splits; ``make`` makes the ``read`` of some files."""
     parts = []
     sizes = size_lookup(files)
     for split, names in splits.items():
         for start, stop, num_bytes in cut_parts(names, sizes):
             some = names[start:stop]
-            parts.append(Part(split=split, name=name_part(some), read=make(some), num_bytes=num_bytes))
+            parts.append(SourcePart(split=split, name=name_part(some), read=make(some), num_bytes=num_bytes))
     return parts

@@ -38,7 +38,7 @@ from registry.intake.object_source import (
 )
 from registry.intake.object_tables import cut_table, plain_table
 from registry.intake.options import AddOptions
-from registry.intake.source import MAX_BYTES, Files, FileUse, Part, Rows, Source, root_of
+from registry.intake.source import MAX_BYTES, Files, FileUse, Rows, Source, SourcePart, root_of
 from registry.model import DatasetMetadata
 from registry.model.split import check_split_name
 
@@ -161,7 +161,7 @@ def open_saved_dataset(files: Files, options: AddOptions) -> Source:
     saved = _SavedDataset(files)
     folders = saved.folders()
     renamed = options.split_names(folders, f"{files.location}: {DICT}: ")
-    parts: list[Part] = []
+    parts: list[SourcePart] = []
     uses: list[FileUse] = []
     records: set[str] = set()
     described: Mapping[str, Any] = {}
@@ -180,7 +180,7 @@ def open_saved_dataset(files: Files, options: AddOptions) -> Source:
         records.update(data)
         uses += account_for([(name, saved.sizes[name]) for name in data], "records", split=split)
         parts += [
-            Part(
+            SourcePart(
                 split=split,
                 name=name,
                 read=partial(_read_stream, str(root_of(files.store) / name), name, described),

@@ -29,7 +29,7 @@ from registry.intake.record_files import (
     refuse_folders_of_others,
 )
 from registry.intake.schema import ColumnSchema, Schema
-from registry.intake.source import FileUse, Part, Source
+from registry.intake.source import FileUse, Source, SourcePart
 from registry.intake.split_names import NamedSplits, find_splits
 from registry.interop.parquet import FILE_FORMAT, FIRST_VERSION, SplitFiles, describe_parquet
 from registry.interop.parquet import find_splits as find_splits_by_file
@@ -243,7 +243,7 @@ def _planned(
             summary=f"{count(len(names), noun)}, which {'stay' if names[1:] else 'stays'} where "
             f"{'they are' if names[1:] else 'it is'}",
             parts=[
-                Part(split=split.name, name=name, read=lambda: iter(()))
+                SourcePart(split=split.name, name=name, read=lambda: iter(()))
                 for split in prepared.splits
                 for name in split.filenames
             ],

@@ -228,7 +228,7 @@ class JsonPart:
 
     def _read(self) -> Generator[Rows, None, None]:
         elements = ListElements(self.list_key) if self.is_list or self.list_key is not None else None
-        parser = _Parser(self.name, are_lines=elements is None, texts=self.texts)
+        parser = _JsonParser(self.name, are_lines=elements is None, texts=self.texts)
         find_end = find_line_end if elements is None else elements.find_end
         with open_text(self.store, self.name) as stream:
             for block in read_blocks(stream, find_end, block_bytes=self.block_bytes):
@@ -250,7 +250,7 @@ class JsonPart:
         return None
 
 
-class _Parser:
+class _JsonParser:
     """Parses the rows of one file, and remembers the types that it has met."""
 
     def __init__(self, name: str, *, are_lines: bool, texts: frozenset[str]) -> None:

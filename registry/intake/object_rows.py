@@ -53,7 +53,7 @@ def open_rows(given: Any, texts: Collection[str] = ()) -> Source | None:
     return None if reader is None else reader.open(texts)
 
 
-def _reader_of(given: Any) -> _Reader | None:
+def _reader_of(given: Any) -> _ObjectReader | None:
     if is_a(given, "torch.utils.data", "DataLoader"):
         raise SourceError("a DataLoader yields batches, not rows", hint="Pass its dataset: loader.dataset")
     if hasattr(given, "element_spec") and hasattr(given, "as_numpy_iterator"):
@@ -61,21 +61,21 @@ def _reader_of(given: Any) -> _Reader | None:
     if isinstance(given, (str, bytes, bytearray, Mapping)) or hasattr(given, "dtype"):
         return None
     if isinstance(given, (list, tuple)):
-        return _Reader("iterable", type(given).__name__, lambda: iter(given), num_rows=len(given))
+        return _ObjectReader("iterable", type(given).__name__, lambda: iter(given), num_rows=len(given))
     is_map_style = hasattr(given, "__getitem__") and hasattr(given, "__len__")
     if is_map_style and (_is_torch(given) or not hasattr(given, "__iter__")):
         return _open_map_style(given)
     if hasattr(given, "__iter__"):
         name = type(given).__name__
         if hasattr(given, "__next__"):  # a generator or another iterator
-            return _Reader("iterable", name, lambda: iter(given), is_once=True)
-        return _Reader("iterable", name, lambda: iter(given))
+            return _ObjectReader("iterable", name, lambda: iter(given), is_once=True)
+        return _ObjectReader("iterable", name, lambda: iter(given))
     if callable(given) and not isinstance(given, type):
         return _open_function(given)
     return None
 
 
-def _open_function(function: Callable[[], Any]) -> _Reader:
+def _open_function(function: Callable[[], Any]) -> _ObjectReader:
     name = f"function {getattr(function, '__name__', type(function).__name__)}"
 
     def rows() -> Iterator[Any]:
@@ -87,15 +87,15 @@ def _open_function(function: Callable[[], Any]) -> _Reader:
             )
         return iter(result)
 
-    return _Reader("iterable", name, rows)
+    return _ObjectReader("iterable", name, rows)
 
 
-def _open_map_style(dataset: Any) -> _Reader:
+def _open_map_style(dataset: Any) -> _ObjectReader:
     def rows() -> Iterator[Any]:
         return (dataset[place] for place in range(len(dataset)))
 
     kind = "torch" if _is_torch(dataset) else "iterable"
-    reader = _Reader(kind, type(dataset).__name__, rows, num_rows=len(dataset))
+    reader = _ObjectReader(kind, type(dataset).__name__, rows, num_rows=len(dataset))
     classes = getattr(dataset, "classes", None)
     names = list(classes) if isinstance(classes, (list, tuple)) else []
     if names and all(isinstance(name, str) for name in names):
@@ -103,20 +103,20 @@ def _open_map_style(dataset: Any) -> _Reader:
     return reader
 
 
-def _open_tf_data(dataset: Any) -> _Reader:
+def _open_tf_data(dataset: Any) -> _ObjectReader:
     cardinality = getattr(dataset, "cardinality", None)
     if callable(cardinality) and int(cardinality()) == -1:  # tf.data.INFINITE_CARDINALITY
         raise SourceError(
             "the tf.data dataset is infinite", hint="Leave out .repeat(), or limit it: dataset.take(1000)"
         )
-    return _Reader("tf_data", "tf.data dataset", dataset.as_numpy_iterator)
+    return _ObjectReader("tf_data", "tf.data dataset", dataset.as_numpy_iterator)
 
 
 def _is_torch(value: Any) -> bool:
     return is_a(value, "torch.utils.data", "Dataset") and "torch" in sys.modules
 
 
-class _Reader:
+class _ObjectReader:
     """Reads the rows of one object.
 
     Args:

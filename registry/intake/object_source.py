@@ -10,7 +10,7 @@ import numpy as np
 
 from registry.errors import SourceError, require_extra
 from registry.features import Feature
-from registry.intake.source import MAX_BYTES, MAX_ROWS, Part, Rows, Source
+from registry.intake.source import MAX_BYTES, MAX_ROWS, Rows, Source, SourcePart
 from registry.model import DatasetMetadata
 
 FIRST_ROWS: Final = 1_024
@@ -51,7 +51,7 @@ def object_source(
     return Source(
         kind=kind,
         summary=summary,
-        parts=[Part(split=split or DEFAULT_SPLIT, name=PART, read=read)],
+        parts=[SourcePart(split=split or DEFAULT_SPLIT, name=PART, read=read)],
         columns=() if may_lack_columns else tuple(columns),
         hints=hints or {},
         may_lack_columns=may_lack_columns,

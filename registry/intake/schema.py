@@ -215,7 +215,7 @@ def parse_schema_file(data: bytes, source: str) -> Mapping[str, Wish]:
             hint="Write a schema file with: registry add SOURCE --dry-run --schema-out FILE",
             details={"path": source},
         ) from error
-    return _Reader(source, document.lines).read(document.value)
+    return _SchemaReader(source, document.lines).read(document.value)
 
 
 def read_type(value: Any, column: str, source: str) -> Wish:
@@ -224,7 +224,7 @@ def read_type(value: Any, column: str, source: str) -> Wish:
     Raises:
         SourceError: it is not a type; the message names ``source``.
     """
-    return _Reader(source, {})._column(value, column)
+    return _SchemaReader(source, {})._column(value, column)
 
 
 def write_schema_file(schema: Schema, stream: TextIO) -> None:
@@ -323,7 +323,7 @@ def _quote_name(name: str) -> str:
     return name if re.fullmatch(r"[^\s\",()?]+( [^\s\",()?]+)*", name) else json.dumps(name, ensure_ascii=False)
 
 
-class _Reader:
+class _SchemaReader:
     """Reads the values of one file; ``lines`` are the lines of their key paths."""
 
     def __init__(self, source: str, lines: Mapping[str, int]) -> None:

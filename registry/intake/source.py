@@ -1,4 +1,4 @@
-"""The values between the readers of sources and the pipeline: ``Source``, its ``Part``s, and the ``Rows`` of a part.
+"""The values between the readers of sources and the pipeline: ``Source``, its ``SourcePart``s, and their ``Rows``.
 
 ``detect`` makes a ``Source`` from what the caller gave, by the reader of its kind (``csv``, ``images`` ...). The
 pipeline reads every part: once to infer the schema, and once to write records. A part that can be pickled may be read
@@ -79,7 +79,7 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class SourcePart:
     """A piece of a source that is read from its beginning to its end, any number of times, always with the same rows.
 
     Attributes:
@@ -157,7 +157,7 @@ class Source:
 
     kind: str
     summary: str
-    parts: Sequence[Part]
+    parts: Sequence[SourcePart]
     columns: tuple[str, ...] = ()
     hints: Mapping[str, Feature] = field(default_factory=dict)
     is_text: bool = False

@@ -30,7 +30,18 @@ from registry.intake.listing import why_skipped
 from registry.intake.media_bytes import IMAGES, CheckMedia, extension_of, is_picture
 from registry.intake.options import AddOptions
 from registry.intake.python_values import Column, ValueConverter, columns_of, convert_block
-from registry.intake.source import MAX_BYTES, MAX_ROWS, PATH, BadFileError, BadRow, Files, Part, Rows, Source, root_of
+from registry.intake.source import (
+    MAX_BYTES,
+    MAX_ROWS,
+    PATH,
+    BadFileError,
+    BadRow,
+    Files,
+    Rows,
+    Source,
+    SourcePart,
+    root_of,
+)
 from registry.intake.split_names import find_splits
 from registry.shards.arrow_values import import_pyarrow
 from registry.storage import Store
@@ -112,7 +123,7 @@ def open_webdataset(files: Files, options: AddOptions) -> Source:
         summary=f"{result.num_samples:,} samples in {count(len(files.names), ('WebDataset tar', 'WebDataset tars'))}, "
         f"with {', '.join(sorted(result.columns))}",
         parts=[
-            Part(
+            SourcePart(
                 split=split,
                 name=name,
                 read=TarPart(
@@ -250,7 +261,7 @@ def _keys(file: Any, name: str, numbers: Mapping[str, _Numbers]) -> Iterator[tup
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TarPart:
-    """Reads the samples of a tar as rows; it is the ``read`` of a ``Part``.
+    """Reads the samples of a tar as rows; it is the ``read`` of a ``SourcePart``.
 
     Attributes:
         store: where the tar is stored.

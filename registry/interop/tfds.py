@@ -214,7 +214,7 @@ def export_tfds(
     """
     place = version_folder(version.name, version.config, version.version)
     prepared = _describe(version)
-    stored = _Source(store=source, splits=version.layout, shards=shards, features=prepared.features)
+    stored = _StoredVersion(store=source, splits=version.layout, shards=shards, features=prepared.features)
     data_dir.clear_abandoned(place.rpartition("/")[0])
     newly = not data_dir.exists(place)
     if newly:
@@ -249,7 +249,7 @@ def _describe(version: DatasetVersion) -> PreparedDataset:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Source:
+class _StoredVersion:
     """The stored shards of a version."""
 
     store: Store
@@ -299,7 +299,7 @@ class _Source:
         return num_bytes, digest.hexdigest()
 
 
-def _write(prepared: PreparedDataset, source: _Source, target: Store, advance: AdvanceBytes | None) -> int:
+def _write(prepared: PreparedDataset, source: _StoredVersion, target: Store, advance: AdvanceBytes | None) -> int:
     """Fill the folder ``target`` and return the bytes of its shards."""
     written, splits = 0, []
     for split in prepared.splits:
@@ -322,7 +322,9 @@ def _write(prepared: PreparedDataset, source: _Source, target: Store, advance: A
     return written
 
 
-def _compare(prepared: PreparedDataset, source: _Source, folder: Store, advance: AdvanceBytes | None) -> int | None:
+def _compare(
+    prepared: PreparedDataset, source: _StoredVersion, folder: Store, advance: AdvanceBytes | None
+) -> int | None:
     """The bytes of the shards in ``folder``; None if it is not the same version."""
     total = 0
     try:

@@ -28,9 +28,9 @@ from registry.pins.measure import AdvanceBytes
 from registry.pins.pin_file import DEFAULT_FILENAME, PinFile
 from registry.pins.places import (
     VERIFY_FILENAME,
+    FileLocation,
     PinnedFile,
     ShardLocator,
-    Source,
     copy_checked,
     is_bundle,
     list_files,
@@ -164,7 +164,7 @@ def check_json(path: str, pins: PinFile) -> None:
         )
 
 
-def _locate(locators: Sequence[ShardLocator]) -> dict[str, Source]:
+def _locate(locators: Sequence[ShardLocator]) -> dict[str, FileLocation]:
     """The first place of each shard, by the shard's path. Raises an error that names all shards without a place."""
     result = {locator.wanted.path: next(locator.sources(), None) for locator in locators}
     missing = [locator for locator in locators if result[locator.wanted.path] is None]
@@ -176,7 +176,7 @@ def _locate(locators: Sequence[ShardLocator]) -> dict[str, Source]:
 class _BadSourceError(Exception):
     """The shard ``member`` could not be copied from its source. Raised and caught in this module only."""
 
-    def __init__(self, member: str, source: Source, error: RegistryError) -> None:
+    def __init__(self, member: str, source: FileLocation, error: RegistryError) -> None:
         super().__init__(str(error))
         self.member = member
         self.source = source
@@ -198,7 +198,7 @@ class _Tar:
         self._write(content)
         self._fill(_BLOCK)
 
-    def add_shard(self, name: str, file: PinnedFile, source: Source) -> None:
+    def add_shard(self, name: str, file: PinnedFile, source: FileLocation) -> None:
         """Add a pinned file; it is hashed while it is copied."""
         self._begin(name, file.file.num_bytes)
         try:

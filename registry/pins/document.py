@@ -78,7 +78,7 @@ Count = Annotated[int, Field(ge=0, lt=2**63)]
 Positive = Annotated[int, Field(ge=1, lt=2**63)]
 
 
-class _Entry(BaseModel):
+class _PinModel(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True, strict=True)
 
     @model_validator(mode="wrap")
@@ -88,7 +88,7 @@ class _Entry(BaseModel):
         return result
 
 
-class AliasEntry(_Entry):
+class AliasEntry(_PinModel):
     """The alias that was requested, and the event that set it."""
 
     name: Line
@@ -97,7 +97,7 @@ class AliasEntry(_Entry):
     message: Page = ""
 
 
-class RangeEntry(_Entry):
+class RangeEntry(_PinModel):
     """Records ``start``..``stop`` (stop excluded) of a split, counted over its shards."""
 
     split: Line
@@ -105,14 +105,14 @@ class RangeEntry(_Entry):
     stop: Count
 
 
-class SpotEntry(_Entry):
+class SpotEntry(_PinModel):
     """One record: its TFDS id, and the sha256 of its stored bytes."""
 
     id: Line
     sha256: Sha256
 
 
-class RecordsEntry(_Entry):
+class RecordsEntry(_PinModel):
     """Digests over the stored bytes of the slice's records, without the TFRecord framing.
 
     Attributes:
@@ -139,7 +139,7 @@ class RecordsEntry(_Entry):
         return ("first", self.first), ("middle", self.middle), ("last", self.last)
 
 
-class OrderEntry(_Entry):
+class OrderEntry(_PinModel):
     """The order in which the records are read; the fields have the names of ``registry.ReadConfig``."""
 
     shuffle: Literal["none", "files", "global"]
@@ -152,7 +152,7 @@ class OrderEntry(_Entry):
     block_length: Positive
 
 
-class FeaturesEntry(_Entry):
+class FeaturesEntry(_PinModel):
     """The schema of an example: ``json`` is the text of TFDS's features.json; ``labels`` are names of class labels."""
 
     digest: Sha256
@@ -160,7 +160,7 @@ class FeaturesEntry(_Entry):
     json_: Page = Field(alias="json")
 
 
-class SplitEntry(_Entry):
+class SplitEntry(_PinModel):
     """A split that the slice takes records from: its size, and the template of its file names."""
 
     name: Line
@@ -170,7 +170,7 @@ class SplitEntry(_Entry):
     template: Line
 
 
-class FileEntry(_Entry):
+class FileEntry(_PinModel):
     """A shard file that holds records of the slice. ``locations`` are URLs of this single file."""
 
     name: Line
@@ -183,7 +183,7 @@ class FileEntry(_Entry):
     locations: Annotated[tuple[Line, ...], Strict(False)] = ()
 
 
-class SourceEntry(_Entry):
+class SourceEntry(_PinModel):
     """A source of the dataset."""
 
     url: LongLine
@@ -191,7 +191,7 @@ class SourceEntry(_Entry):
     num_bytes: Count | None = None
 
 
-class BuilderEntry(_Entry):
+class BuilderEntry(_PinModel):
     """The code that built the dataset. ``sha256`` is the digest of its source file."""
 
     code: Line
@@ -200,7 +200,7 @@ class BuilderEntry(_Entry):
     sha256: Sha256 | None = None
 
 
-class ProvenanceEntry(_Entry):
+class ProvenanceEntry(_PinModel):
     """Where the records come from."""
 
     homepage: str = ""
@@ -210,7 +210,7 @@ class ProvenanceEntry(_Entry):
     packages: dict[Line, Line] = Field(default_factory=dict)
 
 
-class PinEntry(_Entry):
+class PinEntry(_PinModel):
     """One slice of one dataset version."""
 
     name: LongLine
@@ -243,7 +243,7 @@ class PinEntry(_Entry):
     citation: Page
 
 
-class PinDocument(_Entry):
+class PinDocument(_PinModel):
     """A whole pin file."""
 
     lock_version: Annotated[int, Field(ge=1, le=LOCK_VERSION)]

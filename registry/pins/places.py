@@ -1,7 +1,7 @@
 """Finds the files of a pin: first in folders of this machine, then at the places that the pin names.
 
     Places --visit--> folders, nearest first --find--> one that holds every file of a pin with the pinned size
-    list_files --> PinnedFile, each once --ShardLocator--> Source, a place of one file --copy_checked--> right bytes
+    list_files --> PinnedFile, each once --ShardLocator--> FileLocation --copy_checked--> right bytes
 
 A location in a pin is the URL or path of the folder that holds its files, or a path below a data directory. Whoever
 wrote the pin chose its locations, so a URL or an absolute path is used only if the reader allowed it. ``verify`` checks
@@ -280,7 +280,7 @@ def list_files(entries: Iterable[PinEntry]) -> list[PinnedFile]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class FileLocation:
     """A place of one file: a store, and the file's name in it."""
 
     store: Store
@@ -300,7 +300,7 @@ class ShardLocator:
         self.rejected: list[RejectedSource] = []
         self._places = places
 
-    def sources(self) -> Iterator[Source]:
+    def sources(self) -> Iterator[FileLocation]:
         """The places that hold the file with its pinned size, nearest first."""
         tried = {rejected.place for rejected in self.rejected}
         for source in self._all():
@@ -324,14 +324,14 @@ class ShardLocator:
                     problem = f"expected {self.wanted.file.num_bytes} bytes, found {num_bytes}"
                     self.rejected.append(RejectedSource(place=place, problem=problem, is_wrong=True))
 
-    def reject(self, source: Source, error: RegistryError) -> None:
+    def reject(self, source: FileLocation, error: RegistryError) -> None:
         """Reject a place that failed with ``error``: it is not tried again."""
         self.rejected.append(RejectedSource.of(source.url, error))
 
-    def _all(self) -> Iterator[Source | RejectedSource]:
+    def _all(self) -> Iterator[FileLocation | RejectedSource]:
         file = self.wanted.file
         for place in self._places.visit(self.wanted.pin):
-            yield place if isinstance(place, RejectedSource) else Source(store=place, name=file.name)
+            yield place if isinstance(place, RejectedSource) else FileLocation(store=place, name=file.name)
         for location in file.locations if self._places.data_dir is None else ():
             folder, _, last_part = location.rpartition("/")
             if not folder or not _is_absolute(location):
@@ -339,10 +339,10 @@ class ShardLocator:
                 continue
             place = self._places.open_named(folder, shown=location)
             name = unquote(last_part) if folder.startswith("file://") else last_part
-            yield place if isinstance(place, RejectedSource) else Source(store=place, name=name)
+            yield place if isinstance(place, RejectedSource) else FileLocation(store=place, name=name)
 
 
-def copy_checked(pinned_file: PinnedFile, source: Source, write: Callable[[memoryview], object]) -> None:
+def copy_checked(pinned_file: PinnedFile, source: FileLocation, write: Callable[[memoryview], object]) -> None:
     """Read a file from one place and pass its bytes to ``write``. If this returns, they are the pinned bytes.
 
     Raises:

@@ -18,7 +18,15 @@ from registry.errors import AlreadyStoredError, NotStoredError, ShardMismatchErr
 from registry.masking import mask
 from registry.pins.measure import AdvanceBytes
 from registry.pins.pin_file import PinFile
-from registry.pins.places import PinnedFile, Places, ShardLocator, Source, copy_checked, list_files, no_right_bytes
+from registry.pins.places import (
+    FileLocation,
+    PinnedFile,
+    Places,
+    ShardLocator,
+    copy_checked,
+    list_files,
+    no_right_bytes,
+)
 from registry.storage import Store, open_store
 from registry.tfrecord.stamps import Watch
 
@@ -169,7 +177,7 @@ class _Work:
             if self._target.size(file.path) != file.file.num_bytes:
                 return False
             watch = Watch.begin(self._target, file.path)
-            copy_checked(file, Source(store=self._target, name=file.path), self._count)
+            copy_checked(file, FileLocation(store=self._target, name=file.path), self._count)
             if (indexes := self._places.indexes()) is not None:
                 indexes.stamps.keep_watched(watch, file.sha256)
         except NotStoredError:
@@ -178,12 +186,12 @@ class _Work:
             return False
         return True
 
-    def plan(self, file: PinnedFile) -> tuple[Source | None, ShardLocator]:
+    def plan(self, file: PinnedFile) -> tuple[FileLocation | None, ShardLocator]:
         """The place from which the file would be copied, or None, and the locator with the rejected places."""
         locator = ShardLocator(file, self._places)
         return next(locator.sources(), None), locator
 
-    def copy(self, pinned_file: PinnedFile) -> tuple[Source | None, ShardLocator]:
+    def copy(self, pinned_file: PinnedFile) -> tuple[FileLocation | None, ShardLocator]:
         """Copy a file from the first place that holds it as pinned; that place, or None, and the locator."""
         locator = ShardLocator(pinned_file, self._places)
         for source in locator.sources():

@@ -50,7 +50,7 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
-class RunFolder:
+class StoredFold:
     """The function of a piece of work: folds the stored records of a run, which starts at a leaf."""
 
     stored: StoredSplits
@@ -93,7 +93,7 @@ def fingerprint_splits(
     kinds = (FingerprintFold, LimitReader)
     folds = [SplitFold(stored.features, kinds) for _ in stored.splits]
     runs = [RecordRun(place, 0, split.num_examples) for place, split in enumerate(stored.splits)]
-    for run, states in call_on_runs(RunFolder(stored, kinds), stored, runs, processes=processes, advance=advance):
+    for run, states in call_on_runs(StoredFold(stored, kinds), stored, runs, processes=processes, advance=advance):
         folds[run.place].merge(states)
     results = {split.name: fold.results() or [] for split, fold in zip(stored.splits, folds, strict=True)}
     of_splits = {name: fingerprint for name, (fingerprint, _) in results.items()}

@@ -43,7 +43,7 @@ State: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class ReadIdentity:
     """Identifies what is read. ``plan`` and ``order`` are digests; ``seed`` may have been drawn by the reader."""
 
     dataset: str
@@ -70,7 +70,7 @@ class ReadState:
     left: tuple[tuple[int, Intervals], ...]
 
     @classmethod
-    def start(cls, source: Source, *, epoch: int, repeat: int | None, process: tuple[int, int]) -> ReadState:
+    def start(cls, source: ReadIdentity, *, epoch: int, repeat: int | None, process: tuple[int, int]) -> ReadState:
         """The beginning of an iteration of ``repeat`` epochs."""
         until = None if repeat is None else epoch + repeat
         return cls(process=process, until=until, left=()).entering(epoch, source.num_examples)
@@ -109,7 +109,7 @@ class ReadState:
         following = self.entering(self.epoch + 1, num_examples)
         return following if following.num_left else None
 
-    def to_json(self, source: Source) -> dict[str, Any]:
+    def to_json(self, source: ReadIdentity) -> dict[str, Any]:
         """The state as plain values that JSON can hold."""
         return {
             "format": FORMAT,
@@ -124,7 +124,7 @@ class ReadState:
         }
 
     @classmethod
-    def from_json(cls, value: object, source: Source) -> ReadState:
+    def from_json(cls, value: object, source: ReadIdentity) -> ReadState:
         """The state in ``value``, which must belong to ``source``.
 
         Raises:
@@ -146,7 +146,7 @@ def read_seed(value: object) -> int | None:
     return seed if type(seed) is int else None
 
 
-def restore(value: object, source: Source, *, process: tuple[int, int]) -> ReadState:
+def restore(value: object, source: ReadIdentity, *, process: tuple[int, int]) -> ReadState:
     """The state to continue from: the state of one reader, or what all processes of a read have left, divided anew.
 
     Raises:
@@ -168,7 +168,7 @@ def restore(value: object, source: Source, *, process: tuple[int, int]) -> ReadS
     return _share_out([ReadState.from_json(node, source) for node in value], source, process)
 
 
-def _share_out(states: Sequence[ReadState], source: Source, process: tuple[int, int]) -> ReadState:
+def _share_out(states: Sequence[ReadState], source: ReadIdentity, process: tuple[int, int]) -> ReadState:
     counts = {state.process[1] for state in states}
     if sorted(state.process[0] for state in states) != list(range(len(states))) or counts != {len(states)}:
         raise StateMismatchError(
@@ -203,7 +203,7 @@ def _left_in(state: ReadState, epoch: int, num_examples: int) -> Intervals:
     return () if epoch < state.epoch else state.entering(epoch, num_examples).left[0][1]
 
 
-def _check_source(value: Mapping[str, Any], source: Source) -> None:
+def _check_source(value: Mapping[str, Any], source: ReadIdentity) -> None:
     if value["dataset"] != source.dataset:
         subject = f"to {value['dataset']}", f"this reads {source.dataset}"
         differs = "dataset"
@@ -374,9 +374,9 @@ class Cursor:
         self._state, self._items, self._num_items = state, iter(()), 0
 
 
-def describe_source(plan: Plan, order: Order, *, dataset: str) -> Source:
+def describe_source(plan: Plan, order: Order, *, dataset: str) -> ReadIdentity:
     """The source of a read of ``plan`` in ``order``, the order of its first epoch; ``dataset`` is the exact version."""
-    return Source(
+    return ReadIdentity(
         dataset=dataset,
         split=plan.expression,
         plan=_digest(

@@ -39,7 +39,7 @@ class BadRowError(Exception):
         self.fault = CorruptExampleError(fault.message, hint=hint or fault.hint, details=details)
 
 
-class _Place(NamedTuple):
+class _NestedArray(NamedTuple):
     """An array within a column: its path, and the lengths of the lists around it for all rows, outermost first.
 
     ``declared`` has the fixed length, or None, of the Sequence that each level of lists belongs to.
@@ -79,11 +79,11 @@ def flatten_table(table: Any, features: FeaturesDict) -> list[FlatBlock]:
             raise BadRowError(0, corrupt_fault(name, "the file has two such columns"))
         column = table.column(name)
         array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-        blocks += _flatten(feature, array, _Place((name,), (), ()), table.num_rows)
+        blocks += _flatten(feature, array, _NestedArray((name,), (), ()), table.num_rows)
     return blocks
 
 
-def _flatten(feature: Feature, array: Any, place: _Place, num_rows: int) -> Iterator[FlatBlock]:
+def _flatten(feature: Feature, array: Any, place: _NestedArray, num_rows: int) -> Iterator[FlatBlock]:
     array = plain_array(array)
     if isinstance(feature, Leaf):
         yield _flatten_leaf(feature, array, place, num_rows)
@@ -100,11 +100,11 @@ def _flatten(feature: Feature, array: Any, place: _Place, num_rows: int) -> Iter
             yield from _flatten(inner, array.field(field), place._replace(names=(*place.names, name)), num_rows)
     elif isinstance(feature, SequenceFeature):
         lengths, values = _open_list(array, place)
-        inside = _Place(place.names, (*place.lengths, lengths), (*place.declared, feature.length))
+        inside = _NestedArray(place.names, (*place.lengths, lengths), (*place.declared, feature.length))
         yield from _flatten(feature.feature, values, inside, num_rows)
 
 
-def _flatten_leaf(leaf: Leaf, array: Any, place: _Place, num_rows: int) -> FlatBlock:
+def _flatten_leaf(leaf: Leaf, array: Any, place: _NestedArray, num_rows: int) -> FlatBlock:
     types = import_pyarrow().types
     array, rows = _stored_rows(leaf, array, place)
     _refuse_nulls(array, place)
@@ -149,7 +149,7 @@ def _flatten_leaf(leaf: Leaf, array: Any, place: _Place, num_rows: int) -> FlatB
     return FlatBlock(num_rows, columns, data)
 
 
-def _stored_rows(leaf: Leaf, array: Any, place: _Place) -> tuple[Any, _Places | None]:
+def _stored_rows(leaf: Leaf, array: Any, place: _NestedArray) -> tuple[Any, _Places | None]:
     """Return ``array`` without nulls, if the leaf allows nulls, and the remaining rows, or None for all rows."""
     if not array.null_count or place.lengths:
         return array, None
@@ -177,7 +177,7 @@ def plain_array(array: Any) -> Any:
     return array
 
 
-def _open_list(array: Any, place: _Place) -> tuple[_Places, Any]:
+def _open_list(array: Any, place: _NestedArray) -> tuple[_Places, Any]:
     """The length of each list of ``array``, and the values of all lists, one list after the other."""
     if import_pyarrow().types.is_fixed_size_list(array.type):
         return np.full(len(array), array.type.list_size, np.int64), array.flatten()
@@ -191,7 +191,7 @@ def _is_list(kind: Any) -> bool:
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
-def _numbers(leaf: Leaf, array: Any, place: _Place) -> npt.NDArray[Any]:
+def _numbers(leaf: Leaf, array: Any, place: _NestedArray) -> npt.NDArray[Any]:
     """Numbers as a new array of int64 or float32; times become the number of their units."""
     arrow = import_pyarrow()
     kind, wanted = array.type, leaf.dtype.kind
@@ -210,7 +210,7 @@ def _numbers(leaf: Leaf, array: Any, place: _Place) -> npt.NDArray[Any]:
 
 
 def _items(
-    leaf: Leaf, array: Any, place: _Place, sizes: int | _Places
+    leaf: Leaf, array: Any, place: _NestedArray, sizes: int | _Places
 ) -> tuple[npt.NDArray[np.uint8], _Places, _Places]:
     """The positions, in Arrow's memory, of the bytes of each text, file or stored array."""
     arrow, kind = import_pyarrow(), array.type
@@ -245,7 +245,7 @@ def _buffer(buffer: Any) -> npt.NDArray[np.uint8]:
     return _NO_DATA if buffer is None or not buffer.size else np.frombuffer(buffer, np.uint8)
 
 
-def _refuse_nulls(array: Any, place: _Place) -> None:
+def _refuse_nulls(array: Any, place: _NestedArray) -> None:
     if array.null_count:
         hint = (
             "Numbers, text and bytes may be null; lists, structs, images and elements of lists may not. Fill the "

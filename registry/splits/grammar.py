@@ -59,7 +59,7 @@ def parse_terms(text: str, *, slicing: SlicingRule | str = SlicingRule.DOCUMENTE
             f"a split expression must be text or a ReadInstruction, not {type(text).__name__}",
             hint="Write it as text, train[:10%], or as a registry.ReadInstruction, which takes TFDS's arguments.",
         )
-    return _Parser(text, _DIALECTS[SlicingRule.of(slicing)]).whole()
+    return _SplitParser(text, _DIALECTS[SlicingRule.of(slicing)]).whole()
 
 
 class _Dialect:
@@ -87,7 +87,7 @@ class _Bound:
     stop: int
 
 
-class _Parser:
+class _SplitParser:
     """One pass over one text; ``at`` is the position of the next character to parse."""
 
     def __init__(self, text: str, dialect: _Dialect) -> None:

@@ -35,7 +35,7 @@ _EMBEDDING: Final = (IPv6Network("64:ff9b::/96"), IPv6Network("::/96"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Entry:
+class _ConsentRule:
     """One host (``scheme`` and ``port`` None: any), or one folder, that the reader named."""
 
     host: str = ""
@@ -61,7 +61,7 @@ class Allowed:
     """
 
     fetch: bool = False
-    entries: frozenset[_Entry] = frozenset()
+    entries: frozenset[_ConsentRule] = frozenset()
     typed: frozenset[tuple[str, int]] = frozenset()
 
     @classmethod
@@ -151,7 +151,7 @@ class Allowed:
                 details={"path": mask(url), "allow": entry_for(url)},
             )
 
-    def _entries_for(self, scheme: str, port: int) -> Iterator[_Entry]:
+    def _entries_for(self, scheme: str, port: int) -> Iterator[_ConsentRule]:
         return (entry for entry in self.entries if entry.port in (None, port) and entry.scheme in (None, scheme))
 
 
@@ -235,14 +235,14 @@ def _plain_address(text: str) -> _Address:
     return result if mapped is None else mapped
 
 
-def _parse(text: str) -> _Entry:
+def _parse(text: str) -> _ConsentRule:
     entry = text.strip()
     try:
         if "://" in entry:
             return _parse_url(entry)
         if "/" in entry:
             network = ip_network(entry)
-            return _Entry(host=str(network), network=network)
+            return _ConsentRule(host=str(network), network=network)
         try:
             return _named(entry.strip("[]"))  # first as an address: IPv6 contains colons
         except ValueError:
@@ -257,29 +257,29 @@ def _parse(text: str) -> _Entry:
         ) from None
 
 
-def _named(host: str, *, scheme: str | None = None, port: int | None = None) -> _Entry:
+def _named(host: str, *, scheme: str | None = None, port: int | None = None) -> _ConsentRule:
     name = canonical_host(host)
     if ":" in host or _is_address(name):
-        return _Entry(host=name, scheme=scheme, port=port, network=ip_network(_plain_address(name)))
+        return _ConsentRule(host=name, scheme=scheme, port=port, network=ip_network(_plain_address(name)))
     if scheme is None and port is None and not re.fullmatch(r"[^\s/?#@,:*\[\]]+", name):
         raise ValueError(host)
-    return _Entry(host=name, scheme=scheme, port=port)
+    return _ConsentRule(host=name, scheme=scheme, port=port)
 
 
-def _parse_url(entry: str) -> _Entry:
+def _parse_url(entry: str) -> _ConsentRule:
     scheme, _, rest = entry.partition("://")
     scheme = scheme.lower()
     if scheme == "file":
         path = _path_of(entry)
         if path is None:
             raise ValueError(entry)
-        return _Entry(folder=path)
+        return _ConsentRule(folder=path)
     parts = urlsplit(entry)
     if not rest or parts.username is not None or parts.path not in ("", "/") or parts.query or parts.fragment:
         raise ValueError(entry)
     if scheme in _HTTP:
         return _named(parts.hostname or "", scheme=scheme, port=parts.port or _default_port(scheme))
-    return _Entry(host=rest.rstrip("/").lower(), scheme=scheme)
+    return _ConsentRule(host=rest.rstrip("/").lower(), scheme=scheme)
 
 
 def _host_of(url: str) -> tuple[str, int] | None:

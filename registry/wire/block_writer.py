@@ -132,7 +132,7 @@ class _Content(NamedTuple):
     form: Literal["run", "item", "items"]
 
 
-class _Entry(NamedTuple):
+class _KeyEntries(NamedTuple):
     """One key of all records: heads and contents. ``rows`` as in a flat column; sizes are ints if all are equal."""
 
     name: bytes
@@ -152,12 +152,12 @@ class _Entry(NamedTuple):
         return max(overrun(self.head_sizes, self.heads.itemsize), overrun(self.sizes))
 
 
-def _make_entry(key: str, kind: WireKind, column: FlatColumn, block: FlatBlock) -> _Entry:
+def _make_entry(key: str, kind: WireKind, column: FlatColumn, block: FlatBlock) -> _KeyEntries:
     name = write_key(key)
     num_rows = block.num_records if column.rows is None else column.rows.size
     content = _content_of(column, block.data, num_rows, kind)
     heads, head_sizes = _make_heads(content.sizes, partial(_entry_head, name, _TAGS[kind], content.form))
-    return _Entry(name, column.rows, heads, head_sizes, content)
+    return _KeyEntries(name, column.rows, heads, head_sizes, content)
 
 
 @lru_cache(_MOST_HEADS)

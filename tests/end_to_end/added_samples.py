@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from registry.features import Feature
-from registry.intake.source import BadRow, Part, Rows, Source
+from registry.intake.source import BadRow, Rows, Source, SourcePart
 
 
 @dataclass(frozen=True)
@@ -43,5 +43,5 @@ def source(
     parts = []
     for split, name, one in triples:
         read = one if isinstance(one, Table) else Table(one if isinstance(one, pa.Table) else pa.table(one), step=step)
-        parts.append(Part(split=split, name=name, read=read))
+        parts.append(SourcePart(split=split, name=name, read=read))
     return Source(kind="table", summary="a table", parts=parts, hints=hints or {})

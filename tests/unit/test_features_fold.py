@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from registry.features import FeaturesDict, Image, codec_of
-from registry.features.fold import FingerprintFold, RecordsFolder, SplitFold
+from registry.features.fold import FingerprintFold, RecordsFold, SplitFold
 from registry.model import LEAF_EXAMPLES
 from registry.tfrecord import frame_records
 
@@ -23,7 +23,7 @@ def test_a_fold_holds_32_bytes_for_each_leaf_and_feature() -> None:
     features = FeaturesDict({"id": "int64", "price": "int64"})
     encoded = codec_of(features).encode({"id": 7, "price": 3})
     payloads = frame_records([encoded] * (LEAVES * LEAF_EXAMPLES)).payloads()
-    folder, fold = RecordsFolder(features, KINDS), SplitFold(features, KINDS)
+    folder, fold = RecordsFold(features, KINDS), SplitFold(features, KINDS)
     digests = LEAVES * TIMES * 32 * len(features)
     tracemalloc.start()
     try:
@@ -53,7 +53,7 @@ def test_parts_that_are_merged_give_the_result_of_the_whole(num_records: int) ->
     whole, merged = SplitFold(features, KINDS), SplitFold(features, KINDS)
     for start in range(0, num_records, 700):
         whole.add(*frames.part(start, min(start + 700, num_records)).payloads())
-    folder = pickle.loads(pickle.dumps(RecordsFolder(features, KINDS)))  # noqa: S301 (our own)
+    folder = pickle.loads(pickle.dumps(RecordsFold(features, KINDS)))  # noqa: S301 (our own)
     for start in range(0, num_records, 2 * LEAF_EXAMPLES):
         part = frames.part(start, min(start + 2 * LEAF_EXAMPLES, num_records))
         merged.merge(pickle.loads(pickle.dumps(folder([part.payloads()]))))  # noqa: S301 (our own)
@@ -64,20 +64,20 @@ def test_threads_can_share_the_function_of_a_piece() -> None:
     features = FeaturesDict({"id": "int64"})
     encode = codec_of(features).encode
     parts = [frame_records([encode({"id": i})] * (20 * LEAF_EXAMPLES)).payloads() for i in range(8)]
-    folder = RecordsFolder(features, KINDS)
+    folder = RecordsFold(features, KINDS)
     with ThreadPoolExecutor(4) as threads:
         results = list(threads.map(lambda part: folder([part]), parts * 5))
     digests = [states[0].of_features for states in results if states is not None]
-    assert digests == [RecordsFolder(features, KINDS)([part])[0].of_features for part in parts] * 5  # type: ignore[index]
+    assert digests == [RecordsFold(features, KINDS)([part])[0].of_features for part in parts] * 5  # type: ignore[index]
 
 
 def test_a_part_within_a_leaf_cannot_be_followed_by_another() -> None:
     features = FeaturesDict({"id": "int64"})
     payloads = frame_records([codec_of(features).encode({"id": 7})]).payloads()
     fold = SplitFold(features, KINDS)
-    fold.merge(RecordsFolder(features, KINDS)([payloads]))
+    fold.merge(RecordsFold(features, KINDS)([payloads]))
     with pytest.raises(AssertionError, match="ends within a leaf, after 1 records"):
-        fold.merge(RecordsFolder(features, KINDS)([payloads]))
+        fold.merge(RecordsFold(features, KINDS)([payloads]))
 
 
 def test_a_damaged_record_leaves_the_results_to_the_reader_of_the_files() -> None:

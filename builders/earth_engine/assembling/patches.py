@@ -32,7 +32,7 @@ from registry.wire.codec import Steps
 LAYOUTS: Final = ("HW", "CHW", "HWC")
 
 
-class Place(NamedTuple):
+class PatchOrigin(NamedTuple):
     """The origin of a patch, for messages."""
 
     patch: int
@@ -53,7 +53,7 @@ class Place(NamedTuple):
 class PatchValues(NamedTuple):
     """The values of one patch by band: flat as in a record, or of a shape that ends with height and width."""
 
-    place: Place
+    place: PatchOrigin
     bands: Mapping[str, npt.NDArray[Any]]
 
 
@@ -108,7 +108,7 @@ class RecordPatches:
         record: _Record | None = first
         index = 0
         while record is not None:
-            place = Place(index, record.file, record.number)
+            place = PatchOrigin(index, record.file, record.number)
             features = read_at(place, decode_features, record.payload)
             yield PatchValues(
                 place,
@@ -125,7 +125,7 @@ class RecordPatches:
         index = 0
         while record is not None:
             group = [record, *islice(others, width * height - 1)]
-            place = Place(index, record.file, record.number)
+            place = PatchOrigin(index, record.file, record.number)
             if len(group) != width * height:
                 raise ShardMismatchError(
                     f"{place}: expected {width * height} records for the pixels of a patch of {width} x {height}, "
@@ -153,7 +153,7 @@ def _num_values(value: FlatValue) -> int:
     return sum(map(len, value)) if isinstance(value, list) else value.size
 
 
-def names_of(features: Mapping[str, Any], bands: Sequence[str] | None, place: Place) -> Sequence[str]:
+def names_of(features: Mapping[str, Any], bands: Sequence[str] | None, place: PatchOrigin) -> Sequence[str]:
     """The names of the bands to read from a record: ``bands``, or all bands that it has."""
     if bands is None:
         return list(features)
@@ -163,7 +163,7 @@ def names_of(features: Mapping[str, Any], bands: Sequence[str] | None, place: Pl
     return bands
 
 
-def missing_band(name: str, known: Mapping[str, Any], place: Place) -> ShardMismatchError:
+def missing_band(name: str, known: Mapping[str, Any], place: PatchOrigin) -> ShardMismatchError:
     """The error for a patch that lacks a band that another patch has, or that was requested."""
     return ShardMismatchError(
         f"{place}: band {name!r} is missing; the patch has {listed(known)}",
@@ -191,7 +191,7 @@ def listed(names: Mapping[str, Any] | Sequence[str]) -> str:
     return ", ".join(text) + (f" and {len(names) - 10} more" if len(names) > 10 else "") if text else "none"
 
 
-def read_at(place: Place, read: Callable[..., Any], *arguments: Any) -> Any:
+def read_at(place: PatchOrigin, read: Callable[..., Any], *arguments: Any) -> Any:
     """Call ``read`` on a record; prefix its errors with the place of the record."""
     try:
         return read(*arguments)
@@ -207,7 +207,7 @@ def _gather(
     """The pixels of one patch as arrays: (height, width), of series (length, height, width)."""
     columns: dict[str, list[npt.NDArray[Any]]] = {}
     for record in group:
-        place = Place(index, record.file, record.number)
+        place = PatchOrigin(index, record.file, record.number)
         values = read_at(place, decode_sequence_example, record.payload)
         pixel: dict[str, FlatValue | Steps | None] = {**values.context, **values.lists}
         names = names_of(pixel, bands, place)
@@ -286,7 +286,7 @@ class ArrayPatches:
         index = 0
         items = [self.items] if isinstance(self.items, Mapping) else self.items  # a mapping is one batch
         for item in items:
-            place = Place(index)
+            place = PatchOrigin(index)
             item = _values_of(item, place)  # noqa: PLW2901 - only its values are used from here on
             batch = self._split_mapping(item, place) if isinstance(item, Mapping) else self._split_array(item, place)
             size = {len(values) for values in batch.values()}
@@ -298,10 +298,10 @@ class ArrayPatches:
                     details=place.details,
                 )
             for offset in range(size.pop()):
-                yield PatchValues(Place(index), {name: values[offset] for name, values in batch.items()})
+                yield PatchValues(PatchOrigin(index), {name: values[offset] for name, values in batch.items()})
                 index += 1
 
-    def _split_mapping(self, item: Mapping[str, Any], place: Place) -> dict[str, npt.NDArray[Any]]:
+    def _split_mapping(self, item: Mapping[str, Any], place: PatchOrigin) -> dict[str, npt.NDArray[Any]]:
         """The bands of a mapping, each (N, H, W), or (N, depth, H, W) of an array band."""
         if not item:
             raise FeatureError(f"{place}: the patch has no bands", details=place.details)
@@ -313,7 +313,7 @@ class ArrayPatches:
             result[name] = np.moveaxis(batch, -1, 1) if self.layout == "HWC" else batch
         return result
 
-    def _split_array(self, item: Any, place: Place) -> dict[str, npt.NDArray[Any]]:
+    def _split_array(self, item: Any, place: PatchOrigin) -> dict[str, npt.NDArray[Any]]:
         """The bands of an array, each (N, H, W)."""
         values = as_array(item, str(place))
         layout = self.layout or ("HW" if values.ndim == 2 else "CHW")
@@ -371,7 +371,7 @@ def as_array(value: Any, subject: str) -> npt.NDArray[Any]:
     return array
 
 
-def _values_of(item: Any, place: Place) -> Any:
+def _values_of(item: Any, place: PatchOrigin) -> Any:
     """The values of a ``Patch`` or ``PatchBatch``, which must be next in order; other items unchanged."""
     if not hasattr(item, "values") or not (
         hasattr(item, "indexes") or (hasattr(item, "index") and hasattr(item, "row"))
