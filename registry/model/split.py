@@ -80,7 +80,13 @@ class Split:
         return [self.filename(index) for index in range(self.num_shards)]
 
     def shard(self, index: int, *, num_bytes: int, sha256: str, entity_tag: str | None = None) -> Shard:
-        """Shard ``index`` as it is stored: a file of this size, digest and ETag, with the records of ``shard_lengths``.
+        """A stored shard, with the records of ``shard_lengths``.
+
+        Args:
+            index: its number in the split.
+            num_bytes: the size of its file.
+            sha256: the digest of its file.
+            entity_tag: the ETag of its file in an object store, if it is known.
 
         >>> split = Split(name="train", shard_lengths=ShardLengths([3, 2]))
         >>> split.shard(1, num_bytes=90, sha256="0" * 64).first_example

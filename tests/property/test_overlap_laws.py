@@ -15,7 +15,7 @@ from registry.features import FeaturesDict, codec_of
 from registry.features.containers import columns_of
 from registry.features.content import ContentReader, content_bytes, content_path
 from registry.model import ShardedFileTemplate, ShardLengths, Split
-from registry.publishing import compare_slices, record_overlap
+from registry.publishing import compare_slices, fingerprint
 from registry.publishing.fingerprint import StoredSplits
 from registry.splits import RecordRange
 from registry.storage import open_store
@@ -128,7 +128,7 @@ def test_records_whose_first_eight_bytes_of_sha256_agree_are_not_taken_for_equal
     features = FeaturesDict({"id": "int64"})
     records = [codec_of(features).encode({"id": number}) for number in (1, 2, 3, 2)]
     stored = store_records(features, {"train": records[:2], "test": records[2:]}, 1)
-    monkeypatch.setattr(record_overlap.hashlib, "sha256", Weak)
+    monkeypatch.setattr(fingerprint.hashlib, "sha256", Weak)
     slices = [[RecordRange(split=name, start=0, stop=2)] for name in ("train", "test")]
     (shared,) = compare_slices(stored, slices, column=column, processes=1).shared
     assert (shared.num_values, shared.num_first, shared.num_second) == (1, 1, 1)

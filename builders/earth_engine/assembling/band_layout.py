@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from registry.builders.earth_engine.assembling.patches import PatchValues, Place, listed, missing_band, read_at
+from registry.builders.earth_engine.assembling.patches import PatchOrigin, PatchValues, listed, missing_band, read_at
 from registry.builders.earth_engine.grid import NO_MARGIN, Size, Tile, infer_tile
 from registry.errors import FeatureError, ShardMismatchError, UsageError, suggest
 
@@ -111,7 +111,7 @@ def measure_bands(
 
 
 def check_same_form(
-    place: Place, name: str, values: npt.NDArray[Any], *, shape: tuple[int, ...], dtype: np.dtype[Any]
+    place: PatchOrigin, name: str, values: npt.NDArray[Any], *, shape: tuple[int, ...], dtype: np.dtype[Any]
 ) -> None:
     """Refuse a band of another size or kind than in the first patch. Raises ShardMismatchError."""
     if values.shape != shape:
@@ -239,7 +239,7 @@ def _tile_of(size: Size, patch: Size, kernel: Size | None, subject: str) -> Tile
     )
 
 
-def _check_margins(layouts: Sequence[BandLayout], place: Place, patch: Size) -> None:
+def _check_margins(layouts: Sequence[BandLayout], place: PatchOrigin, patch: Size) -> None:
     """Refuse to guess whether a larger band has a margin or is an array band.
 
     It must have a margin if its number of values is not a multiple of the patch, as 384 x 384 around 256 x 256.
