@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 
 from registry.catalog import CatalogBackend
 from registry.engines import Piece, choose_engine, watch_tasks
@@ -175,12 +176,12 @@ def verify_shards(
     outside: dict[str, list[Outside]] = {split.name: [] for split in splits}
     walker = ShardWalker(store, tuple(splits), None if features is None else features.missing_as_none(), walk, indexes)
 
-    def pieces() -> Iterator[Piece[tuple[int, int], tuple[Shard | ShardFault, list[Outside]]]]:
+    def pieces() -> Iterator[Piece[tuple[int, int, str | None], tuple[Shard | ShardFault, list[Outside]]]]:
         for place, split in enumerate(splits):
-            for index in chosen[split.name]:
+            for index, shard in chosen[split.name].items():
                 if len(faults) >= _MOST_FAULTS:
                     return
-                yield Piece(walker, (place, index))
+                yield Piece(walker, (place, index, None if shard is None else shard.sha256))
 
     # Shards of a build for a bucket may be there already, and not in the staged folder on this machine.
     sources = store.sources_of(split.filename(index) for split in splits for index in chosen[split.name])
@@ -196,7 +197,7 @@ def verify_shards(
     ) as engine:
         watch = watch_tasks(advance, "shards", total=sum(map(len, chosen.values())))
         results = engine.run(pieces(), doing="verified files", failure=StorageError, watch=watch)
-        for (place, index), (found, found_outside) in results:
+        for (place, index, _), (found, found_outside) in results:
             split = splits[place]
             outside[split.name] += found_outside
             outcome = _compare(split, found, chosen[split.name][index], walk=walk)
@@ -218,7 +219,10 @@ def verify_shards(
 
 @dataclass(frozen=True, slots=True)
 class ShardWalker:
-    """Checks one shard file, given as (position of its split, index). For the fields, see ``verify_shards``."""
+    """Checks one shard file, given as (position of its split, index, sha256 that the catalog has, or None).
+
+    For the fields, see ``verify_shards``.
+    """
 
     store: Store
     splits: tuple[Split, ...]
@@ -226,12 +230,12 @@ class ShardWalker:
     walk: bool
     indexes: IndexFolder | None
 
-    def __call__(self, of: tuple[int, int]) -> tuple[Shard | ShardFault, list[Outside]]:
+    def __call__(self, of: tuple[int, int, str | None]) -> tuple[Shard | ShardFault, list[Outside]]:
         """Return the shard, or its fault, and the values that a feature does not allow."""
         outside: list[Outside] = []
-        split, index = self.splits[of[0]], of[1]
+        split, index, sha256 = self.splits[of[0]], of[1], of[2]
         filename, num_records, file_format = split.filename(index), split.shard_lengths[index], split.files.file_format
-        measure = walk_file if self.walk else hash_file
+        measure = partial(walk_file, sha256=sha256) if self.walk else hash_file
         try:
             watch = None if self.indexes is None else Watch.begin(self.store, filename)
             found = measure(self.store, filename, num_records=num_records, file_format=file_format)
@@ -243,13 +247,13 @@ class ShardWalker:
         except StorageUnavailableError:  # says nothing about the file: reading it may succeed later
             raise
         except (VerificationError, StorageError) as error:
-            sha256 = self._hash_intact(error, filename) if file_format == "tfrecord" else None
+            foreign = self._hash_intact(error, filename) if file_format == "tfrecord" else None
             fault = ShardFault(
                 split=split.name,
                 filename=filename,
                 code=error.code,
                 problem=error.message,
-                foreign_sha256=sha256,
+                foreign_sha256=foreign,
                 is_foreign_if_known=True,
             )
             return fault, []

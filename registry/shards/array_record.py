@@ -4,29 +4,23 @@ A file consists of chunks with checksums, and an index of all records at its end
 and reports damage as one text for all records of a call, so further calls search for the bad record.
 
 Some files crash the process that reads them (a chunk with wrong sizes and a valid checksum). So a worker process
-reads the file and sends the records. It is started when it is first needed, and later calls reuse it. If a call
-crashes it, hangs, or uses too much memory, the caller gets an error, and the next call gets another worker.
+(``isolated.py``) reads the file and sends the records.
 """
 
 from __future__ import annotations
 
-import atexit
 import os
-import signal
-import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import TimeoutError as WaitedTooLongError
-from functools import cache, partial
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from registry.engines import ForeignError, NotSendableError, Piece, WorkerDiedError, WorkerProcesses, num_cpus
-from registry.errors import CorruptRecordError, MissingExtraError, RegistryError
+from registry.errors import CorruptRecordError, MissingExtraError
 from registry.shards.faults import bad_file, bad_record, check_promise
+from registry.shards.isolated import WorkerEndedError, call_isolated
 from registry.shards.row_groups import ShardFile
 from registry.storage.faults import cannot
 from registry.tfrecord import Places, RecordBlock
@@ -179,117 +173,3 @@ def _require_package() -> None:
         found = None
     if found is None:
         raise MissingExtraError(package="array_record", extra="array-record", needed_for="reading array_record shards")
-
-
-_MOST_SECONDS: Final = 600
-"""Time limit of one call, which reads some megabytes."""
-_MOST_MEMORY: Final = 8 * 2**30
-"""Limit of the address space of a worker."""
-
-
-class WorkerEndedError(Exception):
-    """A call crashed its worker, or raised an error that is not a RegistryError; the text says which."""
-
-
-def call_isolated(function: Callable[[Any], Any], request: Any, *, path: str) -> Any:
-    """Call ``function`` with ``request`` in a worker process, and return its result.
-
-    Args:
-        function: a function of a module, so that the worker can import it.
-        request: its argument, which must be picklable.
-        path: the path of the file that it reads, for errors.
-
-    Raises:
-        WorkerEndedError: the worker crashed, or the function raised an error that is not a RegistryError.
-        StorageError: the worker was killed (as a system without free memory does), did not answer for ten minutes, or
-            could not be started.
-        RegistryError: the function raised it.
-    """
-    return _workers().call(function, request, path)
-
-
-class _Workers:
-    """The workers of this process: one for each concurrent call, at most one for each core."""
-
-    def __init__(self) -> None:
-        self._turns = threading.BoundedSemaphore(num_cpus())
-        self._idle: list[WorkerProcesses] = []
-        atexit.register(self.close)
-
-    def call(self, function: Callable[[Any], Any], request: Any, path: str) -> Any:
-        with self._turns:
-            try:
-                worker = self._idle.pop()
-            except IndexError:
-                worker = WorkerProcesses(1)
-            answered = False
-            try:
-                answer = worker.submit(Piece(_limited(function), request)).result(timeout=_MOST_SECONDS)
-                answered = True
-            except NotSendableError:  # Python is embedded in another program, so no worker can be started
-                return function(request)
-            except ForeignError as error:
-                answered = True
-                kind, text = error.args
-                raise WorkerEndedError(text if kind == WorkerEndedError.__name__ else f"{kind}: {text}") from error
-            except RegistryError:
-                answered = True
-                raise
-            except WorkerDiedError as error:
-                raise _ended(error, path) from error
-            except WaitedTooLongError as error:
-                reason = f"the process that reads it did not answer for {_MOST_SECONDS} seconds"
-                hint = "Check the disk, and the file with: registry verify"
-                raise cannot("read", path, reason, hint=hint) from error
-            finally:
-                if answered:
-                    self._idle.append(worker)
-                else:
-                    worker.close()
-            return answer
-
-    def close(self) -> None:
-        """End the workers that are idle."""
-        while self._idle:
-            self._idle.pop().close()
-
-
-def _ended(error: WorkerDiedError, path: str) -> Exception:
-    code = error.details["exit_code"]
-    if code is None or code == -signal.SIGKILL:
-        reason = error.message if code is None else "the process that reads it was killed"
-        return cannot("read", path, reason, hint="The system may be out of memory. Close other programs and try again.")
-    how = f"signal {-code}" if code < 0 else f"exit code {code}"
-    return WorkerEndedError(f"reading it ended the process that read it, with {how}")
-
-
-_OF_PROCESS: Final[dict[int, _Workers]] = {}
-
-
-def _workers() -> _Workers:
-    """The workers of this process; a forked child starts its own instead of using those of its parent."""
-    # setdefault gives all threads the first pool that is set. A fork could copy a lock while it is held.
-    return _OF_PROCESS.get(os.getpid()) or _OF_PROCESS.setdefault(os.getpid(), _Workers())
-
-
-def _call_limited(function: Callable[[Any], Any], request: Any) -> Any:
-    """Call the function in a worker with a limited address space, which is enough for any undamaged file."""
-    _limit_memory()
-    return function(request)
-
-
-@cache
-def _limited(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """One object for each function, so that a worker receives each function once."""
-    return partial(_call_limited, function)
-
-
-@cache
-def _limit_memory() -> None:
-    try:
-        import resource
-    except ImportError:  # not on Windows
-        return
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    most = _MOST_MEMORY if hard == resource.RLIM_INFINITY else min(_MOST_MEMORY, hard)
-    resource.setrlimit(resource.RLIMIT_AS, (most, hard))

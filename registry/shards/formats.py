@@ -196,25 +196,26 @@ def walk_file(
     file_format: str = "tfrecord",
     features: FeaturesDict | None = None,
     num_records: int | None = None,
+    sha256: str | None = None,
 ) -> FileFacts:
     """Check every record of a shard file of any format, count the records and hash the file.
 
     For a Parquet file of typed columns, ``num_payload_bytes`` is the uncompressed size of its columns. A file with
-    another number of records than ``num_records`` is not walked. Raises the errors of
-    ``registry.tfrecord.walk_file`` and of ``open_shard``.
+    another number of records than ``num_records`` is not walked. A Parquet file with the published ``sha256`` is read
+    without a worker process. Raises the errors of ``registry.tfrecord.walk_file`` and of ``open_shard``.
     """
     if check_file_format(file_format, store.locate(name)) == "tfrecord":
         return walk_frames(store, name, num_records=num_records)
-    shard = _open(ShardFile(store, name, features), file_format)
+    with store.open(name) as file:
+        num_bytes, digest = file.num_bytes, file.sha256()
+    shard = _open(ShardFile(store, name, features, is_proved=digest == sha256), file_format)
     if num_records is not None and shard.num_records != num_records:
         raise not_so_many(store.locate(name), num_records, found=shard.num_records)
     num_payload_bytes = num_walked = 0
     for block in shard.stream(0, shard.num_records):
         num_walked += block.num_records
         num_payload_bytes += block.num_bytes
-    with store.open(name) as file:
-        num_bytes, sha256 = file.num_bytes, file.sha256()
-    return FileFacts(num_records=num_walked, num_payload_bytes=num_payload_bytes, num_bytes=num_bytes, sha256=sha256)
+    return FileFacts(num_records=num_walked, num_payload_bytes=num_payload_bytes, num_bytes=num_bytes, sha256=digest)
 
 
 def _open(file: ShardFile, file_format: str) -> CountedShard:

@@ -97,15 +97,15 @@ def find_nulls(
         CorruptRecordError: a column had to be read, and is damaged.
         StorageError: the file cannot be read.
     """
-    places = _leaf_places(shard.schema)
-    count_leaves = sum(_count_leaves(field.type) for field in shard.schema)
+    paths = shard.footer.column_paths
+    places = {path: place for place, path in enumerate(paths)} if len(set(paths)) == len(paths) else {}
     scalars = _scalars(shard.schema, features)
     wanted = [
         scalar for scalar in scalars if scalar.path not in known and isinstance(scalar.leaf, ClassLabel) == of_labels
     ]
     result: set[str] = set()
     for column in wanted:
-        place = places.get(column.names) if count_leaves == shard.footer.num_columns else None
+        place = places.get(".".join(column.names))
         if any(_holds_null(shard, group, column, place) for group in shard.filled_groups):
             result.add(column.path)
     return result
@@ -147,31 +147,3 @@ def _holds_null(shard: RowGroupShard, group: int, column: Column, place: int | N
             if inner.null_count:
                 return True
     return False
-
-
-def _leaf_places(schema: Any) -> dict[tuple[str, ...], int]:
-    """The index of the Parquet column of each field outside lists; columns are numbered depth first."""
-    types = import_pyarrow().types
-    result: dict[tuple[str, ...], int] = {}
-
-    def walk(field: Any, names: tuple[str, ...], place: int) -> int:
-        kind = plain_type(field.type)
-        if not types.is_struct(kind):
-            result[names] = place
-            return place + _count_leaves(kind)
-        for inner in kind:
-            place = walk(inner, (*names, inner.name), place)
-        return place
-
-    place = 0
-    for field in schema:
-        place = walk(field, (field.name,), place)
-    return result
-
-
-def _count_leaves(kind: Any) -> int:
-    kind = plain_type(kind)
-    if import_pyarrow().types.is_dictionary(kind):
-        return 1
-    inner = [kind.field(place).type for place in range(kind.num_fields)]
-    return sum(map(_count_leaves, inner)) if inner else 1

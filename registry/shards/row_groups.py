@@ -6,7 +6,8 @@ Sequential reads get a thousand rows at a time and are not cached. The next row 
 requested while the present one is used.
 
 A few hundred bytes of a file can repeat a value a billion times. A row group of more than 2 GiB is refused: before it
-is decoded if the footer states its size, otherwise as soon as that many bytes are decoded.
+is decoded if the footer states its size, otherwise as soon as that many bytes are decoded. If the pages of a local file
+without a proof may decompress to much more than the footer states, a worker process reads the row group first.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, BinaryIO, Final
 
 import numpy as np
@@ -26,7 +28,8 @@ from registry.features import FeaturesDict
 from registry.shards.arrow_values import import_pyarrow
 from registry.shards.blocks import Block, join_blocks
 from registry.shards.faults import bad_file, bad_rows, check_promise, huge_rows
-from registry.shards.parquet_footer import Footer, claimed_page_bytes, read_footer
+from registry.shards.isolated import WorkerEndedError, call_isolated
+from registry.shards.parquet_footer import Footer, measure_row_group, read_footer
 from registry.storage import Store
 from registry.storage.faults import Range, StoredFile, cannot, storage_error, storage_errors
 from registry.tfrecord import Places, Verify
@@ -41,9 +44,8 @@ _MOST_BYTES: Final = 2**31
 _VALUE_BYTES: Final = 8
 _MOST_ROWS: Final = 2**62
 """Largest number of rows of a file, so that positions of records fit 64 bits."""
-_INFLATION: Final = {0: 1, 1: 32, 2: MOST_INFLATION, 5: 256, 7: 256}
-"""Largest number of bytes to which one byte decompresses, by codec: none, Snappy, gzip, LZ4; unknown for others."""
-_FEW_COLUMNS: Final = 16
+_INFLATION: Final = {"UNCOMPRESSED": 1, "SNAPPY": 32, "GZIP": MOST_INFLATION, "LZ4": 256, "ZSTD": 2**15}
+"""Largest number of bytes to which one byte decompresses, by codec; unknown for others."""
 _HOLE_BYTES: Final = 2**13
 """pyarrow reads columns that are closer together than this in one piece."""
 _MOST_FETCHED: Final = 2**28
@@ -83,7 +85,10 @@ class BlockCache:
 
 @dataclass(frozen=True, slots=True)
 class ShardFile:
-    """A shard file and how it is read: see ``registry.shards.open_shard``."""
+    """A shard file and how it is read: see ``registry.shards.open_shard``.
+
+    A file whose sha256 was compared with the published one ``is_proved``, as one with a ``published_sha256`` is.
+    """
 
     store: Store
     name: str
@@ -91,6 +96,7 @@ class ShardFile:
     num_records: int | None = None
     verify: Verify = "record"
     cache: BlockCache | None = None
+    is_proved: bool = False
 
 
 class RowGroupShard:
@@ -99,14 +105,11 @@ class RowGroupShard:
     def __init__(self, file: ShardFile, *, make_block: Callable[[Any], Block], columns: list[str] | None) -> None:
         self._name = file.name
         self._path = file.store.locate(file.name)
-        self._is_local = file.store.local_root is not None
-        self._sound_groups: set[int] = set()
         self._promised = file.num_records
         self._make_block = make_block
         self._columns = columns
         self._cache = BlockCache() if file.cache is None else file.cache
-        opened = open_parquet(file.store, file.name, checksums=file.verify != "off", cache=self._cache)
-        self._file, self.footer, self._source = opened
+        self._file, self.footer, self._source = open_parquet(file, self._cache)
         sizes = [group.num_rows for group in self.footer.row_groups]
         self.num_records: int = sum(sizes)
         if self.num_records >= _MOST_ROWS:
@@ -148,9 +151,14 @@ class RowGroupShard:
         return self._source.want(self._ranges(group, columns))
 
     def _ranges(self, group: int, columns: list[str] | None) -> list[Range]:
-        """Where the column chunks of a row group are in the file."""
-        fields = zip(self.footer.column_fields, self.footer.row_groups[group].columns, strict=True)
-        return [(chunk.start, chunk.stop) for field, chunk in fields if columns is None or field in columns]
+        """Where the column chunks of a row group are in the file. A column with dots may be a field of a struct."""
+        names = None if columns is None else set(columns)
+        paths = zip(self.footer.column_paths, self.footer.row_groups[group].columns, strict=True)
+        return [
+            (chunk.start, chunk.stop)
+            for path, chunk in paths
+            if names is None or not names.isdisjoint(accumulate(path.split("."), "{}.{}".format))
+        ]
 
     def read(self, first: int, count: int) -> Block:
         """Read the records ``first`` to ``first + count`` (excluded)."""
@@ -278,21 +286,27 @@ class RowGroupShard:
             yield table
 
     def _check_pages(self, group: int) -> None:
-        """Refuse a row group whose pages claim to be too large. Raises ShardMismatchError.
+        """Refuse a row group of an unproved local file whose pages take too much memory. Raises ShardMismatchError.
 
-        The footer need not state these sizes. Page headers are read only if the codec could inflate the chunk that
-        much, and only on local disks, because on a remote store each header costs a request.
+        The footer need not state these sizes. A worker process reads the row group, only if the codecs could inflate
+        its pages that much, and only of files on this machine, because it would fetch a remote one again. One page of
+        a column is in memory at a time, of 2 GiB at most.
         """
-        if not self._is_local or group in self._sound_groups:
+        footer = self.footer
+        if footer.unproved is None or group in footer.sound_groups:
             return
-        num_bytes = 0
-        with storage_errors("read", self._path), open(self._path, "rb") as file:  # noqa: PTH123 - a store's path
-            for chunk in self.footer.row_groups[group].columns:
-                if (chunk.stop - chunk.start) * _INFLATION.get(chunk.codec, _MOST_BYTES) > _MOST_BYTES // _FEW_COLUMNS:
-                    num_bytes += claimed_page_bytes(file, chunk, most=_MOST_BYTES)
-        if num_bytes > _MOST_BYTES:
-            raise self._huge(group, f"has pages of {num_bytes} bytes, more than {_MOST_BYTES}")
-        self._sound_groups.add(group)
+        most = sum(
+            min((chunk.stop - chunk.start) * _INFLATION.get(chunk.codec, _MOST_BYTES), _MOST_BYTES)
+            for chunk in footer.row_groups[group].columns
+        )
+        if most > _MOST_BYTES:
+            request = self._path, footer.unproved, footer.content, group, _STREAM_ROWS, _MOST_BYTES
+            num_bytes = call_isolated(measure_row_group, request, path=self._path)
+            if num_bytes is None:
+                raise _replaced(self._path, "it was replaced while it was open")
+            if num_bytes > _MOST_BYTES:
+                raise self._huge(group, f"has pages that take more than {_MOST_BYTES} bytes of memory")
+        footer.sound_groups.add(group)
 
     def _open_tables(self, group: int, num_rows: int, columns: list[str] | None, most: int) -> Iterator[Any]:
         self._check_pages(group)
@@ -414,13 +428,11 @@ def _length(spans: Iterable[Range]) -> int:
     return sum(stop - start for start, stop in spans)
 
 
-def open_parquet(
-    store: Store, name: str, *, checksums: bool, cache: BlockCache | None = None
-) -> tuple[Any, Footer, _FetchedFile | None]:
+def open_parquet(shard: ShardFile, cache: BlockCache) -> tuple[Any, Footer, _FetchedFile | None]:
     """Open a ``pyarrow.parquet.ParquetFile``; returns it, its footer, and the fetched ranges of a remote file or None.
 
-    The footer is checked before pyarrow sees it. Do not request the column of a row group from pyarrow: if that part of
-    the footer is damaged, pyarrow 26 crashes the process. ``cache`` counts what is requested before it is needed.
+    Do not request the column of a row group from the file: if that part of the footer is damaged, pyarrow 26 crashes
+    the process. The footer has them, checked. ``cache`` counts what is requested before it is needed.
 
     Raises:
         ShardMismatchError: it is not a Parquet file, or its footer is damaged.
@@ -430,18 +442,19 @@ def open_parquet(
     arrow = import_pyarrow()
     from pyarrow import parquet
 
-    path = store.locate(name)
+    store, path = shard.store, shard.store.locate(shard.name)
     with ExitStack() as stack, _parquet_errors(path, lambda reason: bad_file(path, "parquet", reason)):
-        file = stack.enter_context(store.open(name))
-        footer = read_footer(file)
-        fetched = _FetchedFile(file, cache or BlockCache()) if store.local_root is None else None
+        file = stack.enter_context(store.open(shard.name))
+        is_proved = shard.is_proved or file.published_sha256 is not None
+        footer = read_footer(file, is_local=store.local_root is not None, is_proved=is_proved)
+        fetched = _FetchedFile(file, cache) if store.local_root is None else None
         source: Any = fetched
         if fetched is None:  # read by Arrow itself, without the interpreter's lock
             with opened_by_path(file, path), storage_errors("read", path):
                 source = arrow.OSFile(path)
         # pyarrow gets the footer that was checked, and does not read the one in the file again.
         metadata = parquet.read_metadata(arrow.BufferReader(footer.content))
-        opened = parquet.ParquetFile(source, metadata=metadata, page_checksum_verification=checksums)
+        opened = parquet.ParquetFile(source, metadata=metadata, page_checksum_verification=shard.verify != "off")
         if fetched is not None:
             stack.pop_all()
         return opened, footer, fetched
@@ -459,7 +472,7 @@ def _parquet_errors(path: str, fault: Callable[[Exception], RegistryError]) -> I
         if error.errno is not None:
             raise storage_error(error, doing="read", path=path) from error
         raise fault(error) from error
-    except (arrow.ArrowException, ValueError, OverflowError) as error:
+    except (arrow.ArrowException, ValueError, OverflowError, WorkerEndedError) as error:
         raise fault(error) from error
 
 
@@ -479,5 +492,9 @@ def opened_by_path(file: BinaryIO, path: str) -> Iterator[None]:
     with storage_errors("read", path):
         after = FileState.of(os.stat(path))  # noqa: PTH116 (the store has the path as a str)
     if after != before:
-        hint = "Published files never change. Find out what writes to it, then try again."
-        raise cannot("read", path, "it was replaced while it was opened", hint=hint)
+        raise _replaced(path, "it was replaced while it was opened")
+
+
+def _replaced(path: str, reason: str) -> RegistryError:
+    hint = "Published files never change. Find out what writes to it, then try again."
+    return cannot("read", path, reason, hint=hint)

@@ -99,6 +99,22 @@ def test_a_folder_is_read_in_place(catalog: Catalog, tmp_path: Path) -> None:
     catalog.verify_log().require_sound()
 
 
+def test_published_files_are_opened_without_a_worker_process(
+    catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write(tmp_path / "animals")
+    catalog.import_parquet(folder)
+    for module in ("parquet_footer", "row_groups"):
+        monkeypatch.setattr(f"registry.shards.{module}.call_isolated", None)
+    for path in folder.iterdir():
+        path.touch()  # so that nothing is remembered of it
+    dataset = catalog.dataset("animals")
+    assert ids(dataset.read("train")) == list(range(COUNT))
+    assert not dataset.verify().faults
+    with pytest.raises(TypeError, match="not callable"):
+        describe_parquet(open_store(folder), name="animals")
+
+
 def test_batches_resume_pickles_and_exports(catalog: Catalog, tmp_path: Path) -> None:
     catalog.import_parquet(write(tmp_path / "animals"))
     dataset = catalog.dataset("animals")

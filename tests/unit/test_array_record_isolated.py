@@ -15,8 +15,8 @@ from array_record.python import array_record_module
 from riegeli_chunks import Chunk, find_chunks, write_chunk
 
 from registry.errors import CorruptRecordError, ShardMismatchError, StorageError
-from registry.shards import array_record, open_shard, read_records, walk_file
-from registry.shards.array_record import WorkerEndedError, call_isolated
+from registry.shards import isolated, open_shard, read_records, walk_file
+from registry.shards.isolated import WorkerEndedError, call_isolated
 from registry.storage import Store, open_store
 
 RECORDS = [b"record %d " % number * 20 for number in range(12)]
@@ -85,7 +85,7 @@ def test_a_file_that_is_replaced_while_it_is_open_is_refused(store: Store) -> No
     other = Path(store.locate("other"))
     write(other)
     other.replace(store.locate("sound"))
-    array_record._workers().close()  # so that no worker has the old one open
+    isolated._workers().close()  # so that no worker has the old one open
     with pytest.raises(StorageError) as caught:
         shard.read(0, 1)
     assert str(caught.value) == f"cannot read {store.locate('sound')}: it was replaced while it was open"
@@ -96,7 +96,7 @@ def test_a_file_that_is_replaced_while_it_is_open_is_refused(store: Store) -> No
 def test_a_file_whose_mode_changes_while_it_is_open_is_read_on(store: Store) -> None:
     shard = open_shard(store, "sound", file_format=FORMAT)
     Path(store.locate("sound")).chmod(0o444)
-    array_record._workers().close()
+    isolated._workers().close()
     assert shard.read(0, 12).records() == RECORDS
 
 
@@ -124,7 +124,7 @@ def test_a_worker_gets_no_more_memory_than_a_sound_file_needs() -> None:
 
 
 def test_a_call_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(array_record, "_MOST_SECONDS", 0.2)
+    monkeypatch.setattr(isolated, "_MOST_SECONDS", 0.2)
     with pytest.raises(StorageError) as caught:
         call_isolated(time.sleep, 1000, path="/data/shard")
     assert str(caught.value) == "cannot read /data/shard: the process that reads it did not answer for 0.2 seconds"

@@ -1,11 +1,12 @@
-"""The footer of a Parquet file from a stranger: it is checked before pyarrow sees it, and never ends the process."""
+"""The footer of a Parquet file from a stranger: a worker process reads it first, so it never ends this process."""
 
 from __future__ import annotations
 
-import io
+import hashlib
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,8 @@ from thrift_trees import Node, field, read_struct, write_struct
 
 from registry.errors import ShardMismatchError
 from registry.interop.parquet import describe_parquet
-from registry.shards import open_shard, parquet_footer, walk_file
-from registry.shards.parquet_footer import read_footer
-from registry.shards.thrift import CompactReader, ThriftError
+from registry.shards import isolated, open_shard, parquet_footer, walk_file
+from registry.shards.parquet_footer import Footer, read_footer
 from registry.storage import open_store
 
 HINT = "The file is damaged or truncated. Fetch or build it again; `registry verify` names every bad shard."
@@ -76,8 +76,37 @@ def test_no_changed_byte_of_a_footer_ends_the_process(tmp_path: Path, record_pro
     record_property("changed bytes of a footer that gave values or a typed error", sum(reported.values()))
 
 
-def test_statistics_of_another_type_are_not_requested_from_pyarrow(tmp_path: Path) -> None:
-    """The type of a column's pages differs from the schema's: pyarrow's ``.statistics`` ends the process."""
+def footer_of(path: Path, *, is_proved: bool = False) -> Footer:
+    with open_store(path.parent).open(path.name) as file:
+        return read_footer(file, is_local=True, is_proved=is_proved)
+
+
+def test_files_are_read_by_one_worker_and_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_small(tmp_path)
+    other = tmp_path / "other.parquet"
+    parquet.write_table(pa.table({"x": [1.5, 2.5]}), other)
+    before = footer_of(path), footer_of(other)
+    assert len(isolated._workers()._idle) == 1
+    monkeypatch.setattr(parquet_footer, "call_isolated", None)
+    assert (footer_of(path), footer_of(other)) == before
+
+
+def test_a_proved_file_starts_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_small(tmp_path)
+    proved = replace(footer_of(path), unproved=None)
+    path.touch()
+    monkeypatch.setattr(parquet_footer, "call_isolated", None)
+    assert footer_of(path, is_proved=True) == proved
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    facts = walk_file(open_store(tmp_path), "train.parquet", file_format="parquet_columns", sha256=sha256)
+    assert (facts.num_records, facts.sha256) == (3, sha256)
+    parquet.write_table(pa.table({"x": [1]}), path)
+    with pytest.raises(TypeError, match="not callable"):
+        walk_file(open_store(tmp_path), "train.parquet", file_format="parquet_columns", sha256=sha256)
+
+
+def test_a_column_of_another_type_is_refused(tmp_path: Path) -> None:
+    """The type of a column's pages differs from the schema's: pyarrow's ``.statistics`` would end the process."""
     path = write_small(tmp_path)
 
     def change(footer: Node) -> None:
@@ -88,7 +117,8 @@ def test_statistics_of_another_type_are_not_requested_from_pyarrow(tmp_path: Pat
         describe_parquet(open_store(tmp_path), name="some")
     assert str(refused.value) == f"{path}: not a parquet file, or a damaged one"
     assert refused.value.hint == HINT
-    assert refused.value.details == {"path": str(path), "reason": "column 'id': expected type 2 of the schema, found 5"}
+    reason = "column 'id': expected type INT64, found DOUBLE"
+    assert refused.value.details == {"path": str(path), "reason": reason}
 
 
 def test_a_null_count_that_cannot_be_is_not_believed(tmp_path: Path) -> None:
@@ -103,8 +133,7 @@ def test_a_null_count_that_cannot_be_is_not_believed(tmp_path: Path) -> None:
             null_count[1] = claim
 
         forge(path, change)
-        with path.open("rb") as file:
-            assert read_footer(file).row_groups[0].columns[0].null_count is None
+        assert footer_of(path).row_groups[0].columns[0].null_count is None
         assert "optional=True" in repr(describe_parquet(open_store(tmp_path), name="some").features["id"])
 
 
@@ -122,18 +151,17 @@ def test_a_null_count_that_cannot_be_is_not_believed(tmp_path: Path) -> None:
             2**40,
             "its row group, records 0 to 2, holds 1099511627776 values of one column, more than 2147483648",
         ),
-        ((2, 0, 5), 3, "reason: its schema ends too early"),
-        ((2, 0, 5), 1, "reason: schema element 'some' does not belong to a group"),
-        ((2, 1, 1), 8, "reason: column 'id': unknown type 8"),
-        ((2, 1, 3), 3, "reason: schema element 'id': unknown repetition_type 3"),
+        ((2, 0, 5), 3, "reason: Malformed Parquet schema: not enough elements"),
+        ((2, 0, 5), 1, "reason: Malformed Parquet schema: too many elements"),
+        ((2, 1, 1), 8, "reason: Invalid physical column type: UNKNOWN"),
+        ((2, 1, 3), 3, "reason: reading it ended the process that read it, with signal 6"),
     ],
 )
-def test_what_a_footer_claims_is_refused_before_pyarrow_asks_for_memory(
+def test_what_a_footer_claims_is_refused_before_this_process_asks_for_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, numbers: tuple[int, ...], claim: int, problem: str
 ) -> None:
     path = write_small(tmp_path)
-    with path.open("rb") as file:
-        columns = read_footer(file).row_groups[0].columns
+    columns = footer_of(path).row_groups[0].columns
 
     def change(footer: Node) -> None:
         node = footer
@@ -165,13 +193,13 @@ def test_what_a_footer_claims_is_refused_before_pyarrow_asks_for_memory(
             b"PAR1" + (2**31).to_bytes(4, "little") + b"PAR1",
             "its footer claims 2147483648 bytes, but the file has 12",
         ),
-        (b"PAR1" + bytes(4) + b"PAR1", "byte 4: the message ends too early"),
     ],
 )
-def test_an_invalid_footer_is_named(content: bytes, reason: str) -> None:
-    with pytest.raises(ThriftError) as refused:
-        read_footer(io.BytesIO(content))
-    assert str(refused.value) == reason
+def test_an_invalid_footer_is_named(tmp_path: Path, content: bytes, reason: str) -> None:
+    (tmp_path / "train.parquet").write_bytes(content)
+    with pytest.raises(ShardMismatchError) as refused:
+        walk_file(open_store(tmp_path), "train.parquet", file_format="parquet_columns")
+    assert refused.value.details["reason"] == reason
 
 
 def test_a_footer_that_is_larger_than_any_is_refused_unread(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -186,8 +214,7 @@ def test_a_footer_that_is_larger_than_any_is_refused_unread(monkeypatch: pytest.
 def test_a_footer_longer_than_the_first_look_is_read_whole(tmp_path: Path) -> None:
     table = pa.table({f"column_{place:04}": [place] for place in range(1500)})
     parquet.write_table(table, tmp_path / "train.parquet")
-    with (tmp_path / "train.parquet").open("rb") as file:
-        found = read_footer(file)
+    found = footer_of(tmp_path / "train.parquet")
     assert len(found.content) > 2**16
     assert found.num_columns == 1500
     reported = parquet.read_metadata(tmp_path / "train.parquet")
@@ -198,34 +225,6 @@ def test_a_footer_longer_than_the_first_look_is_read_whole(tmp_path: Path) -> No
         assert column.num_bytes == expected.total_uncompressed_size
         assert column.stop - column.start == expected.total_compressed_size
         assert column.null_count == expected.statistics.null_count
-
-
-@pytest.mark.parametrize(
-    ("message", "reason"),
-    [
-        (b"\x15", "byte 1: expected a 32-bit integer"),
-        (b"\x15\xff\xff\xff\xff\x7f\x00", "byte 1: expected a 32-bit integer"),
-        (b"\x15" + b"\xff" * 11, "byte 1: expected a 32-bit integer"),
-        (b"\x16\x02\x00", "byte 1: field 1: expected type 5, found 6"),
-        (b"\x15\x02\x05\x02\x02\x00", "byte 4: field 1 is repeated"),
-        (b"\x28\x05abc", "byte 2: expected 5 more bytes, found 3"),
-        (
-            b"\x29\xfc\xff\xff\xff\xff\x0f\x00",
-            "byte 7: a list of 4294967295 elements is longer than the rest of the message",
-        ),
-        (
-            b"\x2b\xff\xff\xff\xff\x0f\x00",
-            "byte 6: a map of 4294967295 elements is longer than the rest of the message",
-        ),
-        (b"\x2d", "byte 1: unknown type 13"),
-        (b"\x2c" + b"\x1c" * 40, "byte 34: nested more than 32 deep"),
-        (b"\x15\x02", "byte 2: the message ends too early"),
-    ],
-)
-def test_bytes_that_are_not_a_message_are_refused(message: bytes, reason: str) -> None:
-    with pytest.raises(ThriftError) as refused:
-        CompactReader(message).struct({1: (5, CompactReader.i32)})
-    assert str(refused.value) == reason
 
 
 def column(footer: Node, place: int) -> Node:
