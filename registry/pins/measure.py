@@ -266,7 +266,7 @@ class Measurer:
 
 def _hash_and_stamp(store: Store, name: str, *, indexes: IndexFolder | None = None) -> FileFacts:
     """Size and sha256 of a stored file; ``indexes`` remembers the hash until the file changes."""
-    watch = None if indexes is None else Watch.begin(store, name)
+    watch = None if indexes is None else Watch(store, name)
     facts = hash_file(store, name, num_records=0)
     if watch is not None and indexes is not None:
         indexes.stamps.keep_watched(watch, facts.sha256)

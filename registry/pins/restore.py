@@ -176,7 +176,7 @@ class _Work:
         try:
             if self._target.size(file.path) != file.file.num_bytes:
                 return False
-            watch = Watch.begin(self._target, file.path)
+            watch = Watch(self._target, file.path)
             copy_checked(file, FileLocation(store=self._target, name=file.path), self._count)
             if (indexes := self._places.indexes()) is not None:
                 indexes.stamps.keep_watched(watch, file.sha256)

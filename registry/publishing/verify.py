@@ -237,7 +237,7 @@ class ShardWalker:
         filename, num_records, file_format = split.filename(index), split.shard_lengths[index], split.files.file_format
         measure = partial(walk_file, sha256=sha256) if self.walk else hash_file
         try:
-            watch = None if self.indexes is None else Watch.begin(self.store, filename)
+            watch = None if self.indexes is None else Watch(self.store, filename)
             found = measure(self.store, filename, num_records=num_records, file_format=file_format)
             if self.walk and self.features is not None:
                 before = split.shard_lengths.start(index)

@@ -56,8 +56,8 @@ def _subject(path: str, state: State) -> bytes:
     return os.fsencode(state.entity_tag if isinstance(state, ObjectState) and not state.url else path)
 
 
-class _Starts:
-    """The starts of the frames of one file that are known, from the first one on, and the end of the last of them."""
+class FramePlaces:
+    """The starts of the frames of one file, from the first one on, as far as an index has them or they were read."""
 
     def __init__(
         self,
@@ -77,6 +77,18 @@ class _Starts:
         if starts is not None and 0 <= starts[-1] <= num_bytes:
             self._buffer, self._size, self._num_kept = starts, starts.size, starts.size - 1
         self._is_loaded = self._num_kept > 0
+
+    @property
+    def known(self) -> Places:
+        """The starts of the first frames, and the end of the last of them; int64, in bytes."""
+        return self._buffer[: self._size]
+
+    def add(self, first: int, bounds: Places) -> None:
+        """Add the bounds of sound frames from record ``first`` on: their starts, and the end of the last one."""
+        new = self._size - 1 - first
+        if 0 <= new < bounds.size - 1:
+            self._append(bounds[new + 1 :])
+            self.keep()
 
     def distrust(self) -> None:
         """Forget all starts, and the index: one of them is wrong, or its frame is damaged."""
@@ -103,27 +115,11 @@ class _Starts:
         is_long = num_known >= _MANY_RECORDS or self._buffer[num_known] >= _MANY_BYTES
         if (is_long and num_known >= 2 * self._num_kept) or self._buffer[num_known] == self._num_bytes:
             indexes, state = self._kept_for
-            indexes.keep(self._path, state, self._buffer[: self._size])
+            indexes.keep(self._path, state, self.known)
             self._num_kept = num_known
 
 
-class StreamPlaces(_Starts):
-    """The starts of the frames of a file that is read forwards: those of its index, and those that were read."""
-
-    @property
-    def known(self) -> Places:
-        """The starts of the first frames, and the end of the last of them; int64, in bytes."""
-        return self._buffer[: self._size]
-
-    def add(self, first: int, bounds: Places) -> None:
-        """Add the bounds of sound frames from record ``first`` on: their starts, and the end of the last one."""
-        new = self._size - 1 - first
-        if 0 <= new < bounds.size - 1:
-            self._append(bounds[new + 1 :])
-            self.keep()
-
-
-class FramePlaces(_Starts):
+class WalkedPlaces(FramePlaces):
     """The starts of the frames of one mapped file, found as far as they were needed.
 
     They were checked by the checksums of all lengths before them, or come from an index of this file. A caller who
@@ -161,7 +157,7 @@ class FramePlaces(_Starts):
                     frames = frames[: fault.place + 1]
             self._ended = frames.size - 1 < most
             self._append(frames[1:])
-        return self._buffer[: self._size]
+        return self.known
 
     def distrust_index(self) -> bool:
         """Drop the index that was loaded; False if there was none, so that the file itself is at fault."""

@@ -21,7 +21,7 @@ from registry.tfrecord.framing import (
     no_such_record,
     not_so_many,
 )
-from registry.tfrecord.index import FramePlaces, IndexFolder
+from registry.tfrecord.index import IndexFolder, WalkedPlaces
 from registry.tfrecord.stamps import State
 
 
@@ -47,7 +47,7 @@ class MappedShard:
         self._num_records = num_records
         self._verify = verify
         self._compressed = compressed
-        self._places = FramePlaces(self._data, path, state, num_records=num_records, indexes=indexes)
+        self._places = WalkedPlaces(self._data, path, state, num_records=num_records, indexes=indexes)
 
     def read(self, first: int, count: int) -> RecordBlock:
         """Read records ``first`` to ``first + count``, checked; for errors see ``registry.shards.ShardReader``."""

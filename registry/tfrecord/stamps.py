@@ -13,13 +13,10 @@ from __future__ import annotations
 import os
 import struct
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
 from typing import Final, NamedTuple, TypeAlias
 
-from registry.errors import StorageError
 from registry.storage import Store
-from registry.storage.faults import storage_errors
 from registry.storage.memory import Memory
 
 _STATE: Final = struct.Struct("<5q")
@@ -86,45 +83,30 @@ State: TypeAlias = FileState | ObjectState
 """The state of a file without its bytes: it differs once the file is changed or replaced."""
 
 
-def state_of(store: Store, name: str) -> State | None:
-    """Return the present state of a stored file, or None if the store cannot tell changes.
-
-    Raises:
-        StorageError: the file is missing, or its metadata cannot be read.
-    """
-    if store.local_root is None:
-        tag = store.entity_tag(name)
-        return None if tag is None else ObjectState(store.locate(name), tag)
-    path = store.locate(name)
-    with storage_errors("read", path):
-        return FileState.of(os.stat(path))  # noqa: PTH116 (the store returns a str)
-
-
-@dataclass(frozen=True, slots=True)
 class Watch:
-    """The state of a file before it is hashed, to detect changes meanwhile."""
+    """The state of a stored file before it is hashed, to detect changes meanwhile."""
 
-    look: Callable[[], State | None]
-    before: State | None
-    since_ns: int
-
-    @classmethod
-    def begin(cls, store: Store, name: str) -> Watch:
-        """Record the state of a stored file. A missing file is not an error here: hashing it raises."""
-
-        def look() -> State | None:
-            try:
-                return state_of(store, name)
-            except StorageError:
-                return None
-
-        return cls(look, look(), time.time_ns())
+    def __init__(self, store: Store, name: str) -> None:
+        self._store = store
+        self._name = name
+        self._before = self._look()
+        self._since_ns = time.time_ns()
 
     def proved_state(self) -> State | None:
         """The state to which the sha256 belongs, or None if the file has, or may have, changed meanwhile."""
-        if self.before is None or not self.before.is_settled(self.since_ns):
+        if self._before is None or not self._before.is_settled(self._since_ns):
             return None
-        return self.before if self.look() == self.before else None
+        return self._before if self._look() == self._before else None
+
+    def _look(self) -> State | None:
+        """Its present state; None if the store cannot tell changes, or if it is missing, so that hashing it raises."""
+        with suppress(OSError):  # a StorageError is one
+            path = self._store.locate(self._name)
+            if self._store.local_root is not None:
+                return FileState.of(os.stat(path))  # noqa: PTH116 (the store returns a str)
+            tag = self._store.entity_tag(self._name)
+            return None if tag is None else ObjectState(path, tag)
+        return None
 
 
 class StampFolder:

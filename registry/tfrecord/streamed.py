@@ -33,7 +33,7 @@ from registry.tfrecord.framing import (
     no_such_record,
     not_so_many,
 )
-from registry.tfrecord.index import IndexFolder, StreamPlaces
+from registry.tfrecord.index import FramePlaces, IndexFolder
 from registry.tfrecord.mapped import MappedShard
 from registry.tfrecord.stamps import ObjectState
 from registry.tfrecord.streams import is_gzip, stream_pieces
@@ -72,7 +72,7 @@ class StreamedShard:
         self._verify = verify
         self._indexes = indexes
         self._state = _state_of(file)
-        self._places = StreamPlaces(path, self._state, num_bytes=file.num_bytes, indexes=indexes)
+        self._places = FramePlaces(path, self._state, num_bytes=file.num_bytes, indexes=indexes)
         self._wanted: OrderedDict[bytes, _Frames] = OrderedDict()
         self._ahead: _BytesAhead | None = _BytesAhead(file, 0) if isinstance(file, RangedFile) else None
         self._next = self._next_wanted = 0  # the records after those that were read, or are wanted

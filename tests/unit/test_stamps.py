@@ -240,7 +240,7 @@ def test_how_long_a_file_must_have_been_left_alone_depends_on_its_clock() -> Non
 
 def test_a_file_that_changes_while_it_is_hashed_gets_no_stamp(folder: Path, tmp_path: Path) -> None:
     indexes, store = IndexFolder(tmp_path / "cache"), open_store(folder)
-    watch = Watch.begin(store, "one")
+    watch = Watch(store, "one")
     before = digest(folder / "one")
     (folder / "one").write_bytes((folder / "two").read_bytes())
     indexes.stamps.keep_watched(watch, before)

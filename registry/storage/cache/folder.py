@@ -59,16 +59,11 @@ class FileCache:
         self._paused_until = 0.0
 
     @property
-    def is_off(self) -> bool:
-        """Whether nothing may be kept."""
-        return not self.room.may_hold(1)
-
-    @property
     def is_usable(self) -> bool:
         """Whether it is not switched off, and only this user can write to the folder; if others can, this is logged."""
         with suppress(OSError):
             require_private(self.folder)
-            return not self.is_off
+            return self.room.may_hold(1)
         return False
 
     @property
