@@ -40,7 +40,8 @@ MOST_LINE_BYTES: Final = 2**18
 """Of a file of lines: 4,500 notes. A look-up searches one file."""
 
 _WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
-_READ_FLAGS: Final = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NONBLOCK", "O_NOFOLLOW"))
+_READ_OPTIONS: Final = "O_BINARY", "O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK"  # as far as the system has them
+_READ_FLAGS: Final = os.O_RDONLY | sum(getattr(os, name, 0) for name in _READ_OPTIONS)
 
 
 class Memory:

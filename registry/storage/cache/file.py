@@ -24,24 +24,14 @@ class CachedFile(RangedFile):
 
     def __init__(self, blocks: CachedBlocks, source: StoredFile) -> None:
         super().__init__(path=source.path, num_bytes=blocks.num_bytes, entity_tag=source.entity_tag)
-        self._reader = _BlockReader(blocks, source)
-
-    def read_ranges(self, ranges: Sequence[Range], *, in_order: bool = False) -> Iterator[tuple[int, memoryview]]:
-        """Yield the bytes of ``ranges``; concurrent requests fetch the blocks that the cache lacks."""
-        self._require_open()
-        return self._reader.read(check_ranges(ranges, self.num_bytes, self.path), in_order=in_order)
-
-
-class _BlockReader:
-    """Reads ranges by blocks. An iterator of the file uses it, also after the file is closed."""
-
-    def __init__(self, blocks: CachedBlocks, source: StoredFile) -> None:
         self._blocks = blocks
         self._source = source
         self._under_way: WeakValueDictionary[int, _Fetch] = WeakValueDictionary()
 
-    def read(self, ranges: Sequence[Range], *, in_order: bool) -> Iterator[tuple[int, memoryview]]:
-        """Begin to fetch the blocks that the cache lacks, and return an iterator over the bytes of ``ranges``."""
+    def read_ranges(self, ranges: Sequence[Range], *, in_order: bool = False) -> Iterator[tuple[int, memoryview]]:
+        """Yield the bytes of ``ranges``; concurrent requests begin to fetch the blocks that the cache lacks."""
+        self._require_open()
+        ranges = check_ranges(ranges, self.num_bytes, self.path)
         needed = [block for batch in batches(ranges) for block in _plan_blocks(ranges, batch, self._blocks)]
         by_number: dict[int, Request] = {}
         for block in needed:
