@@ -118,16 +118,16 @@ class KnownVersions:
         values = _fields_of(facts)
         name = _shards_name(values)
         try:
-            if self._load("shards", name) is None:  # they never change, and may be many
-                shards = {split.name: load_shards(backend.shards, facts, split.name) for split in facts.splits}
-                self._keep(
-                    "shards",
-                    name,
-                    {
-                        split: [[getattr(shard, field) for field in _SHARD_FIELDS] for shard in shards[split]]
-                        for split in shards
-                    },
-                )
+            # They never change, and may be many.
+            if self._memory.load("shards", name.encode(), self.url.encode()) is None:
+                rows = {
+                    split.name: [
+                        [getattr(shard, field) for field in _SHARD_FIELDS]
+                        for shard in load_shards(backend.shards, facts, split.name)
+                    ]
+                    for split in facts.splits
+                }
+                self._keep("shards", name, rows)
         except CatalogError:  # the look-up has succeeded
             return
         if data_dir is not None:
