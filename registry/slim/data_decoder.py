@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +20,6 @@ from registry.tfrecord import RecordBlock
 
 _ONE_OR_MANY: Final = "decode accepts one serialized record; decode_batch accepts a list of records."
 _BYTE_FORMATS: Final = ("B", "b", "c")
-
-_MOST_AT_ONCE: Final = 2**28
-"""Most bytes that are allocated before all values are known to have the same shape."""
 
 
 class DataDecoder(abc.ABC):
@@ -208,27 +205,6 @@ def stack_items(values: list[Any]) -> npt.NDArray[Any]:
     return np.fromiter(values, object, len(values))
 
 
-def stack_each(values: Iterator[Any], count: int) -> npt.NDArray[Any]:
-    """``stack_items`` of an iterator of ``count`` values. It fills the array directly, which halves the memory.
-
-    Raises:
-        UsageError: the number of values is not ``count``.
-    """
-    first = next(values, None)
-    if not isinstance(first, np.ndarray) or first.dtype.kind == "O" or count * first.nbytes > _MOST_AT_ONCE:
-        result = [first, *values]
-        return stack_items(result) if len(result) == count else _raise_other_number(count)
-    stacked = np.empty((count, *first.shape), first.dtype)
-    stacked[0], place = first, 0
-    for place, value in enumerate(values, 1):
-        is_alike = isinstance(value, np.ndarray) and value.shape == first.shape and value.dtype == first.dtype
-        if not is_alike or place == count:
-            result = [*(row.copy() for row in stacked[:place]), value, *values]
-            return stack_items(result) if len(result) == count else _raise_other_number(count)
-        stacked[place] = value
-    return stacked if place + 1 == count else _raise_other_number(count)
-
-
 def stack_arrays(arrays: Sequence[npt.NDArray[Any]], *, pad: bool) -> npt.NDArray[Any]:
     """The arrays as one; with ``pad``, smaller arrays are padded to the largest with zeros or ``b""``.
 
@@ -252,13 +228,6 @@ def stack_arrays(arrays: Sequence[npt.NDArray[Any]], *, pad: bool) -> npt.NDArra
         inside: tuple[int | slice, ...] = (place, *map(slice, array.shape))
         stacked[inside] = array
     return stacked
-
-
-def _raise_other_number(count: int) -> NoReturn:
-    raise UsageError(
-        f"a handler must return {count} items, one for each record, and returned another number",
-        hint="Return an item for each record from columns_to_items, or None.",
-    )
 
 
 def fill_up(column: npt.NDArray[Any]) -> npt.NDArray[Any]:

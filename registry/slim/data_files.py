@@ -163,7 +163,8 @@ def _literal(text: str) -> DataFile | None:
         if not name or not store.exists(name):
             return None
         return DataFile(store=store, filename=name, path=text)
-    path = (text.startswith("file://") and open_store(text).local_root) or _expanded(text)
+    # As in a shell, ~name is an ordinary path if there is no such user.
+    path = (text.startswith("file://") and open_store(text).local_root) or expand_home(text)
     with storage_errors("read", text):
         is_folder, is_there = path.is_dir(), path.exists()
     if is_folder:
@@ -190,17 +191,12 @@ def _matches(pattern: str) -> list[str]:
         return [f"{root}/{'/'.join(name)}" for name in alike]
     if pattern.startswith("file://"):
         return [Path(path).as_uri() for path in _matches(unquote(pattern.removeprefix("file://")))]
-    result = glob.glob(str(_expanded(pattern)) if pattern.startswith("~") else pattern)  # noqa: PTH207 (./ is kept)
+    result = glob.glob(str(expand_home(pattern)) if pattern.startswith("~") else pattern)  # noqa: PTH207 (./ is kept)
     return sorted(path for path in result if Path(path).is_file() and not is_unfinished(Path(path).name))
 
 
 def _is_remote(text: str) -> bool:
     return "://" in text and not text.startswith("file://")
-
-
-def _expanded(text: str) -> Path:
-    # As in a shell, ~name is an ordinary path if there is no such user.
-    return expand_home(text)
 
 
 def _nothing_in(source: Any) -> UsageError:

@@ -8,7 +8,6 @@ records at once if the same items are requested repeatedly.
 
 from __future__ import annotations
 
-import os
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -99,7 +98,7 @@ class DatasetDataProvider(OfOneProcess, DataProvider):
         self._record_key = record_key
         self._items = [*items, record_key]
         self._asked: tuple[str, ...] | None = None
-        self._has_warned = self._is_inside = self._is_closed = False
+        self._has_warned = self._is_inside = False
         self._reader = ParallelReader(
             dataset.data_sources,
             dataset.reader,
@@ -210,11 +209,6 @@ class DatasetDataProvider(OfOneProcess, DataProvider):
     def close(self) -> None:
         """Stop reading. Waits up to a second for reads in progress."""
         self._reader.close()
-        self._is_closed = True
-        if os.getpid() == self._process and self._lock.acquire(timeout=1):
-            if not self._is_inside:  # otherwise a signal handler interrupted this thread inside a call
-                self._ahead.clear()
-            self._lock.release()
 
     def __repr__(self) -> str:
         return f"<DatasetDataProvider: {', '.join(self._items)}; seed {self.seed}>"
@@ -256,8 +250,6 @@ class DatasetDataProvider(OfOneProcess, DataProvider):
                 "records were requested while the provider decodes one for the same thread",
                 hint="In a decoder or handler, read other records with another provider.",
             )
-        if self._is_closed:
-            self._ahead.clear()
         self._is_inside = True
 
 

@@ -77,13 +77,9 @@ class DecodingAhead:
         )
         return batch
 
-    def clear(self) -> None:
-        """Drop the values that are decoded ahead."""
-        self._request, self._values, self._single_rows = None, iter(()), []
-
     def _next(self, decode: Callable[..., Iterator[Any]], *request: Any) -> Any:
-        if self._request != (decode, request):
-            self.clear()
+        if self._request != (decode, request) or self._reader.is_closed:
+            self._values, self._single_rows = iter(()), []
             self._request = decode, request
         # The iterator has ended if it raised or was interrupted, and at the end of the records, which peek() raises.
         while (result := next(self._values, None)) is None:

@@ -3,7 +3,7 @@
 The rules are those of ``tf.io.parse_single_example`` and ``parse_single_sequence_example``: values are never converted
 to another type, a feature without a list counts as missing, and a feature with an empty list does not. ``parse_block``
 parses simple records together. For anything else, such as a record that lacks a declared feature, it raises
-``NeedsRowParsing``, and the caller parses record by record.
+CorruptExampleError, and the caller parses record by record, which finds out which record is damaged, if any.
 """
 
 from __future__ import annotations
@@ -184,8 +184,7 @@ def _other_number(
     )
 
 
-class NeedsRowParsing(Exception):  # noqa: N818 - a signal to the caller, not an error
-    """The records have to be parsed one by one."""
+_NOT_TOGETHER: Final = "these records have to be parsed one by one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,17 +220,7 @@ class RaggedColumn:
         return map(sparse_list, self.pieces)
 
 
-@dataclass(frozen=True, slots=True)
-class ValueColumn:
-    """Values that were computed one by one."""
-
-    values: list[Any]
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.values)
-
-
-Column: TypeAlias = DenseColumn | RaggedColumn | ValueColumn
+Column: TypeAlias = DenseColumn | RaggedColumn | list[Any]
 """Iterating over a column yields the value of each record, the same as ``parse_feature`` returns."""
 
 
@@ -243,20 +232,17 @@ def parse_block(
     A SparseFeature that is not in ``used`` is only checked, and has no column.
 
     Raises:
-        NeedsRowParsing: records have to be parsed one by one.
+        CorruptExampleError: records have to be parsed one by one.
     """
     flat = decoder.decode(block.data, block.offsets, block.lengths)
     if flat.fault is not None:
-        raise NeedsRowParsing
-    try:
-        columns: dict[str, Column] = {}
-        for key, spec in features.items():
-            if key in used or not isinstance(spec, SparseFeature):
-                columns[key] = _parse_column(flat, key, spec)
-            else:
-                _stored_lists(flat, spec)
-    except CorruptExampleError as error:
-        raise NeedsRowParsing from error
+        raise CorruptExampleError(_NOT_TOGETHER)
+    columns: dict[str, Column] = {}
+    for key, spec in features.items():
+        if key in used or not isinstance(spec, SparseFeature):
+            columns[key] = _parse_column(flat, key, spec)
+        else:
+            _stored_lists(flat, spec)
     return columns
 
 
@@ -271,7 +257,7 @@ def stored_keys(features: Mapping[str, FeatureSpec]) -> list[str]:
 def _parse_column(flat: FlatBlock, key: str, spec: FeatureSpec) -> Column:
     if isinstance(spec, SparseFeature):
         rows = zip(*(lists.pieces for lists in _stored_lists(flat, spec)), strict=True)
-        return ValueColumn([sort_sparse(key, spec, places, values) for *places, values in rows])
+        return [sort_sparse(key, spec, places, values) for *places, values in rows]
     column, present = _lists_of(flat, key, spec)
     match spec:
         case VarLenFeature():
@@ -280,13 +266,13 @@ def _parse_column(flat: FlatBlock, key: str, spec: FeatureSpec) -> Column:
             if column.same_count is not None:
                 shaped = shape_elements(key, spec, column.values[: column.same_count])
                 return DenseColumn(column.values.reshape(flat.num_records, *shaped.shape))
-            return ValueColumn([shape_elements(key, spec, some) for some in column.pieces])
+            return [shape_elements(key, spec, some) for some in column.pieces]
     if bool((column.counts[present] != spec.size).any()):
-        raise NeedsRowParsing
+        raise CorruptExampleError(_NOT_TOGETHER)
     if isinstance(present, slice):
         return DenseColumn(column.values.reshape(flat.num_records, *spec.shape))
     if spec.default_value is None:
-        raise NeedsRowParsing
+        raise CorruptExampleError(_NOT_TOGETHER)
     dense = np.empty((flat.num_records, *spec.shape), spec.dtype)
     dense[...] = spec.default_value
     dense[present] = column.values.reshape(present.size, *spec.shape)
@@ -304,7 +290,7 @@ def _lists_of(flat: FlatBlock, key: str, spec: FeatureSpec) -> tuple[RaggedColum
     kind = kind_of(spec)
     for other in ("int64", "float", "bytes"):
         if other != kind and (key, other) in flat.columns:
-            raise NeedsRowParsing
+            raise CorruptExampleError(_NOT_TOGETHER)
     column = flat.columns.get((key, kind))
     counts = np.zeros(flat.num_records, np.int64)
     if column is None:
@@ -314,5 +300,7 @@ def _lists_of(flat: FlatBlock, key: str, spec: FeatureSpec) -> tuple[RaggedColum
     if not isinstance(column, BytesColumn):
         return RaggedColumn(column.values, counts), present
     if not isinstance(spec, VarLenFeature) and bool((counts[present] == 0).any()):
-        raise NeedsRowParsing  # may be a feature without a list, which looks like an empty list of texts here
+        raise CorruptExampleError(
+            _NOT_TOGETHER
+        )  # may be a feature without a list, which looks like an empty list of texts here
     return RaggedColumn(take_texts(flat.data, column.starts, column.sizes), counts), present

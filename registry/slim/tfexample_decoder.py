@@ -14,7 +14,7 @@ import numpy as np
 from registry.errors import CorruptExampleError, FeatureNotFoundError, RegistryError, UsageError
 from registry.features.codec import at_record
 from registry.slim.boxes import BoundingBox, BoundingBoxSequence, KeypointsSequence, NumBoxesSequence
-from registry.slim.data_decoder import DataDecoder, as_block, check_record, stack_each
+from registry.slim.data_decoder import DataDecoder, as_block, check_record, stack_items
 from registry.slim.feature_specs import (
     FeatureSpec,
     FixedLenFeature,
@@ -38,7 +38,6 @@ from registry.slim.item_handlers import (
 )
 from registry.slim.parsing import (
     Column,
-    NeedsRowParsing,
     check_kinds,
     parse_block,
     parse_feature,
@@ -207,9 +206,11 @@ class TFExampleDecoder(_HandlerDecoder):
         try:
             for item in dict.fromkeys(items):
                 rows = self._item_rows(item, columns, block.num_records)
-                result[item] = rows if isinstance(rows, np.ndarray) else stack_each(iter(rows), block.num_records)
+                result[item] = rows if isinstance(rows, np.ndarray) else stack_items(list(rows))
         except RegistryError:
             return super().decode_batch(block, items)  # reports the first damaged record
+        if any(len(column) != block.num_records for column in result.values()):
+            return super().decode_batch(block, items)
         return [result[item] for item in items]
 
     def _wanted(self, used: Sequence[str]) -> Mapping[str, FeatureSpec]:
@@ -222,7 +223,7 @@ class TFExampleDecoder(_HandlerDecoder):
         wanted = self._wanted(used)
         try:
             return parse_block(block, wanted, self._local.decoder_of(wanted), used=used)
-        except NeedsRowParsing:
+        except CorruptExampleError:
             return None
 
     def _item_rows(self, item: str, columns: Mapping[str, Column], num_records: int) -> Iterable[Any]:

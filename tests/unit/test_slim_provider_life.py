@@ -138,7 +138,7 @@ def test_a_row_decoded_for_an_interrupted_caller_is_decoded_again() -> None:
     assert found == [[number, b"f:%d" % (number * RECORD_BYTES)] for number in range(NUM_RECORDS)]
 
 
-@pytest.mark.parametrize("name", ["next_row", "_next", "clear", "_peek", "_block_of", "skip"])
+@pytest.mark.parametrize("name", ["next_row", "_next", "_peek", "_block_of", "skip"])
 def test_an_interrupted_caller_never_gets_values_of_other_items(name: str) -> None:
     provider = provider_of()
     for _ in range(5):
