@@ -45,7 +45,6 @@ class ParallelReader(OfOneProcess):
     Attributes:
         seed: the seed of the order; a random one if none was given.
         num_readers: number of files that are read at the same time.
-        num_records_produced: the number of records returned so far.
         is_closed: whether ``close`` was called.
     """
 
@@ -101,12 +100,17 @@ class ParallelReader(OfOneProcess):
         self._lock = threading.RLock()
         self._records: list[Record] = []  # those from `_position` on are next
         self._position = 0
-        self.num_records_produced = 0
+        self._num_received = 0
         self.is_closed = self._is_inside = False
         self._failed: Exception | None = None
         self._interrupted = UsageError(
             "the read was interrupted, and some records may be lost", hint="Create a new reader to read again."
         )
+
+    @property
+    def num_records_produced(self) -> int:
+        """The number of records returned so far."""
+        return self._num_received - len(self._records) + self._position
 
     @property
     def num_work_units_completed(self) -> int:
@@ -146,8 +150,7 @@ class ParallelReader(OfOneProcess):
         """All records that are available without waiting, but at least one. Raises the errors of ``read``."""
         with self._lock:
             self.peek()
-            records = self._records[self._position :]
-            self.skip(len(records))
+            records, self._records, self._position = self._records[self._position :], [], 0
             return records
 
     def peek(self, count: int = 1, *, most_bytes: int | None = None) -> list[Record]:
@@ -184,14 +187,10 @@ class ParallelReader(OfOneProcess):
     def skip(self, count: int) -> None:
         """Go on after the next ``count`` records."""
         self._position += count
-        self.num_records_produced += count
-        if self._position == len(self._records):
-            self._records, self._position = [], 0  # keep no reference to returned records
 
     def drop(self, place: int) -> None:
         """Drop one of the next records, the one that ``peek`` returns at ``place``."""
         del self._records[self._position + place]
-        self.num_records_produced += 1
 
     def close(self) -> None:
         """Stop reading, and wake up threads that wait for a read. Waits up to a second for reads in progress."""
@@ -201,6 +200,7 @@ class ParallelReader(OfOneProcess):
         self._files.close()
         if self._lock.acquire(timeout=CLOSE_SECONDS):
             if not self._is_inside:  # otherwise a signal handler interrupted this thread inside a read
+                self._num_received = self.num_records_produced
                 self._records, self._position = [], 0
                 self._chunks.close()  # type: ignore[attr-defined]  # a generator has close()
             self._lock.release()
@@ -218,6 +218,7 @@ class ParallelReader(OfOneProcess):
         try:
             chunk = next(self._chunks, None)
             self._records, self._position = [*records, *(chunk or ())], 0
+            self._num_received += len(chunk or ())
         except Exception as error:
             self._failed = error
             raise
