@@ -69,8 +69,8 @@ BREAKS = {
     ),
     "a shard with another sha256 is a fault": Break(
         "registry/publishing/verify.py",
-        "elif found.sha256 != promised.sha256:",
-        "elif found.sha256[:0] != promised.sha256[:0]:",
+        "elif shard.sha256 != promised.sha256:",
+        "elif shard.sha256[:0] != promised.sha256[:0]:",
         (
             "tests/end_to_end/test_build_dataset.py",
             "tests/end_to_end/test_wrong_files.py",
@@ -107,8 +107,8 @@ BREAKS = {
     ),
     "a removed feature needs a MAJOR number": Break(
         "registry/publishing/changes.py",
-        "return Change(level=ChangeLevel.MAJOR, kind=kind, where=where, text=text)",
-        "return Change(level=ChangeLevel.MINOR, kind=kind, where=where, text=text)",
+        "return Change(level=ChangeLevel.MAJOR, kind=kind, where=where, text=text, brief=brief)",
+        "return Change(level=ChangeLevel.MINOR, kind=kind, where=where, text=text, brief=brief)",
         (
             "tests/unit/test_version_changes.py",
             "tests/property/test_proof_laws.py",
@@ -153,8 +153,8 @@ BREAKS = {
     ),
     "a pin is verified by its files' digests": Break(
         "registry/pins/places.py",
-        "if hasher.hexdigest() != wanted.sha256:",
-        "if len(hasher.hexdigest()) != len(wanted.sha256):",
+        "if hasher.hexdigest() != pinned_file.sha256:",
+        "if len(hasher.hexdigest()) != len(pinned_file.sha256):",
         ("tests/end_to_end/test_pin_verifiers.py", "tests/end_to_end/test_pin_restore.py"),
     ),
     "files are on disk before they get their name": Break(
