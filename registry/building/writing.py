@@ -16,6 +16,8 @@ from functools import partial
 from itertools import pairwise
 from typing import Final, TypeVar
 
+import numpy as np
+
 from registry.building.example_runs import MadeRun
 from registry.building.run_files import CAN_SHARE_FILES
 from registry.building.run_format import KeyedFrames, Run
@@ -132,30 +134,19 @@ def _write(
 ) -> Generator[Frames, None, None]:
     """Write the shards of ``split`` and add them to ``shards``. Yields what is written, about 1 MB at a time."""
     frames = watch_frames(sorter.sorted_frames(), "writing", split.name, sorter.num_examples, progress)
-    pieces = _cut_at_shards(frames, split.shard_lengths)
     is_large = sorter.num_payload_bytes > _LITTLE_BYTES
-    for index, length in enumerate(split.shard_lengths):
+    for index, pieces in enumerate(_cut_at_shards(frames, split.shard_lengths)):
         with store.create(split.filename(index)) as file:
             writer = RecordWriter(file)
-            written = call_in_thread(
-                partial(_write_piece, writer), _take(pieces, length), most=_MOST_AHEAD, is_used=is_large
-            )
+            written = call_in_thread(partial(_write_piece, writer), pieces, most=_MOST_AHEAD, is_used=is_large)
             with closing(written):
                 yield from (piece for piece, _ in written)
         shards.append(split.shard(index, num_bytes=writer.num_bytes, sha256=writer.sha256()))
-    next(pieces, None)  # no record is left: this ends the merge, and reports the last progress
+    next(frames, None)  # no record is left: this ends the merge, and reports the last progress
 
 
 def _write_piece(writer: RecordWriter, piece: Frames) -> None:
     writer.write_frames(piece.data, num_records=piece.num_records)
-
-
-def _take(pieces: Iterator[Frames], num_records: int) -> Iterator[Frames]:
-    """The next ``pieces`` that have this number of records together."""
-    while num_records:
-        piece = next(pieces)
-        num_records -= piece.num_records
-        yield piece
 
 
 def _is_divisible(sorter: ExternalSorter, split: Split, store: Store) -> bool:
@@ -265,19 +256,19 @@ def plan_split(
     )
 
 
-def _cut_at_shards(blocks: Iterator[Frames], lengths: Iterable[int]) -> Iterator[Frames]:
-    """Divide ``blocks`` where a shard of ``lengths`` records ends."""
-    ends = iter(lengths)
-    left = next(ends)
-    for block in blocks:
-        start = 0
-        while start < block.num_records:
-            stop = min(start + left, block.num_records)
-            yield block.part(start, stop)
-            left -= stop - start
-            start = stop
-            if not left:
-                left = next(ends, 0)
+def _cut_at_shards(blocks: Iterator[Frames], lengths: Iterable[int]) -> Iterator[Iterator[Frames]]:
+    """For each shard of ``lengths`` records, the parts of ``blocks`` in it; draw them before the next shard."""
+    rest = Frames(b"", np.empty(0, np.int64))
+
+    def parts(left: int) -> Iterator[Frames]:
+        nonlocal rest
+        while left:
+            block = rest if rest.num_records else next(blocks)
+            stop = min(left, block.num_records)
+            yield block.part(0, stop)
+            rest, left = block.part(stop, block.num_records), left - stop
+
+    return map(parts, lengths)
 
 
 _HasRecords = TypeVar("_HasRecords", bound=Frames | KeyedFrames | MadeRun)

@@ -45,8 +45,6 @@ class MirroredStore(WrappedStore):
     Threads may share it, and it can be pickled for other processes.
     """
 
-    refusal = "the files of a published version are read-only"
-
     def __init__(self, first: ProvedStore, others: Sequence[str], *, reference: str) -> None:
         """Read from ``first``, and where it fails from ``others``.
 
@@ -197,8 +195,6 @@ def with_mirrors(first: ProvedStore, others: Sequence[str], *, reference: str) -
 
 class _FallOverStore(WrappedStore):
     """One location of another machine, whose open files continue at the next one."""
-
-    refusal = MirroredStore.refusal
 
     def __init__(self, mirrored: MirroredStore, place: int, store: ProvedStore) -> None:
         super().__init__(store)

@@ -60,8 +60,6 @@ class ProvedStore(WrappedStore):
     Threads may share it, and it can be pickled for other processes.
     """
 
-    refusal = "the files of a published version are read-only"
-
     def __init__(
         self,
         store: Store,

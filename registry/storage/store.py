@@ -492,6 +492,8 @@ class ReadOnlyStore(Store):
 class WrappedStore(ReadOnlyStore):
     """A read-only view of another store; ``_inner`` translates a name into the name in that store, or raises."""
 
+    refusal = "the files of a published version are read-only"
+
     def __init__(self, store: Store) -> None:
         self._store = store
         self.url = store.url
