@@ -358,12 +358,12 @@ KILLED = """
 import os, signal, sys
 import registry
 from registry.publishing import fingerprint
-inner = fingerprint.RunFolder.__call__
+inner = fingerprint.StoredFold.__call__
 def dying(self, run):
     if run.start:
         os.kill(os.getpid(), signal.SIGKILL)
     return inner(self, run)
-fingerprint.RunFolder.__call__ = dying
+fingerprint.StoredFold.__call__ = dying
 registry.connect(sys.argv[1], data_dir=sys.argv[2]).publish(sys.argv[3])
 """
 
