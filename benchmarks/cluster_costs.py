@@ -31,7 +31,7 @@ from registry.building.piece_runs import GroupFacts, _GroupSize
 from registry.building.run_files import ChainedRunFile, NamedRunFile
 from registry.building.run_folder import SplitRuns
 from registry.building.run_format import BlockTable, Run
-from registry.building.run_merging import RangeMerger, _group, _pieces, are_too_many
+from registry.building.run_merging import _group, _pieces, are_too_many, merge_range
 from registry.building.sorter import DEFAULT_BUDGET_BYTES
 from registry.building.writing import plan_num_shards, plan_shards
 from registry.engines import ThisProcess
@@ -128,7 +128,7 @@ def calculate(num_bytes: int, arguments: argparse.Namespace) -> dict[str, Any]:
         started = time.perf_counter()
         groups = _group(runs, _PLACE, width=width)
         num_parts, num_tasks, num_sent = 0, 0, 0
-        for piece in _pieces(groups, RangeMerger("train", DEFAULT_BUDGET_BYTES), _PLACE):
+        for piece in _pieces(groups, partial(merge_range, "train", DEFAULT_BUDGET_BYTES), _PLACE):
             if num_tasks % 100 == 0:
                 num_sent = max(num_sent, len(pickle.dumps(piece.input, 5)))
             num_parts += len(piece.input.runs)
