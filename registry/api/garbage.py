@@ -50,13 +50,14 @@ def collect_garbage(
 
 def _collect(leftover: Leftover, remove: Callable[[Leftover], bool], *, dry_run: bool) -> Leftover:
     """Remove a leftover if it is garbage; returns it with the outcome."""
-    outcomes = type(leftover.outcome)
-    if dry_run or leftover.outcome is not outcomes.FOUND:
+    from registry.publishing.garbage import GarbageOutcome
+
+    if dry_run or leftover.outcome is not GarbageOutcome.FOUND:
         return leftover
     try:
-        return replace(leftover, outcome=outcomes.REMOVED if remove(leftover) else outcomes.KEPT)
+        return replace(leftover, outcome=GarbageOutcome.REMOVED if remove(leftover) else GarbageOutcome.KEPT)
     except StorageError as fault:
-        return replace(leftover, outcome=outcomes.FAILED, error=fault)
+        return replace(leftover, outcome=GarbageOutcome.FAILED, error=fault)
 
 
 def _find_local(older_than: timedelta, identity: str | None) -> Iterator[Leftover]:

@@ -20,6 +20,7 @@ import logging
 import mmap
 import os
 import secrets
+import shlex
 import stat
 import sys
 from contextlib import suppress
@@ -126,7 +127,8 @@ def require_private(folder: Path) -> None:
         return
     if sys.platform != "win32" and (facts.st_uid != os.geteuid() or facts.st_mode & _WRITABLE_BY_OTHERS):
         reason = "it belongs to another user, or others can write to it"
-        _log_once(logging.WARNING, folder, f"is not used: {reason}. If it is yours: chmod 700")
+        command = f"chmod 700 {shlex.quote(str(folder))}"
+        _log_once(logging.WARNING, folder, f"is not used: {reason}. If it is yours: {command}")
         raise PermissionError(errno.EPERM, reason, str(folder))
 
 

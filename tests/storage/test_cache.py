@@ -131,7 +131,8 @@ def test_a_folder_that_others_may_have_written_is_not_used(
     assert not cache.is_usable
     assert not cache.is_usable
     reason = "it belongs to another user, or others can write to it"
-    assert caplog.messages == [f"the cache folder {cache.folder} is not used: {reason}. If it is yours: chmod 700"]
+    command = f"chmod 700 {cache.folder}"
+    assert caplog.messages == [f"the cache folder {cache.folder} is not used: {reason}. If it is yours: {command}"]
     with pytest.raises(StorageError, match=f"cannot write {cache.folder}: {reason}"):
         cache.require_writable()
 

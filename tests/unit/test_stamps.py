@@ -176,7 +176,8 @@ def test_stamps_that_another_user_may_have_written_do_not_count(
     before = [path.read_bytes() for path in stamps_in(cache)]
     IndexFolder(cache).stamps.keep(FileState.of((folder / "two").stat()), "0" * 64)
     assert [path.read_bytes() for path in stamps_in(cache)] == before
-    message = f"{cache} is not used: it belongs to another user, or others can write to it. If it is yours: chmod 700"
+    reason = "it belongs to another user, or others can write to it"
+    message = f"{cache} is not used: {reason}. If it is yours: chmod 700 {cache}"
     assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [
         f"the cache folder {message}"
     ]
