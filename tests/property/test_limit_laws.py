@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from levels import examples
 from prepared_samples import cut_evenly, prepare
+from pyarrow import parquet
 from shard_samples import WRITERS, write_columns
 
 from registry.errors import FeatureError, NullLabelWarning
@@ -215,10 +216,11 @@ def test_files_of_every_format_are_checked_in_the_order_of_the_split(
     tmp_path: Path, file_format: str, processes: int, count: int
 ) -> None:
     """With two processes, one reads the first 4,096 records, and the other the last ones."""
-    features = FeaturesDict({"label": ClassLabel(num_classes=3), "other": Scalar("int64", maximum=count - 2)})
-    loose = codec_of(FeaturesDict({"label": "int64", "other": "int64"}))
+    limited = {"label": ClassLabel(num_classes=3), "other": Scalar("int64", maximum=count - 2)}
+    features = FeaturesDict({"id": "int64", **limited})  # a column without limits comes first
+    loose = codec_of(FeaturesDict({"id": "int64", "label": "int64", "other": "int64"}))
     odd = (count - 50, count - 1)
-    rows = [{"label": 3 if number in odd else number % 3, "other": number} for number in range(count)]
+    rows = [{"id": 9, "label": 3 if number in odd else number % 3, "other": number} for number in range(count)]
     records = loose.encode_block(rows).records()
     store = open_store(tmp_path)
     lengths = cut_evenly(len(records), 3)
@@ -236,6 +238,32 @@ def test_files_of_every_format_are_checked_in_the_order_of_the_split(
         f"the first, record {count - 1} (record {last - 1} of {name}), has {count - 1}",
     ]
     assert verify_shards(store, [split], features=features, processes=processes).outside == found
+
+
+def test_columns_are_checked_by_the_limits_of_their_own_feature(tmp_path: Path) -> None:
+    """Rows of typed columns are flattened leaf by leaf; those without limits are before and between the others."""
+    limited = {"label": ClassLabel(num_classes=3), "text": "str", "other": Scalar("int64", maximum=4)}
+    features = FeaturesDict({"id": "int64", "in": {"x": "float32"}, **limited})
+    count = 2000
+    rows = [
+        {"id": 9, "in": {"x": 9.0}, "label": 7 if i == 1500 else i % 3, "text": "x", "other": 5 if i == 3 else 4}
+        for i in range(count)
+    ]
+    split = Split(
+        name="train",
+        shard_lengths=ShardLengths([count]),
+        files=ShardedFileTemplate(dataset="x", file_format="parquet_columns"),
+    )
+    schema = pa.schema({"id": pa.int64(), "in": pa.struct({"x": pa.float32()}), "label": pa.int64()})
+    schema = pa.schema([*schema, ("text", pa.string()), ("other", pa.int64())])
+    parquet.write_table(pa.Table.from_pylist(rows, schema), tmp_path / split.filename(0), row_group_size=700)
+    store = open_store(tmp_path)
+    for processes in (1, 2):
+        outside = fingerprint_splits(StoredSplits(store, (split,), features), processes=processes).outside
+        assert [(fault.feature, fault.first_record, fault.value) for fault in outside] == [
+            ("label", 1500, "7"),
+            ("other", 3, "5"),
+        ]
 
 
 _LABELS = st.integers(0, 1) | st.sampled_from([2, 9, -2, 2**62])
