@@ -18,11 +18,11 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "catalog"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import sqlalchemy as sa
-from catalog_samples import sample  # type: ignore[import-not-found]  # a module of the tests
-from catalog_server import PostgresServer  # type: ignore[import-not-found]  # the same
+from support.catalog_samples import sample  # type: ignore[import-not-found]  # a module of the tests
+from support.catalog_server import PostgresServer  # type: ignore[import-not-found]  # the same
 
 from registry.catalog import CatalogBackend, open_catalog, schema
 from registry.catalog.session import open_engine

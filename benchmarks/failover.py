@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 TESTS = Path(__file__).resolve().parents[1] / "tests"
-sys.path[:0] = [str(TESTS / "catalog"), str(TESTS / "storage")]
+sys.path.insert(0, str(TESTS))
 
 BUILDER = """
 import os, time
@@ -105,9 +105,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=120)
     seconds = parser.parse_args().seconds
-    from catalog_server import PostgresServer  # type: ignore[import-not-found]  # a module of the tests
     from moto.server import ThreadedMotoServer
-    from s3_server import CREDENTIALS  # type: ignore[import-not-found]  # the same
+    from support.catalog_server import PostgresServer  # type: ignore[import-not-found]  # a module of the tests
+    from support.s3_server import CREDENTIALS  # type: ignore[import-not-found]  # the same
 
     from registry.catalog import schema
 

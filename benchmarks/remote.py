@@ -251,8 +251,8 @@ def make_data(folder: Path, count: int) -> None:
 @contextmanager
 def server(arguments: argparse.Namespace) -> Iterator[dict[str, str]]:
     """The variables of a client of moto behind the slow proxy."""
-    sys.path.insert(0, str(ROOT / "tests" / "storage"))
-    from s3_server import S3Server  # type: ignore[import-not-found]  # a module of the tests
+    sys.path.insert(0, str(ROOT / "tests"))
+    from support.s3_server import S3Server  # type: ignore[import-not-found]  # a module of the tests
 
     with S3Server() as s3:
         s3.create_bucket(BUCKET)

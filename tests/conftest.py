@@ -22,19 +22,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from azure_server import AzureServer
-from catalog_server import PostgresServer
-from clouds import Cloud, enter
-from fault_proxy import FaultProxy
-from gcs_server import GcsServer
 from hypothesis import HealthCheck, Phase, settings
-from levels import EXAMPLES, in_share, is_quick, may_hold_quick_tests, sample
-from ready_catalogs import copied_catalogs
-from s3_server import S3Server
+from support.azure_server import AzureServer
+from support.catalog_server import PostgresServer
+from support.clouds import Cloud, enter
+from support.fault_proxy import FaultProxy
+from support.gcs_server import GcsServer
+from support.levels import EXAMPLES, in_share, is_quick, may_hold_quick_tests, sample
+from support.ready_catalogs import copied_catalogs
+from support.s3_server import S3Server
 
 import registry
 
-pytest.register_assert_rewrite("engine_laws")  # tests that several files import
+pytest.register_assert_rewrite("support.engine_laws")  # tests that several files import
 
 # No test is about time: cores are shared and noisy. On CI the examples are the same on every run. levels.py says how
 # many a law gets; REGISTRY_EXAMPLES=1000 attacks it for longer.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -13,10 +14,10 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-import warm_python
-from catalog_pooler import PROGRAM, Pooler, pooled
-from catalog_proxy import serve
-from catalog_server import PostgresServer
+from support import FOLDER, TESTS, warm_python
+from support.catalog_pooler import PROGRAM, Pooler, pooled
+from support.catalog_proxy import serve
+from support.catalog_server import PostgresServer
 
 from registry.catalog import CatalogBackend, open_catalog
 
@@ -91,12 +92,13 @@ def lasting_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
 
 @pytest.fixture
 def start_script() -> Iterator[Start]:
-    """Start a script of this folder with arguments; what still runs at the end of the test is killed."""
+    """Start a script of ``tests/support`` with arguments; what still runs at the end of the test is killed."""
     started: list[subprocess.Popen[str]] = []
 
     def start(script: str, *arguments: str) -> subprocess.Popen[str]:
-        command = [sys.executable, str(Path(__file__).with_name(script)), *arguments]
-        process = warm_python.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+        command = [sys.executable, str(FOLDER / script), *arguments]
+        process = warm_python.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         started.append(process)
         return process
 

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from catalog_samples import execute, logged, publish
-from levels import either
+from support.catalog_samples import execute, logged, publish
+from support.levels import either
 
 from registry.catalog import AliasChange, CatalogBackend
 from registry.errors import (

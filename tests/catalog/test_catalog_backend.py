@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from threading import Barrier
 
 import pytest
-from catalog_samples import logged, publish, sample
+from support.catalog_samples import logged, publish, sample
 
 from registry.catalog import CatalogBackend, EventFilter, Holder, PublishedShards, load_shards
 from registry.errors import (

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from catalog_backups import answers, empty_lines, fill, forge, lines_of, opener, packed
-from catalog_samples import damage, execute, publish
+from support.catalog_backups import answers, empty_lines, fill, forge, lines_of, opener, packed
+from support.catalog_samples import damage, execute, publish
 
 from registry.catalog import CatalogBackend, open_catalog, schema
 from registry.catalog.backup import DERIVED, open_backup

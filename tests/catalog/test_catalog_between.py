@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from catalog_between import Action, Ending, Rivals, changes, look_ups, postgres_rivals, sqlite_rivals
+from support.catalog_between import Action, Ending, Rivals, changes, look_ups, postgres_rivals, sqlite_rivals
 
 CHANGES = {one.name: one for one in changes()}
 LOOK_UPS = {one.name: one for one in look_ups()}

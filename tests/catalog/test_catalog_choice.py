@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from catalog_samples import sample
+from support.catalog_samples import sample
 
 from registry.catalog import CatalogBackend, open_catalog
 from registry.model import Reference, VersionState, choose

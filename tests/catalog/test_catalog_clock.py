@@ -8,8 +8,8 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from catalog_clocks import set_clocks
-from catalog_samples import execute, logged, publish, sample
+from support.catalog_clocks import set_clocks
+from support.catalog_samples import execute, logged, publish, sample
 
 from registry.catalog import CatalogBackend, Holder, clock
 from registry.errors import ClockError

@@ -11,10 +11,10 @@ from itertools import pairwise
 
 import psycopg
 import pytest
-from catalog_clocks import as_before, freeze_clocks, set_clocks
-from catalog_samples import execute, logged, publish
 from hypothesis import example, given
 from hypothesis import strategies as st
+from support.catalog_clocks import as_before, freeze_clocks, set_clocks
+from support.catalog_samples import execute, logged, publish
 
 from registry.catalog import CatalogBackend, schema
 from registry.errors import RegistryError, UsageError

@@ -10,8 +10,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from catalog_crowd import DATASETS, parts
-from catalog_samples import execute, publish
+from support.catalog_crowd import DATASETS, parts
+from support.catalog_samples import execute, publish
 
 from registry.catalog import CatalogBackend, schema, sqlite_path
 from registry.model import Reference

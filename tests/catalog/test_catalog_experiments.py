@@ -11,7 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from catalog_samples import execute, sample, told_details
+from support.catalog_samples import execute, sample, told_details
 
 from registry.catalog import CatalogBackend, sqlite_path
 from registry.errors import ConflictError, ExperimentNotFoundError, RegistryError, UsageError

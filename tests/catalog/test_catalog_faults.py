@@ -17,10 +17,10 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy as sa
-from catalog_fault_proxy import CUT, CUT_ANSWER, SILENT, PostgresProxy, proxied
-from catalog_forking import FORKING, in_child
-from catalog_samples import execute, logged, publish, sample
-from catalog_server import PostgresServer
+from support.catalog_fault_proxy import CUT, CUT_ANSWER, SILENT, PostgresProxy, proxied
+from support.catalog_forking import FORKING, in_child
+from support.catalog_samples import execute, logged, publish, sample
+from support.catalog_server import PostgresServer
 
 from registry.catalog import CatalogBackend, open_catalog, schema
 from registry.catalog.faults import translate

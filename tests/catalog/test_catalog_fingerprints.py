@@ -6,7 +6,7 @@ import hashlib
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from catalog_samples import damage, execute, publish, sample
+from support.catalog_samples import damage, execute, publish, sample
 
 from registry.catalog import CatalogBackend, open_catalog
 from registry.errors import CatalogError, NeighboursChangedError

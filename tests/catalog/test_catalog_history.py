@@ -9,10 +9,10 @@ from itertools import count
 from typing import Any
 
 import pytest
-from catalog_samples import execute, logged, publish, sample
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from levels import examples
+from support.catalog_samples import execute, logged, publish, sample
+from support.levels import examples
 
 from registry.catalog import CatalogBackend, open_catalog
 from registry.errors import (

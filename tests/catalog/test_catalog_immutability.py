@@ -4,7 +4,7 @@ import sqlite3
 
 import psycopg
 import pytest
-from catalog_samples import execute, publish
+from support.catalog_samples import execute, publish
 
 from registry.catalog import CatalogBackend
 from registry.model import Reference, Version, VersionState

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from catalog_samples import execute, publish, told_details
+from support.catalog_samples import execute, publish, told_details
 
 from registry.catalog import CatalogBackend, Change, lifecycle, open_catalog
 from registry.errors import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from catalog_samples import damage, logged, publish
+from support.catalog_samples import damage, logged, publish
 
 from registry.catalog import CatalogBackend, open_catalog, schema
 from registry.errors import ConflictError, NotFoundError, UsageError, VersionNotFoundError, VersionWithdrawnError

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 import sqlalchemy as sa
-from catalog_clocks import freeze_clocks
-from catalog_samples import damage, logged, publish
+from support.catalog_clocks import freeze_clocks
+from support.catalog_samples import damage, logged, publish
 
 from registry.catalog import CatalogBackend, paging
 from registry.catalog.events import append_event

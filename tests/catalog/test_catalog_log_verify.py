@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from catalog_backups import fill
-from catalog_changes import cells, faults_after, without_guards
-from catalog_samples import damage, execute, logged, publish, sample
-from levels import either
+from support.catalog_backups import fill
+from support.catalog_changes import cells, faults_after, without_guards
+from support.catalog_samples import damage, execute, logged, publish, sample
+from support.levels import either
 
 from registry.catalog import CatalogBackend, events, log_verify, schema
 from registry.catalog.session import write

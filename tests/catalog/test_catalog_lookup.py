@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import product
 
 import pytest
-from catalog_samples import execute, make_shards, publish, sample
+from support.catalog_samples import execute, make_shards, publish, sample
 
 from registry.catalog import CatalogBackend, load_shards, sqlite_path
 from registry.errors import (

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from catalog_backups import fill
-from catalog_nonsense import nonsense, untyped
-from catalog_samples import damage, execute, publish
-from catalog_server import PostgresServer
-from levels import cases
+from support.catalog_backups import fill
+from support.catalog_nonsense import nonsense, untyped
+from support.catalog_samples import damage, execute, publish
+from support.catalog_server import PostgresServer
+from support.levels import cases
 
 from registry.catalog import CatalogBackend, open_catalog, schema
 from registry.errors import LogTamperedError

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from catalog_forking import FORKING, in_child
-from catalog_samples import execute, publish, sample
+from support.catalog_forking import FORKING, in_child
+from support.catalog_samples import execute, publish, sample
 
 from registry.catalog import open_catalog, schema, session, sqlite_path, urls
 from registry.catalog.session import open_engine, write

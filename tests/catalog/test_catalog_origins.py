@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from catalog_samples import damage, logged, publish, sample
+from support.catalog_samples import damage, logged, publish, sample
 
 from registry.catalog import CatalogBackend, Origin
 from registry.errors import UsageError, VersionExistsError

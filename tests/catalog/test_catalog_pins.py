@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from catalog_server import PostgresServer
-from prepared_samples import animals, prepare
+from support.catalog_server import PostgresServer
+from support.prepared_samples import animals, prepare
 
 import registry
 from registry.api import Catalog

@@ -11,10 +11,10 @@ from typing import Any
 
 import psycopg
 import pytest
-from catalog_backups import answers, fill, opener, packed
-from catalog_pooler import Pooler, pooled
-from catalog_samples import damage, publish
-from catalog_server import PostgresServer
+from support.catalog_backups import answers, fill, opener, packed
+from support.catalog_pooler import Pooler, pooled
+from support.catalog_samples import damage, publish
+from support.catalog_server import PostgresServer
 
 from registry.catalog import open_catalog, schema
 from registry.catalog.backup import open_backup

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from catalog_samples import publish, sample
+from support.catalog_samples import publish, sample
 
 from registry.catalog import CatalogBackend, EventFilter, Promotion, stream_events
 from registry.errors import OtherSourceError

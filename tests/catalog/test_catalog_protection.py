@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from catalog_samples import damage, execute, logged, publish, sample
+from support.catalog_samples import damage, execute, logged, publish, sample
 
 from registry.catalog import CatalogBackend, Promotion, Unpromoted, schema
 from registry.errors import DatasetNotFoundError, ProtectedError, VersionNotFoundError

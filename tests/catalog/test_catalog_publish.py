@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from catalog_samples import execute, make_shards, publish, sample
+from support.catalog_samples import execute, make_shards, publish, sample
 
 from registry.catalog import CatalogBackend
 from registry.errors import (

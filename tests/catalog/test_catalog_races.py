@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from catalog_samples import execute, publish, sample
-from levels import either
+from support.catalog_samples import execute, publish, sample
+from support.levels import either
 
 from registry.catalog import CatalogBackend, schema
 from registry.catalog.schema import REVISIONS

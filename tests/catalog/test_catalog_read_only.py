@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from catalog_forking import FORKING, in_child
-from catalog_samples import execute, publish
+from support.catalog_forking import FORKING, in_child
+from support.catalog_samples import execute, publish
 
 import registry
 from registry.catalog import open_catalog

@@ -7,8 +7,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from catalog_clocks import set_clocks
-from catalog_samples import sample
+from support.catalog_clocks import set_clocks
+from support.catalog_samples import sample
 
 from registry.catalog import CatalogBackend, Holder, Reservation, open_catalog, schema
 from registry.errors import ConflictError, NotFoundError, ReservationLostError, ReservedError, VersionExistsError

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import psycopg
 import pytest
-from catalog_server import PostgresServer
 from hypothesis import given
 from hypothesis import strategies as st
-from prepared_samples import animals, prepare
+from support.catalog_server import PostgresServer
+from support.prepared_samples import animals, prepare
 
 import registry
 from registry import DatasetBuilder

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from catalog_samples import execute, publish
+from support.catalog_samples import execute, publish
 
 from registry.catalog import open_catalog, schema, sqlite_path
 from registry.catalog.session import migrating, open_engine

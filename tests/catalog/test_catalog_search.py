@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from catalog_samples import execute, publish
-from catalog_search import about, found
+from support.catalog_samples import execute, publish
+from support.catalog_search import about, found
 
 from registry.catalog import CatalogBackend, open_catalog, schema
 from registry.errors import CatalogError, UsageError

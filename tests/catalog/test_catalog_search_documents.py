@@ -7,8 +7,8 @@ import threading
 
 import pytest
 import sqlalchemy as sa
-from catalog_samples import execute, publish, sample
-from catalog_search import about, found
+from support.catalog_samples import execute, publish, sample
+from support.catalog_search import about, found
 
 from registry.catalog import CatalogBackend, schema
 from registry.catalog.search import refresh

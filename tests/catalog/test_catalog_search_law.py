@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from catalog_samples import publish
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
-from strategies import search_texts
+from support.catalog_samples import publish
+from support.levels import examples
+from support.strategies import search_texts
 
 from registry.catalog import CatalogBackend, open_catalog
 from registry.catalog.rows import encode_metadata

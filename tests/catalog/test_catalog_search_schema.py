@@ -7,7 +7,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from catalog_samples import execute, publish
+from support.catalog_samples import execute, publish
 
 from registry.catalog import open_catalog, schema, sqlite_path
 from registry.catalog.faults import typed_faults

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from catalog_samples import damage, execute, logged, publish, sample
+from support.catalog_samples import damage, execute, logged, publish, sample
 
 from registry.catalog import CatalogBackend, open_catalog, rows, schema, sqlite_path, writes
 from registry.cli.main import run

@@ -11,11 +11,11 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy as sa
-from catalog_costs import explain, measuring
-from catalog_samples import publish
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import version_requests
+from support.catalog_costs import explain, measuring
+from support.catalog_samples import publish
+from support.strategies import version_requests
 
 from registry.catalog import CatalogBackend, open_catalog
 from registry.catalog.tables import alias, builder, builder_config, dataset_version

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from catalog_costs import explain, measuring, rows_read
-from catalog_samples import execute, publish
-from catalog_stored import find_stored, small_blocks
+from support.catalog_costs import explain, measuring, rows_read
+from support.catalog_samples import execute, publish
+from support.catalog_stored import find_stored, small_blocks
 
 from registry.catalog import CatalogBackend, open_catalog, paging
 from registry.model import DatasetVersion, ShardLengths

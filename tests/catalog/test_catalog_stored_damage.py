@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from catalog_samples import damage, publish
-from catalog_stored import find_stored, small_blocks
+from support.catalog_samples import damage, publish
+from support.catalog_stored import find_stored, small_blocks
 
 from registry.catalog import CatalogBackend
 from registry.errors import CatalogError

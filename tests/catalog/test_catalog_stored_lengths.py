@@ -12,13 +12,13 @@ from threading import Barrier
 from typing import Any
 
 import pytest
-from catalog_forking import FORKING, in_child
-from catalog_samples import damage, execute, publish, sample
-from catalog_stored import find_stored, small_blocks
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
-from strategies import read_instructions, shard_lengths
+from support.catalog_forking import FORKING, in_child
+from support.catalog_samples import damage, execute, publish, sample
+from support.catalog_stored import find_stored, small_blocks
+from support.levels import examples
+from support.strategies import read_instructions, shard_lengths
 
 from registry.catalog import CatalogBackend, load_shards, open_catalog, queries
 from registry.catalog.paging import LoadedShardLengths

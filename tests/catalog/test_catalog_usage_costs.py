@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from catalog_samples import publish
 from hypothesis import given
 from hypothesis import strategies as st
+from support.catalog_samples import publish
 
 from registry.api.usage import Total, measure_usage
 from registry.catalog import CatalogBackend, VersionSize

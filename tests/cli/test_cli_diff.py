@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prepared_samples import ANIMALS, animals, prepare
+from support.prepared_samples import ANIMALS, animals, prepare
 
 import registry
 from registry.features import ClassLabel, FeaturesDict, Text, codec_of

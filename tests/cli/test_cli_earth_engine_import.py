@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from earth_engine_samples import ramp, write_image
 from PIL import Image
+from support.earth_engine_samples import ramp, write_image
 
 Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
 

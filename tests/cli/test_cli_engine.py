@@ -1,4 +1,4 @@
-"""Choosing an engine on the command line, without a cluster; tests/ray has one."""
+"""Choosing an engine on the command line, without a cluster; tests/beside/ray has one."""
 
 from __future__ import annotations
 

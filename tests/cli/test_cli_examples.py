@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 import pytest
-from cli_lines import parse_line
+from support.cli_lines import parse_line
 
 from registry.cli.main import cli
 

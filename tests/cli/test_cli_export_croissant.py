@@ -9,7 +9,7 @@ from copy import deepcopy
 from pathlib import Path
 
 import pytest
-from prepared_samples import prepare
+from support.prepared_samples import prepare
 
 import registry
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-import warm_python
+from support import warm_python
 
 from registry.cli.faults import describe_failure
 

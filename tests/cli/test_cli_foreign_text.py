@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
+from support.levels import examples
 
 import registry
 from registry.cli.main import run

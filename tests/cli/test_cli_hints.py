@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cli_lines import parse_line
+from support.cli_lines import parse_line
 
 from registry.cli.commands import Session
 from registry.cli.output import Output, printable

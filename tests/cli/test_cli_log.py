@@ -13,7 +13,7 @@ from pathlib import Path
 from unittest.mock import ANY
 
 import pytest
-from catalog_clocks import set_clocks
+from support.catalog_clocks import set_clocks
 
 from registry.model import ACTIONS
 

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import warm_python
-from fault_proxy import FaultProxy
-from levels import cases
+from support import warm_python
+from support.fault_proxy import FaultProxy
+from support.levels import cases
 
 import registry
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 import pytest
-from odd_paths import ODD, make_others, without_waiting
+from support.odd_paths import ODD, make_others, without_waiting
 
 from registry.cli.main import cli as commands
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 import pytest
-import warm_python
+from support import warm_python
 
 from registry.cli.main import cli as root
 from registry.cli.pin import pin

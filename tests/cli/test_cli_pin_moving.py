@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pinned_samples import unpack
+from support.pinned_samples import unpack
 
 Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
 

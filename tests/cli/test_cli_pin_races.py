@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import warm_python
-from levels import either
+from support import warm_python
+from support.levels import either
 
 import registry
 from registry.errors import ConflictError

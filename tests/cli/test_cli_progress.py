@@ -11,7 +11,7 @@ import sys
 import termios
 
 import pytest
-import warm_python
+from support import warm_python
 
 from registry.cli.progress import TimeLeft
 

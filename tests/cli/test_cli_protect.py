@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from prepared_samples import prepare
+from support.prepared_samples import prepare
 
 Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
 

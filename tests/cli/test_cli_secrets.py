@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from levels import cases
+from support.levels import cases
 
 import registry
 from registry.pins import PinFile

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import warm_python
+from support import warm_python
 
 import registry
 

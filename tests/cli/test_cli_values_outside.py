@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prepared_samples import prepare
+from support.prepared_samples import prepare
 
 from registry.features import ClassLabel, FeaturesDict, codec_of
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from added_samples import Table, source
 from hypothesis import given
 from hypothesis import strategies as st
+from support.added_samples import Table, source
 
 import registry
 from registry.errors import (

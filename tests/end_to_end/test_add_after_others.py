@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from prepared_samples import animals, prepare
+from support.prepared_samples import animals, prepare
 
 import registry
 from registry.errors import ConflictError, VersionExistsError, VersionTooSmallError

@@ -10,7 +10,7 @@ from typing import Any
 
 import huggingface_hub.constants
 import pytest
-from hub_server import Hub, serve
+from support.hub_server import Hub, serve
 
 import registry
 from registry.api import Catalog

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from levels import either
 from PIL import Image
+from support.levels import either
 
 import registry
 from registry.errors import DatasetNotFoundError, NotStoredError, SourceError, StorageError, UnusableRowsError

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from prepared_samples import animals, prepare
+from support.prepared_samples import animals, prepare
 
 import registry
 from registry.api import adding

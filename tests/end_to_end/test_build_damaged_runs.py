@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from piece_builders import built
-from repaired_builders import Repaired
-from test_build_elsewhere import Elsewhere
+from end_to_end.test_build_elsewhere import Elsewhere
+from support.piece_builders import built
+from support.repaired_builders import Repaired
 
 from registry.building import piece_runs
 from registry.building.keys import hash_keys

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import warm_python
+from support import TESTS, warm_python
 
 import registry
 from registry.building import BuilderConfig, DatasetBuilder, StagedBuild, build_dataset
@@ -187,14 +187,14 @@ def test_bytes_depend_on_nothing_but_the_builder(tmp_path: Path) -> None:
         "import sys; from registry.building import build_dataset, load_builder\n"
         "from registry.storage import open_store\n"
         "processes, budget, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]\n"
-        "builder = load_builder('test_build_dataset:Words')()\n"
+        "builder = load_builder('end_to_end.test_build_dataset:Words')()\n"
         "with build_dataset(builder, open_store(folder), processes=processes, budget_bytes=budget) as build:\n"
         "    build.staged.commit()\n"
     )
     found = []
     for seed, processes, budget in (("0", "1", "100000000"), ("1", "2", "5000"), ("77", "3", "1")):
         folder = tmp_path / seed
-        environment = {"PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parent), "PATH": "", "LC_ALL": "C"}
+        environment = {"PYTHONHASHSEED": seed, "PYTHONPATH": str(TESTS), "PATH": "", "LC_ALL": "C"}
         subprocess.run(
             [sys.executable, "-c", script, processes, budget, str(folder)], check=True, timeout=600, env=environment
         )
@@ -413,13 +413,13 @@ def test_a_build_that_is_left_uncommitted_is_discarded(tmp_path: Path) -> None:
 def test_what_a_killed_build_left_is_cleared_by_the_next(tmp_path: Path) -> None:
     script = (
         "import os, sys; from registry.building import build_dataset; from registry.storage import open_store\n"
-        "from test_build_dataset import builder_of\n"
+        "from end_to_end.test_build_dataset import builder_of\n"
         "def examples():\n"
         "    yield 1, {'number': 1}\n"
         "    os.kill(os.getpid(), 9)\n"
         "build_dataset(builder_of(examples), open_store(sys.argv[1]))\n"
     )
-    environment = {"PYTHONPATH": str(Path(__file__).parent)}
+    environment = {"PYTHONPATH": str(TESTS)}
     done = warm_python.run([sys.executable, "-c", script, str(tmp_path)], check=False, timeout=600, env=environment)
     assert done.returncode == -signal.SIGKILL
     assert len(list((tmp_path / "made").glob("incomplete.*"))) == 1
@@ -436,7 +436,7 @@ def test_what_a_killed_build_left_is_cleared_by_the_next(tmp_path: Path) -> None
 def test_a_disk_that_takes_no_more_is_a_storage_error(tmp_path: Path, budget_bytes: int, processes: int) -> None:
     script = (
         "import resource, sys; from registry.building import build_dataset; from registry.errors import StorageError\n"
-        "from registry.storage import open_store; from test_build_dataset import builder_of\n"
+        "from registry.storage import open_store; from end_to_end.test_build_dataset import builder_of\n"
         "from registry.features import FeaturesDict, Text\n"
         "examples = [(n, {'text': 'x' * 1000}) for n in range(2000)]\n"
         "builder = builder_of(examples, features=FeaturesDict({'text': Text()}))\n"
@@ -449,7 +449,7 @@ def test_a_disk_that_takes_no_more_is_a_storage_error(tmp_path: Path, budget_byt
         [sys.executable, "-c", script, str(tmp_path), str(budget_bytes), str(processes)],
         check=True,
         timeout=600,
-        env={"PYTHONPATH": str(Path(__file__).parent)},
+        env={"PYTHONPATH": str(TESTS)},
         stdout=subprocess.PIPE,
         text=True,
     )

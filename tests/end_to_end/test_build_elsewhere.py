@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from piece_builders import Input, Pieced, PiecedByNumber, PiecedInOrder, built
-from test_build_pieces import INPUTS, make
+from end_to_end.test_build_pieces import INPUTS, make
+from support import FOLDER
+from support.piece_builders import Input, Pieced, PiecedByNumber, PiecedInOrder, built
 
 import registry
 from registry.building import build_dataset, piece_runs, run_merging
@@ -225,8 +226,8 @@ KILLED = """
 import os, sys
 sys.path[:0] = {paths!r}
 from pathlib import Path
-from piece_builders import Pieced
-from test_build_elsewhere import Elsewhere
+from support.piece_builders import Pieced
+from end_to_end.test_build_elsewhere import Elsewhere
 from registry.building import build_dataset
 from registry.engines import use_engine
 from registry.storage import open_store
@@ -247,7 +248,7 @@ with Elsewhere(2) as engine, use_engine(engine):
 @pytest.mark.usefixtures("engine")
 def test_a_killed_build_is_continued_and_its_runs_are_garbage_later(tmp_path: Path, calls: Path) -> None:
     data = tmp_path / "data"
-    program = KILLED.format(paths=[str(Path(__file__).parent), *sys.path], folder=str(data))
+    program = KILLED.format(paths=sys.path, folder=str(data))
     assert subprocess.run([sys.executable, "-c", program], check=False, capture_output=True).returncode == -9
     begun = taken(calls)
     assert begun
@@ -318,7 +319,7 @@ def test_two_builds_at_once_in_one_folder_give_the_same_version(tmp_path: Path) 
 
 def test_a_changed_module_starts_anew(tmp_path: Path) -> None:
     """The code of the builder, and of modules beside it, is part of the name of the folder; other processes agree."""
-    code = (Path(__file__).parent / "piece_builders.py").read_text() + "\nimport changing_helpers\n"
+    code = (FOLDER / "piece_builders.py").read_text() + "\nimport changing_helpers\n"
     names = []
     for text, helpers, loaded in (
         (code, "value = 1", "json"),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from piece_builders import (
+from support.piece_builders import (
     Input,
     Pieced,
     PiecedByNumber,

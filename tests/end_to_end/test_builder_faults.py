@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import warm_python
+from support import warm_python
 
 import registry
 from registry.building import list_builders, open_builder

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_proxy import Fault, FaultProxy, Request
-from prepared_samples import prepare
-from test_wrong_files import COUNT, READS, SHARDS, same_sizes
-from web_server import serve
+from end_to_end.test_wrong_files import COUNT, READS, SHARDS, same_sizes
+from support.fault_proxy import Fault, FaultProxy, Request
+from support.prepared_samples import prepare
+from support.web_server import serve
 
 import registry
 from registry.api import Catalog

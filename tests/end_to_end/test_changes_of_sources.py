@@ -16,8 +16,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from levels import cases
 from PIL import Image
+from support.levels import cases
 
 import registry
 from registry.errors import UnusableRowsError

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import warm_python
-from fault_proxy import FaultProxy
-from object_publishers import fork, wait
-from prepared_samples import animals, prepare
-from test_shard_formats_published import prepare_as
+from end_to_end.test_shard_formats_published import prepare_as
+from support import warm_python
+from support.fault_proxy import FaultProxy
+from support.object_publishers import fork, wait
+from support.prepared_samples import animals, prepare
 
 import registry
 from registry.api import Catalog

@@ -6,11 +6,11 @@ import random
 from pathlib import Path
 
 import pytest
-from copy_matrix import CopyMatrix
-from fault_proxy import FaultProxy
-from levels import either
-from publish_matrix import LIMITS, prepare_folder
-from test_publish_matrix import COUNT, SEED
+from end_to_end.test_publish_matrix import COUNT, SEED
+from support.copy_matrix import CopyMatrix
+from support.fault_proxy import FaultProxy
+from support.levels import either
+from support.publish_matrix import LIMITS, prepare_folder
 
 
 @pytest.fixture(params=["bucket", "disk"])

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import warm_python
+from support import warm_python
 
 import registry
 from registry.building import DatasetBuilder

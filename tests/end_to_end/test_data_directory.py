@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from catalog_server import PostgresServer
 from hypothesis import given
 from hypothesis import strategies as st
-from object_publishers import fork, wait
-from prepared_samples import animals, prepare
 from pyarrow import parquet
+from support.catalog_server import PostgresServer
+from support.object_publishers import fork, wait
+from support.prepared_samples import animals, prepare
 
 import registry
 from registry.api import Catalog

@@ -18,7 +18,7 @@ from registry.errors import CatalogError, CatalogPermissionError
 from registry.features import FeaturesDict
 
 if TYPE_CHECKING:
-    from catalog_server import PostgresServer
+    from support.catalog_server import PostgresServer
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/deployment.md").read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from earth_engine_samples import mixer_of, ramp, record_of, tiles_of, write_image, write_records
+from support.earth_engine_samples import mixer_of, ramp, record_of, tiles_of, write_image, write_records
 
 from registry import connect
 from registry.api import Catalog

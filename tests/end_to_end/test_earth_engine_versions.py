@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import warm_python
+from support import warm_python
 
 import registry
 from registry.builders import earth_engine

@@ -7,9 +7,9 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 import pytest
-from framework_samples import keep_counter, take_epoch
 from hypothesis import given
 from hypothesis import strategies as st
+from support.framework_samples import keep_counter, take_epoch
 
 from registry.reading.frameworks.sharing import EpochCounter, IterationKey
 

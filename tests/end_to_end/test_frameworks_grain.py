@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from framework_samples import plain, wide_reader
+from support.framework_samples import plain, wide_reader
 
 from registry.features import FeaturesDict
 from registry.order import ReadConfig

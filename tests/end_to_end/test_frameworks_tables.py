@@ -16,10 +16,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from framework_samples import FEATURES, plain, read_twice, stored, wide_reader
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
+from support.framework_samples import FEATURES, plain, read_twice, stored, wide_reader
+from support.levels import examples
 
 from registry.errors import FeatureError, MissingExtraError, UsageError
 from registry.features import FeaturesDict, Image, RawFeature, Tensor, Text

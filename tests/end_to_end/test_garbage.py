@@ -16,11 +16,11 @@ from typing import Any
 from unittest import mock
 
 import pytest
-import warm_python
-from catalog_clocks import set_clocks, set_store_clock
-from catalog_samples import sample
-from levels import either
-from prepared_samples import animals, prepare
+from support import FOLDER, TESTS, warm_python
+from support.catalog_clocks import set_clocks, set_store_clock
+from support.catalog_samples import sample
+from support.levels import either
+from support.prepared_samples import animals, prepare
 
 import registry
 from registry.api.reports import GarbageReport
@@ -612,13 +612,12 @@ def test_files_with_invalid_names_on_a_disk_are_told_and_left_alone(
 
 def run_script(*arguments: str) -> Any:
     """The output of ``garbage_collectors.py``, whose TMPDIR and cache are those of the test."""
-    paths = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "storage")]
     done = warm_python.run(
-        [sys.executable, str(Path(__file__).with_name("garbage_collectors.py")), *arguments],
+        [sys.executable, str(FOLDER / "garbage_collectors.py"), *arguments],
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "TMPDIR": tempfile.gettempdir()},
+        env={**os.environ, "PYTHONPATH": str(TESTS), "TMPDIR": tempfile.gettempdir()},
         timeout=600,
     )
     assert done.returncode == 0, done.stderr

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from object_publishers import die_before, fork, publish
-from prepared_samples import animals, prepare
+from support.object_publishers import die_before, fork, publish
+from support.prepared_samples import animals, prepare
 
 import registry
 from registry.api import Catalog

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from framework_samples import wide_reader
+from support.framework_samples import wide_reader
 
 import registry
 from registry.features import ClassLabel, FeaturesDict, Sequence, Text

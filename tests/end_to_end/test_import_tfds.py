@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import warm_python
-from levels import cases
-from prepared_samples import animals, prepare
-from web_server import serve
+from support import warm_python
+from support.levels import cases
+from support.prepared_samples import animals, prepare
+from support.web_server import serve
 
 import registry
 from registry.api.reports import ImportedVersion, ImportOutcome

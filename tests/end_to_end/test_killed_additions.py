@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from levels import either
+from support import FOLDER, TESTS
+from support.levels import either
 
-SCRIPT = Path(__file__).with_name("killed_additions.py")
+SCRIPT = FOLDER / "killed_additions.py"
 
 
 @pytest.mark.parametrize("every", either(60, 6))
@@ -27,14 +28,13 @@ def test_an_addition_that_was_killed_is_never_half_visible_and_the_next_one_fini
         with zipfile.ZipFile(tmp_path / name, "w") as archive:
             archive.writestr("n.csv", "n,text\n" + "".join(f"{n},some text\n" for n in range(count)))
     asked = {"catalog": catalog_url, "data_dir": data_dir, "folder": str(tmp_path), "every": every}
-    folders = [str(SCRIPT.parent), str(SCRIPT.parents[1] / "storage")]
     ran = subprocess.run(
         [sys.executable, str(SCRIPT)],
         input=json.dumps(asked),
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "TMPDIR": str(tmp_path / "tmp"), "PYTHONPATH": os.pathsep.join(folders)},
+        env={**os.environ, "TMPDIR": str(tmp_path / "tmp"), "PYTHONPATH": str(TESTS)},
     )
     assert ran.returncode == 0, ran.stderr
     rows: list[dict[str, Any]] = json.loads(ran.stdout)

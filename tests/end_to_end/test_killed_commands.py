@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import warm_python
-from levels import cases
-from prepared_samples import animals, prepare
+from support import FOLDER, warm_python
+from support.levels import cases
+from support.prepared_samples import animals, prepare
 
 import registry
 from registry.pins.citation import Citation
 from registry.storage import open_store
 from registry.storage.names import Owner
 
-SCRIPT = Path(__file__).with_name("killed_commands.py")
+SCRIPT = FOLDER / "killed_commands.py"
 
 
 @pytest.fixture(scope="module")

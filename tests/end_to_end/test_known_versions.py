@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from catalog_fault_proxy import PostgresProxy, proxied
-from catalog_samples import execute
-from catalog_server import PostgresServer
-from prepared_samples import prepare
+from support.catalog_fault_proxy import PostgresProxy, proxied
+from support.catalog_samples import execute
+from support.catalog_server import PostgresServer
+from support.prepared_samples import prepare
 
 import registry
 from registry.api.known_versions import KnownVersions

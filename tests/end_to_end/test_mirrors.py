@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_proxy import FaultProxy
-from prepared_samples import animals, prepare
-from test_shard_formats_published import prepare_as
-from test_wrong_files import COUNT, FIRST, READS, SECOND, SHARDS, WRONG, same_sizes
-from web_server import serve
+from end_to_end.test_shard_formats_published import prepare_as
+from end_to_end.test_wrong_files import COUNT, FIRST, READS, SECOND, SHARDS, WRONG, same_sizes
+from support.fault_proxy import FaultProxy
+from support.prepared_samples import animals, prepare
+from support.web_server import serve
 
 import registry
 from registry.api import Catalog

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fault_proxy import FaultProxy, Request
-from prepared_samples import animals, prepare
-from s3_server import S3Server
-from test_documents import ROOT, blocks, check_console, run, variables
+from end_to_end.test_documents import ROOT, blocks, check_console, run, variables
+from support.fault_proxy import FaultProxy, Request
+from support.prepared_samples import animals, prepare
+from support.s3_server import S3Server
 
 import registry
 from registry.api import Catalog

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from odd_paths import ODD, make_others, without_waiting
+from support.odd_paths import ODD, make_others, without_waiting
 
 import registry
 from registry.api import Catalog

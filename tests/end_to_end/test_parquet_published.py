@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
-from shard_samples import assert_same
+from support.shard_samples import assert_same
 
 import registry
 from registry.api import Catalog

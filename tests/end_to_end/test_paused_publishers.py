@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clouds import on_clouds
-from fault_proxy import FaultProxy
-from levels import either
-from object_publishers import fork, publish, wait
-from prepared_samples import animals, prepare
+from support.clouds import on_clouds
+from support.fault_proxy import FaultProxy
+from support.levels import either
+from support.object_publishers import fork, publish, wait
+from support.prepared_samples import animals, prepare
 
 import registry
 from registry.errors import NotFoundError

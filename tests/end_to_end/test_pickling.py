@@ -8,8 +8,8 @@ import pickle
 from pathlib import Path
 
 import pytest
-from catalog_server import PostgresServer
-from prepared_samples import prepare
+from support.catalog_server import PostgresServer
+from support.prepared_samples import prepare
 
 import registry
 from registry.errors import UsageError

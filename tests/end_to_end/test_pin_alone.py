@@ -12,15 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pinned_samples import unpack
-from prepared_samples import animals, prepare
+from support import FOLDER
+from support.pinned_samples import unpack
+from support.prepared_samples import animals, prepare
 
 import registry
 from registry.api import Catalog
 from registry.errors import LockedError
 from registry.pins.citation import Citation
 
-SCRIPT = Path(__file__).with_name("pin_alone.py")
+SCRIPT = FOLDER / "pin_alone.py"
 
 
 @pytest.fixture(scope="module")

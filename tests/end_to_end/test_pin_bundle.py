@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from levels import either
-from pinned_samples import pin, publish_samples, read_all, stored_ids, unpack
+from support.levels import either
+from support.pinned_samples import pin, publish_samples, read_all, stored_ids, unpack
 
 from registry.api import Catalog
 from registry.errors import (

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pinned_samples import pin, unpack
-from prepared_samples import prepare
+from support.pinned_samples import pin, unpack
+from support.prepared_samples import prepare
 
 import registry
 from registry.features import ClassLabel, FeaturesDict, Scalar, Tensor, Text

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pinned_samples import pin, publish_samples, read_all
+from support.pinned_samples import pin, publish_samples, read_all
 
 import registry
 from registry.api import Catalog

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pinned_samples import publish_samples
+from support.pinned_samples import publish_samples
 
 import registry
 from registry.api import Catalog

@@ -17,9 +17,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-import warm_python
-from pinned_samples import pin, publish_samples, read_all
-from web_server import Manner, serve
+from support import warm_python
+from support.pinned_samples import pin, publish_samples, read_all
+from support.web_server import Manner, serve
 
 from registry.api import Catalog
 from registry.errors import (

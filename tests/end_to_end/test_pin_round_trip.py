@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prepared_samples import ANIMALS, animals, prepare
+from support.prepared_samples import ANIMALS, animals, prepare
 
 import registry
 from registry.api import Catalog

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from levels import cases, either
-from pinned_samples import pin, unpack
-from prepared_samples import animals, prepare
+from support.levels import cases, either
+from support.pinned_samples import pin, unpack
+from support.prepared_samples import animals, prepare
 
 import registry
 from registry.cli.main import run

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import warm_python
 from counted_builders import CALLS, Pictures, Read, ReadInWorkers
-from levels import cases, either
+from support import TESTS, warm_python
+from support.levels import cases, either
 
 import registry
 from registry import Catalog
@@ -297,7 +297,7 @@ def test_the_shards_of_a_killed_build_are_published_by_another_process(
 ) -> None:
     data_dir = str(tmp_path / "datasets") if where == "disk" else request.getfixturevalue("bucket")
     script = KILLED.format(
-        tests=str(Path(__file__).parent),
+        tests=str(TESTS),
         signal=sent,
         place=place,
         catalog=str(tmp_path / "catalog.db"),
@@ -471,9 +471,7 @@ def test_of_two_processes_one_takes_the_shards_over_and_one_version_is_published
                 patch.setattr("registry.catalog.writes.SqlPublications.publish", _away)
             with pytest.raises(CatalogUnavailableError):
                 catalog.build(Read(), processes=1)
-        script = RACER.format(
-            tests=str(Path(__file__).parent), catalog=str(tmp_path / "catalog.db"), start=time.time() + 2
-        )
+        script = RACER.format(tests=str(TESTS), catalog=str(tmp_path / "catalog.db"), start=time.time() + 2)
         # Both wait for a lock as long as it takes.
         environment = {**os.environ, "REGISTRY_LOCK_TIMEOUT": "60"}
         racers = [

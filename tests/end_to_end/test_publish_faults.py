@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import warm_python
-from levels import cases
+from support import warm_python
+from support.levels import cases
 
 import registry
 from registry.errors import ConflictError, ShardMismatchError, VersionExistsError, VersionWithdrawnError

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import warm_python
-from clouds import on_clouds
-from fault_proxy import FaultProxy
-from levels import either
-from prepared_samples import animals, prepare
+from support import FOLDER, TESTS, warm_python
+from support.clouds import on_clouds
+from support.fault_proxy import FaultProxy
+from support.levels import either
+from support.prepared_samples import animals, prepare
 
 import registry
 from registry.errors import ConflictError, LeftoverWarning, RegistryError, ShardMismatchError, StorageError
@@ -35,13 +35,12 @@ def rivals(tmp_path: Path) -> tuple[Path, Path]:
 
 def run_script(*arguments: str) -> Any:
     """The output of ``object_publishers.py``."""
-    paths = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "storage")]
     done = warm_python.run(
-        [sys.executable, str(Path(__file__).with_name("object_publishers.py")), *arguments],
+        [sys.executable, str(FOLDER / "object_publishers.py"), *arguments],
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        env={**os.environ, "PYTHONPATH": str(TESTS)},
         timeout=600,
     )
     assert done.returncode == 0, done.stderr

@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
-from clouds import on_clouds
-from fault_proxy import FaultProxy
-from levels import either
-from publish_matrix import LIMITS, Matrix, prepare_folder
+from support.clouds import on_clouds
+from support.fault_proxy import FaultProxy
+from support.levels import either
+from support.publish_matrix import LIMITS, Matrix, prepare_folder
 
 SEED = int(os.environ.get("REGISTRY_MATRIX_SEED", "19"))
 COUNT = int(os.environ.get("REGISTRY_MATRIX_CASES", "8"))

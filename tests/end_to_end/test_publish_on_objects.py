@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clouds import on_clouds
-from fault_proxy import FaultProxy
-from prepared_samples import animals, prepare
+from support.clouds import on_clouds
+from support.fault_proxy import FaultProxy
+from support.prepared_samples import animals, prepare
 
 import registry
 from registry.api import Catalog

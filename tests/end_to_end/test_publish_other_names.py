@@ -7,7 +7,7 @@ import uuid
 from pathlib import Path
 
 import pytest
-from prepared_samples import animals, prepare
+from support.prepared_samples import animals, prepare
 
 import registry
 from registry.catalog import Promotion

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from catalog_fault_proxy import CUT, CUT_ANSWER, PostgresProxy, proxied
-from catalog_server import PostgresServer
-from fault_proxy import FaultProxy, Request
-from levels import cases, either
-from prepared_samples import animals, prepare
+from support.catalog_fault_proxy import CUT, CUT_ANSWER, PostgresProxy, proxied
+from support.catalog_server import PostgresServer
+from support.fault_proxy import FaultProxy, Request
+from support.levels import cases, either
+from support.prepared_samples import animals, prepare
 
 import registry
 from registry import Catalog, DatasetBuilder, Progress

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
-from levels import either
-from prepared_samples import animals, prepare
+from support.levels import either
+from support.prepared_samples import animals, prepare
 
 import registry
 from registry.catalog import session

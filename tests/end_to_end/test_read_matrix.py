@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
-from clouds import on_clouds
-from fault_proxy import FaultProxy
-from levels import either
-from publish_matrix import LIMITS
-from read_matrix import ReadMatrix
+from support.clouds import on_clouds
+from support.fault_proxy import FaultProxy
+from support.levels import either
+from support.publish_matrix import LIMITS
+from support.read_matrix import ReadMatrix
 
 SEED = int(os.environ.get("REGISTRY_MATRIX_SEED", "23"))
 COUNT = int(os.environ.get("REGISTRY_MATRIX_CASES", "40"))

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from prepared_samples import animals, prepare
+from support.prepared_samples import animals, prepare
 
 import registry
 from registry.errors import StateMismatchError, UsageError

@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from fault_proxy import FaultProxy
 from pyarrow import parquet
+from support.fault_proxy import FaultProxy
 
 import registry
 from registry.api import Catalog

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_proxy import FaultProxy
-from prepared_samples import prepare
+from support.fault_proxy import FaultProxy
+from support.prepared_samples import prepare
 
 import registry
 from registry.api import Catalog

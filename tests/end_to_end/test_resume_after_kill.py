@@ -13,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-import warm_python
-from levels import cases, either
+from support import warm_python
+from support.levels import cases, either
 
 import registry
 from registry.features import FeaturesDict

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from catalog_proxy import ProxyCatalog, serve
+from support.catalog_proxy import ProxyCatalog, serve
 
 from registry.api import Catalog
 from registry.api.data_directory import ClientDataDirectory

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prepared_samples import ANIMALS, animals, cut_evenly, prepare
-from shard_samples import WRITERS, write_parquet
+from support.prepared_samples import ANIMALS, animals, cut_evenly, prepare
+from support.shard_samples import WRITERS, write_parquet
 
 import registry
 from registry.api import Catalog

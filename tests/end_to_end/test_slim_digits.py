@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from levels import cases
+from support.levels import cases
 
 import registry
 from registry import slim

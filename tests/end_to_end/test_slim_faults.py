@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import warm_python
+from support import warm_python
 
 from registry.tfrecord import frame_record
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from framework_samples import FEATURES, plain, stored, stored_records, wide_reader
+from support.framework_samples import FEATURES, plain, stored, stored_records, wide_reader
 
 from registry import slim
 from registry.errors import CorruptExampleError, WrongTypeError

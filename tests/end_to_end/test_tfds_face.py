@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from prepared_samples import ANIMALS, animals, prepare
+from support.prepared_samples import ANIMALS, animals, prepare
 
 import registry
 from registry.errors import (

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from catalog_samples import sample
-from prepared_samples import animals, prepare
+from support.catalog_samples import sample
+from support.prepared_samples import animals, prepare
 
 import registry
 from registry.cli.main import run

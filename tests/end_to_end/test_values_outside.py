@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from prepared_samples import prepare
 from pyarrow import parquet
+from support.prepared_samples import prepare
 
 import registry
 from registry import slim

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prepared_samples import prepare
+from support.prepared_samples import prepare
 
 import registry
 from registry.api.verify_state import CONTINUED, read_since

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import warm_python
-from catalog_samples import execute
 from PIL import Image as Pillow
-from prepared_samples import ANIMALS, animals, prepare
+from support import warm_python
+from support.catalog_samples import execute
+from support.prepared_samples import ANIMALS, animals, prepare
 
 import registry
 from registry.api import Catalog

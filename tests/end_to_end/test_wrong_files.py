@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import warm_python
-from levels import cases, either
-from prepared_samples import prepare
-from test_shard_formats_published import prepare_as
+from end_to_end.test_shard_formats_published import prepare_as
+from support import warm_python
+from support.levels import cases, either
+from support.prepared_samples import prepare
 
 import registry
 from registry.api import Catalog

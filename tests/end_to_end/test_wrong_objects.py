@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_proxy import FaultProxy
-from prepared_samples import prepare
-from s3_server import S3Server
-from test_wrong_files import COUNT, FIRST, READS, SECOND, SHARDS, same_sizes
+from end_to_end.test_wrong_files import COUNT, FIRST, READS, SECOND, SHARDS, same_sizes
+from support.fault_proxy import FaultProxy
+from support.prepared_samples import prepare
+from support.s3_server import S3Server
 
 import registry
 from registry.api import Catalog

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_laws import *  # noqa: F403 (the tests)
-from engine_laws import results, run
-from engine_pieces import await_file, follow, work_for
+from support import TESTS
+from support.engine_laws import *  # noqa: F403 (the tests)
+from support.engine_laws import results, run
+from support.engine_pieces import await_file, follow, work_for
 
 from registry.engines import (
     Engine,
@@ -201,7 +202,7 @@ def test_ctrl_c_ends_an_engine(engine: Engine, where: str) -> None:
 ENDLESS = """
 import itertools, signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored if the tests run in the background
-from engine_pieces import await_file, follow
+from support.engine_pieces import await_file, follow
 from registry.engines import Piece, choose_engine
 from registry.errors import VerificationError
 
@@ -220,7 +221,7 @@ with choose_engine(2, num_bytes=None) as engine:
 def test_no_worker_outlives_a_program_that_is_interrupted_or_killed(tmp_path: Path, number: signal.Signals) -> None:
     # The script has no `if __name__ == "__main__"`: workers must not run it.
     (tmp_path / "endless.py").write_text(ENDLESS)
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
     with subprocess.Popen(
         [sys.executable, str(tmp_path / "endless.py")],
         stdout=subprocess.PIPE,

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from catalog_backups import answers, fill, lines_of, opener, packed
-from catalog_samples import publish
 from hypothesis import given
 from hypothesis import strategies as st
+from support.catalog_backups import answers, fill, lines_of, opener, packed
+from support.catalog_samples import publish
 
 from registry.catalog import CatalogBackend, open_catalog
 from registry.catalog.restore import check_backup, restore_backup

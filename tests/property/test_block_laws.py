@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from block_checks import check, joined
-from feature_strategies import schemas, values
 from hypothesis import given
 from hypothesis import strategies as st
-from test_wire_laws import EXAMPLES
+from property.test_wire_laws import EXAMPLES
+from support.block_checks import check, joined
+from support.feature_strategies import schemas, values
 
 from registry.errors import CorruptExampleError
 from registry.features import FeaturesDict, NestedExamples, Ragged, codec_of, features_from_json, features_to_json

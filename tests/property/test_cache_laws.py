@@ -8,10 +8,19 @@ import tempfile
 from pathlib import Path
 from random import Random
 
-from cache_samples import CONTENT, KEPT_BLOCK_BYTES, SHA256, SIZE, Source, block_files, num_bytes_of, open_cached
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
+from support.cache_samples import (
+    CONTENT,
+    KEPT_BLOCK_BYTES,
+    SHA256,
+    SIZE,
+    Source,
+    block_files,
+    num_bytes_of,
+    open_cached,
+)
+from support.levels import examples
 
 from registry.storage.cache import BLOCK_BYTES, CachedBlocks, CachedFile, FileCache
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from levels import cases
+from support.levels import cases
 
 import registry
 from registry.api import catalog_url

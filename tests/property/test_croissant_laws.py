@@ -7,9 +7,9 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from feature_strategies import schemas
 from hypothesis import assume, given, settings
-from levels import examples
+from support.feature_strategies import schemas
+from support.levels import examples
 
 from registry.errors import FeatureError
 from registry.features import FeaturesDict, features_to_json

@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judged_sources import judge
-from media_samples import IMAGES, SOUNDS, VIDEOS
+from support.judged_sources import judge
+from support.media_samples import IMAGES, SOUNDS, VIDEOS
 
 from registry.intake.detect import open_source
 from registry.intake.options import AddOptions

@@ -15,8 +15,8 @@ import rasterio
 from affine import Affine
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
 from rasterio.windows import Window, bounds, transform
+from support.levels import examples
 
 from registry.builders.earth_engine.assembling.assemble import assemble
 from registry.builders.earth_engine.assembling.predictions import write_predictions

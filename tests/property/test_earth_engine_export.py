@@ -9,7 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from earth_engine_reference import (
+from hypothesis import given
+from hypothesis import strategies as st
+from support.earth_engine_reference import (
     Made,
     is_masked,
     kept_patches,
@@ -18,8 +20,6 @@ from earth_engine_reference import (
     pixel_series,
     split_files,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 from registry.builders.earth_engine.exporting.files import ExportFiles
 from registry.builders.earth_engine.exporting.image import export_image

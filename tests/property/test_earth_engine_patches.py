@@ -4,9 +4,9 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from earth_engine_samples import tiles_of, write_image
 from hypothesis import given
 from hypothesis import strategies as st
+from support.earth_engine_samples import tiles_of, write_image
 
 from registry.builders.earth_engine.patch_reader import Patches
 from registry.order import ReadConfig

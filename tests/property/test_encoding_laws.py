@@ -8,11 +8,11 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from block_checks import joined
-from feature_strategies import schemas, values
 from hypothesis import given
 from hypothesis import strategies as st
-from test_wire_laws import EXAMPLES
+from property.test_wire_laws import EXAMPLES
+from support.block_checks import joined
+from support.feature_strategies import schemas, values
 
 from registry.building.encoding import CollectedExamples
 from registry.features import Dataset, FeaturesDict, Image, NestedExamples, Ragged, Sequence, Tensor, codec_of

@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
-from feature_strategies import schemas_and_examples
-from framework_samples import plain, stored, wide_reader
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
+from support.feature_strategies import schemas_and_examples
+from support.framework_samples import plain, stored, wide_reader
+from support.levels import examples
 
 from registry.errors import FeatureError, UsageError
 from registry.features import Audio, ClassLabel, FeaturesDict, Image, Leaf, RawFeature, Scalar, Sequence, Tensor, Text

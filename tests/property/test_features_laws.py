@@ -9,11 +9,11 @@ import zlib
 from typing import Any
 
 import numpy as np
-from feature_strategies import is_lazy, schemas, schemas_and_examples
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from levels import examples
+from support.feature_strategies import is_lazy, schemas, schemas_and_examples
+from support.levels import examples
 
 from registry.errors import CorruptExampleError, FeatureError, PreparedFormatError
 from registry.features import (

@@ -8,9 +8,9 @@ import tempfile
 from datetime import timedelta
 from pathlib import Path
 
-from catalog_samples import publish
 from hypothesis import given
 from hypothesis import strategies as st
+from support.catalog_samples import publish
 
 from registry.catalog import open_catalog
 from registry.publishing.garbage import GarbageCollector, GarbageOutcome

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from feature_strategies import schemas_and_examples
 from hypothesis import given
 from hypothesis import strategies as st
+from support.feature_strategies import schemas_and_examples
 
 from registry.cli.read import jsonable, line_writer
 from registry.escaping import _STEERING, escape_json

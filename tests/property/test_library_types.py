@@ -24,7 +24,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from judged_sources import judge, judge_object
+from support.judged_sources import judge, judge_object
 
 from registry.intake.detect import open_source
 from registry.intake.objects import open_object

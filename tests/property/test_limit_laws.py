@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from feature_strategies import schemas, values
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
-from prepared_samples import cut_evenly, prepare
 from pyarrow import parquet
-from shard_samples import WRITERS, write_columns
+from support.feature_strategies import schemas, values
+from support.levels import examples
+from support.prepared_samples import cut_evenly, prepare
+from support.shard_samples import WRITERS, write_columns
 
 from registry.errors import FeatureError, NullLabelWarning
 from registry.features import (

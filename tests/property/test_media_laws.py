@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from media_samples import IMAGES, SOUNDS, VIDEOS
 from PIL import Image as Pillow
+from support.media_samples import IMAGES, SOUNDS, VIDEOS
 
 import registry
 from registry.errors import UnusableRowsError

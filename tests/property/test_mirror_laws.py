@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prepared_samples import animals, prepare
+from support.prepared_samples import animals, prepare
 
 import registry
 from registry.errors import MirrorWarning, NotStoredError, StorageUnavailableError, VerificationError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hypothesis import given
-from strategies import standings, version_requests
+from support.strategies import standings, version_requests
 
 from registry.model import Reference, Refusal, Standing, Version, VersionRequest, VersionState, choose
 

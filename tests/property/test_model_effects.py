@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from strategies import standings, version_requests
+from support.strategies import standings, version_requests
 
 from registry.errors import RegistryError
 from registry.model import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import shard_lengths, split_names, versions
+from support.strategies import shard_lengths, split_names, versions
 
 from registry.errors import ReferenceSyntaxError
 from registry.model import (

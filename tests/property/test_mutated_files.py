@@ -15,7 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from levels import either
+from support import FOLDER, TESTS
+from support.levels import either
 
 NUM_FILES = int(os.environ.get("REGISTRY_MUTATED_FILES", "1500"))
 MOST_MEMORY = 2**30
@@ -26,13 +27,14 @@ TYPED = {"values", "shard_mismatch", "corrupt_record", "corrupt_example", "prepa
 
 def read_files(first: int, count: int, folder: Path, script_name: str = "mutated_files.py") -> dict[str, object]:
     """The report of the child for these seeds; fails with the seed at which the child ended."""
-    script = Path(__file__).with_name(script_name)
+    script = FOLDER / script_name
     done = subprocess.run(
         [sys.executable, str(script), str(first), str(count), str(folder)],
         capture_output=True,
         text=True,
         timeout=MOST_SECONDS,
         check=False,
+        env={**os.environ, "PYTHONPATH": str(TESTS)},
     )
     if done.returncode:
         seed = (folder / "seed").read_text().strip() if (folder / "seed").exists() else "none"
@@ -71,9 +73,9 @@ def test_a_file_that_kills_the_process_fails_with_its_seed(tmp_path: Path) -> No
     script = tmp_path / "ends.py"
     script.write_text(
         "import os, sys\n"
-        f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        f"sys.path.insert(0, {str(TESTS)!r})\n"
         "from pathlib import Path\n"
-        "from mutated_files import main\n"
+        "from support.mutated_files import main\n"
         "main(0, 9, Path(sys.argv[1]), lambda seed, _: os.abort() if seed == 5 else 'values')\n"
     )
     done = subprocess.run([sys.executable, str(script), str(tmp_path)], capture_output=True, timeout=300, check=False)

@@ -14,12 +14,12 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from arrow_strategies import LEAVES, values_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
 from pyarrow import parquet
-from shard_samples import assert_same
+from support.arrow_strategies import LEAVES, values_of
+from support.levels import examples
+from support.shard_samples import assert_same
 
 from registry.cli.read import jsonable
 from registry.features.dtypes import lowest_value

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import layouts
+from support.strategies import layouts
 
 from registry.model import ShardLengths, ShardSpan
 from registry.order import KeyedPermutation, ReadConfig, Run, shuffle_permutation

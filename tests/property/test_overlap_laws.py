@@ -7,9 +7,9 @@ from itertools import count
 from typing import Any
 
 import pytest
-from feature_strategies import schemas_and_examples, values
 from hypothesis import given
 from hypothesis import strategies as st
+from support.feature_strategies import schemas_and_examples, values
 
 from registry.features import FeaturesDict, codec_of
 from registry.features.containers import columns_of

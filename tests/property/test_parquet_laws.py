@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from arrow_strategies import SCHEMAS, values_of
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from levels import examples
 from pyarrow import parquet
-from reading_samples import readable
-from shard_samples import assert_same, write_columns, write_tfrecord
+from support.arrow_strategies import SCHEMAS, values_of
+from support.levels import examples
+from support.reading_samples import readable
+from support.shard_samples import assert_same, write_columns, write_tfrecord
 
 from registry.errors import PreparedFormatError
 from registry.features import FeaturesDict, Tensor, codec_of, features_from_json, features_to_json

@@ -8,8 +8,8 @@ from contextlib import suppress
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pin_samples import sample_entry, sample_pins
-from strategies import read_instructions, versions
+from support.pin_samples import sample_entry, sample_pins
+from support.strategies import read_instructions, versions
 
 from registry.errors import CitationSyntaxError
 from registry.model import Reference, SlicingRule

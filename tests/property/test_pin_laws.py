@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
-from pin_law_samples import make_source, pin, whole_file
+from support.pin_law_samples import make_source, pin, whole_file
 
 from registry.errors import PinChangedError, PinFormatError, RegistryError, SliceError
 from registry.model import SlicingRule

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from feature_strategies import schemas_and_examples, tensors, values
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from levels import examples
 from PIL import Image as Pillow
-from prepared_samples import prepare
+from support.feature_strategies import schemas_and_examples, tensors, values
+from support.levels import examples
+from support.prepared_samples import prepare
 
 from registry.features import FeaturesDict, Image, Ragged, Sequence, Tensor, Text, codec_of
 from registry.features.content import ContentReader, content_bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reading_samples import Stored, readable, reader_of, stored
+from support.reading_samples import Stored, readable, reader_of, stored
 
 from registry.errors import CorruptExampleError, CorruptRecordError, NotStoredError, ShardMismatchError
 from registry.features import FeaturesDict

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reading_samples import FEATURES, reader_of, stored
+from support.reading_samples import FEATURES, reader_of, stored
 
 from registry.errors import StateMismatchError
 from registry.order import ReadConfig

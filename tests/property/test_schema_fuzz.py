@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from block_checks import joined
-from feature_strategies import schemas_and_examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
+from support.block_checks import joined
+from support.feature_strategies import schemas_and_examples
+from support.levels import examples
 
 import registry
 from registry.errors import CorruptExampleError, FeatureError, PreparedFormatError

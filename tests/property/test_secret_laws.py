@@ -14,7 +14,7 @@ import click
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_catalog_url_laws import HALVES, everything_of, shown
+from property.test_catalog_url_laws import HALVES, everything_of, shown
 
 import registry
 from registry.cli.main import cli, run

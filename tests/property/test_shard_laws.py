@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
-from reading_samples import readable
-from shard_samples import WRITERS, assert_same
+from support.levels import examples
+from support.reading_samples import readable
+from support.shard_samples import WRITERS, assert_same
 
 from registry.features import FeaturesDict, Sequence, Text, codec_of
 from registry.model import ShardedFileTemplate, ShardLengths, Split

@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from slim_samples import KINDS, element_features, examples, feature_maps, sequences, sound_examples, var_len_features
+from support.slim_samples import (
+    KINDS,
+    element_features,
+    examples,
+    feature_maps,
+    sequences,
+    sound_examples,
+    var_len_features,
+)
 
 from registry.errors import RegistryError
 from registry.slim import (

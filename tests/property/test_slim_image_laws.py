@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
 from PIL import Image as Pillow
-from slim_image_checks import decode, problem
-from slim_image_samples import (
+from support.levels import examples
+from support.slim_image_checks import decode, problem
+from support.slim_image_samples import (
     GREY,
     PALETTE,
     PNG_CHANNELS,

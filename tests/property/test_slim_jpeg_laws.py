@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image as Pillow
-from slim_image_checks import decode
+from support.slim_image_checks import decode
 
 from registry.errors import CorruptExampleError
 from registry.slim import image_formats

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
+from support.levels import examples
 
 from registry.errors import CorruptRecordError
 from registry.slim.data_decoder import DataDecoder

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from strategies import large_shard_lengths, layouts, percents, read_instructions, shard_lengths
+from support.strategies import large_shard_lengths, layouts, percents, read_instructions, shard_lengths
 
 from registry.errors import SliceError, SplitNotFoundError
 from registry.model import ShardLengths

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import large_shard_lengths, layouts, read_instructions, shard_lengths
+from support.strategies import large_shard_lengths, layouts, read_instructions, shard_lengths
 
 from registry.errors import SliceError, SplitNotFoundError
 from registry.model import ShardLengths

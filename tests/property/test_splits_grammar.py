@@ -7,11 +7,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from grammar_reading import recogniser
 from hypothesis import example, given
 from hypothesis import strategies as st
-from levels import cases
-from strategies import read_instructions
+from support.grammar_reading import recogniser
+from support.levels import cases
+from support.strategies import read_instructions
 
 from registry.errors import SplitSyntaxError
 from registry.model import SlicingRule

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from strategies import large_shard_lengths, layouts, percents, shard_lengths
+from support.strategies import large_shard_lengths, layouts, percents, shard_lengths
 
 from registry.errors import SliceError
 from registry.model import ShardLengths

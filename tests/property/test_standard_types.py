@@ -28,7 +28,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pytest
-from judged_sources import judge_object
+from support.judged_sources import judge_object
 
 from registry.errors import SourceError
 from registry.intake.objects import open_object

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
-from remote_samples import MemoryObjects
+from support.levels import examples
+from support.remote_samples import MemoryObjects
 
 from registry.errors import CorruptRecordError, ShardMismatchError
 from registry.tfrecord import IndexFolder, Places, frame_record, open_shard

@@ -6,7 +6,7 @@ import uuid
 from pathlib import Path
 
 import pytest
-from clouds import SERVERS, enter
+from support.clouds import SERVERS, enter
 
 from registry.storage import Store, open_store
 

@@ -20,8 +20,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-import warm_python
-from cache_samples import (
+from support import TESTS, warm_python
+from support.cache_samples import (
     CONTENT,
     KEPT_BLOCK_BYTES,
     SHA256,
@@ -541,7 +541,7 @@ PROCESS = """
 import json, sys
 sys.path.insert(0, sys.argv[3])
 from pathlib import Path
-from cache_samples import Source, open_cached
+from support.cache_samples import Source, open_cached
 from registry.storage.cache import BLOCK_BYTES, FileCache
 content = Path(sys.argv[2]).read_bytes()
 cache = FileCache(sys.argv[1], max_bytes=int(sys.argv[4]))
@@ -559,7 +559,7 @@ print(json.dumps([wrong, len(source.fetched)]))
 @pytest.mark.parametrize("num_blocks", [2, 50])
 def test_processes_share_a_cache(cache: FileCache, tmp_path: Path, num_blocks: int) -> None:
     (tmp_path / "content").write_bytes(CONTENT)
-    arguments = [str(cache.folder), str(tmp_path / "content"), str(Path(__file__).parent)]
+    arguments = [str(cache.folder), str(tmp_path / "content"), str(TESTS)]
     running = [
         warm_python.Popen(
             [sys.executable, "-c", PROCESS, *arguments, str(num_blocks * KEPT_BLOCK_BYTES), str(step)],

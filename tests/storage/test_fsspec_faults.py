@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from fsspec.registry import known_implementations
-from test_catalog_url_laws import everything_of
+from property.test_catalog_url_laws import everything_of
 
 from registry.errors import RegistryError, StorageError
 from registry.storage import open_store

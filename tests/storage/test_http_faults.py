@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from fault_proxy import Fault, FaultProxy
-from web_server import serve
+from support.fault_proxy import Fault, FaultProxy
+from support.web_server import serve
 
 from registry.errors import NotStoredError, StorageError, StorageUnavailableError
 from registry.storage import Store, open_store

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import warm_python
-from clouds import on_clouds
-from fault_proxy import FaultProxy, Request
-from s3_server import S3Server
+from support import warm_python
+from support.clouds import on_clouds
+from support.fault_proxy import FaultProxy, Request
+from support.s3_server import S3Server
 
 from registry.errors import (
     AlreadyStoredError,

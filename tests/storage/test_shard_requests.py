@@ -7,8 +7,8 @@ import os
 
 import pyarrow as pa
 import pytest
-from fault_proxy import FaultProxy
 from pyarrow import parquet
+from support.fault_proxy import FaultProxy
 
 from registry.features import FeaturesDict, Tensor
 from registry.shards import open_shard, read_records, walk_file

@@ -7,8 +7,8 @@ from pathlib import Path
 from threading import Barrier, current_thread
 
 import pytest
-from fault_proxy import FaultProxy
-from prepared_samples import animals, prepare
+from support.fault_proxy import FaultProxy
+from support.prepared_samples import animals, prepare
 
 import registry
 from registry.errors import NotStoredError

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import warm_python
-from fault_proxy import Fault, FaultProxy, Request
-from levels import cases
-from s3_server import S3Server
+from support import warm_python
+from support.fault_proxy import Fault, FaultProxy, Request
+from support.levels import cases
+from support.s3_server import S3Server
 
 from registry.errors import (
     AlreadyStoredError,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import warm_python
+from support import warm_python
 
 from registry.errors import AlreadyStoredError, StorageError
 from registry.storage import FolderExistsError, Store, local, open_store

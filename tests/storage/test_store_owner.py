@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-import warm_python
+from support import warm_python
 
 from registry.errors import StorageError
 from registry.storage import Store, open_store

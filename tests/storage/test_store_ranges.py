@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import warm_python
-from fault_proxy import Fault, FaultProxy, Request
 from hypothesis import given
 from hypothesis import strategies as st
-from s3_server import S3Server
-from web_server import serve
+from support import warm_python
+from support.fault_proxy import Fault, FaultProxy, Request
+from support.s3_server import S3Server
+from support.web_server import serve
 
 from registry.errors import NotStoredError, StorageError, StorageUnavailableError
 from registry.storage import Store, network, open_store

@@ -10,10 +10,10 @@ import traceback
 from pathlib import Path
 
 import pytest
-from clouds import Cloud, on_clouds
-from fault_proxy import FaultProxy, Request
-from prepared_samples import animals, prepare
-from s3_server import S3Server
+from support.clouds import Cloud, on_clouds
+from support.fault_proxy import FaultProxy, Request
+from support.prepared_samples import animals, prepare
+from support.s3_server import S3Server
 
 import registry
 from registry.cli.main import run

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from array_record.python import array_record_module
-from riegeli_chunks import Chunk, find_chunks, write_chunk
+from support.riegeli_chunks import Chunk, find_chunks, write_chunk
 
 from registry.errors import CorruptRecordError, ShardMismatchError, StorageError
 from registry.shards import isolated, open_shard, read_records, walk_file

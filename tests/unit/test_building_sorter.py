@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from levels import cases
+from support.levels import cases
 
 from registry.building import run_files, sorter
 from registry.building.keys import join_sort_keys

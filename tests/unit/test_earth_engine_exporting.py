@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-import warm_python
+from support import warm_python
 
 from registry.builders.earth_engine.exporting.files import ExportFiles, find_files
 from registry.builders.earth_engine.exporting.image import Exported, export_image, plan_export

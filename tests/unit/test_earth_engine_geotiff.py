@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import rasterio
-from levels import cases
+from support.levels import cases
 
 from registry.builders.earth_engine.assembling.geotiff import check_output, create_geotiff
 from registry.builders.earth_engine.grid import Size, Transform

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from earth_engine_samples import CRS, MATRIX, mixer_of, ramp, tiles_of, write_image
+from support.earth_engine_samples import CRS, MATRIX, mixer_of, ramp, tiles_of, write_image
 
 from registry import connect, load_pin
 from registry.api import Catalog, Dataset

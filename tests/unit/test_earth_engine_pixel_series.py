@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from earth_engine_samples import mixer_of, ramp, sequence_record, write_image, write_records
+from support.earth_engine_samples import mixer_of, ramp, sequence_record, write_image, write_records
 
 from registry import connect
 from registry.api import Catalog

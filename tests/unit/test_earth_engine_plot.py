@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from earth_engine_samples import mixer_of, ramp, record_of, sequence_record, write_image, write_records
+from support.earth_engine_samples import mixer_of, ramp, record_of, sequence_record, write_image, write_records
 
 from registry.builders.earth_engine.grid import NO_MARGIN, Size, Tile
 from registry.builders.earth_engine.plot import MOST_PIXELS, PlotLayout, draw_export

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-import warm_python
+from support import warm_python
 
 from registry.builders.earth_engine.exporting.files import ExportFiles, find_files
 from registry.errors import AlreadyStoredError, StorageError

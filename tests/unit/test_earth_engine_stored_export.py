@@ -7,7 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from earth_engine_samples import mixer_of, ramp, record_of, sequence_record, tiles_of, write_image, write_records
+from support.earth_engine_samples import (
+    mixer_of,
+    ramp,
+    record_of,
+    sequence_record,
+    tiles_of,
+    write_image,
+    write_records,
+)
 
 from registry.builders.earth_engine.grid import NO_KERNEL, Size
 from registry.builders.earth_engine.stored.export import open_export

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from block_checks import joined
+from support.block_checks import joined
 
 from registry.errors import CorruptExampleError, MissingExtraError
 from registry.features import FeaturesDict, Image, Ragged, Scalar, Sequence, Tensor, Text, codec_of

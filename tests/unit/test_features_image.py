@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image as Pillow
-from slim_image_samples import png_file as interlaced_png
+from support.slim_image_samples import png_file as interlaced_png
 
 from registry.errors import CorruptExampleError, FeatureError, MissingExtraError
 from registry.features import FeaturesDict, Image, Sequence, codec_of

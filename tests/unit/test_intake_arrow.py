@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from intake_files import open_files, read_all, read_rows
+from support.intake_files import open_files, read_all, read_rows
 
 from registry.errors import SourceError
 from registry.features import ClassLabel, Image

@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from intake_files import open_files, read_rows
 from pyarrow import parquet
+from support.intake_files import open_files, read_rows
 
 from registry.errors import SourceError
 from registry.intake.arrow_files import open_arrow, open_parquet

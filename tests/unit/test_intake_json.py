@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from intake_files import open_files, read_all, read_rows
+from support.intake_files import open_files, read_all, read_rows
 
 from registry.errors import SourceError, UsageError
 from registry.intake import json_files, text_files

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from media_samples import IMAGES, VIDEOS
 from PIL import Image as Pillow
+from support.media_samples import IMAGES, VIDEOS
 
 from registry.errors import SourceError
 from registry.features import Audio, ClassLabel, Image, Tensor

@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from intake_files import read_all, write_files
-from media_samples import IMAGES
+from support.intake_files import read_all, write_files
+from support.media_samples import IMAGES
 
 import registry
 from registry.errors import SourceError, UnusableRowsError

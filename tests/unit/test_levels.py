@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from sampled import EVERYDAY_CASES
+from support.sampled import EVERYDAY_CASES
 
 TESTS = Path(__file__).parents[1]
 

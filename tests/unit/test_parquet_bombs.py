@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from levels import either
 from pyarrow import parquet
-from thrift_trees import field, read_struct, write_struct
+from support.levels import either
+from support.thrift_trees import field, read_struct, write_struct
 
 from registry.errors import ShardMismatchError
 from registry.interop.parquet import describe_parquet

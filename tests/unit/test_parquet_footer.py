@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
-from thrift_trees import Node, field, read_struct, write_struct
+from support.thrift_trees import Node, field, read_struct, write_struct
 
 from registry.errors import ShardMismatchError
 from registry.interop.parquet import describe_parquet

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from levels import either
 from PIL import Image as PillowImage
 from pyarrow import parquet
+from support.levels import either
 
 from registry.errors import (
     NotStoredError,

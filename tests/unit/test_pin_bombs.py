@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from levels import cases
-from pin_law_samples import whole_file
+from support.levels import cases
+from support.pin_law_samples import whole_file
 
 from registry.errors import PinFormatError
 from registry.pins import PinFile, yaml_text

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pin_samples import BIBTEX, digest_of, empty_entry, sample_entry, sample_pins
+from support.pin_samples import BIBTEX, digest_of, empty_entry, sample_entry, sample_pins
 
 from registry.errors import CitationSyntaxError, UsageError
 from registry.model import Reference, Version

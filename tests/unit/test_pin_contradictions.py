@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pin_law_samples import make_source, pin, whole_file
+from support.pin_law_samples import make_source, pin, whole_file
 
 from registry.errors import PinChangedError, PinFormatError
 from registry.model import SlicingRule

@@ -13,7 +13,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, rsa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from pin_samples import sample_entry, sample_pins
+from support.pin_samples import sample_entry, sample_pins
 
 from registry.errors import (
     AlreadyStoredError,

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pin_law_samples import whole_file
-from pin_samples import sample_entry
+from support.pin_law_samples import whole_file
+from support.pin_samples import sample_entry
 
 import registry
 from registry.errors import NotFoundError, PinNotFoundError, UsageError, YankedVersionWarning

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from levels import either
-from pin_samples import digest_of, sample_entry, sample_pins
+from support.levels import either
+from support.pin_samples import digest_of, sample_entry, sample_pins
 
 from registry.errors import (
     PinChangedError,

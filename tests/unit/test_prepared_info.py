@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from levels import either
+from support.levels import either
 
 from registry.errors import PreparedFormatError, UsageError
 from registry.features import FeaturesDict

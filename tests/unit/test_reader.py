@@ -12,7 +12,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from reading_samples import FEATURES, Stored, readable, reader_of, stored
+from support.reading_samples import FEATURES, Stored, readable, reader_of, stored
 
 from registry.errors import (
     CorruptExampleError,

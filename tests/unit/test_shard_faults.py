@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from levels import either
+from support.levels import either
 
 from registry.errors import CorruptRecordError, ShardMismatchError, VerificationError
 from registry.storage import Store, open_store

@@ -11,9 +11,9 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 import pytest
-from levels import either
 from pyarrow import parquet
-from shard_samples import WRITERS, write_array_record, write_parquet
+from support.levels import either
+from support.shard_samples import WRITERS, write_array_record, write_parquet
 
 from registry.errors import (
     CorruptRecordError,

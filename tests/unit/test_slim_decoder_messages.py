@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from slim_record_samples import FLOATS, LABEL, NUMBERS, decode, decode_steps, example, steps
+from support.slim_record_samples import FLOATS, LABEL, NUMBERS, decode, decode_steps, example, steps
 
 from registry import slim
 from registry.errors import CorruptExampleError, RegistryError, WrongTypeError

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from shard_samples import WRITERS, write_columns
+from support.shard_samples import WRITERS, write_columns
 
 from registry.errors import RegistryError, ShardMismatchError
 from registry.features import FeaturesDict, Tensor, codec_of

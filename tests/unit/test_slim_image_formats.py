@@ -9,8 +9,19 @@ import zlib
 import numpy as np
 import pytest
 from PIL import Image as Pillow
-from slim_image_checks import COLORS, RAMP, decode, drafted, pillow_file, problem
-from slim_image_samples import GREY, PALETTE, RGB, RGBA, bmp_file, gif_file, gif_frame, png_chunk, png_file, png_header
+from support.slim_image_checks import COLORS, RAMP, decode, drafted, pillow_file, problem
+from support.slim_image_samples import (
+    GREY,
+    PALETTE,
+    RGB,
+    RGBA,
+    bmp_file,
+    gif_file,
+    gif_frame,
+    png_chunk,
+    png_file,
+    png_header,
+)
 
 from registry.errors import CorruptExampleError, MissingExtraError
 from registry.features import pillow
@@ -23,7 +34,7 @@ def without_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
 
 
-# PNG: tests/tfds compares the rest with TensorFlow.
+# PNG: tests/beside/tfds compares the rest with TensorFlow.
 
 
 def test_a_png_of_16_bits_keeps_them_only_in_a_wide_dtype() -> None:

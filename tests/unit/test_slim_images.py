@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from slim_image_checks import COLORS, RAMP, decode, pillow_file, problem, strings
-from slim_image_samples import GREY, PALETTE, RGB, bmp_file, gif_file, png_chunk, png_file, png_header
+from support.slim_image_checks import COLORS, RAMP, decode, pillow_file, problem, strings
+from support.slim_image_samples import GREY, PALETTE, RGB, bmp_file, gif_file, png_chunk, png_file, png_header
 
 from registry.errors import CorruptExampleError, UsageError, WrongTypeError
 from registry.slim import FixedLenFeature, TFExampleDecoder, decode_image, image_handler

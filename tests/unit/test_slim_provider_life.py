@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from slim_provider_samples import NUM_RECORDS, RECORD_BYTES, Numbers, provider_of, write
+from support.slim_provider_samples import NUM_RECORDS, RECORD_BYTES, Numbers, provider_of, write
 
 from registry.errors import UsageError
 from registry.tfrecord import RecordBlock

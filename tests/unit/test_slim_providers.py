@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from slim_provider_samples import NUM_RECORDS, RECORD_BYTES, Numbers, provider_of, write
+from support.slim_provider_samples import NUM_RECORDS, RECORD_BYTES, Numbers, provider_of, write
 
 from registry.errors import (
     CorruptExampleError,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from levels import either
+from support.levels import either
 
 from registry.errors import BuildError, ShardMismatchError, StorageError, UsageError
 from registry.storage import Store, open_store

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from block_checks import bits, check, joined, values_of
+from support.block_checks import bits, check, joined, values_of
 
 from registry.errors import UsageError
 from registry.wire import BlockDecoder, FlatValue, decode_example, encode_example

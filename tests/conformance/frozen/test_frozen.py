@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from catalog_server import PostgresServer
-from frozen_commands import CATALOG, PINS, UPGRADED, conformance_data, outputs
+from conformance.frozen.frozen_commands import CATALOG, PINS, UPGRADED, conformance_data, outputs
+from support.catalog_server import PostgresServer
 
 import registry
 from registry.catalog import schema

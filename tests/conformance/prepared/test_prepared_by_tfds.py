@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from block_checks import joined
+from support.block_checks import joined
 
 from registry.features import Audio, FeaturesDict, NestedExamples, Ragged, codec_of, features_to_json
 from registry.prepared import info_to_json, read_prepared, write_prepared

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from slim_cases import GOLDEN, array_of, decoder_of, record_of
+from support.slim_cases import GOLDEN, array_of, decoder_of, record_of
 
 from registry.errors import RegistryError
 from registry.slim.tfexample_decoder import SparseTensorValue

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from slim_cases import GOLDEN
+from support.slim_cases import GOLDEN
 
 from registry import slim
 from registry.errors import NotStoredError, OutOfRangeError, UsageError

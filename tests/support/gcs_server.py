@@ -1,0 +1,136 @@
+"""A Google Cloud Storage server for tests: translates Google's XML API to the S3 server behind it.
+
+Both APIs have the same paths, bodies and lists. Names of headers differ, and so do conditions: Google counts the
+generations of each name, and generation 0 is "no object". No emulator on PyPI answers the requests of obstore.
+"""
+
+from __future__ import annotations
+
+import http.client
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
+from typing import Final, Self
+from urllib.parse import parse_qs, quote, unquote, urlsplit
+
+from support.s3_server import SIGNED, S3Server
+
+TOKEN: Final = "google-token"  # noqa: S105 (the server's own)
+"""What the server takes as credentials: any token, but some."""
+
+_CONDITION: Final = "x-goog-if-generation-match"
+_HOP_BY_HOP: Final = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length"})
+
+
+class GcsServer:
+    """The server on a port of 127.0.0.1, for as long as its ``with`` block."""
+
+    scheme: Final = "gs"
+
+    def __init__(self, storage: S3Server) -> None:
+        self.storage = storage
+        self._writing = threading.Lock()
+        self._numbers = count(1_700_000_000_000_000)
+        self._generations: dict[str, int] = {}
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"gcs": self}))
+        self._server.daemon_threads = True
+        self._server.block_on_close = False
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        self.port = self._server.server_port
+
+    def environment(self, port: int | None = None) -> dict[str, str]:
+        """The variables of a client that reaches the server at ``port``, its own or a proxy's."""
+        return {"GOOGLE_BASE_URL": f"http://127.0.0.1:{port or self.port}", "GOOGLE_BEARER_TOKEN": TOKEN}
+
+    def create_bucket(self, name: str) -> None:
+        """Create an empty bucket."""
+        self.storage.create_bucket(name)
+
+    def answer(
+        self, method: str, target: str, headers: dict[str, str], body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
+        """Carry out one request; the status, the headers and the body of the answer."""
+        parts, condition = urlsplit(target), headers.pop(_CONDITION, None)
+        path = quote(unquote(parts.path))  # obstore escapes signs in the names of buckets, which moto takes literally
+        target, query = f"{path}?{parts.query}", parse_qs(parts.query, keep_blank_values=True)
+        headers = {_translate(name, "x-goog-", "x-amz-"): value for name, value in headers.items()}
+        if headers.pop("authorization", None) is not None:  # without it, a request is anonymous for the S3 server, too
+            headers |= {"authorization": SIGNED["Authorization"]}
+        if method in ("GET", "HEAD") or "partNumber" in query or "uploads" in query:
+            return self._forward(method, target, headers, body)
+        with self._writing:
+            exists = self._exists(path)
+            generation = self._generations.get(path, 1) if exists else 0
+            if condition is not None and int(condition) != generation:
+                if not self._exists("/" + path.split("/")[1]):
+                    return _refusal(404, "NoSuchBucket")
+                return _refusal(412, "PreconditionFailed")
+            if method == "DELETE" and not exists and "uploadId" not in query:
+                return _refusal(404, "NoSuchKey")  # S3 does not mind
+            self._generations[path] = next(self._numbers)
+            return self._forward(method, target, headers, body)
+
+    def _exists(self, path: str) -> bool:
+        return self._forward("HEAD", path, {"authorization": SIGNED["Authorization"]}, b"")[0] == 200
+
+    def _forward(
+        self, method: str, target: str, headers: dict[str, str], body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
+        server = http.client.HTTPConnection("127.0.0.1", self.storage.port, timeout=60)
+        try:
+            server.request(method, target, body=body, headers=headers)
+            answer = server.getresponse()
+            content = answer.read()
+        finally:
+            server.close()
+        found = {
+            _translate(name.lower(), "x-amz-", "x-goog-"): value
+            for name, value in answer.headers.items()
+            if name.lower() not in _HOP_BY_HOP
+        }
+        generation = self._generations.get(urlsplit(target).path, 1)
+        found |= {"x-goog-generation": str(generation), "x-goog-metageneration": "1"}
+        if method == "HEAD":
+            found["content-length"] = answer.headers["Content-Length"] or "0"
+        return answer.status, found, content
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    gcs: GcsServer
+
+    def _handle(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        asked = {name.lower(): value for name, value in self.headers.items() if name.lower() not in _HOP_BY_HOP}
+        status, headers, content = self.gcs.answer(self.command, self.path, asked, body)
+        self.send_response_only(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        if "content-length" not in headers and status not in (204, 304):
+            self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _handle  # noqa: N815 (the base class's names)
+
+    def log_message(self, format: str, *_: object) -> None:  # noqa: A002 (its name in the base class)
+        """Tests look at the requests of a proxy."""
+
+
+def _translate(name: str, old: str, new: str) -> str:
+    return new + name.removeprefix(old) if name.startswith(old) else name
+
+
+def _refusal(status: int, code: str) -> tuple[int, dict[str, str], bytes]:
+    content = f'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>{code}</Code></Error>'.encode()
+    return status, {"content-type": "application/xml"}, content
