@@ -71,16 +71,6 @@ class ClassValues:
                     place = place_of(int(valid[index]))
                     self.names[name] = min(self.names.get(name, place), place)
 
-    def merge(self, other: ClassValues) -> None:
-        """Add the values that ``other`` has seen in the same column."""
-        for name, place in other.kinds.items():
-            self.kinds[name] = min(self.kinds.get(name, place), place)
-        for name, place in other.names.items():
-            if name in self.names or len(self.names) <= MAX_CLASSES:
-                self.names[name] = min(self.names.get(name, place), place)
-        if other.low is not None and other.high is not None:
-            self._widen(other.low, other.high)
-
     def decide(self, column: str, *, is_text: bool, before: ClassLabel | None = None) -> tuple[ClassLabel, str]:
         """The label, and why its classes have this order.
 

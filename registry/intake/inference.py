@@ -1,6 +1,6 @@
-"""Infers the schema of a source from all of its rows. The pipeline creates one ``Inference`` in each worker process.
+"""Infers the schema of a source from all of its rows. One process reads them, before any row is written.
 
-    Rows -> update -> merge of the workers -> schema -> Schema
+    Rows -> update -> schema -> Schema
 
 Memory does not grow with the number of rows: for each column it keeps counts, types, and the first values that decide.
 """
@@ -59,7 +59,7 @@ from registry.shards.arrow_values import import_pyarrow
 
 
 class Inference:
-    """What the rows seen so far say about each column. It uses bounded memory and can be pickled.
+    """What the rows seen so far say about each column. It uses bounded memory.
 
     Args:
         is_text: whether values are text whose types have to be inferred, as in a CSV.
@@ -104,22 +104,6 @@ class Inference:
             column.order = min(column.order, (start, index))
             with column_errors(name, table.schema.field(index).type):
                 self._update_column(name, column, part_name, column_array(table, name), lines)
-
-    def merge(self, other: Inference) -> None:
-        """Take everything into account that ``other`` has seen, such as the rows of other parts.
-
-        Raises:
-            SourceError: the structs of a column have too many fields.
-        """
-        self._num_rows += other._num_rows
-        for name, column in other._columns.items():
-            if name in self._columns:
-                try:
-                    self._columns[name].merge(column)
-                except TooManyFieldsError as error:
-                    raise _too_many_fields(name) from error
-            else:
-                self._columns[name] = column
 
     def schema(self) -> Schema:
         """The schema of all rows.
@@ -345,21 +329,6 @@ class _Column:
             if index is not None:
                 place = place_of(int(rows[index])), describe_other(leaf)
                 self.other_files[path] = min(place, self.other_files.get(path, place))
-
-    def merge(self, other: _Column) -> None:
-        """Add what ``other`` knows of the same column."""
-        self.order = min(self.order, other.order)
-        self.num_values += other.num_values
-        self.num_nulls += other.num_nulls
-        if other.first is not None and (self.first is None or other.first < self.first):
-            self.first, self.example, self.kind = other.first, other.example, other.kind
-        elif self.first is None and other.kind is not None:
-            self.kind = other.kind if self.kind is None else min(self.kind, other.kind, key=_rank)
-        self.types.merge(other.types)
-        self.texts.merge(other.texts)
-        self.classes.merge(other.classes)
-        for path, place in other.other_files.items():
-            self.other_files[path] = min(place, self.other_files.get(path, place))
 
 
 def check_wishes(wishes: Mapping[str, Wish], columns: Sequence[str]) -> None:

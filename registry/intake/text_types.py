@@ -117,12 +117,6 @@ class TextTypes:
                 self._test(form, block, partial(block.is_in, words))
         self._test_times(block)
 
-    def merge(self, other: TextTypes) -> None:
-        """Add what ``other`` has seen of the same column."""
-        self.first = min((place for place in (self.first, other.first) if place is not None), default=None)
-        for form, miss in other.misses.items():
-            self.misses[form] = min(miss, self.misses.get(form, miss))
-
     def decide(self) -> tuple[str, str]:
         """The name of the Arrow type, and the reason for people."""
         if self.first is None:

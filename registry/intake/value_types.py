@@ -58,13 +58,6 @@ class SeenType:
     high: int | None = None
     inexact: Place | None = None
 
-    def merge(self, other: SeenType) -> None:
-        """Add what ``other`` has seen of the same type."""
-        self.first = min(self.first, other.first)
-        self.low = min((bound for bound in (self.low, other.low) if bound is not None), default=None)
-        self.high = max((bound for bound in (self.high, other.high) if bound is not None), default=None)
-        self.inexact = min((place for place in (self.inexact, other.inexact) if place is not None), default=None)
-
     @property
     def has_values(self) -> bool:
         """Whether a value is not null."""
@@ -111,34 +104,6 @@ class ValueTypes:
             self._update_list(array, place_of)
         else:
             self._update_leaf(array, place_of)
-
-    def merge(self, other: ValueTypes) -> None:
-        """Add the values that ``other`` has seen at the same path."""
-        self.num_values += other.num_values
-        self.num_nulls += other.num_nulls
-        for name, seen in other.leaves.items():
-            if name in self.leaves:
-                self.leaves[name].merge(seen)
-            else:
-                self.leaves[name] = seen
-        if other.fields is not None:
-            self.fields = {} if self.fields is None else self.fields
-            for name, (order, inner) in other.fields.items():
-                if name in self.fields:
-                    ours, mine = self.fields[name]
-                    mine.merge(inner)
-                    self.fields[name] = (min(ours, order), mine)
-                else:
-                    self.fields[name] = (order, inner)
-            self._check_fields()
-        if other.element is not None:
-            if self.element is None:
-                self.element = other.element
-            else:
-                self.element.merge(other.element)
-        self.first_struct = min(self.first_struct, other.first_struct)
-        self.first_list = min(self.first_list, other.first_list)
-        self.list_sizes |= other.list_sizes
 
     def _update_leaf(self, array: Any, place_of: Callable[[int], Place]) -> None:
         kind = plain_type(array.type)

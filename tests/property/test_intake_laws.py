@@ -224,16 +224,11 @@ def text_tables(draw: st.DrawFn) -> pa.Table:
 
 
 @given(st.data(), st.booleans())
-def test_inference_does_not_depend_on_cuts_order_or_workers(data: st.DataObject, is_text: bool) -> None:
+def test_inference_does_not_depend_on_cuts_or_order(data: st.DataObject, is_text: bool) -> None:
     table = data.draw(text_tables() if is_text else typed_tables())
     blocks = data.draw(st.composite(cut)(table))
-    middle = data.draw(st.integers(0, len(blocks)))
-    workers = [Inference(is_text=is_text, hints={}) for _ in range(2)]
-    for number, (part, rows) in enumerate(blocks):
-        workers[number >= middle].update(part, rows)
-    workers[1].merge(workers[0])
     in_order = sorted(blocks, key=lambda block: (block[0], block[1].lines[0]))
-    assert workers[1].schema() == infer(in_order, is_text=is_text)
+    assert infer(blocks, is_text=is_text) == infer(in_order, is_text=is_text)
 
 
 @given(st.data(), st.booleans())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import io
-import pickle
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -442,18 +441,6 @@ def test_a_column_that_appears_later_is_refused() -> None:
     with pytest.raises(SourceError) as caught:
         schema.convert("b", rows_of(("b", 1, {"x": [1], "y": [2]})))
     assert caught.value.message == 'b: column "y" is not in the schema'
-
-
-def test_parts_may_be_inferred_in_other_processes() -> None:
-    blocks: list[Block] = [("a", 1, {"x": ["1"], "y": [None]}), ("b", 1, {"x": ["2"], "y": ["z"]})]
-    workers = [Inference(is_text=True, hints={}) for _ in blocks]
-    for worker, block in zip(workers, blocks, strict=True):
-        worker.update(block[0], rows_of(block))
-    whole = infer(*blocks, is_text=True)
-    for first, second in (workers, workers[::-1]):
-        merged = pickle.loads(pickle.dumps(first))  # noqa: S301 - our own bytes
-        merged.merge(pickle.loads(pickle.dumps(second)))  # noqa: S301
-        assert merged.schema() == whole
 
 
 SCHEMA = Schema(
