@@ -15,6 +15,7 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -288,32 +289,23 @@ def _parts(split: str, columns: Mapping[str, Sequence[StoredArray]], store: Stor
             yield SourcePart(
                 split=split,
                 name=", ".join(names[:4]) + (" ..." if names[4:] else ""),
-                read=ArrayPart(store=store, columns=group, start=start, stop=stop),
+                read=partial(_read, store, group, start, stop),
                 num_bytes=(stop - start) * row_bytes if is_mapped else sum(map(sizes, names)),
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArrayPart:
-    """Reads rows ``start`` to ``stop`` of the arrays of a split; it is the ``read`` of a ``SourcePart``."""
-
-    store: Store
-    columns: Mapping[str, Sequence[StoredArray]]
-    start: int
-    stop: int
-
-    def __call__(self) -> Iterator[Rows]:
-        """Read the rows in order."""
-        arrow = import_pyarrow()
-        row_bytes = sum(arrays[0].row_bytes for arrays in self.columns.values()) or 1
-        step = max(1, min(MAX_ROWS, MAX_BYTES // row_bytes))
-        root = root_of(self.store)
-        with ExitStack() as stack:
-            readers = {name: _ArrayReader(root, arrays, self.start, stack) for name, arrays in self.columns.items()}
-            for start in range(self.start, self.stop, step):
-                stop = min(start + step, self.stop)
-                table = arrow.table({name: reader.read_arrow(stop - start) for name, reader in readers.items()})
-                yield Rows(table=table, lines=range(start + 1, stop + 1))
+def _read(store: Store, columns: Mapping[str, Sequence[StoredArray]], first: int, last: int) -> Iterator[Rows]:
+    """Yield rows ``first`` to ``last`` of the arrays of a split, in order."""
+    arrow = import_pyarrow()
+    row_bytes = sum(arrays[0].row_bytes for arrays in columns.values()) or 1
+    step = max(1, min(MAX_ROWS, MAX_BYTES // row_bytes))
+    root = root_of(store)
+    with ExitStack() as stack:
+        readers = {name: _ArrayReader(root, arrays, first, stack) for name, arrays in columns.items()}
+        for start in range(first, last, step):
+            stop = min(start + step, last)
+            table = arrow.table({name: reader.read_arrow(stop - start) for name, reader in readers.items()})
+            yield Rows(table=table, lines=range(start + 1, stop + 1))
 
 
 class _ArrayReader:

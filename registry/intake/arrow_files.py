@@ -12,12 +12,13 @@ import re
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from registry.errors import RegistryError, SourceError, StorageError
 from registry.features import Feature
-from registry.intake.file_parts import count, list_names, make_parts, read_ahead
+from registry.intake.file_parts import Reader, count, list_names, make_parts
 from registry.intake.hf_features import described_features, hints_of, kept_features, refuse_paths, with_plain_files
 from registry.intake.kinds import KINDS
 from registry.intake.object_tables import cut_table, has_union
@@ -64,42 +65,23 @@ def open_arrow(files: Files, options: AddOptions) -> Source:
     return _open(files, options, "arrow", _read_ipc)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArrowPart:
-    """Reads one file; see ``Part.read``.
-
-    Attributes:
-        store: where the file is stored.
-        name: the name of the file.
-        columns: its columns in the order of the source.
-        described: Hugging Face's description of the columns.
-        read_tables: yields the tables of the file.
-    """
-
-    store: Store
-    name: str
-    columns: tuple[str, ...]
-    described: Mapping[str, Any]
-    read_tables: _Tables
-
-    def __call__(self) -> Iterator[Rows]:
-        """Yield all rows. Raises SourceError if the file is damaged."""
-        return read_ahead(self._read())
-
-    def _read(self) -> Generator[Rows, None, None]:
-        start = 0
-        tables = self.read_tables(self.store, self.name)
-        found = next(tables).schema.names
-        if sorted(found) != sorted(self.columns):
-            raise SourceError(
-                f"{self.name}: the columns changed while the file was added",
-                hint="Wait until the program that writes the file has ended, then try again.",
-                details={"file": self.name, "expected": list(self.columns), "found": found},
-            )
-        for table in tables:
-            _check_values(table, self.name, start)
-            yield from cut_table(_plain(table.select(self.columns), self.described, self.name), start)
-            start += table.num_rows
+def _read(
+    store: Store, name: str, columns: Sequence[str], described: Mapping[str, Any], read_tables: _Tables
+) -> Generator[Rows, None, None]:
+    """Yield all rows of a file. ``described`` is Hugging Face's description of the columns."""
+    start = 0
+    tables = read_tables(store, name)
+    names = next(tables).schema.names
+    if sorted(names) != sorted(columns):
+        raise SourceError(
+            f"{name}: the columns changed while the file was added",
+            hint="Wait until the program that writes the file has ended, then try again.",
+            details={"file": name, "expected": list(columns), "found": names},
+        )
+    for table in tables:
+        _check_values(table, name, start)
+        yield from cut_table(_plain(table.select(columns), described, name), start)
+        start += table.num_rows
 
 
 def _names_inside(fields: Iterable[Any]) -> Iterator[str]:
@@ -115,7 +97,7 @@ def _open(files: Files, options: AddOptions, kind: str, read_tables: _Tables) ->
     hints: dict[str, Feature] = {}
     metadata: list[DatasetMetadata] = []
 
-    def open_file(name: str) -> ArrowPart | None:
+    def open_file(name: str) -> Reader | None:
         tables = read_tables(files.store, name)
         schema = next(tables).schema
         with _damage_named(name):  # a name may not be UTF-8, also that of a field
@@ -134,13 +116,7 @@ def _open(files: Files, options: AddOptions, kind: str, read_tables: _Tables) ->
             metadata.append(replace(metadata_of_schema(schema), custom=kept_features(described)))
         else:
             _check_same_schema(seen[0], seen[-1])
-        return ArrowPart(
-            store=files.store,
-            name=name,
-            columns=tuple(seen[0][1].names),
-            described=described,
-            read_tables=read_tables,
-        )
+        return partial(_read, files.store, name, seen[0][1].names, described, read_tables)
 
     noun = KINDS[kind].noun
     parts = make_parts(files, options, open_file, noun=noun)

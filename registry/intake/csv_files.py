@@ -13,13 +13,14 @@ from array import array
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
 from registry.errors import SourceError, UsageError
 from registry.intake.csv_rows import DELIMITERS, Dialect, RowPlaces, detect_dialect, find_number, split_row
-from registry.intake.file_parts import count, list_names, make_parts, read_ahead
+from registry.intake.file_parts import Reader, count, list_names, make_parts
 from registry.intake.kinds import KINDS
 from registry.intake.object_source import is_unicode
 from registry.intake.options import AddOptions
@@ -66,23 +67,15 @@ def open_csv(files: Files, options: AddOptions, *, block_bytes: int = BLOCK_BYTE
     given = _checked(options)
     layouts: list[_Layout] = []
 
-    def open_file(name: str) -> CsvPart | None:
+    def open_file(name: str) -> Reader | None:
         layout = _look_at(files.store, name, given)
         if layout is None:
             return None
         layouts.append(layout)
         _check_same_columns(layouts[0], layout)
-        return CsvPart(
-            store=files.store,
-            name=name,
-            dialect=layout.dialect,
-            names=layout.names,
-            columns=layouts[0].names,
-            has_header=layout.has_header,
-            given=given,
-            # Each call of pyarrow costs time for each column, whatever the number of rows.
-            block_bytes=max(block_bytes, _WIDE_BLOCK_BYTES) if len(layout.names) > _MANY_COLUMNS else block_bytes,
-        )
+        # Each call of pyarrow costs time for each column, whatever the number of rows.
+        most = max(block_bytes, _WIDE_BLOCK_BYTES) if len(layout.names) > _MANY_COLUMNS else block_bytes
+        return partial(_read, files.store, layout, layouts[0].names, given, most)
 
     parts = make_parts(files, options, open_file, noun=_NOUN)
     return Source(
@@ -250,86 +243,60 @@ def _summarize(layouts: Sequence[_Layout], options: AddOptions) -> str:
     return f"{count(len(layouts), _NOUN)} ({delimiters}, {encodings}, {header})"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CsvPart:
-    """Reads one CSV file; see ``Part.read``.
+def _read(
+    store: Store, layout: _Layout, columns: Sequence[str], options: AddOptions, block_bytes: int
+) -> Generator[Rows, None, None]:
+    """Yield all rows of a file, with the columns in the order of the source."""
+    parser = _CsvParser(layout, columns, options.nulls)
+    header_ahead = layout.has_header
+    with open_text(store, layout.name, encoding=options.encoding, has_option=options.has_csv_options) as stream:
+        for block in read_blocks(stream, layout.dialect.find_end, block_bytes=block_bytes):
+            stream.check(block)
+            if not header_ahead:
+                yield from parser.parse(block)
+            elif (rest := _skip_header(layout, block)) is not None:
+                header_ahead = False
+                yield from parser.parse(rest)
+    if header_ahead:
+        raise _changed(layout.name, 1)
 
-    Attributes:
-        store: where the file is stored.
-        name: the name of the file.
-        dialect: how it is written.
-        names: its columns.
-        columns: the columns in the order of the source.
-        has_header: whether its first row contains the names.
-        given: the options for CSV files.
-        block_bytes: how much of the file is parsed at once.
-    """
 
-    store: Store
-    name: str
-    dialect: Dialect
-    names: tuple[str, ...]
-    columns: tuple[str, ...]
-    has_header: bool
-    given: AddOptions
-    block_bytes: int = BLOCK_BYTES
+def _skip_header(layout: _Layout, block: TextBlock) -> TextBlock | None:
+    """The block without its first row; None if it has only blank lines."""
+    data = block.data
+    rows = layout.dialect.find_rows(data)
+    if not rows.starts.size:
+        return None
+    start, stop, line = int(rows.starts[0]), int(rows.stops[0]), block.line + int(rows.lines[0])
+    if tuple(cell.text for cell in split_row(data[start:stop], layout.dialect.delimiter)) != layout.names:
+        raise _changed(layout.name, line)
+    skipped = count_newlines(data[:stop])
+    return TextBlock(data[stop:], block.line + skipped, block.num_lines - skipped, block.offset + stop, block.is_last)
 
-    def __call__(self) -> Iterator[Rows]:
-        """Yield all rows. Raises SourceError if the file cannot be read to its end."""
-        return read_ahead(self._read())
 
-    def _read(self) -> Generator[Rows, None, None]:
-        parser = _CsvParser(self)
-        header_ahead = self.has_header
-        with open_text(
-            self.store, self.name, encoding=self.given.encoding, has_option=self.given.has_csv_options
-        ) as stream:
-            for block in read_blocks(stream, self.dialect.find_end, block_bytes=self.block_bytes):
-                stream.check(block)
-                if not header_ahead:
-                    yield from parser.parse(block)
-                elif (rest := self._skip_header(block)) is not None:
-                    header_ahead = False
-                    yield from parser.parse(rest)
-        if header_ahead:
-            raise self._changed(1)
-
-    def _skip_header(self, block: TextBlock) -> TextBlock | None:
-        """The block without its first row; None if it has only blank lines."""
-        data = block.data
-        rows = self.dialect.find_rows(data)
-        if not rows.starts.size:
-            return None
-        start, stop, line = int(rows.starts[0]), int(rows.stops[0]), block.line + int(rows.lines[0])
-        if tuple(cell.text for cell in split_row(data[start:stop], self.dialect.delimiter)) != self.names:
-            raise self._changed(line)
-        skipped = count_newlines(data[:stop])
-        return TextBlock(
-            data[stop:], block.line + skipped, block.num_lines - skipped, block.offset + stop, block.is_last
-        )
-
-    def _changed(self, line: int) -> SourceError:
-        return SourceError(
-            f"{self.name}:{line}: the header has changed since the file was opened",
-            hint="Wait until the program that writes the file has ended, then try again.",
-            details={"file": self.name, "line": line},
-        )
+def _changed(name: str, line: int) -> SourceError:
+    return SourceError(
+        f"{name}:{line}: the header has changed since the file was opened",
+        hint="Wait until the program that writes the file has ended, then try again.",
+        details={"file": name, "line": line},
+    )
 
 
 class _CsvParser:
     """Parses blocks of a file by pyarrow."""
 
-    def __init__(self, part: CsvPart) -> None:
+    def __init__(self, layout: _Layout, columns: Sequence[str], nulls: Sequence[str]) -> None:
         from pyarrow import csv
 
-        self._part = part
+        self._layout = layout
+        self._columns = columns
         self._csv = csv
         text = import_pyarrow().string()
         self._convert = csv.ConvertOptions(
             check_utf8=False,  # checked before, with line and byte
-            column_types=dict.fromkeys(part.names, text),
-            include_columns=None if part.names == part.columns else list(part.columns),
-            null_values=["", *part.given.nulls],
+            column_types=dict.fromkeys(layout.names, text),
+            include_columns=None if layout.names == columns else list(columns),
+            null_values=["", *nulls],
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
         )
@@ -339,10 +306,10 @@ class _CsvParser:
         data, places = block.data, None
         faults: dict[int, str] = {}  # by row among those that are not blank
         if b'"' in data and block.is_last:
-            places = self._part.dialect.find_rows(data)
+            places = self._layout.dialect.find_rows(data)
             data = data if places.open_start is None else data[: places.open_start]
         if b"\0" in data:
-            places = self._part.dialect.find_rows(block.data)
+            places = self._layout.dialect.find_rows(block.data)
             data = self._without_nuls(data, places, faults)
         numbers, widths = array("q"), array("q")
 
@@ -358,18 +325,18 @@ class _CsvParser:
             yield from _cut(table, range(block.line, block.line + num_lines))
             return
         if places is None:
-            places = self._part.dialect.find_rows(block.data)
+            places = self._layout.dialect.find_rows(block.data)
         lines = (places.lines + block.line).tolist()
         parsed = [row for row in range(len(lines)) if row not in faults] if faults else range(len(lines))
         for number, width in zip(numbers, widths, strict=True):
-            faults[parsed[number - 1]] = _say_width(len(self._part.names), width)
+            faults[parsed[number - 1]] = _say_width(len(self._layout.names), width)
         bad = [(lines[row], fault) for row, fault in sorted(faults.items())]
         if places.open_start is not None:
             bad.append((block.line + places.open_line, _OPEN_QUOTE))
         good = [line for row, line in enumerate(lines) if row not in faults] if faults else lines
         if table.num_rows != len(good):
-            raise AssertionError(f"{self._part.name}: pyarrow found {table.num_rows} rows instead of {len(good)}")
-        yield from _cut(table, good, [BadRow(file=self._part.name, line=line, reason=fault) for line, fault in bad])
+            raise AssertionError(f"{self._layout.name}: pyarrow found {table.num_rows} rows instead of {len(good)}")
+        yield from _cut(table, good, [BadRow(file=self._layout.name, line=line, reason=fault) for line, fault in bad])
 
     def _without_nuls(self, data: bytes, places: RowPlaces, faults: dict[int, str]) -> bytes:
         """The data without rows that contain a NUL byte; they are noted in ``faults``."""
@@ -386,15 +353,15 @@ class _CsvParser:
         csv = self._csv
         if not data.strip(b"\r\n"):  # pyarrow refuses an empty file
             arrow = import_pyarrow()
-            return arrow.schema([(name, arrow.string()) for name in self._part.columns]).empty_table()
+            return arrow.schema([(name, arrow.string()) for name in self._columns]).empty_table()
         return csv.read_csv(
             import_pyarrow().BufferReader(data),
             # One block and one thread, so that the parser knows the numbers of bad rows.
             read_options=csv.ReadOptions(
-                column_names=self._part.names, use_threads=False, block_size=max(len(data) + 1, 1024)
+                column_names=self._layout.names, use_threads=False, block_size=max(len(data) + 1, 1024)
             ),
             parse_options=csv.ParseOptions(
-                delimiter=self._part.dialect.delimiter, newlines_in_values=True, invalid_row_handler=note
+                delimiter=self._layout.dialect.delimiter, newlines_in_values=True, invalid_row_handler=note
             ),
             convert_options=self._convert,
         )

@@ -20,8 +20,9 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import repeat
-from typing import Any, Final
+from typing import Final, TypeAlias
 from urllib.parse import unquote
 
 from registry.engines import call_in_thread
@@ -128,6 +129,10 @@ def in_folders(names: Sequence[str]) -> str:
     return f" in {count(len(folders), ('folder', 'folders'))}" if folders else ""
 
 
+Reader: TypeAlias = Callable[[], Generator[Rows, None, None]]
+"""Yields the rows of a file from its beginning."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileParts:
     """The parts of a source; ``files`` and ``split_reason`` are those of ``Source``."""
@@ -140,7 +145,7 @@ class FileParts:
 def make_parts(
     files: Files,
     options: AddOptions,
-    open_file: Callable[[str], Callable[[], Iterator[Rows]] | None],
+    open_file: Callable[[str], Reader | None],
     *,
     noun: tuple[str, str],
 ) -> FileParts:
@@ -149,7 +154,7 @@ def make_parts(
     Args:
         files: the files of the source.
         options: how they are opened.
-        open_file: returns ``SourcePart.read`` of a file, or None if the file has no rows.
+        open_file: returns a function that reads a file, or None if the file has no rows.
         noun: one file and several files, for messages.
 
     Raises:
@@ -168,7 +173,8 @@ def make_parts(
                 empty.append((name, sizes(name)))
             else:
                 used.append((name, sizes(name)))
-                parts.append(SourcePart(split=split, name=name, read=read, num_bytes=sizes(name)))
+                part = SourcePart(split=split, name=name, read=partial(_start_ahead, read), num_bytes=sizes(name))
+                parts.append(part)
         uses += account_for(used, "records", split=split)
     if not parts:
         problem = f"no row in {count(len(empty), noun)}, such as {empty[0][0]!r}" if empty else f"there is no {noun[0]}"
@@ -182,6 +188,10 @@ def make_parts(
     uses += account_for(unmatched, "skipped", reason="no --split matches it")
     parts = add_folder_columns(parts, options.wishes())
     return FileParts(parts=parts, files=[*uses, *files.skipped], split_reason=splits.reason)
+
+
+def _start_ahead(read: Reader) -> Iterator[Rows]:
+    return read_ahead(read())
 
 
 def read_ahead(rows: Generator[Rows, None, None]) -> Iterator[Rows]:
@@ -278,7 +288,7 @@ def add_folder_columns(parts: Sequence[SourcePart], requested: Collection[str]) 
         column: "string" if column in requested else _type_of([row[column] for row in values.values()])
         for column in sorted(columns)
     }
-    return [replace(part, read=_WithColumns(part.name, part.read, values[part.name], types)) for part in parts]
+    return [part.mapped(partial(_extend, part.name, values[part.name], types)) for part in parts]
 
 
 def _type_of(values: Sequence[str | None]) -> str:
@@ -293,43 +303,28 @@ def _type_of(values: Sequence[str | None]) -> str:
     return types.decide()[0]
 
 
-@dataclass(frozen=True, slots=True)
-class _WithColumns:
-    """Reads a file, and adds a value to each of its rows; it is the ``read`` of a ``SourcePart``."""
-
-    name: str
-    read: Callable[[], Iterator[Rows]]
-    values: Mapping[str, str | None]
-    types: Mapping[str, str]
-
-    def __call__(self) -> Iterator[Rows]:
-        for rows in self.read():
-            yield replace(rows, table=self._extend(rows))
-
-    def _extend(self, rows: Rows) -> Any:
-        arrow, table = import_pyarrow(), rows.table
-        for column, word in self.types.items():
-            values = arrow.array([self.values[column]], "string")
-            if word == "bool":
-                values = arrow.compute.utf8_lower(values)
-            value = values.cast(word)[0]
-            if column in table.schema.names:
-                self._require_equal(column, table.column(column), value, rows)
-            else:
-                table = table.append_column(column, arrow.repeat(value, table.num_rows))
-        return table
-
-    def _require_equal(self, column: str, array: Any, value: Any, rows: Rows) -> None:
-        """Check that a column of the file has the value of its folder in every row. It keeps its own type."""
-        arrow = import_pyarrow()
+def _extend(name: str, values: Mapping[str, str | None], types: Mapping[str, str], rows: Rows) -> Rows:
+    """The rows of a file with the columns of its folders."""
+    arrow, table = import_pyarrow(), rows.table
+    for column, word in types.items():
+        texts = arrow.array([values[column]], "string")
+        if word == "bool":
+            texts = arrow.compute.utf8_lower(texts)
+        value = texts.cast(word)[0]
+        if column not in table.schema.names:
+            table = table.append_column(column, arrow.repeat(value, table.num_rows))
+            continue
+        # A column of the file keeps its own type, and must have the value of its folder in every row.
+        array = table.column(column)
         try:
             distinct = array.cast(value.type).unique().to_pylist()
         except (arrow.ArrowInvalid, arrow.ArrowNotImplementedError):
             distinct = array.slice(0, 1).to_pylist()
         if others := [other for other in distinct if other != value.as_py()]:
             raise SourceError(
-                f"{self.name}: the folder says {column}={self.values[column]}, and the column {column!r} of the file "
+                f"{name}: the folder says {column}={values[column]}, and the column {column!r} of the file "
                 f"has {others[0]!r:.200}, in line {rows.lines[0]} or later",
                 hint="Rename the folder or the column.",
-                details={"file": self.name, "column": column},
+                details={"file": name, "column": column},
             )
+    return replace(rows, table=table)

@@ -1,4 +1,4 @@
-"""Reads files as records: their bytes or text, a label by folder, and columns of metadata. Its parts are picklable.
+"""Reads files as records: their bytes or text, a label by folder, and columns of metadata.
 
 names of a split -> parts of about 1000 files -> Rows: the content, the label, the columns of metadata; key = the name
 """
@@ -28,7 +28,7 @@ _OTHER_MARKS: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 Convert: TypeAlias = Callable[[str, bytes], Any]
-"""Makes the value of a file from its name and its bytes, or raises BadFileError. It can be pickled."""
+"""Makes the value of a file from its name and its bytes, or raises BadFileError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

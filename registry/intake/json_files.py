@@ -15,12 +15,13 @@ import re
 import shlex
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
 from registry.errors import SourceError, suggest
-from registry.intake.file_parts import count, make_parts, read_ahead
+from registry.intake.file_parts import Reader, count, make_parts
 from registry.intake.json_rows import (
     BadValueError,
     JsonRows,
@@ -82,20 +83,13 @@ def open_json(files: Files, options: AddOptions, *, block_bytes: int = BLOCK_BYT
     import_pyarrow()
     layouts: list[str] = []
 
-    def open_file(name: str) -> JsonPart | None:
+    def open_file(name: str) -> Reader | None:
         layout = _look_at(files.store, name, options.records)
         if layout is None:
             return None
         layouts.append(layout.describe())
         encodings.append(layout.encoding)
-        return JsonPart(
-            store=files.store,
-            name=name,
-            is_list=layout.is_list,
-            list_key=layout.list_key,
-            texts=texts,
-            block_bytes=block_bytes,
-        )
+        return partial(_read, files.store, name, layout, texts, block_bytes)
 
     encodings: list[str] = []
     texts = options.texts()
@@ -114,6 +108,8 @@ def open_json(files: Files, options: AddOptions, *, block_bytes: int = BLOCK_BYT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Layout:
+    """What the start of a file shows: ``list_key`` is the key of the list to read of a file that is an object."""
+
     is_list: bool
     encoding: str
     list_key: str | None = None
@@ -202,52 +198,32 @@ def _check_list_key(name: str, data: bytes, key: str, *, is_list: bool) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JsonPart:
-    """Reads one JSON file; see ``Part.read``.
+def _read(
+    store: Store, name: str, layout: _Layout, texts: frozenset[str], block_bytes: int
+) -> Generator[Rows, None, None]:
+    """Yield all rows of a file. Of a key in ``texts``, a value that is not a text stays as it is written."""
+    elements = ListElements(layout.list_key) if layout.is_list or layout.list_key is not None else None
+    parser = _JsonParser(name, are_lines=elements is None, texts=texts)
+    find_end = find_line_end if elements is None else elements.find_end
+    with open_text(store, name) as stream:
+        for block in read_blocks(stream, find_end, block_bytes=block_bytes):
+            stream.check(block)
+            rows = find_lines(block.data) if elements is None else elements.take(block.data, is_last=block.is_last)
+            yield from parser.parse(rows, block.line)
+            parser.note_indent(block.data)
+            if (fault := _fault_of_list(name, rows, block)) is not None:
+                yield Rows(table=import_pyarrow().table({}), lines=(), bad=(fault,))
+                return
 
-    Attributes:
-        store: where the file is stored.
-        name: the name of the file.
-        is_list: whether it is a list of objects, rather than an object per line.
-        list_key: the key of the list to read of a file that is an object; None for other files.
-        texts: the keys whose values the caller requests as text. A value that is not a text stays as it is written.
-        block_bytes: how much of the file is parsed at once.
-    """
 
-    store: Store
-    name: str
-    is_list: bool
-    list_key: str | None = None
-    texts: frozenset[str] = frozenset()
-    block_bytes: int = BLOCK_BYTES
-
-    def __call__(self) -> Iterator[Rows]:
-        """Yield all rows. Raises SourceError if the file cannot be read to its end."""
-        return read_ahead(self._read())
-
-    def _read(self) -> Generator[Rows, None, None]:
-        elements = ListElements(self.list_key) if self.is_list or self.list_key is not None else None
-        parser = _JsonParser(self.name, are_lines=elements is None, texts=self.texts)
-        find_end = find_line_end if elements is None else elements.find_end
-        with open_text(self.store, self.name) as stream:
-            for block in read_blocks(stream, find_end, block_bytes=self.block_bytes):
-                stream.check(block)
-                rows = find_lines(block.data) if elements is None else elements.take(block.data, is_last=block.is_last)
-                yield from parser.parse(rows, block.line)
-                parser.note_indent(block.data)
-                if (fault := self._fault_of_list(rows, block)) is not None:
-                    yield Rows(table=import_pyarrow().table({}), lines=(), bad=(fault,))
-                    return
-
-    def _fault_of_list(self, rows: JsonRows, block: TextBlock) -> BadRow | None:
-        if rows.tail is not None:
-            line = block.line + count_newlines(block.data[: rows.tail])
-            return BadRow(file=self.name, line=line, reason="text follows the end of the list")
-        if rows.is_open:
-            line = block.line + block.num_lines
-            return BadRow(file=self.name, line=line, reason="the file ends before its list does")
-        return None
+def _fault_of_list(name: str, rows: JsonRows, block: TextBlock) -> BadRow | None:
+    if rows.tail is not None:
+        line = block.line + count_newlines(block.data[: rows.tail])
+        return BadRow(file=name, line=line, reason="text follows the end of the list")
+    if rows.is_open:
+        line = block.line + block.num_lines
+        return BadRow(file=name, line=line, reason="the file ends before its list does")
+    return None
 
 
 class _JsonParser:

@@ -174,11 +174,9 @@ def _check_same_columns(first_name: str, first: Source, name: str, opened: Sourc
 def _in_order(source: Source, order: tuple[str, ...]) -> Source:
     """``source`` with the columns in the order of the first split."""
     (part,) = source.parts
-
-    def read() -> Iterator[Rows]:
-        return (replace(rows, table=rows.table.select(order)) for rows in part.read())
-
-    return replace(source, columns=order, parts=[replace(part, read=read)])
+    return replace(
+        source, columns=order, parts=[part.mapped(lambda rows: replace(rows, table=rows.table.select(order)))]
+    )
 
 
 def _describe(value: Any) -> str:

@@ -1,14 +1,14 @@
 """The values between the readers of sources and the pipeline: ``Source``, its ``SourcePart``s, and their ``Rows``.
 
 ``detect`` makes a ``Source`` from what the caller gave, by the reader of its kind (``csv``, ``images`` ...). The
-pipeline reads every part: once to infer the schema, and once to write records. A part that can be pickled may be read
-in a worker process.
+pipeline reads every part: once to infer the schema, and once to write records.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -93,6 +93,10 @@ class SourcePart:
     name: str
     read: Callable[[], Iterator[Rows]]
     num_bytes: int | None = None
+
+    def mapped(self, change: Callable[[Rows], Rows]) -> SourcePart:
+        """This part, with ``change`` of all of its ``Rows``."""
+        return replace(self, read=lambda: map(change, self.read()))
 
 
 PATH: Final = "path"
@@ -199,10 +203,7 @@ class Source:
             custom = {**custom, HUGGING_FACE: {names.get(name, name): feature for name, feature in kept.items()}}
         return replace(
             self,
-            parts=[
-                replace(part, read=_RenamedColumns(read=part.read, names=names, must_exist=must_exist))
-                for part in self.parts
-            ],
+            parts=[part.mapped(partial(_rename_columns, names, must_exist)) for part in self.parts],
             columns=tuple(names.get(name, name) for name in self.columns),
             hints={names.get(name, name): hint for name, hint in self.hints.items()},
             path_column=names.get(self.path_column, self.path_column),
@@ -214,33 +215,23 @@ class Source:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _RenamedColumns:
-    """The reader of a part, with other names of columns."""
-
-    read: Callable[[], Iterator[Rows]]
-    names: Mapping[str, str]
-    must_exist: bool
-
-    def __call__(self) -> Iterator[Rows]:
-        for rows in self.read():
-            columns = list(rows.table.schema.names)
-            missing = [name for name in self.names if name not in columns]
-            if missing and self.must_exist and rows.table.num_rows:
-                raise no_column(missing[0], columns)
-            renamed = [self.names.get(name, name) for name in columns]
-            for name in self.names.values():
-                if renamed.count(name) > 1:
-                    raise SourceError(
-                        f"two columns would be named {name!r}",
-                        hint="Choose another name with --rename-column.",
-                        details={"column": name[:200]},
-                    )
-            bad = tuple(
-                row if row.column is None else replace(row, column=self.names.get(row.column, row.column))
-                for row in rows.bad
+def _rename_columns(names: Mapping[str, str], must_exist: bool, rows: Rows) -> Rows:
+    columns = list(rows.table.schema.names)
+    missing = [name for name in names if name not in columns]
+    if missing and must_exist and rows.table.num_rows:
+        raise no_column(missing[0], columns)
+    renamed = [names.get(name, name) for name in columns]
+    for name in names.values():
+        if renamed.count(name) > 1:
+            raise SourceError(
+                f"two columns would be named {name!r}",
+                hint="Choose another name with --rename-column.",
+                details={"column": name[:200]},
             )
-            yield replace(rows, table=rows.table.rename_columns(renamed), bad=bad)
+    bad = tuple(
+        row if row.column is None else replace(row, column=names.get(row.column, row.column)) for row in rows.bad
+    )
+    return replace(rows, table=rows.table.rename_columns(renamed), bad=bad)
 
 
 def no_column(name: str, columns: Sequence[str]) -> UsageError:

@@ -6,7 +6,6 @@ import bz2
 import gzip
 import io
 import lzma
-import pickle
 import tarfile
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -39,7 +38,7 @@ def write_tar(path: Path, members: list[tuple[str, bytes]]) -> Path:
 
 
 def rows_of(source: Source) -> list[Rows]:
-    return [rows for part in source.parts for rows in pickle.loads(pickle.dumps(part.read))()]  # noqa: S301 (ours)
+    return [rows for part in source.parts for rows in part.read()]
 
 
 @pytest.mark.parametrize("form", ["tar", "gz", "bz2", "xz", "zstd"])
