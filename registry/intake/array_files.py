@@ -25,12 +25,13 @@ import numpy.typing as npt
 from registry.errors import SourceError
 from registry.features import Feature, Tensor, Text
 from registry.intake.archives import archive_errors
-from registry.intake.file_parts import account_for_source, count, refuse_folder_columns, size_lookup
+from registry.intake.file_parts import account_for_source, refuse_folder_columns
 from registry.intake.options import AddOptions
 from registry.intake.python_values import array_column
 from registry.intake.source import MAX_BYTES, MAX_ROWS, Files, Rows, Source, SourcePart, root_of
 from registry.intake.split_names import NamedSplits, find_splits, without_split
 from registry.shards.arrow_values import import_pyarrow
+from registry.splits import counted
 from registry.storage import Store
 from registry.storage.faults import storage_errors
 
@@ -104,11 +105,10 @@ def open_arrays(files: Files, options: AddOptions) -> Source:
         raise SourceError(
             f"{files.location}: the arrays have no rows", hint="Check the path.", details={"location": files.location}
         )
-    sizes = size_lookup(files)
     return Source(
         kind="arrays",
-        summary=f"{num_rows:,} rows in {count(len(arrays), ('array file', 'array files'))}: {described}",
-        parts=[part for split, those in columns.items() for part in _parts(split, those, files.store, sizes)],
+        summary=f"{num_rows:,} rows in {counted(len(arrays), 'array file')}: {described}",
+        parts=[part for split, those in columns.items() for part in _parts(split, those, files)],
         hints=hints,
         is_typed=len(hints) == len(forms),
         files=account_for_source(files, splits, "array file"),
@@ -269,7 +269,7 @@ def _feature(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Feature | None:
     return Tensor(shape=shape, dtype=bytes if dtype.kind == "S" else dtype, encoding=encoding)
 
 
-def _parts(split: str, columns: Mapping[str, Sequence[StoredArray]], store: Store, sizes: Any) -> Iterator[SourcePart]:
+def _parts(split: str, columns: Mapping[str, Sequence[StoredArray]], files: Files) -> Iterator[SourcePart]:
     """The parts of a split: ranges of rows. With one column, each file has its own parts, and rows count from 1."""
     groups = (
         [{name: [array]} for name, arrays in columns.items() for array in arrays]
@@ -289,8 +289,8 @@ def _parts(split: str, columns: Mapping[str, Sequence[StoredArray]], store: Stor
             yield SourcePart(
                 split=split,
                 name=", ".join(names[:4]) + (" ..." if names[4:] else ""),
-                read=partial(_read, store, group, start, stop),
-                num_bytes=(stop - start) * row_bytes if is_mapped else sum(map(sizes, names)),
+                read=partial(_read, files.store, group, start, stop),
+                num_bytes=(stop - start) * row_bytes if is_mapped else sum(map(files.size_of, names)),
             )
 
 

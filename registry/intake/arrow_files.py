@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 
 from registry.errors import RegistryError, SourceError, StorageError
 from registry.features import Feature
-from registry.intake.file_parts import Reader, count, list_names, make_parts
+from registry.intake.file_parts import Reader, list_names, make_parts
 from registry.intake.hf_features import described_features, hints_of, kept_features, refuse_paths, with_plain_files
 from registry.intake.kinds import KINDS
 from registry.intake.object_tables import cut_table, has_union
@@ -28,6 +28,7 @@ from registry.model import DatasetMetadata
 from registry.shards.arrow_schema import metadata_of_schema
 from registry.shards.arrow_values import import_pyarrow
 from registry.shards.row_groups import RowGroupShard, ShardFile
+from registry.splits import counted
 from registry.storage import Store
 
 _IPC_FILE: Final = b"ARROW1"
@@ -120,10 +121,10 @@ def _open(files: Files, options: AddOptions, kind: str, read_tables: _Tables) ->
 
     noun = KINDS[kind].noun
     parts = make_parts(files, options, open_file, noun=noun)
-    columns = count(len(seen[0][1].names), ("column", "columns"))
+    columns = counted(len(seen[0][1].names), "column")
     return Source(
         kind=kind,
-        summary=f"{count(len(seen), noun)} ({columns})",
+        summary=f"{counted(len(seen), noun)} ({columns})",
         parts=parts.parts,
         hints=hints,
         files=parts.files,

@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 from urllib.parse import unquote
 
@@ -332,13 +332,13 @@ class Resources:
                 for container in containers
                 for name in self._resolve_within(container.id, (*outer, resource)).names
             }
-            base = subset(self._folder, sorted(inside))
+            base = self._folder.only(sorted(inside))
         elif containers:
             if len(containers) > 1:
                 self.fail(f"the file set {found.id!r} is in several archives, which is not supported", OTHER)
             base = self._resolve_within(containers[0].id, (*outer, resource))
         else:
-            base = subset(self._folder, [name for name in self._folder.names if name != self._name])
+            base = self._folder.only([name for name in self._folder.names if name != self._name])
         patterns = [re.compile(fnmatch.translate(pattern)) for pattern in found.includes or ("*",)]
         without = [re.compile(fnmatch.translate(exclude)) for exclude in found.excludes]
         names = [
@@ -352,7 +352,7 @@ class Resources:
         if base.store is self._folder.store:
             self.used.update(names)
             self._check_listed(names)
-        return subset(base, names)
+        return base.only(names)
 
     def _file(self, file: FileObject) -> Files:
         url = unquote(file.url)
@@ -368,7 +368,7 @@ class Resources:
             self.fail(f"the file {name!r} is missing", "Download it into the folder of the document.")
         self.used.add(name)
         self._check_sha256(name, file.sha256)
-        return subset(self._folder, [name])
+        return self._folder.only([name])
 
     def _check_listed(self, names: Sequence[str]) -> None:
         """Check the files of a set whose digests the document has, too."""
@@ -389,10 +389,3 @@ class Resources:
                 hint="Download the file again, or correct the document.",
                 details={"file": name, "expected": expected, "found": digest},
             )
-
-
-def subset(files: Files, names: Sequence[str]) -> Files:
-    """The files with these names, in the order of ``files``."""
-    wanted = set(names)
-    result = [(name, size) for name, size in zip(files.names, files.sizes, strict=True) if name in wanted]
-    return replace(files, names=[name for name, _ in result], sizes=[size for _, size in result], skipped=())

@@ -27,17 +27,15 @@ from registry.intake.croissant_document import (
     RecordSet,
     Resources,
     parse_document,
-    subset,
 )
 from registry.intake.feature_text import parse_feature
-from registry.intake.file_parts import account_for
 from registry.intake.file_rows import FilePart, decode_text, open_parts
 from registry.intake.kinds import KINDS
 from registry.intake.listing import list_folder
 from registry.intake.media_bytes import CheckMedia
 from registry.intake.object_source import import_arrow
 from registry.intake.options import AddOptions
-from registry.intake.source import Files, FileUse, Rows, Source, SourcePart, root_of
+from registry.intake.source import Files, Rows, Source, SourcePart, root_of
 from registry.model.split import check_split_name
 
 KIND: Final = "croissant"
@@ -131,16 +129,14 @@ class _Opener:
             plan = self._plan(record_set)
             is_tables = not any(field.file_property == "content" for field in plan.columns)
             source = self._open_tables(plan) if is_tables else self._open_contents(plan)
-        document = FileUse(
-            name=self._name, role="metadata", reason="the Croissant document", num_bytes=self._size(self._name)
-        )
-        others = [(name, self._size(name)) for name in self._folder.names if name not in self._files.used]
-        skipped = account_for(others, "skipped", reason=f"not in the record set {record_set.name!r}")
+        document = self._folder.uses([self._name], "metadata", reason="the Croissant document")
+        others = [name for name in self._folder.names if name not in self._files.used]
+        skipped = self._folder.uses(others, "skipped", reason=f"not in the record set {record_set.name!r}")
         return replace(
             source,
             kind=KIND,
             summary=f"Croissant record set {record_set.name!r}: {source.summary}",
-            files=[*source.files, document, *skipped, *self._folder.skipped],
+            files=[*source.files, *document, *skipped, *self._folder.skipped],
             metadata=self._document.metadata,
             origins=self._folder.origins,
         )
@@ -211,7 +207,7 @@ class _Opener:
         splits = by_file or {"train": list(plan.files.names)}
         sources = {
             split: KINDS[kind].open()(
-                subset(plan.files, names), AddOptions(kind=kind, splits={split: "*"}, has_csv_options=False)
+                plan.files.only(names), AddOptions(kind=kind, splits={split: "*"}, has_csv_options=False)
             )
             for split, names in splits.items()
         }
@@ -333,17 +329,12 @@ class _Opener:
         hints = {field.name: hint for field in others if (hint := self._hint(field, is_untyped=True)) is not None}
         if picture is not None:
             hints[content.name] = picture
-        sizes = dict(zip(plan.files.names, plan.files.sizes, strict=True))
         return Source(
             kind=KIND,
             summary=f"{len(plan.files.names):,} files",
             parts=open_parts(splits, plan.files, make),
             hints=hints,
-            files=[
-                use
-                for split, names in splits.items()
-                for use in account_for([(name, sizes[name]) for name in names], "records", split=split)
-            ],
+            files=[use for split, names in splits.items() for use in plan.files.uses(names, "records", split=split)],
             split_reason=f"the field {plan.split.name!r}" if plan.split else "the record set has no field of splits",
         )
 
@@ -369,9 +360,6 @@ class _Opener:
             if kind in _NUMBERS:
                 return parse_feature(_NUMBERS[kind]).feature
         return Text() if "Text" in field.types else None
-
-    def _size(self, name: str) -> int:
-        return self._folder.store.size(name)
 
 
 def _class_names(target: RecordSet, field_id: str) -> list[str]:

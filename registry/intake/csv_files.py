@@ -20,7 +20,7 @@ import numpy as np
 
 from registry.errors import SourceError, UsageError
 from registry.intake.csv_rows import DELIMITERS, Dialect, RowPlaces, detect_dialect, find_number, split_row
-from registry.intake.file_parts import Reader, count, list_names, make_parts
+from registry.intake.file_parts import Reader, list_names, make_parts
 from registry.intake.kinds import KINDS
 from registry.intake.object_source import is_unicode
 from registry.intake.options import AddOptions
@@ -36,6 +36,7 @@ from registry.intake.text_files import (
     too_long,
 )
 from registry.shards.arrow_values import import_pyarrow
+from registry.splits import counted
 from registry.storage import Store
 
 _SAMPLE_BYTES: Final = 2**18
@@ -240,7 +241,7 @@ def _summarize(layouts: Sequence[_Layout], options: AddOptions) -> str:
         header += ", as requested"
     if number is not None:
         header = f"without a header, because the first row contains the number {number}"
-    return f"{count(len(layouts), _NOUN)} ({delimiters}, {encodings}, {header})"
+    return f"{counted(len(layouts), _NOUN)} ({delimiters}, {encodings}, {header})"
 
 
 def _read(
@@ -368,7 +369,7 @@ class _CsvParser:
 
 
 def _say_width(expected: int, actual: int) -> str:
-    return f"expected {count(expected, ('value', 'values'))}, found {actual:,}"
+    return f"expected {counted(expected, 'value')}, found {actual:,}"
 
 
 def _cut(table: Any, lines: Sequence[int], bad: Sequence[BadRow] = ()) -> Iterator[Rows]:

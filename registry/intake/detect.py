@@ -22,7 +22,6 @@ from registry.errors import SourceError, UsageError, suggest
 from registry.intake.archives import EXTENSIONS as ARCHIVES
 from registry.intake.archives import extract, is_archive
 from registry.intake.croissant_files import find_document
-from registry.intake.file_parts import account_for, count, size_lookup
 from registry.intake.hugging_face_card import files_of_config, is_hugging_face
 from registry.intake.kinds import ARCHIVE, KINDS, sniff_kind
 from registry.intake.listing import Progress, list_files
@@ -30,11 +29,12 @@ from registry.intake.media_bytes import extension_of
 from registry.intake.metadata_files import is_metadata
 from registry.intake.options import AddOptions
 from registry.intake.record_files import explain_records, format_of_records
-from registry.intake.source import Files, FileUse, Source, root_of
+from registry.intake.source import Files, FileUse, Role, Source, root_of
 from registry.intake.split_names import names_split
 from registry.intake.text_files import COMPRESSIONS
 from registry.intake.webdataset import is_webdataset
 from registry.interop.dataset_card import describe_card, fill_from_card, read_card
+from registry.splits import counted
 from registry.storage.faults import storage_errors
 
 _MEDIA: Final = ("images", "audio", "videos")
@@ -152,7 +152,7 @@ def _open_archives(
     if metadata:
         inside = _copy_beside(files, metadata, inside)
     source = _open(_without_common_folder(inside), options, is_extracted=True)
-    return replace(source, summary=f"{count(len(archives), ('archive', 'archives'))}: {source.summary}")
+    return replace(source, summary=f"{counted(len(archives), 'archive')}: {source.summary}")
 
 
 def _copy_beside(files: Files, names: Sequence[str], inside: Files) -> Files:
@@ -187,10 +187,7 @@ def _open_kind(kind: str, files: Files, names: Sequence[str], options: AddOption
     options.require_configs(kind)
     given = files
     if len(names) < len(files.names):
-        sizes = size_lookup(files)
-        given = replace(
-            files, names=names, sizes=[sizes(name) for name in names], skipped=_skip_others(files, names, kind=kind)
-        )
+        given = replace(files.only(names), skipped=_skip_others(files, names, kind=kind))
     source = KINDS[kind].open()(given, replace(options, kind=kind))
     if kind == "croissant" and not options.split_by:
         source = source.with_split_names(options.split_names(source.splits))
@@ -289,27 +286,22 @@ def _why_side_file(name: str) -> str | None:
 
 def _skip_others(files: Files, names: Iterable[str], *, kind: str | None = None) -> tuple[FileUse, ...]:
     """The uses of the files that are not among ``names``, and of those that were skipped before."""
-    used, sizes = set(names), size_lookup(files)
+    used = set(names)
     if len(used) == len(files.names):
         return files.skipped
-    others: defaultdict[tuple[str, str], list[tuple[str, int]]] = defaultdict(list)
+    others: defaultdict[tuple[Role, str], list[str]] = defaultdict(list)
     for name in files.names:
         if name in used:
             continue
         if name == _CARD:
-            use = ("metadata", "the dataset card")
+            others["metadata", "the dataset card"].append(name)
         else:
             own = _kind_of(name)
             reason = _why_side_file(name) or (
                 "a note" if own == "text" and kind != "text" else "no known kind" if own is None else f"not {kind}"
             )
-            use = ("skipped", reason)
-        others[use].append((name, sizes(name)))
-    uses = [
-        use
-        for (role, reason), pairs in sorted(others.items())
-        for use in account_for(pairs, "metadata" if role == "metadata" else "skipped", reason=reason)
-    ]
+            others["skipped", reason].append(name)
+    uses = [use for (role, reason), some in sorted(others.items()) for use in files.uses(some, role, reason=reason)]
     return (*files.skipped, *uses)
 
 
@@ -372,14 +364,14 @@ def _empty(files: Files) -> SourceError:
 
 def _ambiguous(files: Files, found: Mapping[str, Sequence[str]], archives: Sequence[str]) -> SourceError:
     by_number = sorted(found, key=lambda kind: (-len(found[kind]), kind))
-    counts = [count(len(found[kind]), KINDS[kind].noun) for kind in by_number]
+    counts = [counted(len(found[kind]), KINDS[kind].noun) for kind in by_number]
     if archives:
-        counts.append(count(len(archives), ("archive", "archives")))
+        counts.append(counted(len(archives), "archive"))
     flags = [f"--from {kind}" for kind in by_number]
     choice = f"{', '.join(flags[:-1])} or {flags[-1]}" if len(flags) > 1 else flags[0]
     tables = [kind for kind in by_number if kind in ("csv", "json", "parquet")]
     media = [kind for kind in by_number if kind in _MEDIA]
-    described = KINDS[media[0]].noun[1] if media else "files in the archives" if archives else ""
+    described = f"{KINDS[media[0]].noun}s" if media else "files in the archives" if archives else ""
     hint = f"Choose the records; the other files are skipped: {choice}"
     if tables and described:
         names = [name.rpartition("/")[2] for name in found[tables[0]]]
@@ -410,7 +402,7 @@ def _unknown(files: Files) -> SourceError:
         f"Name the kind: --from KIND, with one of {', '.join(KINDS)}.",
     )
     return SourceError(
-        f"{files.location}: none of {count(len(files.names), ('file', 'files'))} is of a known kind: {names}",
+        f"{files.location}: none of {counted(len(files.names), 'file')} is of a known kind: {names}",
         hint=hint,
         details={"location": files.location, "files": list(files.names[:100])},
     )

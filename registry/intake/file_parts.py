@@ -8,16 +8,14 @@ are, also with leading zeros, because pyarrow, DuckDB and polars read ``month=01
 have, see ``text_types``; text if the caller requests a type, which then converts it. A folder ``split=NAME`` is a
 split, not a column; see ``split_names``.
 
-The account has one ``FileUse`` for each file if there are few, else one for each folder. ``read_ahead`` parses the next
+``read_ahead`` parses the next
 rows of a part in a thread while its caller works on the last ones.
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,56 +26,11 @@ from urllib.parse import unquote
 from registry.engines import call_in_thread
 from registry.errors import SourceError
 from registry.intake.options import AddOptions
-from registry.intake.source import Files, FileUse, Role, Rows, SourcePart
+from registry.intake.source import Files, FileUse, Rows, SourcePart
 from registry.intake.split_names import SPLIT_FOLDER, NamedSplits, find_splits
 from registry.intake.text_types import TextTypes
 from registry.shards.arrow_values import import_pyarrow
-
-MAX_FILES: Final = 20
-MAX_FOLDERS: Final = 100
-"""Files are listed by folder if there are more files; folders by their parents if there are more folders."""
-
-
-def account_for(
-    files: Iterable[tuple[str, int]], role: Role, *, reason: str = "", split: str | None = None
-) -> tuple[FileUse, ...]:
-    """The uses of files that share role, reason and split, sorted by name.
-
-    Args:
-        files: names, relative to the source, and sizes in bytes.
-        role: what happened to them.
-        reason: why they were skipped, or what the metadata is for.
-        split: the split of their records.
-
-    >>> [(use.name, use.num_files) for use in account_for(((f"cat/{n}.png", 9) for n in range(2000)), "records")]
-    [('cat', 2000)]
-    """
-    # Sums for each folder, and the files themselves as long as they are few: a source may have a million.
-    few: list[tuple[str, int]] = []
-    sums: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
-    for name, num_bytes in files:
-        if len(few) <= MAX_FILES:
-            few.append((name, num_bytes))
-        folder_sums = sums[name.rpartition("/")[0]]
-        folder_sums[0] += 1
-        folder_sums[1] += num_bytes
-    if len(few) <= MAX_FILES:
-        result = [(name, 1, num_bytes) for name, num_bytes in few]
-    else:
-        while len(sums) > MAX_FOLDERS:
-            deepest = max(folder.count("/") + 1 if folder else 0 for folder in sums)
-            merged: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
-            for folder, (num_files, num_bytes) in sums.items():
-                parts = folder.split("/") if folder else []
-                folder_sums = merged["/".join(parts[: deepest - 1])]
-                folder_sums[0] += num_files
-                folder_sums[1] += num_bytes
-            sums = merged
-        result = [(folder or ".", num_files, num_bytes) for folder, (num_files, num_bytes) in sums.items()]
-    return tuple(
-        FileUse(name=name, role=role, reason=reason, split=split, num_files=num_files, num_bytes=num_bytes)
-        for name, num_files, num_bytes in sorted(result)
-    )
+from registry.splits import counted
 
 
 def account_for_source(files: Files, splits: NamedSplits, noun: str, *, metadata: Sequence[str] = ()) -> list[FileUse]:
@@ -89,34 +42,15 @@ def account_for_source(files: Files, splits: NamedSplits, noun: str, *, metadata
         noun: what a file with records is called, such as ``"image"``.
         metadata: files with columns of the records.
     """
-    sizes = size_lookup(files)
-
-    def pairs(some: Sequence[str]) -> list[tuple[str, int]]:
-        return [(name, sizes(name)) for name in some]
-
     used = {*metadata, *splits.unmatched, *(name for some in splits.files.values() for name in some)}
     others = [name for name in files.names if name not in used] if len(used) < len(files.names) else []
     return [
-        *(use for split, some in splits.files.items() for use in account_for(pairs(some), "records", split=split)),
-        *account_for(pairs(metadata), "metadata", reason="columns of the records"),
-        *account_for(pairs(splits.unmatched), "skipped", reason="no --split matches it"),
-        *account_for(pairs(others), "skipped", reason=f"not {'an' if noun[0] in 'aeiou' else 'a'} {noun} by its name"),
+        *(use for split, some in splits.files.items() for use in files.uses(some, "records", split=split)),
+        *files.uses(metadata, "metadata", reason="columns of the records"),
+        *files.uses(splits.unmatched, "skipped", reason="no --split matches it"),
+        *files.uses(others, "skipped", reason=f"not {'an' if noun[0] in 'aeiou' else 'a'} {noun} by its name"),
         *files.skipped,
     ]
-
-
-def size_lookup(files: Files) -> Callable[[str], int]:
-    """A function from the name of a file to its size. A million names need no dict, because they are sorted."""
-    return lambda name: files.sizes[bisect_left(files.names, name)]
-
-
-def count(number: int, noun: tuple[str, str]) -> str:
-    """A number with its noun.
-
-    >>> count(1, ("file", "files")), count(1204, ("file", "files"))
-    ('1 file', '1,204 files')
-    """
-    return f"{number:,} {noun[0] if number == 1 else noun[1]}"
 
 
 def in_folders(names: Sequence[str]) -> str:
@@ -126,7 +60,7 @@ def in_folders(names: Sequence[str]) -> str:
     (' in 2 folders', '')
     """
     folders = {name.rpartition("/")[0] for name in names} - {""}
-    return f" in {count(len(folders), ('folder', 'folders'))}" if folders else ""
+    return f" in {counted(len(folders), 'folder')}" if folders else ""
 
 
 Reader: TypeAlias = Callable[[], Generator[Rows, None, None]]
@@ -147,7 +81,7 @@ def make_parts(
     options: AddOptions,
     open_file: Callable[[str], Reader | None],
     *,
-    noun: tuple[str, str],
+    noun: str,
 ) -> FileParts:
     """Open each file that belongs to a split. Folders such as ``year=2022`` are columns; see the module.
 
@@ -155,37 +89,35 @@ def make_parts(
         files: the files of the source.
         options: how they are opened.
         open_file: returns a function that reads a file, or None if the file has no rows.
-        noun: one file and several files, for messages.
+        noun: what one file is called, for messages.
 
     Raises:
         SourceError: no file has rows, or the names of the files are ambiguous; see ``find_splits``.
     """
     splits = find_splits(files.names, options)
-    sizes = size_lookup(files)
     uses: list[FileUse] = []
     parts: list[SourcePart] = []
-    empty: list[tuple[str, int]] = []
+    empty: list[str] = []
     for split, names in splits.files.items():
-        used: list[tuple[str, int]] = []
+        used: list[str] = []
         for name in names:
             read = open_file(name)
             if read is None:
-                empty.append((name, sizes(name)))
+                empty.append(name)
             else:
-                used.append((name, sizes(name)))
-                part = SourcePart(split=split, name=name, read=partial(_start_ahead, read), num_bytes=sizes(name))
-                parts.append(part)
-        uses += account_for(used, "records", split=split)
+                used.append(name)
+                size = files.size_of(name)
+                parts.append(SourcePart(split=split, name=name, read=partial(_start_ahead, read), num_bytes=size))
+        uses += files.uses(used, "records", split=split)
     if not parts:
-        problem = f"no row in {count(len(empty), noun)}, such as {empty[0][0]!r}" if empty else f"there is no {noun[0]}"
+        problem = f"no row in {counted(len(empty), noun)}, such as {empty[0]!r}" if empty else f"there is no {noun}"
         raise SourceError(
             f"{files.location}: {problem}",
             hint="Check the path.",
-            details={"files": [name for name, _ in empty[:100]]},
+            details={"files": empty[:100]},
         )
-    uses += account_for(empty, "skipped", reason="it has no rows")
-    unmatched = [(name, sizes(name)) for name in splits.unmatched]
-    uses += account_for(unmatched, "skipped", reason="no --split matches it")
+    uses += files.uses(empty, "skipped", reason="it has no rows")
+    uses += files.uses(splits.unmatched, "skipped", reason="no --split matches it")
     parts = add_folder_columns(parts, options.wishes())
     return FileParts(parts=parts, files=[*uses, *files.skipped], split_reason=splits.reason)
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from registry.intake.file_parts import size_lookup
 from registry.intake.source import MAX_BYTES, MAX_ROWS, PATH, BadFileError, BadRow, Files, Rows, SourcePart, root_of
 from registry.shards.arrow_values import import_pyarrow
 from registry.storage import Store
@@ -162,9 +161,8 @@ def open_parts(
 ) -> list[SourcePart]:
     """The parts of all splits; ``make`` makes the ``read`` of some files."""
     parts = []
-    sizes = size_lookup(files)
     for split, names in splits.items():
-        for start, stop, num_bytes in cut_parts(names, sizes):
+        for start, stop, num_bytes in cut_parts(names, files.size_of):
             some = names[start:stop]
             parts.append(SourcePart(split=split, name=name_part(some), read=make(some), num_bytes=num_bytes))
     return parts

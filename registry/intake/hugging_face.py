@@ -17,7 +17,6 @@ from functools import partial
 from typing import Any, Final
 
 from registry.errors import RegistryError, SourceError, UsageError
-from registry.intake.file_parts import account_for
 from registry.intake.hf_features import (
     described_features,
     hints_of,
@@ -30,7 +29,6 @@ from registry.intake.object_source import (
     FEW_ROWS,
     FIRST_ROWS,
     check_columns,
-    count_of,
     import_arrow,
     is_a,
     next_step,
@@ -41,6 +39,7 @@ from registry.intake.options import AddOptions
 from registry.intake.source import MAX_BYTES, Files, FileUse, Rows, Source, SourcePart, root_of
 from registry.model import DatasetMetadata
 from registry.model.split import check_split_name
+from registry.splits import counted
 
 KIND: Final = "hugging_face"
 DICT: Final = "dataset_dict.json"
@@ -89,7 +88,7 @@ def _open_dataset(dataset: Any) -> Source:
 
     return object_source(
         KIND,
-        summary=f"Hugging Face Dataset: {count_of(num_rows, 'row')}, {count_of(len(names), 'column')}",
+        summary=f"Hugging Face Dataset: {counted(num_rows, 'row')}, {counted(len(names), 'column')}",
         columns=names,
         read=read,
         hints=hints_of(described, first),
@@ -130,7 +129,7 @@ def _open_iterable(dataset: Any) -> Source:
 
     return object_source(
         KIND,
-        summary=f"Hugging Face IterableDataset: {count_of(first.num_columns, 'column')}",
+        summary=f"Hugging Face IterableDataset: {counted(first.num_columns, 'column')}",
         columns=tuple(first.column_names),
         may_lack_columns=not described,
         read=read,
@@ -178,13 +177,13 @@ def open_saved_dataset(files: Files, options: AddOptions) -> Source:
         described, metadata = own, metadata if parts else _metadata(info, own)
         data = saved.data_files(folder)
         records.update(data)
-        uses += account_for([(name, saved.sizes[name]) for name in data], "records", split=split)
+        uses += files.uses(data, "records", split=split)
         parts += [
             SourcePart(
                 split=split,
                 name=name,
                 read=partial(_read_stream, str(root_of(files.store) / name), name, described),
-                num_bytes=saved.sizes[name],
+                num_bytes=files.size_of(name),
             )
             for name in data
         ]
@@ -195,17 +194,10 @@ def open_saved_dataset(files: Files, options: AddOptions) -> Source:
     for name in files.names:
         reason = about.get(name.rpartition("/")[2])
         if name not in records:
-            uses.append(
-                FileUse(
-                    name=name,
-                    role="metadata" if reason else "skipped",
-                    reason=reason or "not listed in state.json",
-                    num_bytes=saved.sizes[name],
-                )
-            )
+            uses += files.uses([name], "metadata" if reason else "skipped", reason=reason or "not listed in state.json")
     return Source(
         kind=KIND,
-        summary=f"Hugging Face dataset: {count_of(len(folders), 'split')}, {count_of(len(records), 'Arrow file')}",
+        summary=f"Hugging Face dataset: {counted(len(folders), 'split')}, {counted(len(records), 'Arrow file')}",
         parts=parts,
         hints=hints_of(described, first.table),
         files=(*uses, *files.skipped),

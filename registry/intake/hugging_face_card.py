@@ -29,11 +29,10 @@ import yaml
 from registry.errors import FeatureError, SourceError, UsageError, suggest
 from registry.features import ClassLabel, Feature
 from registry.intake.combining import combine_splits
-from registry.intake.file_parts import account_for
 from registry.intake.hugging_face import is_saved_dataset, open_saved_dataset
 from registry.intake.kinds import KINDS
 from registry.intake.options import AddOptions
-from registry.intake.source import Files, FileUse, Source
+from registry.intake.source import Files, Source
 from registry.interop.dataset_card import CARD, read_card, read_front_matter
 from registry.storage.local import LocalStore
 
@@ -120,7 +119,6 @@ def open_repository(files: Files, options: AddOptions) -> Source:
             hint="Leave out --split, or remove `configs` from README.md.",
         )
     config = _choose(files, configs, options.source_config())
-    sizes = dict(zip(files.names, files.sizes, strict=True))
     classes = _classes_of(read_front_matter(files.store), config.name)
     sources: dict[str, Source] = {}
     used: dict[str, str] = {}
@@ -131,7 +129,7 @@ def open_repository(files: Files, options: AddOptions) -> Source:
         for name in names:
             if used.setdefault(name, split) != split:
                 raise _malformed(files, f"{name} is in the splits {used[name]!r} and {split!r} of {config.name!r}")
-        own = replace(files, names=names, sizes=[sizes[name] for name in names], skipped=())
+        own = files.only(names)
         # The kind of the source says that there is a card, and not what the files are.
         forced = None if options.kind == "hugging_face" else options.kind
         kind = forced or _kind_of(files, split, names)
@@ -139,13 +137,13 @@ def open_repository(files: Files, options: AddOptions) -> Source:
         sources[split] = KINDS[kind].open()(own, replace(options, kind=kind, splits={split: "*"}, rename_splits=None))
     reason = f"the config {config.name!r} of the dataset card"
     source = combine_splits(sources, split_reason=reason)
-    others = [(name, sizes[name]) for name in files.names if name not in used and name != CARD]
-    card = FileUse(name=CARD, role="metadata", reason="the dataset card", num_bytes=sizes[CARD])
-    skipped = account_for(others, "skipped", reason=f"not in the config {config.name!r} of the dataset card")
+    others = [name for name in files.names if name not in used and name != CARD]
+    card = files.uses([CARD], "metadata", reason="the dataset card")
+    skipped = files.uses(others, "skipped", reason=f"not in the config {config.name!r} of the dataset card")
     return replace(
         source,
         hints={**classes, **source.hints},
-        files=[*source.files, card, *skipped, *files.skipped],
+        files=[*source.files, *card, *skipped, *files.skipped],
         metadata=read_card(files.store),
         origins=files.origins,
     )

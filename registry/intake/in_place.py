@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from registry.errors import NotStoredError, PreparedFormatError, SourceError, UsageError
 from registry.intake.column_types import arrow_type_of, as_optional
-from registry.intake.file_parts import account_for, count, refuse_folder_columns
+from registry.intake.file_parts import refuse_folder_columns
 from registry.intake.keys import KeyRule
 from registry.intake.options import AddOptions
 from registry.intake.plan import BadRows, Plan
@@ -29,7 +29,7 @@ from registry.intake.record_files import (
     refuse_folders_of_others,
 )
 from registry.intake.schema import ColumnSchema, Schema
-from registry.intake.source import FileUse, Source, SourcePart
+from registry.intake.source import FileUse, Source, SourcePart, account_for
 from registry.intake.split_names import NamedSplits, find_splits
 from registry.interop.parquet import FILE_FORMAT, FIRST_VERSION, SplitFiles, describe_parquet
 from registry.interop.parquet import find_splits as find_splits_by_file
@@ -40,16 +40,17 @@ from registry.prepared import PreparedDataset
 from registry.prepared.info import FILENAME as INFO_FILENAME
 from registry.shards.arrow_values import import_pyarrow
 from registry.shards.asking import find_sizes
+from registry.splits import counted
 from registry.storage import Store, open_store
 
 if TYPE_CHECKING:
     from registry.intake.feature_text import Wish
 
 _NOUNS: Final = {
-    "parquet": ("Parquet file", "Parquet files"),
-    "parquet_columns": ("Parquet file", "Parquet files"),
-    "tfrecord": ("TFRecord file", "TFRecord files"),
-    "array_record": ("ArrayRecord file", "ArrayRecord files"),
+    "parquet": "Parquet file",
+    "parquet_columns": "Parquet file",
+    "tfrecord": "TFRecord file",
+    "array_record": "ArrayRecord file",
 }
 
 
@@ -234,13 +235,13 @@ def _planned(
     reason: str = "from the files",
 ) -> PlannedInPlace:
     names = [name for split in prepared.splits for name in split.filenames]
-    noun = _NOUNS.get(prepared.file_format, ("file", "files"))
+    noun = _NOUNS.get(prepared.file_format, "file")
     if schema is None:
         schema = Schema(tuple(_column(name, feature, reason) for name, feature in prepared.features.items()))
     plan = Plan(
         source=Source(
             kind=prepared.file_format.removesuffix("_columns"),
-            summary=f"{count(len(names), noun)}, which {'stay' if names[1:] else 'stays'} where "
+            summary=f"{counted(len(names), noun)}, which {'stay' if names[1:] else 'stays'} where "
             f"{'they are' if names[1:] else 'it is'}",
             parts=[
                 SourcePart(split=split.name, name=name, read=lambda: iter(()))

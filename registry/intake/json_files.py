@@ -21,7 +21,7 @@ from typing import Any, Final
 import numpy as np
 
 from registry.errors import SourceError, suggest
-from registry.intake.file_parts import Reader, count, make_parts
+from registry.intake.file_parts import Reader, make_parts
 from registry.intake.json_rows import (
     BadValueError,
     JsonRows,
@@ -47,6 +47,7 @@ from registry.intake.text_files import (
 )
 from registry.intake.value_types import is_list
 from registry.shards.arrow_values import import_pyarrow
+from registry.splits import counted
 from registry.storage import Store
 
 MAX_COLUMNS: Final = 20_000
@@ -97,7 +98,7 @@ def open_json(files: Files, options: AddOptions, *, block_bytes: int = BLOCK_BYT
     told = ", ".join(" or ".join(dict.fromkeys(words)) for words in (encodings, layouts))
     return Source(
         kind="json",
-        summary=f"{count(len(layouts), _NOUN)} ({told})",
+        summary=f"{counted(len(layouts), _NOUN)} ({told})",
         parts=parts.parts,
         may_lack_columns=True,
         files=parts.files,

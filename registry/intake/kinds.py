@@ -31,13 +31,13 @@ class Kind:
         opener: the module below ``registry.intake`` and the function that opens files of this kind.
         extensions: the ends of their names, in lower case. Empty if other files decide; see ``detect``.
         about: one line for people.
-        noun: one file and several files of this kind, for people.
+        noun: one file of this kind, for people; several have an s.
     """
 
     opener: str
     extensions: tuple[str, ...] = ()
     about: str
-    noun: tuple[str, str] = ("file", "files")
+    noun: str = "file"
 
     def open(self) -> Opener:
         """Import the opener."""
@@ -54,60 +54,60 @@ KINDS: Final[dict[str, Kind]] = {
         opener="csv_files:open_csv",
         extensions=_with_compressed(".csv", ".tsv"),
         about="tables as text, separated by commas, tabs, semicolons or bars; also compressed",
-        noun=("CSV file", "CSV files"),
+        noun="CSV file",
     ),
     "json": Kind(
         opener="json_files:open_json",
         extensions=_with_compressed(".json", ".jsonl", ".ndjson"),
         about="JSON: an object in each line, or a list of objects; also compressed",
-        noun=("JSON file", "JSON files"),
+        noun="JSON file",
     ),
     "parquet": Kind(
         opener="arrow_files:open_parquet",
         extensions=(".parquet", ".pq"),
         about="Parquet files",
-        noun=("Parquet file", "Parquet files"),
+        noun="Parquet file",
     ),
     "arrow": Kind(
         opener="arrow_files:open_arrow",
         extensions=(".arrow", ".feather", ".ipc", ".arrows"),
         about="Arrow IPC files and streams",
-        noun=("Arrow file", "Arrow files"),
+        noun="Arrow file",
     ),
     "images": Kind(
         opener="media_files:open_images",
         extensions=IMAGES,
         about="images, labelled by folder or by metadata.csv, .jsonl or .parquet",
-        noun=("image", "images"),
+        noun="image",
     ),
     "audio": Kind(
         opener="media_files:open_audio",
         extensions=AUDIO,
         about="audio files, labelled like images",
-        noun=("audio file", "audio files"),
+        noun="audio file",
     ),
     "videos": Kind(
         opener="media_files:open_videos",
         extensions=VIDEOS,
         about="video files, labelled like images; stored as bytes",
-        noun=("video", "videos"),
+        noun="video",
     ),
     "text": Kind(
         opener="media_files:open_texts",
         extensions=(".txt", ".md"),
         about="text files in UTF-8, each of which is a record; labelled by folder",
-        noun=("text file", "text files"),
+        noun="text file",
     ),
     "arrays": Kind(
         opener="array_files:open_arrays",
         extensions=(".npy", ".npz"),
         about="arrays of NumPy, whose first axis is the record",
-        noun=("array file", "array files"),
+        noun="array file",
     ),
     "webdataset": Kind(
         opener="webdataset:open_webdataset",
         about="tars of samples: files with the same name up to the first dot are one record",
-        noun=("WebDataset tar", "WebDataset tars"),
+        noun="WebDataset tar",
     ),
     "hugging_face": Kind(
         opener="hugging_face_card:open_hugging_face",

@@ -22,9 +22,8 @@ from typing import Final, TypeAlias
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from registry.errors import NotStoredError, SourceError, UsageError, suggest
-from registry.intake.file_parts import account_for
 from registry.intake.hub import Choose, describe_origins, download_repository, is_hub, link_files, repository_of
-from registry.intake.source import Files, FileUse, Origin, root_of
+from registry.intake.source import Files, FileUse, Origin, account_for, root_of
 from registry.masking import has_secret, mask, remove_secrets
 from registry.model import fold_name, is_generic, plain_name
 from registry.storage import Store, local_path, open_store, require_plain

@@ -19,7 +19,7 @@ from registry.errors import FeatureError, MissingExtraError, SourceError, Storag
 from registry.features import Audio, ClassLabel, Feature, Image, Text
 from registry.features.audio import SoundError, measure_sound, read_sample_rate
 from registry.intake.feature_text import Wish
-from registry.intake.file_parts import account_for_source, count, in_folders, refuse_folder_columns
+from registry.intake.file_parts import account_for_source, in_folders, refuse_folder_columns
 from registry.intake.file_rows import Convert, FilePart, decode_text, open_parts
 from registry.intake.kinds import KINDS, sniff_kind
 from registry.intake.media_bytes import (
@@ -37,6 +37,7 @@ from registry.intake.source import PATH, Files, Source, root_of
 from registry.intake.split_names import find_splits
 from registry.model import DatasetMetadata
 from registry.shards.arrow_values import import_pyarrow
+from registry.splits import counted
 
 _MOST_SOUNDS: Final = 20
 """The number of audio files that are opened to find the sample rate and the channels."""
@@ -94,8 +95,8 @@ def _open(kind: str, column: str, files: Files, options: AddOptions) -> Source:
     metadata_names = [name for name in files.names if is_metadata(name)]
     if not names:
         raise SourceError(
-            f"{files.location}: no {KINDS[kind].noun[0]} among {len(files.names):,} files",
-            hint=f"Names of {KINDS[kind].noun[1]} end with one of {' '.join(KINDS[kind].extensions)}",
+            f"{files.location}: no {KINDS[kind].noun} among {len(files.names):,} files",
+            hint=f"Names of {KINDS[kind].noun}s end with one of {' '.join(KINDS[kind].extensions)}",
             details={"location": files.location},
         )
     refuse_folder_columns(
@@ -149,7 +150,7 @@ def _open(kind: str, column: str, files: Files, options: AddOptions) -> Source:
         is_text=metadata is not None and metadata.is_text,
         path_column=PATH if has_path else "",
         is_typed=metadata is None,
-        files=account_for_source(files, splits, KINDS[kind].noun[0], metadata=metadata_names),
+        files=account_for_source(files, splits, KINDS[kind].noun, metadata=metadata_names),
         origins=files.origins,
         split_reason=splits.reason,
         # As TFDS's ImageFolder.
@@ -273,11 +274,11 @@ def _sound(files: Files, names: Sequence[str]) -> Audio | None:
 def _summary(kind: str, names: Sequence[str], label: str, metadata: Metadata | None, unfit: str) -> str:
     extensions = Counter(extension_of(name)[1:] for name in names)
     formats = ", ".join(sorted(extensions, key=lambda extension: (-extensions[extension], extension)))
-    result = f"{count(len(names), KINDS[kind].noun)} ({formats}){in_folders(names)}"
+    result = f"{counted(len(names), KINDS[kind].noun)} ({formats}){in_folders(names)}"
     if kind == "text":
-        result = f"{count(len(names), KINDS[kind].noun)}{in_folders(names)}, each of which is a record"
+        result = f"{counted(len(names), KINDS[kind].noun)}{in_folders(names)}, each of which is a record"
     if unfit:
         result += f", stored as bytes: {unfit}"
     if metadata is not None:
-        return f"{result}; metadata from {count(len(metadata.files), ('file', 'files'))}{metadata.summary}"
+        return f"{result}; metadata from {counted(len(metadata.files), 'file')}{metadata.summary}"
     return f"{result}; {label if label.startswith('no label') else f'label: {label}'}"

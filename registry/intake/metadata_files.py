@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from registry.errors import SourceError
 from registry.features import Feature
-from registry.intake.file_parts import count
 from registry.intake.kinds import KINDS
 from registry.intake.options import AddOptions
 from registry.intake.source import BadRow, Files
 from registry.shards.arrow_values import import_pyarrow
+from registry.splits import counted
 from registry.storage import spell_place
 
 if TYPE_CHECKING:
@@ -68,14 +68,14 @@ def is_metadata(name: str) -> bool:
     return name.rpartition("/")[2] in NAMES
 
 
-def read_metadata(files: Files, names: Sequence[str], media: Sequence[str], noun: tuple[str, str]) -> Metadata:
+def read_metadata(files: Files, names: Sequence[str], media: Sequence[str], noun: str) -> Metadata:
     """Read metadata files.
 
     Args:
         files: the files of the source.
         names: the metadata files among them.
         media: the files that they describe, sorted.
-        noun: one of these, and several, for people.
+        noun: what one of these is called.
 
     Raises:
         SourceError: a file cannot be read, has no column ``file_name``, or has other columns than another one; or no
@@ -92,7 +92,7 @@ def read_metadata(files: Files, names: Sequence[str], media: Sequence[str], noun
             details={"files": list(names[:100])},
         )
     for name in names:
-        source = KINDS[formats[0]].open()(_only(files, name), AddOptions(kind=formats[0], has_csv_options=False))
+        source = KINDS[formats[0]].open()(files.only([name]), AddOptions(kind=formats[0], has_csv_options=False))
         hints |= source.hints
         for part in source.parts:
             for rows in part.read():
@@ -157,7 +157,7 @@ class _Matching:
                 self.row_of[path] = self._num_entries
             self._num_entries += 1
 
-    def require_matches(self, location: str, names: Sequence[str], noun: tuple[str, str]) -> None:
+    def require_matches(self, location: str, names: Sequence[str], noun: str) -> None:
         """Raise SourceError if no entry matches a file."""
         if self.row_of:
             return
@@ -172,12 +172,13 @@ class _Matching:
         if self._suggestion is not None:
             found, expected = self._suggestion
             hint = f"Paths are relative to the metadata file: write {expected!r} for {found!r}."
+        entries = "entry has" if len(self._missing) == 1 else "entries have"
         lines = [
-            f"  {count(len(self._missing), ('entry has', 'entries have'))} no file{_first(self._missing_names)}",
-            f"  {count(len(self._media), noun)} without an entry{_first(self._media)}",
+            f"  {len(self._missing):,} {entries} no file{_first(self._missing_names)}",
+            f"  {counted(len(self._media), noun)} without an entry{_first(self._media)}",
         ]
         raise SourceError(
-            "\n".join([f"{location}: {where} matches no {noun[0]}", *lines]),
+            "\n".join([f"{location}: {where} matches no {noun}", *lines]),
             hint=hint,
             details={
                 "location": location,
@@ -196,12 +197,12 @@ class _Matching:
         few = (*self.bad[:_MOST_SHOWN], *self._missing[:_MOST_SHOWN], *unlisted[:_MOST_SHOWN])
         return (*few, *self.bad[_MOST_SHOWN:], *self._missing[_MOST_SHOWN:], *unlisted[_MOST_SHOWN:])
 
-    def summary(self, noun: tuple[str, str]) -> str:
+    def summary(self, noun: str) -> str:
         """How many entries have no file, and how many files have no entry."""
         num_unlisted = len(self._media) - len(self.row_of)
-        without = ("entry without a file", "entries without a file")
-        told = [count(len(self._missing), without)] if self._missing else []
-        told += [f"{count(num_unlisted, noun)} without an entry"] if num_unlisted else []
+        entries = "entry" if len(self._missing) == 1 else "entries"
+        told = [f"{len(self._missing):,} {entries} without a file"] if self._missing else []
+        told += [f"{counted(num_unlisted, noun)} without an entry"] if num_unlisted else []
         return "".join(f", {note}" for note in told)
 
     def _miss(self, file: str, line: int, value: str, reason: str) -> None:
@@ -275,7 +276,3 @@ def _path(folder: str, value: str, roots: Sequence[str] = ()) -> str:
     """
     path = posixpath.normpath(posixpath.join(folder, value.replace("\\", "/")))
     return next((path.removeprefix(f"{root}/") for root in roots if path.startswith(f"{root}/")), path)
-
-
-def _only(files: Files, name: str) -> Files:
-    return Files(store=files.store, names=[name], sizes=[files.sizes[files.names.index(name)]], location=files.location)

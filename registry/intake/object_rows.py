@@ -19,7 +19,6 @@ from registry.features import ClassLabel, Feature
 from registry.intake.object_source import (
     FIRST_ROWS,
     check_columns,
-    count_of,
     import_arrow,
     is_a,
     is_unicode,
@@ -29,6 +28,7 @@ from registry.intake.object_source import (
 from registry.intake.object_tables import Spool
 from registry.intake.python_values import ValueConverter, columns_of, convert_block, estimate_bytes
 from registry.intake.source import MAX_BYTES, BadRow, Rows, Source
+from registry.splits import counted
 
 _PAIR: Final = ("input", "label")
 """The columns of rows that are tuples of two, as the datasets of torchvision and ``as_supervised`` of TFDS yield."""
@@ -160,7 +160,7 @@ class _ObjectReader:
         converter = ValueConverter(self._texts)
         for _ in self._convert(first, 1, converter):  # finds images
             pass
-        about = self._name if self._num_rows is None else f"{self._name} of {count_of(self._num_rows, 'row')}"
+        about = self._name if self._num_rows is None else f"{self._name} of {counted(self._num_rows, 'row')}"
         if self._form.startswith("a tuple"):
             about += f"; tuples become the columns {', '.join(map(repr, columns))}"
         read = self._read

@@ -113,8 +113,3 @@ def is_a(value: Any, module: str, name: str) -> bool:
     """Whether ``value`` is an instance of a class of a module; the module is not imported for that."""
     kind = getattr(sys.modules.get(module), name, None)
     return isinstance(kind, type) and isinstance(value, kind)
-
-
-def count_of(number: int, noun: str) -> str:
-    """A number with its noun, such as ``1,024 rows``."""
-    return f"{number:,} {noun}{'s' if number != 1 else ''}"

@@ -20,7 +20,6 @@ from registry.intake.object_source import (
     FEW_ROWS,
     FIRST_ROWS,
     check_columns,
-    count_of,
     import_arrow,
     is_a,
     next_step,
@@ -29,6 +28,7 @@ from registry.intake.object_source import (
 from registry.intake.python_values import Column, ValueConverter, array_column, convert_block
 from registry.intake.source import MAX_BYTES, MAX_ROWS, Rows, Source
 from registry.intake.values import column_errors
+from registry.splits import counted
 
 
 def open_table(given: Any) -> Source | None:
@@ -67,7 +67,7 @@ def open_columns(given: Mapping[str, Any]) -> Source:
                 hint="The first axis of each array is the rows. For splits, pass {'train': {...}, 'test': {...}}.",
             )
     columns = {name: _column_of(name, given[name]) for name in names}
-    return _in_blocks("arrays", f"dict of {count_of(len(names), 'array')}", columns, lengths[first])
+    return _in_blocks("arrays", f"dict of {counted(len(names), 'array')}", columns, lengths[first])
 
 
 _FAULTS: Final = (ArithmeticError, LookupError, TypeError, ValueError)
@@ -92,7 +92,7 @@ def _in_blocks(kind: str, summary: str, columns: Mapping[str, Column], num_rows:
     converter = ValueConverter()
     for _ in convert(converter, min(FIRST_ROWS, num_rows)):  # finds images, and faults of whole columns
         pass
-    told = f"{summary}: {num_rows:,} row{'s' if num_rows != 1 else ''}, {count_of(len(columns), 'column')}"
+    told = f"{summary}: {counted(num_rows, 'row')}, {counted(len(columns), 'column')}"
     return object_source(
         kind,
         summary=f"{told}{about}",
@@ -281,10 +281,9 @@ def _arrow_table(table: Any, summary: str) -> Source:
     plain = plain_table(table)
     if not plain.num_rows:
         raise SourceError(f"the {summary} has no rows", hint="Pass data with at least one row.")
-    rows = f"{plain.num_rows:,} row{'s' if plain.num_rows != 1 else ''}"
     return object_source(
         "arrow",
-        summary=f"{summary}: {rows}, {count_of(plain.num_columns, 'column')}",
+        summary=f"{summary}: {counted(plain.num_rows, 'row')}, {counted(plain.num_columns, 'column')}",
         columns=tuple(plain.column_names),
         read=lambda: cut_table(plain, 0),
     )
@@ -309,7 +308,7 @@ def _arrow_stream(given: Any) -> Source:
     about = "read once and kept in a temporary file"
     return object_source(
         "arrow",
-        summary=f"{kind.__module__.partition('.')[0]} {kind.__name__}: {count_of(len(names), 'column')}, {about}",
+        summary=f"{kind.__module__.partition('.')[0]} {kind.__name__}: {counted(len(names), 'column')}, {about}",
         columns=names,
         read=read,
     )
@@ -330,7 +329,7 @@ def _open_arrow_dataset(dataset: Any) -> Source:
 
     return object_source(
         "arrow",
-        summary=f"Arrow dataset: {num_rows:,} rows, {count_of(len(names), 'column')}",
+        summary=f"Arrow dataset: {num_rows:,} rows, {counted(len(names), 'column')}",
         columns=names,
         read=read,
     )

@@ -26,16 +26,16 @@ from registry.errors import (
     UsageError,
 )
 from registry.features import FeaturesDict
-from registry.intake.file_parts import account_for
 from registry.intake.media_bytes import format_of
 from registry.intake.options import AddOptions
-from registry.intake.source import FileUse
+from registry.intake.source import FileUse, account_for
 from registry.intake.split_names import find_splits
 from registry.model import Reference, ShardedFileTemplate, ShardLengths, Split, Version
 from registry.pins.yaml_text import write_yaml
 from registry.prepared import PreparedDataset
 from registry.shards import decode_block, open_shard, read_records, walk_file
 from registry.shards.asking import list_sizes
+from registry.splits import counted
 from registry.storage import Store
 from registry.wire import FlatValue, decode_example
 
@@ -355,7 +355,7 @@ def refuse_folders_of_others(store: Store, names: Sequence[str]) -> None:
     folders = sorted(name.rpartition("/")[0] for name in names if name.endswith("/dataset_info.json"))
     if folders:
         raise PreparedFormatError(
-            f"{store.url} contains {len(folders):,} version{'s' if folders[1:] else ''} that TFDS prepared",
+            f"{store.url} contains {counted(len(folders), 'version')} that TFDS prepared",
             hint=f"Name the folder of one: {store.locate(folders[-1])}. To catalog all: registry import tfds DIR",
             details={"folder": store.url, "folders": folders[:100]},
         )

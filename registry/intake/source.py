@@ -6,7 +6,9 @@ pipeline reads every part: once to infer the schema, and once to write records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -124,6 +126,53 @@ class FileUse:
     split: str | None = None
     num_files: int = 1
     num_bytes: int = 0
+
+
+MAX_FILES: Final = 20
+MAX_FOLDERS: Final = 100
+"""Files are listed by folder if there are more files; folders by their parents if there are more folders."""
+
+
+def account_for(
+    files: Iterable[tuple[str, int]], role: Role, *, reason: str = "", split: str | None = None
+) -> tuple[FileUse, ...]:
+    """The uses of files that share role, reason and split, sorted by name.
+
+    Args:
+        files: names, relative to the source, and sizes in bytes.
+        role: what happened to them.
+        reason: why they were skipped, or what the metadata is for.
+        split: the split of their records.
+
+    >>> [(use.name, use.num_files) for use in account_for(((f"cat/{n}.png", 9) for n in range(2000)), "records")]
+    [('cat', 2000)]
+    """
+    # Sums for each folder, and the files themselves as long as they are few: a source may have a million.
+    few: list[tuple[str, int]] = []
+    sums: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for name, num_bytes in files:
+        if len(few) <= MAX_FILES:
+            few.append((name, num_bytes))
+        folder_sums = sums[name.rpartition("/")[0]]
+        folder_sums[0] += 1
+        folder_sums[1] += num_bytes
+    if len(few) <= MAX_FILES:
+        result = [(name, 1, num_bytes) for name, num_bytes in few]
+    else:
+        while len(sums) > MAX_FOLDERS:
+            deepest = max(folder.count("/") + 1 if folder else 0 for folder in sums)
+            merged: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
+            for folder, (num_files, num_bytes) in sums.items():
+                parts = folder.split("/") if folder else []
+                folder_sums = merged["/".join(parts[: deepest - 1])]
+                folder_sums[0] += num_files
+                folder_sums[1] += num_bytes
+            sums = merged
+        result = [(folder or ".", num_files, num_bytes) for folder, (num_files, num_bytes) in sums.items()]
+    return tuple(
+        FileUse(name=name, role=role, reason=reason, split=split, num_files=num_files, num_bytes=num_bytes)
+        for name, num_files, num_bytes in sorted(result)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,6 +311,20 @@ class Files:
     location: str
     skipped: tuple[FileUse, ...] = ()
     origins: tuple[Origin, ...] = ()
+
+    def size_of(self, name: str) -> int:
+        """The size of a file. A million names need no dict, because they are sorted."""
+        return self.sizes[bisect_left(self.names, name)]
+
+    def only(self, names: Sequence[str]) -> Files:
+        """Some of the files; ``names`` are sorted."""
+        return replace(self, names=names, sizes=list(map(self.size_of, names)), skipped=())
+
+    def uses(
+        self, names: Iterable[str], role: Role, *, reason: str = "", split: str | None = None
+    ) -> tuple[FileUse, ...]:
+        """The uses of files that share role, reason and split; see ``account_for``."""
+        return account_for(((name, self.size_of(name)) for name in names), role, reason=reason, split=split)
 
 
 def root_of(store: Store) -> Path:

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 from registry.errors import RegistryError, SourceError
 from registry.escaping import printable
 from registry.shards.arrow_values import import_pyarrow, plain_array
+from registry.splits import counted
 
 Place: TypeAlias = tuple[str, int]
 """The name of a part and a line. Places are compared, so that the first place does not depend on the order of parts."""
@@ -45,7 +46,7 @@ def show_value(value: Any) -> str:
     if isinstance(value, str):
         return quote(value)
     if isinstance(value, bytes):
-        return f"{len(value):,} byte{'s' if len(value) != 1 else ''}"
+        return counted(len(value), "byte")
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):

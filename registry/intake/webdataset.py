@@ -22,7 +22,7 @@ from registry.errors import FeatureError, SourceError
 from registry.features import ClassLabel, Feature, Image, Text
 from registry.intake.archives import ZIP_SIGNATURES, archive_errors, open_tar, tar_members
 from registry.intake.classes import MAX_CLASSES
-from registry.intake.file_parts import account_for_source, count, refuse_folder_columns, size_lookup
+from registry.intake.file_parts import account_for_source, refuse_folder_columns
 from registry.intake.file_rows import MAX_FILE_BYTES, decode_text
 from registry.intake.json_files import MAX_COLUMNS
 from registry.intake.json_rows import BadValueError, parse_value
@@ -44,6 +44,7 @@ from registry.intake.source import (
 )
 from registry.intake.split_names import find_splits
 from registry.shards.arrow_values import import_pyarrow
+from registry.splits import counted
 from registry.storage import Store
 from registry.storage.faults import storage_errors
 
@@ -101,7 +102,7 @@ def open_webdataset(files: Files, options: AddOptions) -> Source:
     unique = {split: result.scan(root, names) for split, names in splits.files.items()}
     if not result.num_samples:
         raise SourceError(
-            f"{files.location}: no samples in {count(len(files.names), ('tar', 'tars'))}",
+            f"{files.location}: no samples in {counted(len(files.names), 'tar')}",
             hint="A sample consists of files with the same name up to the first dot, such as 0001.jpg and 0001.cls.",
             details={"location": files.location},
         )
@@ -117,10 +118,9 @@ def open_webdataset(files: Files, options: AddOptions) -> Source:
     has_path = options.stores_paths() and PATH not in columns
     if has_path:
         hints[PATH] = Text()
-    sizes = size_lookup(files)
     return Source(
         kind="webdataset",
-        summary=f"{result.num_samples:,} samples in {count(len(files.names), ('WebDataset tar', 'WebDataset tars'))}, "
+        summary=f"{result.num_samples:,} samples in {counted(len(files.names), 'WebDataset tar')}, "
         f"with {', '.join(sorted(result.columns))}",
         parts=[
             SourcePart(
@@ -134,7 +134,7 @@ def open_webdataset(files: Files, options: AddOptions) -> Source:
                     has_unique_keys=unique[split],
                     has_path=has_path,
                 ),
-                num_bytes=sizes(name),
+                num_bytes=files.size_of(name),
             )
             for split, names in splits.files.items()
             for name in names

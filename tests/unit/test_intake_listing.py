@@ -20,9 +20,8 @@ import fsspec
 import pytest
 
 from registry.errors import NotStoredError, SourceError, StorageError
-from registry.intake.file_parts import MAX_FILES, MAX_FOLDERS, account_for
 from registry.intake.listing import list_files
-from registry.intake.source import FileUse, Origin
+from registry.intake.source import MAX_FILES, MAX_FOLDERS, FileUse, Origin, account_for
 from registry.storage.names import Owner
 from registry.storage.temporary import check_free_space
 
