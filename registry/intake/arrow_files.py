@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias
 from registry.errors import RegistryError, SourceError, StorageError
 from registry.features import Feature
 from registry.intake.file_parts import Reader, list_names, make_parts
-from registry.intake.hf_features import described_features, hints_of, kept_features, refuse_paths, with_plain_files
+from registry.intake.hugging_face import described_features, hints_of, kept_features, refuse_paths, with_plain_files
 from registry.intake.kinds import KINDS
 from registry.intake.object_tables import cut_table, has_union
 from registry.intake.options import AddOptions

@@ -22,7 +22,7 @@ from registry.features import Audio, BBox, ClassLabel, Feature, FeaturesDict, Im
 from registry.features import Sequence as SequenceFeature
 from registry.features.limits import show_outside
 from registry.features.pictures import read_picture
-from registry.intake.column_types import as_optional, type_word
+from registry.intake.feature_text import as_optional, type_word
 from registry.intake.media_bytes import is_file_feature, picture_fault
 from registry.intake.text_types import parse_texts
 from registry.intake.value_types import inexact_integers, is_list, is_nullable, plain_type, show_type, struct_of_map

@@ -17,7 +17,6 @@ from typing import Any, Final
 
 from registry.errors import SourceError, suggest
 from registry.features import ClassLabel, Feature, Image, Text
-from registry.intake.combining import combine_splits
 from registry.intake.croissant_document import (
     CHECK,
     MARK,
@@ -29,14 +28,14 @@ from registry.intake.croissant_document import (
     parse_document,
 )
 from registry.intake.feature_text import parse_feature
-from registry.intake.file_rows import FilePart, decode_text, open_parts
+from registry.intake.file_parts import FilePart, combine_splits, decode_text, open_parts
 from registry.intake.kinds import KINDS
 from registry.intake.listing import list_folder
 from registry.intake.media_bytes import CheckMedia
-from registry.intake.object_source import import_arrow
 from registry.intake.options import AddOptions
 from registry.intake.source import Files, Rows, Source, SourcePart, root_of
 from registry.model.split import check_split_name
+from registry.shards.arrow_values import import_pyarrow
 
 KIND: Final = "croissant"
 NAMES: Final = ("croissant.json", "metadata.json", "croissant_metadata.json")
@@ -309,7 +308,7 @@ class _Opener:
         splits = {"train": list(plan.files.names)} if plan.split is None else self._splits_by_name(plan, plan.split)
         is_text = "Text" in content.types
         picture = Image(shape=(None, None, None)) if "ImageObject" in content.types else None
-        pa = import_arrow()
+        pa = import_pyarrow()
 
         def make(names: Sequence[str]) -> FilePart:
             values = {field.name: [self._value_of(field, name) for name in names] for field in others}
@@ -340,7 +339,7 @@ class _Opener:
 
     def _open_inline(self, record_set: RecordSet) -> Source:
         """The records in the document itself."""
-        table = import_arrow().table({field.name: record_set.values(field.id) for field in record_set.fields})
+        table = import_pyarrow().table({field.name: record_set.values(field.id) for field in record_set.fields})
         hints = {
             field.name: hint for field in record_set.fields if (hint := self._hint(field, is_untyped=True)) is not None
         }
@@ -383,7 +382,7 @@ def _select(
     known: Sequence[str] = (),
 ) -> Iterator[Rows]:
     """The rows with the columns of the record set; if ``by_column``, only the rows of ``split``."""
-    pa = import_arrow()
+    pa = import_pyarrow()
     for rows in read():
         table, lines, keys = rows.table, rows.lines, rows.keys
         if by_column:

@@ -22,7 +22,6 @@ from registry.errors import SourceError, UsageError
 from registry.intake.csv_rows import DELIMITERS, Dialect, RowPlaces, detect_dialect, find_number, split_row
 from registry.intake.file_parts import Reader, list_names, make_parts
 from registry.intake.kinds import KINDS
-from registry.intake.object_source import is_unicode
 from registry.intake.options import AddOptions
 from registry.intake.source import MAX_ROWS, BadRow, Files, Rows, Source
 from registry.intake.text_files import (
@@ -35,6 +34,7 @@ from registry.intake.text_files import (
     read_blocks,
     too_long,
 )
+from registry.intake.values import is_unicode
 from registry.shards.arrow_values import import_pyarrow
 from registry.splits import counted
 from registry.storage import Store

@@ -26,7 +26,7 @@ from registry.intake.hugging_face_card import files_of_config, is_hugging_face
 from registry.intake.kinds import ARCHIVE, KINDS, sniff_kind
 from registry.intake.listing import Progress, list_files
 from registry.intake.media_bytes import extension_of
-from registry.intake.metadata_files import is_metadata
+from registry.intake.media_files import is_metadata
 from registry.intake.options import AddOptions
 from registry.intake.record_files import explain_records, format_of_records
 from registry.intake.source import Files, FileUse, Role, Source, root_of

@@ -28,7 +28,7 @@ import yaml
 
 from registry.errors import FeatureError, SourceError, UsageError, suggest
 from registry.features import ClassLabel, Feature
-from registry.intake.combining import combine_splits
+from registry.intake.file_parts import combine_splits
 from registry.intake.hugging_face import is_saved_dataset, open_saved_dataset
 from registry.intake.kinds import KINDS
 from registry.intake.options import AddOptions

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from registry.errors import NotStoredError, PreparedFormatError, SourceError, UsageError
-from registry.intake.column_types import arrow_type_of, as_optional
+from registry.intake.feature_text import arrow_type_of, as_optional
 from registry.intake.file_parts import refuse_folder_columns
 from registry.intake.keys import KeyRule
 from registry.intake.options import AddOptions

@@ -18,8 +18,7 @@ from registry.errors import FeatureError, PreparedFormatError, SourceError, Usag
 from registry.features import ClassLabel, Feature, Image, Text
 from registry.features import Sequence as SequenceFeature
 from registry.intake.classes import ClassValues, continue_classes
-from registry.intake.column_types import arrow_type_of, as_optional, type_word
-from registry.intake.feature_text import Wish, feature_of_type
+from registry.intake.feature_text import Wish, arrow_type_of, as_optional, feature_of_type, type_word
 from registry.intake.media_bytes import (
     common_picture,
     describe_other,

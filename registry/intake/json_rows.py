@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from registry.intake.object_source import is_unicode
 from registry.intake.python_values import MAX_DEPTH
+from registry.intake.values import is_unicode
 
 Places = npt.NDArray[np.int64]
 

@@ -24,6 +24,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from registry.errors import NotStoredError, SourceError, UsageError, suggest
 from registry.intake.hub import Choose, describe_origins, download_repository, is_hub, link_files, repository_of
 from registry.intake.source import Files, FileUse, Origin, account_for, root_of
+from registry.intake.values import is_unicode
 from registry.masking import has_secret, mask, remove_secrets
 from registry.model import fold_name, is_generic, plain_name
 from registry.storage import Store, local_path, open_store, require_plain
@@ -200,7 +201,7 @@ def _merged(uses: Sequence[FileUse]) -> list[FileUse]:
 
 def _check_names(names: Sequence[str], location: str) -> None:
     """Check that names are text that a store can address and that can be stored as a key."""
-    bad = [name for name in names if "\\" in name or not _is_text(name)]
+    bad = [name for name in names if "\\" in name or not is_unicode(name)]
     if not bad:
         return
     bad.sort()
@@ -210,14 +211,6 @@ def _check_names(names: Sequence[str], location: str) -> None:
         hint="Rename the file. For names in Latin-1: convmv -r -f latin1 -t utf8 --notest DIR",
         details={"path": location, "names": [repr(os.fsencode(name)) for name in bad[:100]]},
     )
-
-
-def _is_text(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _missing(location: str, root: Path) -> NotStoredError:

@@ -1,7 +1,7 @@
 """Opens tables in memory: frames of pandas and polars, dicts of arrays, and Arrow data, streams of it included.
 
 Their columns are cut into blocks and handed on as Arrow columns; only columns of Python objects are converted value by
-value.
+value. ``object_source`` makes the ``Source`` of every object.
 """
 
 from __future__ import annotations
@@ -10,25 +10,103 @@ import math
 import sys
 import tempfile
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, Final
 
 import numpy as np
 
 from registry.errors import SourceError
-from registry.intake.object_source import (
-    FEW_ROWS,
-    FIRST_ROWS,
-    check_columns,
-    import_arrow,
-    is_a,
-    next_step,
-    object_source,
-)
+from registry.features import Feature
 from registry.intake.python_values import Column, ValueConverter, array_column, convert_block
-from registry.intake.source import MAX_BYTES, MAX_ROWS, Rows, Source
-from registry.intake.values import column_errors
+from registry.intake.source import MAX_BYTES, MAX_ROWS, Rows, Source, SourcePart
+from registry.intake.values import column_errors, is_unicode
+from registry.model import DatasetMetadata
+from registry.shards.arrow_values import import_pyarrow
 from registry.splits import counted
+
+FIRST_ROWS: Final = 1_024
+"""The rows from which an opener learns what the columns hold, such as images."""
+
+FEW_ROWS: Final = 16
+"""The most rows of the first block; the size of each block decides how many rows the next one has."""
+
+
+DEFAULT_SPLIT: Final = "train"
+PART: Final = "data"
+"""The name of the only part of an object, in messages: ``data:17``."""
+
+
+def object_source(
+    kind: str,
+    summary: str,
+    columns: Sequence[str],
+    read: Callable[[], Iterator[Rows]],
+    *,
+    hints: Mapping[str, Feature] | None = None,
+    may_lack_columns: bool = False,
+    metadata: DatasetMetadata | None = None,
+    split: str | None = None,
+) -> Source:
+    """The source of an object of Python; its rows are those of one split.
+
+    Args:
+        kind: the kind of the source, such as ``pandas``.
+        summary: what it is, for people.
+        columns: the names of its columns.
+        read: reads it from its beginning.
+        hints: features that the object defines, by column.
+        may_lack_columns: whether other columns than ``columns`` may follow, or rows may lack some.
+        metadata: description, license and so on.
+        split: the split that the object names, or None.
+    """
+    return Source(
+        kind=kind,
+        summary=summary,
+        parts=[SourcePart(split=split or DEFAULT_SPLIT, name=PART, read=read)],
+        columns=() if may_lack_columns else tuple(columns),
+        hints=hints or {},
+        may_lack_columns=may_lack_columns,
+        metadata=metadata or DatasetMetadata(),
+        split_reason="the split that the dataset names" if split else "one object without splits",
+    )
+
+
+def check_columns(names: Sequence[Any]) -> tuple[str, ...]:
+    """Column names as text: numbers become their digits.
+
+    Raises:
+        SourceError: there are no columns, a name is neither text nor a number, or two columns have one name.
+    """
+    if not names:
+        raise SourceError("the object has no columns", hint="Pass data with at least one column.")
+    result: dict[str, None] = {}
+    for name in names:
+        if not isinstance(name, (str, int, np.integer)) or isinstance(name, bool):
+            raise SourceError(
+                f"the name of a column must be text, not {name!r:.60}",
+                hint="Rename the columns, for example: frame.columns = ['a', 'b']",
+            )
+        text = str(name)
+        if not is_unicode(text):
+            raise SourceError(
+                f"the name of a column is not valid Unicode: {text!a:.60}",
+                hint="Rename the column. Text that was decoded with surrogateescape has such characters.",
+            )
+        if text in result:
+            raise SourceError(f"two columns are named {text!r}", hint="Rename one of them.")
+        result[text] = None
+    return tuple(result)
+
+
+def next_step(step: int, row_bytes: int) -> int:
+    """The number of rows of the next block, from that of the last one and the size of its rows in bytes."""
+    return max(1, min(MAX_ROWS, 4 * step, MAX_BYTES // max(row_bytes, 1)))
+
+
+def is_a(value: Any, module: str, name: str) -> bool:
+    """Whether ``value`` is an instance of a class of a module; the module is not imported for that."""
+    kind = getattr(sys.modules.get(module), name, None)
+    return isinstance(kind, type) and isinstance(value, kind)
 
 
 def open_table(given: Any) -> Source | None:
@@ -133,7 +211,7 @@ def _open_pandas(frame: Any) -> Source:
 
 def _pandas_column(name: str, series: Any) -> Column:
     """A column of pandas. NaN stays NaN among numbers; among other objects it is null, as in pandas."""
-    pa = import_arrow()
+    pa = import_pyarrow()
     dtype = series.dtype
     if _is_object(dtype):
         has_floats = _has_numbers(series)
@@ -189,7 +267,7 @@ def _open_polars(frame: Any) -> Source:
 
 
 def _polars_column(name: str, series: Any) -> Column:
-    pa = import_arrow()
+    pa = import_pyarrow()
     if str(series.dtype).startswith("Object"):
         return lambda start, stop, converter: converter.convert(series[start:stop].to_list(), range(start, stop), name)
 
@@ -219,7 +297,7 @@ def _length_of(name: str, values: Any) -> int:
 
 def _column_of(name: str, values: Any) -> Column:
     """An array, a list, or a column of another library."""
-    pa = import_arrow()
+    pa = import_pyarrow()
     if is_a(values, "pandas", "Series"):
         return _pandas_column(name, values)
     if is_a(values, "polars", "Series"):
@@ -267,7 +345,7 @@ def open_arrow(given: Any) -> Source | None:
     """
     if not hasattr(given, "__arrow_c_stream__") and not hasattr(given, "__arrow_c_array__"):
         return _open_arrow_dataset(given) if is_a(given, "pyarrow.dataset", "Dataset") else None
-    pa = import_arrow()
+    pa = import_pyarrow()
     if isinstance(given, (pa.Array, pa.ChunkedArray)):
         raise SourceError("an Arrow array is one column", hint="Pass a table: pyarrow.table({'NAME': array})")
     if isinstance(given, pa.RecordBatch):
@@ -291,7 +369,7 @@ def _arrow_table(table: Any, summary: str) -> Source:
 
 def _arrow_stream(given: Any) -> Source:
     """A stream, which can be read once: its batches are kept in a temporary file."""
-    pa = import_arrow()
+    pa = import_pyarrow()
     kind = type(given)
     stream = given if isinstance(given, pa.RecordBatchReader) else pa.RecordBatchReader.from_stream(given)
     spool = Spool(iter(stream), f"the {kind.__name__}")
@@ -337,7 +415,7 @@ def _open_arrow_dataset(dataset: Any) -> Source:
 
 def cut_table(table: Any, start: int) -> Iterator[Rows]:
     """An Arrow table or batch as ``Rows`` of bounded size; ``start`` is the number of rows before it."""
-    pa = import_arrow()
+    pa = import_pyarrow()
     table = plain_table(pa.Table.from_batches([table]) if isinstance(table, pa.RecordBatch) else table)
     rows = table.num_rows
     if not rows:
@@ -350,7 +428,7 @@ def cut_table(table: Any, start: int) -> Iterator[Rows]:
 
 def plain_table(table: Any) -> Any:
     """A table with the values of dictionary, run-end encoded and extension columns themselves, without metadata."""
-    pa = import_arrow()
+    pa = import_pyarrow()
     names = check_columns(table.column_names)
     columns = []
     for place, name in enumerate(names):
@@ -366,7 +444,7 @@ def plain_column(column: Any) -> Any:
     Raises:
         ArrowNotImplementedError: the column contains a union without types.
     """
-    pa = import_arrow()
+    pa = import_pyarrow()
     kind = column.type
     if has_union(kind, are_empty=True):  # Arrow ends the process when it looks for nulls in it
         raise pa.ArrowNotImplementedError("a union without types has no values")
@@ -394,7 +472,7 @@ def plain_column(column: Any) -> Any:
 
 def has_union(kind: Any, *, are_empty: bool = False) -> bool:
     """Whether an Arrow type is or contains a union; with ``are_empty``, a union without types."""
-    types = import_arrow().types
+    types = import_pyarrow().types
     if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
         return has_union(kind.value_type, are_empty=are_empty)
     if types.is_union(kind) and not (are_empty and kind.num_fields):
@@ -405,13 +483,13 @@ def has_union(kind: Any, *, are_empty: bool = False) -> bool:
 
 def _folded(kind: Any, shape: Sequence[int]) -> Any:
     for size in reversed(shape):
-        kind = import_arrow().list_(kind, size)
+        kind = import_pyarrow().list_(kind, size)
     return kind
 
 
 def _fold(chunk: Any, shape: Sequence[int]) -> Any:
     """Fixed-size lists of all values of a tensor as nested lists of its ``shape``."""
-    pa = import_arrow()
+    pa = import_pyarrow()
     is_null = chunk.is_null() if chunk.null_count else None
     values = chunk.values.slice(chunk.offset * chunk.type.list_size, len(chunk) * chunk.type.list_size)
     for size in reversed(shape[1:]):
@@ -450,7 +528,7 @@ class Spool:
             place += 1
 
     def _keep(self, table: Any) -> None:
-        pa = import_arrow()
+        pa = import_pyarrow()
         try:
             if self._file is None:
                 # Unlinked as soon as it is created, so that a killed process leaves nothing.
@@ -470,4 +548,4 @@ class Spool:
     def _load(self, place: int) -> Any:
         assert self._file is not None  # noqa: S101 (for mypy)
         self._file.seek(self._places[place])
-        return import_arrow().ipc.open_stream(self._file).read_all()
+        return import_pyarrow().ipc.open_stream(self._file).read_all()

@@ -3,26 +3,49 @@
     object -> open_dataset | open_table | open_rows | open_columns -> Source
 
 A library is never imported to find out whether an object is one of its own. Paths and URLs are left to ``detect``.
+
+``open_rows`` opens objects that yield rows one by one: iterables and functions, map-style datasets of torch, and
+tf.data. A row is a dict; the columns are the keys of all rows, in the order in which they appear. Blocks of rows become
+Arrow tables; an iterator that can be read once is kept in a temporary file (``Spool``) while it is read for the first
+time.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from copy import copy, deepcopy
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+import numpy as np
+
 from registry.errors import RegistryError, SourceError
-from registry.intake.combining import combine_splits
+from registry.features import ClassLabel, Feature
 from registry.intake.detect import open_source
+from registry.intake.file_parts import combine_splits
 from registry.intake.hugging_face import open_dataset
-from registry.intake.object_rows import is_rows, open_rows
-from registry.intake.object_source import PART
-from registry.intake.object_tables import open_columns, open_table
+from registry.intake.object_tables import (
+    FIRST_ROWS,
+    PART,
+    Spool,
+    check_columns,
+    is_a,
+    next_step,
+    object_source,
+    open_columns,
+    open_table,
+)
 from registry.intake.options import AddOptions
-from registry.intake.source import Rows, Source
+from registry.intake.python_values import ValueConverter, columns_of, convert_block, estimate_bytes
+from registry.intake.source import MAX_BYTES, BadRow, Rows, Source
+from registry.intake.values import is_unicode
+from registry.shards.arrow_values import import_pyarrow
+from registry.splits import counted
 
 _KNOWN: Final = (
     "Pass a frame of pandas or polars, an Arrow table, a dict of arrays, a Hugging Face dataset, a torch dataset, "
@@ -190,3 +213,355 @@ def _hint(value: Any) -> str:
     if hasattr(value, "dtype") and hasattr(value, "shape"):
         return "Name the column: catalog.add({'x': array}, NAME)"
     return _KNOWN
+
+
+_PAIR: Final = ("input", "label")
+"""The columns of rows that are tuples of two, as the datasets of torchvision and ``as_supervised`` of TFDS yield."""
+
+_SAMPLED: Final = 64
+"""The size of one of this number of rows is estimated."""
+
+_ROW_HINT: Final = "Yield one dict for each row, e.g. {'text': 'abc', 'label': 1}"
+
+
+def open_rows(given: Any, texts: Collection[str] = ()) -> Source | None:
+    """Open an object that yields rows; None if ``given`` does not.
+
+    Args:
+        given: the object.
+        texts: the columns that are requested as text, in which a dict or list becomes JSON text.
+
+    Raises:
+        SourceError: the object yields no rows, or rows that are not dicts or tuples, or it fails.
+    """
+    reader = _reader_of(given)
+    return None if reader is None else reader.open(texts)
+
+
+def _reader_of(given: Any) -> _ObjectReader | None:
+    if is_a(given, "torch.utils.data", "DataLoader"):
+        raise SourceError("a DataLoader yields batches, not rows", hint="Pass its dataset: loader.dataset")
+    if hasattr(given, "element_spec") and hasattr(given, "as_numpy_iterator"):
+        return _open_tf_data(given)
+    if isinstance(given, (str, bytes, bytearray, Mapping)) or hasattr(given, "dtype"):
+        return None
+    if isinstance(given, (list, tuple)):
+        return _ObjectReader("iterable", type(given).__name__, lambda: iter(given), num_rows=len(given))
+    is_map_style = hasattr(given, "__getitem__") and hasattr(given, "__len__")
+    if is_map_style and (_is_torch(given) or not hasattr(given, "__iter__")):
+        return _open_map_style(given)
+    if hasattr(given, "__iter__"):
+        name = type(given).__name__
+        if hasattr(given, "__next__"):  # a generator or another iterator
+            return _ObjectReader("iterable", name, lambda: iter(given), is_once=True)
+        return _ObjectReader("iterable", name, lambda: iter(given))
+    if callable(given) and not isinstance(given, type):
+        return _open_function(given)
+    return None
+
+
+def _open_function(function: Callable[[], Any]) -> _ObjectReader:
+    name = f"function {getattr(function, '__name__', type(function).__name__)}"
+
+    def rows() -> Iterator[Any]:
+        result = function()
+        if not hasattr(result, "__iter__") or isinstance(result, (str, bytes, Mapping)):
+            raise SourceError(
+                f"{name} returned {type(result).__name__}, not an iterable of rows",
+                hint="Return a list or a generator of dicts, or pass the returned object itself.",
+            )
+        return iter(result)
+
+    return _ObjectReader("iterable", name, rows)
+
+
+def _open_map_style(dataset: Any) -> _ObjectReader:
+    def rows() -> Iterator[Any]:
+        return (dataset[place] for place in range(len(dataset)))
+
+    kind = "torch" if _is_torch(dataset) else "iterable"
+    reader = _ObjectReader(kind, type(dataset).__name__, rows, num_rows=len(dataset))
+    classes = getattr(dataset, "classes", None)
+    names = list(classes) if isinstance(classes, (list, tuple)) else []
+    if names and all(isinstance(name, str) for name in names):
+        reader.class_names = names
+    return reader
+
+
+def _open_tf_data(dataset: Any) -> _ObjectReader:
+    cardinality = getattr(dataset, "cardinality", None)
+    if callable(cardinality) and int(cardinality()) == -1:  # tf.data.INFINITE_CARDINALITY
+        raise SourceError(
+            "the tf.data dataset is infinite", hint="Leave out .repeat(), or limit it: dataset.take(1000)"
+        )
+    return _ObjectReader("tf_data", "tf.data dataset", dataset.as_numpy_iterator)
+
+
+def _is_torch(value: Any) -> bool:
+    return is_a(value, "torch.utils.data", "Dataset") and "torch" in sys.modules
+
+
+class _ObjectReader:
+    """Reads the rows of one object.
+
+    Args:
+        kind: the kind of the source.
+        name: what the object is, for messages.
+        rows: starts at the first row.
+        is_once: whether ``rows`` can be read once.
+        num_rows: the number of rows, if it is known.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        name: str,
+        rows: Callable[[], Iterator[Any]],
+        *,
+        is_once: bool = False,
+        num_rows: int | None = None,
+    ) -> None:
+        self.class_names: list[str] = []
+        self._kind = kind
+        self._name = name
+        self._rows = rows
+        self._is_once = is_once
+        self._num_rows = num_rows
+        self._as_dict: Callable[[Any], Any] = _same
+        self._form = "a dict"
+        self._count: int | None = None
+        self._pending: list[Rows] = []
+        self._texts: Collection[str] = ()
+
+    def open(self, texts: Collection[str]) -> Source:
+        """Read the first rows, from which the columns follow."""
+        self._texts = texts
+        stream = self._numbered(self._rows)
+        first = self._first_rows(stream)
+        if not first:
+            raise SourceError(f"the {self._name} has no rows", hint="Pass data with at least one row.")
+        self._form, self._as_dict = _form_of(first[0], self._name)
+        columns = check_columns(list(self._as_dict(first[0])))
+        converter = ValueConverter(self._texts)
+        for _ in self._convert(first, 1, converter):  # finds images
+            pass
+        about = self._name if self._num_rows is None else f"{self._name} of {counted(self._num_rows, 'row')}"
+        if self._form.startswith("a tuple"):
+            about += f"; tuples become the columns {', '.join(map(repr, columns))}"
+        read = self._read
+        if self._is_once:
+            about += "; read once and kept in a temporary file"
+            tables = self._tables(itertools.chain(first, stream))
+            read = self._spooled(Spool(tables, f"the {self._name}"))
+        return object_source(
+            self._kind,
+            summary=about,
+            columns=columns,
+            may_lack_columns=True,
+            read=read,
+            hints=converter.hints() | self._label_hint(first),
+        )
+
+    def _label_hint(self, first: Sequence[Any]) -> dict[str, Feature]:
+        """A ClassLabel for the column ``label``, if the dataset has ``classes`` and its labels are their numbers."""
+        rows = [self._as_dict(row) for row in first]
+        labels = [row.get("label") for row in rows if isinstance(row, Mapping)]
+        names = self.class_names
+        if not names or not all(type(label) is int and 0 <= label < len(names) for label in labels):
+            return {}
+        return {"label": ClassLabel(names=names)}
+
+    def _numbered(self, start: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+        """The rows, with errors of the caller's code as SourceErrors that name the row."""
+        count = 0
+        try:
+            for row in _kept(start()):
+                yield row
+                count += 1
+        except (RegistryError, GeneratorExit):
+            raise
+        except Exception as error:
+            raise SourceError(
+                f"the {self._name} raised {type(error).__name__} at row {count + 1:,}: {error}",
+                hint="The traceback shows the line of your code.",
+                details={"row": count + 1},
+            ) from error
+        if self._count is not None and count != self._count:
+            raise SourceError(
+                f"the {self._name} yielded {count:,} rows, and {self._count:,} rows the time before",
+                hint="Data is read more than once: yield the same rows each time, or pass a generator object.",
+                details={"rows": count, "before": self._count},
+            )
+        self._count = count
+
+    def _first_rows(self, stream: Iterator[Any]) -> list[Any]:
+        """The first block: rows until there are enough of them, or of their bytes."""
+        result: list[Any] = []
+        size = 0
+        for row in stream:
+            result.append(row)
+            size += estimate_bytes(row)
+            if len(result) == FIRST_ROWS or size > MAX_BYTES:
+                break
+        return result
+
+    def _blocks(self, stream: Iterator[Any], converter: ValueConverter) -> Iterator[Rows]:
+        block = self._first_rows(stream)
+        start, step = 1, max(1, len(block))
+        while block:
+            num_bytes = 0
+            for rows in self._convert(block, start, converter):
+                num_bytes += rows.table.nbytes
+                yield rows
+            step = next_step(step, num_bytes // len(block))
+            start += len(block)
+            block = _take(stream, step)
+
+    def _read(self) -> Iterator[Rows]:
+        return self._blocks(self._numbered(self._rows), ValueConverter(self._texts))
+
+    def _tables(self, stream: Iterator[Any]) -> Iterator[Any]:
+        """Arrow tables for the spool. Ranges of lines and bad rows are kept in memory."""
+        for rows in self._blocks(stream, ValueConverter(self._texts)):
+            self._pending.append(Rows(table=None, lines=rows.lines, bad=rows.bad))
+            yield rows.table
+
+    def _spooled(self, spool: Spool) -> Callable[[], Iterator[Rows]]:
+        def read() -> Iterator[Rows]:
+            for place, table in enumerate(spool.read()):
+                kept = self._pending[place]
+                yield Rows(table=table, lines=kept.lines, bad=kept.bad)
+
+        return read
+
+    def _convert(self, block: Sequence[Any], start: int, converter: ValueConverter) -> Iterator[Rows]:
+        """A block of rows; its bad rows are left out and reported."""
+        rows, lines, bad = self._check_rows(block, start)
+        if bad:
+            yield Rows(table=import_pyarrow().table({}), lines=(), bad=tuple(bad))
+        if rows:
+            yield from convert_block(columns_of(rows), 0, len(rows), converter, name="", lines=lines)
+
+    def _check_rows(
+        self, block: Sequence[Any], start: int
+    ) -> tuple[list[Mapping[str, Any]], Sequence[int], list[BadRow]]:
+        """The rows as dicts, their numbers, and reports of the rows that have another form than the first."""
+        if self._as_dict is _same and set(map(type, block)) == {dict} and all(block):  # at the speed of C
+            keys = set(itertools.chain.from_iterable(block))
+            if all(isinstance(key, str) and is_unicode(key) for key in keys):
+                return list(block), range(start, start + len(block)), []
+        rows: list[Mapping[str, Any]] = []
+        lines: list[int] = []
+        bad: list[BadRow] = []
+        known: set[Any] = set()
+        for line, given in enumerate(block, start):
+            row = self._as_dict(given)
+            if not isinstance(row, Mapping):
+                reason = f"expected {self._form}, as in row 1, found {type(given).__name__}"
+                bad.append(BadRow(file="", line=line, reason=reason))
+                continue
+            if not row.keys() <= known:
+                if odd := [key for key in row if not isinstance(key, str) or not is_unicode(key)]:
+                    reason = f"the key {odd[0]!a:.60} is not {'valid Unicode' if type(odd[0]) is str else 'text'}"
+                    bad.append(BadRow(file="", line=line, reason=reason))
+                    continue
+                known.update(row)
+            if not row:
+                bad.append(BadRow(file="", line=line, reason="the dict is empty"))
+                continue
+            rows.append(row)
+            lines.append(line)
+        # A range takes no memory: those of a generator are kept.
+        return rows, lines if bad else range(start, start + len(block)), bad
+
+
+def _take(stream: Iterator[Any], step: int) -> list[Any]:
+    """The next ``step`` rows; fewer if they are much larger than those before, by a sample of them."""
+    result: list[Any] = []
+    size = 0
+    while len(result) < step and size < 2 * MAX_BYTES:
+        some = list(itertools.islice(stream, min(_SAMPLED, step - len(result))))
+        if not some:
+            break
+        result += some
+        size += estimate_bytes(some[-1]) * len(some)
+    return result
+
+
+def _kept(rows: Iterator[Any]) -> Iterator[Any]:
+    """Yield rows that stay as they are although a generator may fill the same dict or array again for the next one.
+
+    A block is converted after all of its rows were yielded. Dicts and lists are therefore copied; a mutable value is
+    copied if the first two rows share it, so that arrays which are made for each row cost nothing.
+    """
+    before: dict[Any, Any] = {}
+    shared: set[Any] = set()
+    for place, row in enumerate(rows):
+        if isinstance(row, dict):
+            kept: Any = dict(row)
+        elif type(row) in (list, tuple):
+            kept = list(row)
+        elif isinstance(row, np.ndarray):
+            yield row.copy()
+            continue
+        else:
+            yield copy(row) if hasattr(type(row), "__dataclass_fields__") else row
+            continue
+        if place < 2:
+            mutable = {key: value for key, value in _items(kept) if _is_mutable(value)}
+            shared = {key for key, value in mutable.items() if place == 0 or before.get(key) is value}
+            before = mutable
+        for key in shared:
+            if (key in kept if isinstance(kept, dict) else key < len(kept)) and _is_mutable(kept[key]):
+                kept[key] = kept[key].detach().clone() if is_a(kept[key], "torch", "Tensor") else deepcopy(kept[key])
+        yield tuple(kept) if type(row) is tuple else kept
+
+
+def _items(row: dict[Any, Any] | list[Any]) -> Iterable[tuple[Any, Any]]:
+    return row.items() if isinstance(row, dict) else enumerate(row)
+
+
+def _is_mutable(value: Any) -> bool:
+    return isinstance(value, (list, dict, bytearray, np.ndarray)) or is_a(value, "torch", "Tensor")
+
+
+def _same(row: Any) -> Any:
+    return row
+
+
+def _form_of(row: Any, name: str) -> tuple[str, Callable[[Any], Any]]:
+    """The form of the rows by the first of them, and how such a row becomes a dict."""
+    kind = type(row)
+    if isinstance(row, Mapping):
+        return "a dict", _same
+    if hasattr(kind, "__dataclass_fields__") or hasattr(kind, "_fields"):
+        fields = tuple(getattr(kind, "__dataclass_fields__", None) or kind._fields)
+        return (
+            f"an instance of {kind.__name__}",
+            lambda value: {field: getattr(value, field) for field in fields} if type(value) is kind else None,
+        )
+    if isinstance(row, (tuple, list)) and row:
+        size = len(row)
+        names = _PAIR if size == 2 else _PAIR[:1] if size == 1 else tuple(map(str, range(size)))
+        return (
+            f"a tuple of {size} values",
+            lambda value: (
+                dict(zip(names, value, strict=True))
+                if isinstance(value, (tuple, list)) and len(value) == size
+                else None
+            ),
+        )
+    if hasattr(kind, "__array__") and not isinstance(row, (str, bytes)):
+        return "an array", lambda value: {_PAIR[0]: value} if hasattr(type(value), "__array__") else None
+    raise SourceError(f"the {name} yields {kind.__name__}, not dicts", hint=_ROW_HINT)
+
+
+def is_rows(value: Any) -> bool:
+    """Whether a value of a dict is rows: a function, an iterator, a dataset, or a list of dicts."""
+    if isinstance(value, (list, tuple)):
+        return bool(value) and isinstance(value[0], Mapping)
+    if isinstance(value, (str, bytes, Mapping)) or hasattr(value, "dtype"):
+        return False
+    if hasattr(value, "element_spec") or _is_torch(value) or (callable(value) and not isinstance(value, type)):
+        return True
+    return hasattr(value, "__iter__") and not hasattr(value, "__len__")

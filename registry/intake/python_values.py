@@ -25,8 +25,8 @@ from registry.errors import require_extra
 from registry.features import Feature, Image
 from registry.features import Sequence as SequenceFeature
 from registry.intake.media_bytes import IMAGE_FAULTS, image_feature, image_file
-from registry.intake.object_source import is_unicode
 from registry.intake.source import BadRow, Rows
+from registry.intake.values import is_unicode
 from registry.shards.arrow_values import import_pyarrow
 
 EXACT: Final[dict[type, str]] = {

@@ -15,8 +15,7 @@ from typing import Any, Final
 from registry.features import ClassLabel, Feature, FeaturesDict, Scalar, Tensor
 from registry.features import Sequence as SequenceFeature
 from registry.features.feature import TEXT
-from registry.intake.column_types import arrow_type_of, as_optional
-from registry.intake.feature_text import Wish, parse_feature
+from registry.intake.feature_text import Wish, arrow_type_of, as_optional, parse_feature
 from registry.intake.schema import read_type, write_type
 from registry.intake.value_types import is_list, is_nullable, nullable_type
 from registry.shards.arrow_values import import_pyarrow

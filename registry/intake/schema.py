@@ -27,9 +27,8 @@ from registry.features import (
     features_from_json,
     features_to_json,
 )
-from registry.intake.column_types import arrow_type_of, as_optional, leaf_types, type_word
 from registry.intake.conversion import Target, convert_values
-from registry.intake.feature_text import Wish, parse_feature
+from registry.intake.feature_text import Wish, arrow_type_of, as_optional, leaf_types, parse_feature, type_word
 from registry.intake.source import Rows
 from registry.intake.value_types import is_list, is_nullable, nullable_paths, nullable_type
 from registry.intake.values import column_array, column_errors, quote

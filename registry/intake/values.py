@@ -62,6 +62,15 @@ def _shorten(text: str) -> str:
     return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…"
 
 
+def is_unicode(text: str) -> bool:
+    """Whether UTF-8 can encode ``text``: it has no half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def python_value(array: Any, index: int) -> Any:
     """The value at ``index`` as a Python object.
 

@@ -22,8 +22,7 @@ from registry.errors import FeatureError, SourceError
 from registry.features import ClassLabel, Feature, Image, Text
 from registry.intake.archives import ZIP_SIGNATURES, archive_errors, open_tar, tar_members
 from registry.intake.classes import MAX_CLASSES
-from registry.intake.file_parts import account_for_source, refuse_folder_columns
-from registry.intake.file_rows import MAX_FILE_BYTES, decode_text
+from registry.intake.file_parts import MAX_FILE_BYTES, account_for_source, decode_text, refuse_folder_columns
 from registry.intake.json_files import MAX_COLUMNS
 from registry.intake.json_rows import BadValueError, parse_value
 from registry.intake.listing import why_skipped

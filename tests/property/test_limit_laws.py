@@ -40,8 +40,8 @@ from registry.features import (
     merge_outside,
 )
 from registry.features.containers import columns_of
-from registry.intake.column_types import arrow_type_of
 from registry.intake.conversion import Target, convert_values
+from registry.intake.feature_text import arrow_type_of
 from registry.interop.parquet import describe_parquet
 from registry.model import ShardedFileTemplate, ShardLengths, Split
 from registry.prepared import read_prepared

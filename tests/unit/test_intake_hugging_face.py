@@ -19,7 +19,6 @@ from registry.errors import SourceError, UsageError
 from registry.features import Audio, ClassLabel, FeaturesDict, Image, Sequence, Tensor
 from registry.intake.hugging_face import is_saved_dataset, open_saved_dataset
 from registry.intake.listing import list_files
-from registry.intake.object_source import import_arrow
 from registry.intake.objects import open_object
 from registry.intake.options import AddOptions
 from registry.intake.source import Source
@@ -242,7 +241,7 @@ def test_pyarrow_comes_with_its_functions(monkeypatch: pytest.MonkeyPatch) -> No
     assert import_pyarrow().compute.sum(pa.array([1, 2])).as_py() == 3
     monkeypatch.delattr(pa, "compute")
     monkeypatch.delitem(sys.modules, "pyarrow.compute")
-    assert import_arrow().compute.sum(pa.array([1, 2])).as_py() == 3
+    assert import_pyarrow().compute.sum(pa.array([1, 2])).as_py() == 3
 
 
 def test_options_for_csv_are_refused(hf: Any, tmp_path: Path) -> None:

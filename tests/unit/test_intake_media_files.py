@@ -17,7 +17,7 @@ from support.media_samples import IMAGES, VIDEOS
 from registry.errors import SourceError
 from registry.features import Audio, ClassLabel, Image, Tensor
 from registry.features.png import encode_png
-from registry.intake import file_rows
+from registry.intake import file_parts
 from registry.intake.listing import list_files
 from registry.intake.media_bytes import CheckMedia
 from registry.intake.media_files import find_labels, open_audio, open_images, open_videos
@@ -152,7 +152,7 @@ def test_a_thumbnail_or_bytes_after_the_end_do_not_hide_or_fake_the_end_of_a_jpe
     check = CheckMedia(picture=Image(shape=(None, None, None)))
     assert check("a.jpg", thumbnail) == thumbnail
     assert check("a.jpg", thumbnail + b"\0\xff\xda trailing") != b""
-    with pytest.raises(file_rows.BadFileError, match="damaged JPEG: it is truncated"):
+    with pytest.raises(file_parts.BadFileError, match="damaged JPEG: it is truncated"):
         check("a.jpg", thumbnail[:-10])
 
 
@@ -193,8 +193,8 @@ def test_globs_decide_over_folders(tmp_path: Path) -> None:
 
 
 def test_parts_and_rows_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_rows, "MAX_PART_FILES", 4)
-    monkeypatch.setattr(file_rows, "MAX_BYTES", 3 * len(PNG))
+    monkeypatch.setattr(file_parts, "MAX_PART_FILES", 4)
+    monkeypatch.setattr(file_parts, "MAX_BYTES", 3 * len(PNG))
     source = images(tmp_path, {f"{number}.png": PNG for number in range(9)})
     assert [part.name for part in source.parts] == ["0.png to 3.png", "4.png to 7.png", "8.png"]
     assert [part.num_bytes for part in source.parts] == [4 * len(PNG), 4 * len(PNG), len(PNG)]

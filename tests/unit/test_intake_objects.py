@@ -22,7 +22,7 @@ from PIL import Image as Pillow
 
 from registry.errors import SourceError
 from registry.features import Image
-from registry.intake import object_rows, object_source, object_tables
+from registry.intake import object_tables, objects
 from registry.intake.inference import Inference
 from registry.intake.objects import open_object
 from registry.intake.python_values import ValueConverter
@@ -254,7 +254,7 @@ def test_iterables_of_dicts_are_read_any_number_of_times(make: Callable[[], Any]
 
 
 def test_a_read_of_a_generator_that_stops_half_way_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(object_rows, "FIRST_ROWS", 2)
+    monkeypatch.setattr(objects, "FIRST_ROWS", 2)
     (part,) = opened({"x": i} for i in range(100)).parts
     assert next(part.read()).table.num_rows == 2
     assert [row["x"] for rows in part.read() for row in rows.table.to_pylist()] == list(range(100))
@@ -524,9 +524,8 @@ def test_objects_equal_the_rows_they_came_from_however_they_are_cut(
     columns = {name: table[name] for name in table.column_names}
     lists = {name: [row[name] for row in rows] for name in rows[0]}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(object_rows, "FIRST_ROWS", size)
+        patch.setattr(objects, "FIRST_ROWS", size)
         patch.setattr(object_tables, "FEW_ROWS", size)
-        patch.setattr(object_source, "MAX_ROWS", size)
         patch.setattr(object_tables, "MAX_ROWS", size)
         for one in (rows, iter(rows), chunked, chunked.to_reader(), columns, lists):
             assert told(rows_of(one)) == told(rows)
