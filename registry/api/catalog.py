@@ -15,7 +15,7 @@ from functools import cached_property
 from threading import Event as ThreadEvent
 from threading import Lock
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from registry.api.absent_catalog import absent_catalog, publishes
 from registry.api.adding import Adding
@@ -31,13 +31,22 @@ from registry.api.arguments import (
 from registry.api.data_directory import ClientDataDirectory
 from registry.api.dataset import Dataset
 from registry.api.lifecycle import Aliases, Experiments, Lifecycle, Reservations
-from registry.api.locations import catalog_url, log_actor, make_catalog_folder, name_origin, open_data, open_indexes
+from registry.api.locations import (
+    catalog_url,
+    known_versions_folder,
+    log_actor,
+    make_catalog_folder,
+    name_origin,
+    open_data,
+    open_indexes,
+)
 from registry.api.lock import current_lock, refuse_moving
 from registry.api.mirrors import Mirrors
-from registry.api.provenance import CatalogOrigin, FoundAt, FoundBefore, FoundNow
+from registry.api.provenance import CatalogSource, Provenance
 from registry.api.reports import CatalogReport, CopiedVersion, CopyReport, GarbageReport, VerifiedVersion
 from registry.argument_types import typed_arguments
 from registry.catalog import (
+    CatalogBackend,
     ClockCorrection,
     DataDirectoryChange,
     DatasetSummary,
@@ -55,7 +64,6 @@ from registry.errors import (
     CatalogError,
     CatalogNotFoundError,
     CatalogUnavailableError,
-    CatalogUnavailableWarning,
     DatasetNotFoundError,
     NotFoundError,
     RegistryError,
@@ -65,6 +73,7 @@ from registry.errors import (
 )
 from registry.masking import MASK
 from registry.model import (
+    DatasetVersion,
     Event,
     Progress,
     ProgressCallback,
@@ -72,14 +81,12 @@ from registry.model import (
     Standing,
     VersionState,
     count_progress,
-    describe_moment,
     parse_duration,
     whole_number,
 )
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or published
     from registry.api.backups import Backup
-    from registry.api.known_versions import KnownVersions
     from registry.api.pinning import CatalogPins
     from registry.api.usage import Usage
     from registry.api.verify_state import VerifyState
@@ -135,13 +142,23 @@ def connect(
             raise
         backend = absent_catalog(chosen, url)
     except CatalogUnavailableError as error:
-        from registry.api.known_versions import open_known_versions, unreachable
-
-        versions = open_known_versions(masked_url(chosen), sqlite_path(chosen))
-        if versions is None or versions.is_empty():
+        if sqlite_path(chosen) is not None:
             raise
-        backend = unreachable(versions.url, error)
+        backend = remembering(masked_url(chosen), error)
+    else:
+        if backend.file is None:
+            backend = remembering(backend.url, backend)
     return Catalog(backend, directory=ClientDataDirectory(backend, data_dir))
+
+
+def remembering(url: str, backend: CatalogBackend | CatalogUnavailableError) -> CatalogBackend:
+    """A catalog on another machine, with what this machine knows about it; raises the error if that is nothing."""
+    from registry.catalog.remembering import RememberingCatalog
+
+    result = RememberingCatalog(url, backend, known_versions_folder)
+    if isinstance(backend, CatalogUnavailableError) and (result.known is None or result.known.is_empty()):
+        raise backend
+    return cast("CatalogBackend", result)
 
 
 class Catalog(Adding):
@@ -751,7 +768,7 @@ class Catalog(Adding):
         """
         from registry.api.copying import copy_versions
 
-        return copy_versions(self._origin, references, to, dry_run=dry_run, progress=progress, each=each)
+        return copy_versions(self, references, to, dry_run=dry_run, progress=progress, each=each)
 
     def close(self) -> None:
         """Close the database connections."""
@@ -771,41 +788,15 @@ class Catalog(Adding):
     def _find(self, reference: Reference, moment: datetime | None) -> Dataset:
         try:
             if moment is None:
-                return self._find_now(reference)
+                now = self._source(self.backend.find(reference))
+                return Dataset(now.facts, Provenance.of_today(now, reference))
             past = self.backend.find_at(reference, moment)
         except DatasetNotFoundError as error:
             raise _offer_builder(error, reference.name) from error
-        return Dataset(past.version, FoundAt(past, self._origin, moment))
+        return Dataset(past.version, Provenance.of_past(self._source(past.version), past, moment))
 
-    def _find_now(self, reference: Reference) -> Dataset:
-        """Ask the catalog; if it cannot be reached, what this machine knows about an exact version."""
-        try:
-            facts = self.backend.find(reference)
-        except CatalogUnavailableError as error:
-            known = None if self._known is None else self._known.find(reference)
-            if known is None:
-                raise
-            since = describe_moment(known.since.replace(microsecond=0))
-            warnings.warn(
-                f"{error.message}\n{known.facts.reference} is as this machine looked it up at {since}",
-                CatalogUnavailableWarning,
-                stacklevel=5,
-            )
-            return Dataset(known.facts, FoundBefore(known, self._origin, reference))
-        if self._known is not None:
-            self._known.keep(reference, facts, self.backend, data_dir=self.directory.relied_on())
-        return Dataset(facts, FoundNow(facts, self._origin, reference))
-
-    @property
-    def _origin(self) -> CatalogOrigin:
-        return CatalogOrigin(self.backend, self.directory, self.look_up)
-
-    @cached_property
-    def _known(self) -> KnownVersions | None:
-        """What this machine knows about exact versions."""
-        from registry.api.known_versions import open_known_versions
-
-        return open_known_versions(self.url, self.backend.file)
+    def _source(self, version: DatasetVersion) -> CatalogSource:
+        return CatalogSource(version, self.backend, self.directory, self.look_up)
 
     def _verify(
         self, version: VersionSummary, *, deep: bool, processes: int | None, progress: ProgressCallback

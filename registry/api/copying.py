@@ -13,7 +13,7 @@ from registry.api.arguments import (
     read_reference,
 )
 from registry.api.locations import log_actor, open_data, open_indexes
-from registry.api.provenance import CatalogOrigin, FoundNow
+from registry.api.provenance import CatalogSource
 from registry.api.reports import CopiedVersion, CopyOutcome, CopyReport
 from registry.catalog import AliasSummary, CatalogBackend, EventFilter, Origin, load_shards, stream_events
 from registry.errors import (
@@ -41,7 +41,7 @@ if TYPE_CHECKING:  # numpy is loaded when files are copied
 
 
 def copy_versions(
-    source: CatalogOrigin,
+    source: Publishing,
     references: DatasetLike | Sequence[DatasetLike] | None,
     to: Publishing,
     *,
@@ -61,7 +61,7 @@ def copy_versions(
 
 
 def _copy_each(
-    source: CatalogOrigin,
+    source: Publishing,
     references: list[Reference],
     to: Publishing,
     *,
@@ -136,7 +136,7 @@ def _events(catalog: CatalogBackend, reference: Reference) -> dict[str, list[Eve
 
 
 def _copy(
-    source: CatalogOrigin,
+    source: Publishing,
     version: DatasetVersion,
     to: Publishing,
     events: list[Event],
@@ -198,7 +198,7 @@ def _is_there(catalog: CatalogBackend, version: DatasetVersion) -> bool:
 
 
 def _send(
-    source: CatalogOrigin,
+    source: Publishing,
     version: DatasetVersion,
     shards: Mapping[str, tuple[Shard, ...]],
     to: Publishing,
@@ -216,7 +216,7 @@ def _send(
         _add_flags(source.backend, to.backend, version)
     features = features_from_json(version.features_json).with_labels(version.labels)
     # Without the cache of this machine: a copy would push everything else out of it.
-    readable = replace(FoundNow(version, source, version.reference).readable(features), cache=None)
+    readable = replace(CatalogSource(version, source.backend, source.directory).readable(features), cache=None)
     if version.published_at is None:
         raise AssertionError("a version of a catalog has a time")
     return copy_version(
@@ -256,7 +256,7 @@ def _aliases(catalog: CatalogBackend, version: DatasetVersion) -> list[AliasSumm
     return [alias for alias in catalog.aliases.list(version.reference.dataset) if alias.config == version.config]
 
 
-def _alias_notes(source: CatalogOrigin, version: DatasetVersion, to: Publishing) -> tuple[str, ...]:
+def _alias_notes(source: Publishing, version: DatasetVersion, to: Publishing) -> tuple[str, ...]:
     """Aliases that point to the version in the source, and to another one in the target."""
     there = {alias.alias: alias.version for alias in _aliases(to.backend, version)}
     return tuple(

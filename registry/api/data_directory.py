@@ -18,7 +18,6 @@ from registry.api.locations import DATA_DIR_VARIABLE, default_data_folder, log_a
 from registry.catalog import CatalogBackend, DataDirectory, DataDirectoryChange, quote_catalog
 from registry.errors import (
     CatalogNotFoundError,
-    CatalogUnavailableError,
     ConflictError,
     DataDirectoryMissingError,
     OtherDataDirectoryError,
@@ -47,7 +46,7 @@ class ClientDataDirectory:
         """The path or URL that is opened; it stays the same, also if the catalog records another one meanwhile."""
         if self._path is None:
             try:
-                self._recorded = self._recorded_path()
+                self._recorded = self.recorded()
             except (CatalogNotFoundError, SchemaBehindError):  # whoever creates the catalog may record another one
                 return default_data_folder(self._backend.file)
             self._path = self._recorded or default_data_folder(self._backend.file)
@@ -59,10 +58,6 @@ class ClientDataDirectory:
     def recorded(self) -> str | None:
         """The path or URL that the catalog records; None if it records none that can be used here."""
         return resolve_data_dir(self._backend.file, self._backend.locations.data_dir())
-
-    def relied_on(self) -> str | None:
-        """The recorded path or URL, if this client uses it because none was named."""
-        return self._recorded if self._named is None and self.path else None
 
     def require_for(self, version: DatasetVersion) -> str:
         """``path``, to read the files of ``version``.
@@ -135,15 +130,6 @@ class ClientDataDirectory:
         # Where it is now: the folder of an SQLite catalog may have been moved since.
         place = resolve_data_dir(self._backend.file, change.before) or change.before.place
         return replace(change, before=replace(change.before, place=place))
-
-    def _recorded_path(self) -> str | None:
-        try:
-            return self.recorded()
-        except CatalogUnavailableError:
-            from registry.api.known_versions import open_known_versions
-
-            versions = open_known_versions(self._backend.url, self._backend.file)
-            return None if versions is None else versions.data_dir()
 
     def _describe(self, text: str) -> DataDirectory:
         """How the catalog records a place: relative if it is below the folder of the SQLite file."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from functools import partial
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from registry.api.locations import open_indexes
+from registry.api.provenance import CatalogSource, Reasons
 from registry.api.sliced_version import SlicedVersion
 from registry.argument_types import typed_arguments
 from registry.engines import announces
@@ -67,10 +68,10 @@ class Dataset(SlicedVersion):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # For spawned workers and deepcopy: exactly this version is looked up again, in the catalog or in the pins.
-        origin = getattr(self.provenance, "origin", None)
-        if origin is None:
-            return type(self), (self.facts, self.provenance)
-        return partial(origin.look_up, at=self.moment), (self.reference,)
+        source = self.provenance.source
+        if isinstance(source, CatalogSource) and source.look_up is not None:
+            return partial(source.look_up, at=self.moment), (self.reference,)
+        return type(self), (self.facts, self.provenance)
 
     @property
     def wanted(self) -> Reference:
@@ -92,23 +93,23 @@ class Dataset(SlicedVersion):
         """The note of a yanked version, or None."""
         return self.provenance.yank_note
 
-    @property
+    @cached_property
     def protected(self) -> str | None:
         """What keeps publications from moving the canonical version; see ``Catalog.protection``.
 
         If the version was looked up at a moment, the protection at that moment.
         """
-        return self.provenance.protected
+        return self.provenance.source.protection(self.moment)
 
     @property
     def why(self) -> tuple[str, ...]:
         """Why the look-up gave this version, in sentences."""
-        return self.provenance.why
+        return self._reasons[0]
 
     @property
     def considered(self) -> tuple[Considered, ...]:
         """Every version that the look-up considered, the highest first, each with its verdict."""
-        return self.provenance.considered
+        return self._reasons[1]
 
     @property
     def experiments(self) -> Mapping[str, bool]:
@@ -128,10 +129,11 @@ class Dataset(SlicedVersion):
             ExperimentNotFoundError: the experiment was never added, or the pin file does not record it.
         """
         name = flag.name.lower() if isinstance(flag, Enum) else flag
-        flags = self.provenance.flags
-        if name not in flags:
-            raise no_experiment(str(name), flags, where=self.provenance.flags_from)
-        return flags[name]
+        if name in self.facts.experiments:
+            return self.facts.experiments[name]
+        if name not in self._flags:
+            raise no_experiment(str(name), self._flags, where=self.provenance.source.name)
+        return self._flags[name]
 
     @property
     def info(self) -> DatasetInfo:
@@ -160,7 +162,8 @@ class Dataset(SlicedVersion):
         Raises:
             SplitSyntaxError, SplitNotFoundError, SliceError, UsageError, LockedError: see ``resolve``.
         """
-        return self.provenance.explain(split, slicing=self.slicing if slicing is None else slicing, rounding=rounding)
+        rule = self.slicing if slicing is None else slicing
+        return self.provenance.source.explain(split, slicing=rule, rounding=rounding)
 
     def relation(
         self,
@@ -324,7 +327,7 @@ class Dataset(SlicedVersion):
         """
         from registry.reading import Reader
 
-        slices = self.provenance.slices(self.features)
+        slices = self.provenance.source.slices(self.features)
         return {part.name: Reader(part.readable, part.plan, read_config=read_config) for part in slices}
 
     @typed_arguments
@@ -401,10 +404,10 @@ class Dataset(SlicedVersion):
         total = sum(shard.num_bytes for found in shards.values() for shard in found)
         return export_tfds(
             self.facts,
-            self.provenance.store(),
+            self.provenance.source.store(),
             shards,
             open_store(data_dir),
-            is_default_config=self.provenance.is_default_config,
+            is_default_config=self.provenance.source.is_default_config(),
             advance=count_progress(progress, "exporting", str(self.reference), total=total, unit="bytes"),
         )
 
@@ -621,11 +624,11 @@ class Dataset(SlicedVersion):
         from registry.api.caching import fetch_slices
 
         if split is None:
-            found = list(self.provenance.slices(self.features))
+            found = list(self.provenance.source.slices(self.features))
         else:
             found = [self.slice_of(split, slicing=slicing, rounding=rounding)]
         report = fetch_slices(self.reference, None if split is None else found[0].name, found, progress)
-        self.provenance.keep_facts()
+        self.provenance.source.remember(self.wanted)
         return report
 
     @typed_arguments
@@ -661,7 +664,7 @@ class Dataset(SlicedVersion):
         from registry.publishing import verify_shards
 
         report = verify_shards(
-            self.provenance.store(),
+            self.provenance.source.store(),
             self.facts.splits,
             {split.name: self.shards(split.name) for split in self.facts.splits},
             features=self.features if deep else None,
@@ -669,10 +672,20 @@ class Dataset(SlicedVersion):
             processes=processes,
             advance=count_progress(progress, "verifying", str(self.reference), total=self.facts.num_examples),
         )
-        return report.name_foreign(self.provenance.describe_shards, self.provenance.recovery)
+        return self.provenance.source.describe_foreign(report)
+
+    @cached_property
+    def _reasons(self) -> Reasons:
+        provenance = self.provenance
+        return provenance.reasons or provenance.source.reasons(provenance.wanted)
+
+    @cached_property
+    def _flags(self) -> Mapping[str, bool]:
+        return self.provenance.source.flags()
 
     def _all_shards(self) -> dict[str, tuple[Shard, ...]]:
-        return {split.name: self.provenance.all_shards(split.name) for split in self.facts.splits}
+        source = self.provenance.source
+        return {split.name: source.shards(split.name, all_shards=True) for split in self.facts.splits}
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{split.name} {split.num_examples}" for split in self.facts.splits)

@@ -340,7 +340,7 @@ def _open(
             raise UsageError("columns= names no feature", hint=f"The features are: {', '.join(features)}.")
         features = FeaturesDict({name: features[name] for name in columns})
     if split is None:
-        slices = list(dataset.provenance.slices(dataset.features))
+        slices = list(dataset.provenance.source.slices(dataset.features))
     else:
         slices = [dataset.slice_of(split, _STORED_ORDER, slicing=slicing, rounding=rounding)]
     return _ExportedRows(dataset=dataset, slices=slices, features=features)

@@ -288,7 +288,7 @@ def _choose_view(
     keys = supervised_keys(dataset.metadata) if as_supervised else None
     if as_supervised and not keys:
         raise UsageError(
-            f"{dataset.provenance.described_by} has no supervised keys, which as_supervised=True needs",
+            f"as_supervised=True needs supervised keys: {dataset.provenance.source.name} has none for {dataset.name}",
             hint=f"Leave as_supervised out. Its features are: {', '.join(dataset.features)}.",
         )
     if batch_size is not None:

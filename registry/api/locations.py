@@ -140,6 +140,11 @@ def shared_folder() -> Path:
     return expand_home(chosen).absolute() if chosen else _cache_folder()
 
 
+def known_versions_folder() -> Path | None:
+    """The folder of what is known about versions of catalogs of other machines; None without a cache."""
+    return None if open_cache() is None else shared_folder() / "catalogs"
+
+
 def open_data(data_dir: str, *, catalog: CatalogBackend | None = None) -> Store:
     """The data directory of a catalog; with ``catalog``, unfinished folders in it say to which one they belong."""
     from registry.storage import open_store

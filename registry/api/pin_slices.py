@@ -86,7 +86,7 @@ def pin_dataset(
         )
         for name, text in sorted(chosen.items(), key=lambda pair: list(plans).index(pair[1]))
     ]
-    places = dataset.provenance.pin_places()
+    places = dataset.provenance.source.pin_places()
     result = PinFile.of(entries, created_by=software(), places=places)
     if into is None:
         return result
@@ -108,8 +108,8 @@ def _num_bytes(dataset: SlicedVersion, plans: Sequence[Plan]) -> int:
 
 def pin_source_of(dataset: SlicedVersion, plan: Plan, config: ReadConfig | None) -> PinSource:
     """What a pin records of the version and of where it was found, with the features that were read."""
-    result = dataset.provenance
-    return result.pin_source(result.readable_for(plan, dataset.features, config))
+    provenance = dataset.provenance
+    return provenance.source.pin_source(provenance, provenance.source.readable(dataset.features, plan, config))
 
 
 def _taken_names(into: PinFile | None, reference: Reference, texts: Collection[str]) -> set[str]:

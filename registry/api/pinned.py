@@ -1,4 +1,4 @@
-"""Answers look-ups from a pin file: ``find_pinned`` gives the pinned version, ``FoundInPins`` is its provenance.
+"""Answers look-ups from a pin file: ``find_pinned`` gives the pinned version, ``PinFileSource`` is its source.
 
 Only slices within the pinned records can be resolved and read.
 """
@@ -6,13 +6,14 @@ Only slices within the pinned records can be resolved and read.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from registry.api.arguments import Moment
 from registry.api.dataset import Dataset
+from registry.api.provenance import Provenance, Reasons
 from registry.errors import LockedError, SliceError, SplitNotFoundError
 from registry.model import Considered, Reference, Shard, SlicingRule, Split, VersionStatus, content_digest
 from registry.pins import Pin, PinFile
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from registry.features import FeaturesDict
     from registry.order import ReadConfig
     from registry.pins import PinSource, Places
+    from registry.publishing import VerifyReport
     from registry.reading import ReadableVersion, Slice
     from registry.splits import Explanation
     from registry.storage import Store
@@ -58,62 +60,50 @@ def find_pinned(pins: PinFile, reference: Reference, *, at: Moment | None = None
             f"Add it with: registry pin add {shlex.quote(str(reference))} SPLIT -o FILE",
             details={"reference": str(reference), "pinned": known[:100]},
         )
-    provenance = FoundInPins([pin for pin in of_dataset if pin.reference == found[0]], reference)
-    return Dataset(provenance.facts, provenance)
+    pinned = [pin for pin in of_dataset if pin.reference == found[0]]
+    source, entry = PinFileSource(pinned), pinned[0].entry
+    status = VersionStatus(entry.status)
+    notes: tuple[str, ...] = ()
+    if status not in (VersionStatus.CANONICAL, VersionStatus.SUPPORTED):
+        message = f": {entry.status_message}" if entry.status_message else ""
+        notes = (f"{found[0]} was {entry.status} when it was pinned{message}",)
+    provenance = Provenance(
+        source=source,
+        wanted=reference,
+        status=status,
+        notes=notes,
+        yank_note=notes[0] if status is VersionStatus.YANKED else None,
+    )
+    return Dataset(source.facts, provenance)
 
 
-class FoundInPins:
+class PinFileSource:
     """A version as some pins record it. No catalog is used.
 
-    ``Provenance`` describes each member.
+    ``VersionSource`` describes each method.
 
     Attributes:
         pins: the pins of this version.
         facts: what they record about it.
     """
 
-    protected = None
-    described_by = "the pin file"
-    is_default_config = False
+    name = "the pin file"
 
-    def __init__(self, pins: Sequence[Pin], reference: Reference) -> None:
+    def __init__(self, pins: Sequence[Pin]) -> None:
         self.pins = tuple(pins)
-        self.wanted = reference
-        self.moment: datetime | None = None
         self._joined = join_pins(self.pins)
         self.facts = self._joined.version
 
-    @property
-    def flags_from(self) -> str:
-        return f"the pins of {self.facts.reference}"
-
-    @property
-    def status(self) -> VersionStatus:
-        return VersionStatus(self.pins[0].entry.status)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        entry = self.pins[0].entry
-        if entry.status in ("canonical", "supported"):
-            return ()
-        message = f": {entry.status_message}" if entry.status_message else ""
-        return (f"{self.facts.reference} was {entry.status} when it was pinned{message}",)
-
-    @property
-    def yank_note(self) -> str | None:
-        return self.notes[0] if self.pins[0].entry.status == "yanked" else None
-
-    @property
-    def why(self) -> tuple[str, ...]:
+    def reasons(self, wanted: Reference) -> Reasons:  # noqa: ARG002 (the pins have this version)
         """That look-ups are locked, and why the version was chosen when it was pinned."""
-        names = ", ".join(pin.name for pin in self.pins)
-        return (f"Look-ups are locked to a pin file, and its pins {names} have this version.", *self.pins[0].entry.why)
+        names, entry = ", ".join(pin.name for pin in self.pins), self.pins[0].entry
+        locked = f"Look-ups are locked to a pin file, and its pins {names} have this version."
+        considered = Considered(version=self.facts.version, status=VersionStatus(entry.status), verdict="pinned")
+        return (locked, *entry.why), (considered,)
 
-    @property
-    def considered(self) -> tuple[Considered, ...]:
-        return (Considered(version=self.facts.version, status=self.status, verdict="pinned"),)
+    def protection(self, moment: datetime | None) -> None:
+        """Pins do not record it."""
 
-    @property
     def flags(self) -> Mapping[str, bool]:
         """The experiment flags that the version overrides. Pins do not record defaults."""
         return self.facts.experiments
@@ -162,10 +152,12 @@ class FoundInPins:
     def _store(self) -> Store:
         return self._joined.store()
 
-    def readable(self, features: FeaturesDict) -> ReadableVersion:  # noqa: ARG002 (pins decode their own schema)
-        return self._joined.readable
-
-    def readable_for(self, plan: Plan, features: FeaturesDict, config: ReadConfig | None) -> ReadableVersion:  # noqa: ARG002 (the same)
+    def readable(
+        self,
+        features: FeaturesDict,  # noqa: ARG002 (pins decode their own schema)
+        plan: Plan | None = None,
+        config: ReadConfig | None = None,
+    ) -> ReadableVersion:
         """The files that a plan of pinned records needs; in the pinned order if the plan is that of a pin.
 
         The first, the middle and the last record of every pin involved are compared with the pin.
@@ -174,6 +166,8 @@ class FoundInPins:
             LockedError: several pins have this plan in different orders, and ``config`` is None.
             RecordsMismatchError: the stored files hold other records than the pinned ones.
         """
+        if plan is None:
+            return self._joined.readable
         own = [pin for pin in self.pins if (pin.plan.instruction, pin.plan.slicing) == (plan.instruction, plan.slicing)]
         if len({pin.read_config for pin in own}) > 1 and config is None:
             raise LockedError(
@@ -193,34 +187,30 @@ class FoundInPins:
         for pin in self.pins:
             yield pin.slice_of()
 
-    def known_shards(self, split: str) -> tuple[Shard, ...]:
-        return shards_of(self._joined.entry, split)
-
-    def all_shards(self, split: str) -> tuple[Shard, ...]:
-        """All shards of a split, if the pins name every shard of the version. The content digest proves that.
+    def shards(self, split: str, *, all_shards: bool = False) -> tuple[Shard, ...]:
+        """The shards that the pins name. If they are all shards of the version, its content digest proves that.
 
         Raises:
-            LockedError: the pins name only some of them.
+            LockedError: ``all_shards`` is True, and the pins name only some of them.
         """
-        if not self._are_whole:
+        if all_shards and not self._are_whole:
             raise LockedError(
                 f"{self.facts.reference} was found in a pin file that does not name every shard of the version",
                 hint="Do it outside the lock. To verify a pin: registry.load_pin(FILE)[NAME].verify()",
                 details={"reference": str(self.facts.reference), "split": split},
             )
-        return self.known_shards(split)
+        return shards_of(self._joined.entry, split)
 
-    def describe_shards(self, digests: Collection[str]) -> Mapping[str, str]:  # noqa: ARG002 (pins do not know them)
-        return {}
+    def describe_foreign(self, report: VerifyReport) -> VerifyReport:
+        return report.name_foreign(lambda _: {}, "Get the pinned files again: registry pin restore FILE")
 
-    def keep_facts(self) -> None:
-        """The pin file has them."""
+    def remember(self, wanted: Reference) -> None:
+        """The pin file has the facts."""
 
-    @property
-    def recovery(self) -> str:
-        return "Get the pinned files again: registry pin restore FILE"
+    def is_default_config(self) -> bool:
+        return False
 
-    def pin_source(self, readable: ReadableVersion) -> PinSource:
+    def pin_source(self, provenance: Provenance, readable: ReadableVersion) -> PinSource:
         """The version as it was pinned. A pin of another slice records the same origin."""
         from registry.pins import PinSource
 
@@ -229,9 +219,9 @@ class FoundInPins:
             readable=readable,
             request=Reference.parse(entry.request),
             why=entry.why,
-            shards=self.known_shards,
+            shards=self.shards,
             alias=entry.alias,
-            status=self.status,
+            status=provenance.status,
             provenance=entry.provenance,
         )
 
@@ -247,7 +237,7 @@ class FoundInPins:
     def _are_whole(self) -> bool:
         """Whether the pins name every shard of every split of the version."""
         facts, layout = self.facts, self._layout
-        shards = {name: self.known_shards(name) for name in layout}
+        shards = {name: self.shards(name) for name in layout}
         return all(len(shards[name]) == split.num_shards for name, split in layout.items()) and (
             facts.content_digest
             == content_digest(

@@ -87,7 +87,7 @@ class SlicedVersion:
         Raises:
             SplitNotFoundError: the version has no split of that name.
         """
-        return self.provenance.known_shards(split)
+        return self.provenance.source.shards(split)
 
     @cached_property
     def features(self) -> FeaturesDict:
@@ -112,17 +112,17 @@ class SlicedVersion:
         Raises:
             NotStoredError: the version was found in a pin file, and its files are not where they should be.
         """
-        return self.provenance.readable(self.features)
+        return self.provenance.source.readable(self.features)
 
     @property
     def folder(self) -> str:
         """URL of the folder that holds the shards, ``file://...`` on this machine; ``local_folder`` is its path."""
-        return self.provenance.store().url
+        return self.provenance.source.store().url
 
     @property
     def local_folder(self) -> str | None:
         """Path of the folder that holds the shards, or None if it is not on this machine."""
-        root = self.provenance.store().local_root
+        root = self.provenance.source.store().local_root
         return None if root is None else str(root)
 
     def resolve(
@@ -149,7 +149,8 @@ class SlicedVersion:
             UsageError: ``split`` has a wrong type, or ``slicing`` or ``rounding`` is unknown.
             LockedError: look-ups are locked to a pin file, and the expression names records that are not pinned.
         """
-        return self.provenance.resolve(split, slicing=self.slicing if slicing is None else slicing, rounding=rounding)
+        rule = self.slicing if slicing is None else slicing
+        return self.provenance.source.resolve(split, slicing=rule, rounding=rounding)
 
     def slice_of(
         self,
@@ -186,5 +187,5 @@ class SlicedVersion:
                 )
             split = next(iter(self.splits))
         plan = self.resolve(split, slicing=slicing, rounding=rounding)
-        readable = self.provenance.readable_for(plan, self.features, read_config)
+        readable = self.provenance.source.readable(self.features, plan, read_config)
         return Slice(name=plan.expression, readable=readable, plan=plan)

@@ -18,8 +18,9 @@ from support.catalog_server import PostgresServer
 from support.prepared_samples import prepare
 
 import registry
-from registry.api.known_versions import KnownVersions
 from registry.api.lock import locked
+from registry.catalog import DataDirectory, remembering
+from registry.catalog.remembering import KnownVersions, RememberingCatalog
 from registry.cli.main import run
 from registry.errors import (
     CatalogRefusedError,
@@ -89,6 +90,14 @@ def test_a_refused_password_is_not_an_absent_catalog(
         assert opened.dataset("animals:1.0.0").version == "1.0.0"
 
 
+def known_versions(opened: registry.Catalog) -> KnownVersions:
+    """What this machine knows about the catalog."""
+    backend: object = opened.backend
+    assert isinstance(backend, RememberingCatalog)
+    assert backend.known is not None
+    return backend.known
+
+
 def ages(reader: registry.Reader) -> list[int]:
     return [int(example["age"]) for example in reader]
 
@@ -113,7 +122,7 @@ def test_a_version_that_was_looked_up_is_found_and_read_without_the_catalog(url:
             {},
             "known on this machine",
         )
-        assert found.why[0].startswith("The catalog cannot be reached. This machine looked up animals:1.0.0 at 20")
+        assert found.why == ("animals:1.0.0 names exactly 1.0.0. The catalog cannot be reached.",)
     message = str(caught[0].message)
     today = datetime.now(UTC).strftime("%Y-%m-%d")
     assert "cannot be reached" in message
@@ -199,7 +208,7 @@ def test_what_is_kept_has_no_secret(url: str, tmp_path: Path) -> None:
     with registry.connect(url) as opened:
         opened.dataset("animals:1.0.0")
     files = [path for path in (tmp_path / "cache" / "catalogs").rglob("*") if path.is_file()]
-    assert len(files) == 2
+    assert sorted(path.suffix for path in files) == [".data_dir", ".shards", ".version"]
     for path in files:
         content = path.read_bytes()
         assert b"hunter2" not in content
@@ -231,8 +240,7 @@ def test_damaged_files_are_not_believed_and_are_written_again(
         shutil.rmtree(folder)
     wanted = Reference.parse("animals:1.0.0")
     with registry.connect(url) as opened:
-        known = opened._known
-        assert known is not None
+        known = known_versions(opened)
         assert known.find(wanted) is None
         facts = opened.dataset("animals:1.0.0").facts
         found = known.find(wanted)
@@ -249,11 +257,10 @@ def test_a_folder_that_cannot_be_written_does_not_stop_a_look_up(url: str, tmp_p
 def test_the_shards_of_a_very_large_version_are_kept_when_it_is_fetched(
     url: str, proxy: PostgresProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(KnownVersions.keep, "__kwdefaults__", {"most": 2})
+    monkeypatch.setattr(remembering, "MOST_SHARDS", 2)
     with registry.connect(url) as opened:
         found = opened.dataset("animals:1.0.0")
-        assert opened._known is not None
-        assert opened._known.find(found.reference) is None
+        assert known_versions(opened).find(found.reference) is None
         found.fetch()
         proxy.close()
         with pytest.warns(CatalogUnavailableWarning):
@@ -279,7 +286,7 @@ def test_a_look_up_is_kept_once(url: str, monkeypatch: pytest.MonkeyPatch) -> No
     with registry.connect(url) as opened:
         for _ in range(3):
             opened.dataset("animals:1.0.0")
-    assert sorted(path.suffix for path in written) == [".shards", ".version"]
+    assert sorted(path.suffix for path in written) == [".data_dir", ".shards", ".version"]
 
 
 def test_a_lock_holds_for_known_versions_too(url: str, proxy: PostgresProxy) -> None:
@@ -356,17 +363,24 @@ def test_every_fact_survives(tmp_path: Path) -> None:
                 for index in range(first, stop)
             )
 
+    class Locations:
+        def data_dir(self) -> DataDirectory:
+            return DataDirectory(recorded="s3://bucket/data", place="s3://bucket/data")
+
     class Backend:
         shards = Shards()
+        locations = Locations()
 
     known = KnownVersions(tmp_path / "catalogs", "postgresql://host/name")
-    known.keep(RICH.reference, RICH, Backend(), most=None)  # type: ignore[arg-type]
+    known.keep(RICH.reference, RICH, Backend())  # type: ignore[arg-type]
     found = known.find(RICH.reference)
     assert found is not None
     for one in fields(DatasetVersion):
         assert repr(getattr(found.facts, one.name)) == repr(getattr(RICH, one.name))
-    assert found.shards == {"train": Shards().between(None, "train", 0, 3), "test": ()}
-    assert [shard.entity_tag for shard in found.shards["train"]] == ['"tag"', None, None]
+    shards = known.shards({one.name: getattr(RICH, one.name) for one in fields(DatasetVersion)})
+    assert shards == {"train": Shards().between(None, "train", 0, 3), "test": ()}
+    assert [shard.entity_tag for shard in shards["train"]] == ['"tag"', None, None]
+    assert known.data_dir() == Locations().data_dir()
     assert KnownVersions(tmp_path / "catalogs", "postgresql://other/name").find(RICH.reference) is None
 
 

@@ -10,9 +10,15 @@ import pytest
 from support.catalog_proxy import ProxyCatalog, serve
 
 from registry.api import Catalog
+from registry.api.catalog import remembering
 from registry.api.data_directory import ClientDataDirectory
 from registry.catalog import CatalogBackend, open_catalog
-from registry.errors import DataDirectoryMissingError, UsageError
+from registry.errors import (
+    CatalogUnavailableError,
+    CatalogUnavailableWarning,
+    DataDirectoryMissingError,
+    UsageError,
+)
 
 URL = "http://127.0.0.1:8000"
 
@@ -52,12 +58,12 @@ def test_data_is_added_found_sliced_read_pinned_and_verified(backend: CatalogBac
 
 def test_an_exact_version_is_known_when_the_server_is_gone(backend: CatalogBackend, tmp_path: Path) -> None:
     client(backend, tmp_path / "data").add([{"number": 1}], "numbers")
-    catalog = client(backend)
-    catalog.dataset("numbers:1.0.0")
-    assert catalog._known is not None
-    known = catalog._known.find(catalog.dataset("numbers:1.0.0").reference)
-    assert known is not None
-    assert known.facts == catalog.dataset("numbers:1.0.0").facts
+    before = client(remembering(URL, backend)).dataset("numbers:1.0.0")
+    away = client(remembering(URL, CatalogUnavailableError("the server is gone")))
+    with pytest.warns(CatalogUnavailableWarning, match="the server is gone\nnumbers:1.0.0 is as this machine looked"):
+        dataset = away.dataset("numbers:1.0.0")
+    assert dataset.facts == before.facts
+    assert [int(example["number"]) for example in dataset.read("train")] == [1]
 
 
 def test_a_data_directory_has_to_be_named_as_for_every_server(backend: CatalogBackend) -> None:

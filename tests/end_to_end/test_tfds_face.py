@@ -136,7 +136,7 @@ def test_a_version_without_supervised_keys_says_so(catalog: registry.Catalog, tm
     catalog.publish(prepare(tmp_path / "animals"))
     with pytest.raises(UsageError) as caught:
         registry.load("animals", split="train", as_supervised=True, catalog=catalog)
-    assert caught.value.message == "animals:1.0.0 has no supervised keys, which as_supervised=True needs"
+    assert caught.value.message == "as_supervised=True needs supervised keys: the catalog has none for animals"
     assert caught.value.hint == "Leave as_supervised out. Its features are: age, kind, name."
 
 
@@ -407,7 +407,7 @@ def test_pinned_datasets_have_the_face_too(digits: registry.Catalog) -> None:
         assert list(registry.load("digits", batch_size=100)) == ["train"]
         with pytest.raises(UsageError) as caught:
             registry.load("digits", split="train[:10%]", as_supervised=True)
-        assert caught.value.message == "the pin file has no supervised keys, which as_supervised=True needs"
+        assert caught.value.message == "as_supervised=True needs supervised keys: the pin file has none for digits"
         with pytest.raises(LockedError):
             info.splits["train[80%:]"]
 

@@ -118,8 +118,8 @@ def test_datasets_are_loaded_by_name_with_their_default_config(tfds: Any, catalo
 
 def test_supervised_pairs_and_infos_are_the_same(tfds: Any, every: tuple[registry.Dataset, Any]) -> None:
     dataset, builder = every
-    origin: Any = dataset.provenance
-    catalog = origin.origin.look_up.__self__
+    source: Any = dataset.provenance.source
+    catalog = source.look_up.__self__
     reader = registry.load("every_feature", split="test", as_supervised=True, catalog=catalog)
     pairs = tfds.as_numpy(builder.as_dataset(split="test", as_supervised=True))
     assert [tuple(map(exact, pair)) for pair in reader] == [tuple(map(exact, pair)) for pair in pairs]

@@ -1,0 +1,267 @@
+"""A catalog on another machine, which this machine remembers: exact versions are found while it does not answer.
+
+    find("mnist:3.0.1"), answered   ->  KnownVersions.keep  ->  a note of the memory
+    find("mnist:3.0.1"), no answer  ->  KnownVersions.find  ->  the same facts, and a warning
+
+A published version never changes, except for its state and the canonical version; the warning says since when these are
+known. The notes contain what the catalog says about the version: no password, and no URL of the catalog.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from functools import cached_property
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final, cast
+
+from registry.catalog.backend import CatalogBackend
+from registry.catalog.paging import load_shards
+from registry.catalog.values import DataDirectory
+from registry.catalog.wrapper import CatalogWrapper, pass_call
+from registry.errors import CatalogError, CatalogUnavailableError, CatalogUnavailableWarning
+from registry.model import (
+    AbstractShardLengths,
+    DatasetMetadata,
+    DatasetVersion,
+    LocationStep,
+    Reference,
+    Shard,
+    ShardedFileTemplate,
+    ShardLengths,
+    SlicingRule,
+    Split,
+    Version,
+    VersionState,
+    describe_moment,
+)
+from registry.storage.memory import Memory
+
+_SHARD_FIELDS: Final = [field.name for field in fields(Shard)]
+MOST_SHARDS: Final = 20_000
+"""A look-up keeps the digests of at most this many shards, two megabytes. ``remember`` keeps any number."""
+
+
+class RememberingCatalog(CatalogWrapper):
+    """Passes calls to a catalog on another machine, and answers those about known versions while it is unreachable.
+
+    Attributes:
+        url: as ``CatalogBackend.url``.
+        file: None.
+    """
+
+    def __init__(
+        self, url: str, backend: CatalogBackend | CatalogUnavailableError, folder: Callable[[], Path | None]
+    ) -> None:
+        """``backend`` is the catalog, or why it could not be opened; ``folder()`` has the notes, if they are kept."""
+        self.url = url
+        self.file = None
+        self._backend = backend
+        self._folder = folder
+
+    @cached_property
+    def known(self) -> KnownVersions | None:
+        """What this machine knows about exact versions; None if it keeps no notes."""
+        folder = self._folder()
+        return None if folder is None else KnownVersions(folder, self.url)
+
+    def remember(self, reference: Reference, version: DatasetVersion, *, most: int | None = None) -> None:
+        """Keep what the catalog answered to ``reference``, if the version has at most ``most`` shards."""
+        if self.known is None or reference.exact is None:
+            return
+        if most is None or sum(split.num_shards for split in version.splits) <= most:
+            with suppress(CatalogError):  # the look-up has succeeded
+                self.known.keep(reference, version, cast("CatalogBackend", self))
+
+    def close(self) -> None:
+        """Close the connections, if there are any."""
+        if not isinstance(self._backend, CatalogUnavailableError):
+            self._backend.close()
+
+    def _call(self, call: str, *args: Any, **kwargs: Any) -> Any:
+        try:
+            if isinstance(self._backend, CatalogUnavailableError):
+                error = self._backend
+                raise CatalogUnavailableError(error.message, hint=error.hint, details=error.details)
+            result = pass_call(self._backend, call, *args, **kwargs)
+        except CatalogUnavailableError as error:
+            known = None if self.known is None else self._recall(self.known, call, args, error)
+            if known is None:
+                raise
+            return known
+        if call == "find":
+            self.remember(_read(args[0]), result, most=MOST_SHARDS)
+        elif call == "locations.data_dir" and self.known is not None:
+            self.known.keep_data_dir(result)
+        return result
+
+    def _recall(self, known: KnownVersions, call: str, args: tuple[Any, ...], error: CatalogUnavailableError) -> Any:
+        """The answer to ``call`` without the catalog; None if it is not known."""
+        match call:
+            case "find":
+                version = known.find(_read(args[0]))
+                if version is None:
+                    return None
+                since = describe_moment(version.since.replace(microsecond=0))
+                warnings.warn(
+                    f"{error.message}\n{version.facts.reference} is as this machine looked it up at {since}",
+                    CatalogUnavailableWarning,
+                    stacklevel=6,
+                )
+                return version.facts
+            case "shards.between":
+                facts, split, first, stop = args
+                shards = known.shards(_fields_of(facts))
+                return None if shards is None else shards[split][first:stop]
+            case "locations.data_dir":
+                return known.data_dir()
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownVersion:
+    """A version, and when the catalog last said so."""
+
+    facts: DatasetVersion
+    since: datetime
+
+
+class KnownVersions:
+    """The notes about the versions of one catalog. If their folder cannot be read or written, nothing is known."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        """``url`` is the catalog's URL without its password."""
+        self.url = url
+        self._folder = folder / blake2b(url.encode(), digest_size=16).hexdigest()
+        self._memory = Memory(self._folder)
+        self._shards: dict[str, Mapping[str, tuple[Shard, ...]]] = {}
+
+    def is_empty(self) -> bool:
+        """Whether no version of the catalog is known."""
+        return not self._folder.is_dir()
+
+    def find(self, reference: Reference) -> KnownVersion | None:
+        """What is known about an exact reference; None if nothing is."""
+        try:
+            since = self._memory.file("version", str(reference).encode()).stat().st_mtime
+            values = self._load("version", str(reference))
+            shards = self.shards(values)
+            if shards is None:
+                return None
+            return KnownVersion(_version_of(values, shards), datetime.fromtimestamp(since, UTC))
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            return None
+
+    def shards(self, version: Mapping[str, Any]) -> Mapping[str, tuple[Shard, ...]] | None:
+        """The shards of each split of the version with these fields; None if they are not known."""
+        name = _shards_name(version)
+        if name not in self._shards:
+            rows = self._load("shards", name)
+            if rows is None:
+                return None
+            self._shards[name] = {
+                split: tuple(Shard(**dict(zip(_SHARD_FIELDS, row, strict=True))) for row in of_split)
+                for split, of_split in rows.items()
+            }
+        return self._shards[name]
+
+    def data_dir(self) -> DataDirectory | None:
+        """The data directory that the catalog records."""
+        values = self._load("data_dir", "")
+        return None if values is None else DataDirectory(**values)
+
+    def keep(self, reference: Reference, facts: DatasetVersion, backend: CatalogBackend) -> None:
+        """Keep what the catalog answered to an exact reference, and the data directory that it records."""
+        values = _fields_of(facts)
+        name = _shards_name(values)
+        # They never change, and may be many.
+        if self._memory.load("shards", name.encode(), self.url.encode()) is None:
+            rows = {
+                split.name: [
+                    [getattr(shard, field) for field in _SHARD_FIELDS]
+                    for shard in load_shards(backend.shards, facts, split.name)
+                ]
+                for split in facts.splits
+            }
+            self._keep("shards", name, rows)
+        self._keep("version", str(reference), values)
+        if self.data_dir() is None:
+            self.keep_data_dir(backend.locations.data_dir())
+
+    def keep_data_dir(self, directory: DataDirectory | None) -> None:
+        """Keep the data directory that the catalog records, if a version of the catalog is known."""
+        if directory is not None and not self.is_empty():
+            self._keep("data_dir", "", _fields_of(directory))
+
+    def _load(self, kind: str, name: str) -> Any:
+        value = self._memory.load(kind, name.encode(), self.url.encode())
+        return None if value is None else json.loads(bytes(value))
+
+    def _keep(self, kind: str, name: str, value: Any) -> None:
+        subject, catalog = name.encode(), self.url.encode()
+        content = json.dumps(value, sort_keys=True, default=_plain).encode()
+        before = self._memory.load(kind, subject, catalog)
+        if before is not None and bytes(before) == content:
+            with suppress(OSError):
+                os.utime(self._memory.file(kind, subject))
+        else:
+            self._memory.keep(kind, subject, catalog, content)
+
+
+def _read(reference: str | Reference) -> Reference:
+    return Reference.parse(reference) if isinstance(reference, str) else reference
+
+
+def _shards_name(values: Mapping[str, Any]) -> str:
+    return json.dumps([values[name] for name in ("name", "config", "version", "content_digest")], default=_plain)
+
+
+def _fields_of(value: Any) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
+def _plain(value: Any) -> Any:
+    """Values that JSON lacks. The lengths of shards are left out, because they are kept with the shards."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Version):
+        return str(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return None if isinstance(value, AbstractShardLengths) else _fields_of(value)
+
+
+def _version_of(values: dict[str, Any], shards: Mapping[str, Sequence[Shard]]) -> DatasetVersion:
+    """The version with these JSON values. Raises KeyError, TypeError or ValueError if another release wrote them."""
+    metadata, published_at = values["metadata"], values["published_at"]
+    for name in ("supervised_keys", "config_tags"):
+        metadata[name] = None if metadata[name] is None else tuple(metadata[name])
+    numbers = ("version", "superseded_by", "canonical")
+    return DatasetVersion(
+        **{
+            **values,
+            **{name: None if values[name] is None else Version.parse(values[name]) for name in numbers},
+            "splits": tuple(
+                Split(
+                    **split
+                    | {
+                        "shard_lengths": ShardLengths(shard.num_examples for shard in shards[split["name"]]),
+                        "files": ShardedFileTemplate(**split["files"]),
+                    }
+                )
+                for split in values["splits"]
+            ),
+            "state": VersionState(values["state"]),
+            "slicing": SlicingRule(values["slicing"]),
+            "location_steps": tuple(LocationStep(*step) for step in values["location_steps"]),
+            "labels": {name: tuple(names) for name, names in values["labels"].items()},
+            "metadata": DatasetMetadata(**metadata),
+            "published_at": None if published_at is None else datetime.fromisoformat(published_at),
+        }
+    )
