@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from registry.api.absent_catalog import previews, publishes
 from registry.api.argument_hints import hints_as_arguments
 from registry.api.arguments import read_version
 from registry.api.locations import open_data
 from registry.api.publishing import Publishing
 from registry.argument_types import require_path, typed_arguments
 from registry.catalog import CatalogBackend
+from registry.catalog.absent import previews, publishes
 from registry.engines import announces
 from registry.errors import ConflictError, NotFoundError, UsageError
 from registry.intake.options import takes_options

@@ -11,13 +11,12 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from threading import Event as ThreadEvent
 from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
-from registry.api.absent_catalog import absent_catalog, publishes
 from registry.api.adding import Adding
 from registry.api.arguments import (
     DatasetLike,
@@ -59,6 +58,7 @@ from registry.catalog import (
     sqlite_path,
     stream_events,
 )
+from registry.catalog.absent import absent_catalog, publishes
 from registry.engines import announces
 from registry.errors import (
     CatalogError,
@@ -131,16 +131,14 @@ def connect(
         ['digits']
     """
     chosen = catalog_url(url)
+    open_file = partial(_open_file, chosen, url)
     try:
-        with name_origin(url):
-            if create:
-                make_catalog_folder(chosen)
-            backend = open_catalog(chosen, create=bool(create))
+        backend = open_file(create=bool(create))
     except (CatalogNotFoundError, SchemaBehindError) as error:
         is_empty = sqlite_path(chosen) is not None and error.details.get("revision") is None
         if create is not None or not is_empty:
             raise
-        backend = absent_catalog(chosen, url)
+        backend = absent_catalog(chosen, open_file)
     except CatalogUnavailableError as error:
         if sqlite_path(chosen) is not None:
             raise
@@ -149,6 +147,14 @@ def connect(
         if backend.file is None:
             backend = remembering(backend.url, backend)
     return Catalog(backend, directory=ClientDataDirectory(backend, data_dir))
+
+
+def _open_file(chosen: str, url: str | os.PathLike[str] | None, *, create: bool) -> CatalogBackend:
+    """The catalog that ``url`` names, and that was ``chosen`` if it is None."""
+    with name_origin(url):
+        if create:
+            make_catalog_folder(chosen)
+        return open_catalog(chosen, create=create)
 
 
 def remembering(url: str, backend: CatalogBackend | CatalogUnavailableError) -> CatalogBackend:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from registry.api.absent_catalog import to_publish
 from registry.api.arguments import (
     DatasetLike,
     exact_version,
@@ -16,6 +15,7 @@ from registry.api.locations import log_actor, open_data, open_indexes
 from registry.api.provenance import CatalogSource
 from registry.api.reports import CopiedVersion, CopyOutcome, CopyReport
 from registry.catalog import AliasSummary, CatalogBackend, EventFilter, Origin, load_shards, stream_events
+from registry.catalog.absent import to_publish
 from registry.errors import (
     CatalogError,
     DatasetNotFoundError,

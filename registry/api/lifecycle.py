@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from registry.api.absent_catalog import to_publish
 from registry.api.arguments import (
     DatasetLike,
     exact_version,
@@ -33,6 +32,7 @@ from registry.catalog import (
     Reservation,
     load_shards,
 )
+from registry.catalog.absent import to_publish
 from registry.catalog.backend import AliasCalls, Expected
 from registry.errors import ShardMismatchError, UsageError
 from registry.model import DatasetVersion, Experiment, ExperimentChange, Reference, Use, Version

@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from registry.api.absent_catalog import previews, publishes
 from registry.api.arguments import (
     DatasetLike,
 )
@@ -21,6 +20,7 @@ from registry.api.locations import log_actor, open_data, open_indexes, open_vers
 from registry.api.reports import ImportReport
 from registry.argument_types import typed_arguments
 from registry.catalog import CatalogBackend, DataDirectory, Unpromoted, refuse_protected
+from registry.catalog.absent import previews, publishes
 from registry.engines import announces
 from registry.errors import ConflictError, NotFoundError, OtherSourceError, WrongTypeError
 from registry.model import (

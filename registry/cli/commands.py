@@ -79,7 +79,7 @@ class Session:
         ``announce`` is for commands that publish nothing: a note says that the catalog is new, as its path may be
         mistyped.
         """
-        from registry.api.absent_catalog import is_created, to_publish
+        from registry.catalog.absent import is_created, to_publish
 
         with self.connect(create=None) as catalog, to_publish(catalog.backend, dry_run=dry_run):
             yield catalog

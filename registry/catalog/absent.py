@@ -15,23 +15,20 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import wraps
 from pathlib import Path
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar, cast
 
-from registry.api.locations import make_catalog_folder, name_origin
 from registry.catalog import masked_url, open_catalog, sqlite_path
+from registry.catalog.wrapper import CatalogWrapper, pass_call
 from registry.errors import CatalogNotFoundError, SchemaBehindError
 
 if TYPE_CHECKING:
     from tempfile import TemporaryDirectory
 
-    from registry.catalog import CatalogBackend
+    from registry.catalog.backend import CatalogBackend
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_PARTS: Final = frozenset(
-    ("aliases", "configs", "experiments", "lifecycle", "locations", "log", "reservations", "shards")
-)
 _READS: Final = frozenset(
     (
         *(
@@ -53,7 +50,13 @@ _READS: Final = frozenset(
 """The calls that an empty catalog may answer for a publication. Any other call may write, so it creates the file."""
 
 
-class AbsentCatalog:
+class OpenCatalog(Protocol):
+    """Opens the catalog; with ``create``, its file is created if it does not exist."""
+
+    def __call__(self, *, create: bool) -> CatalogBackend: ...
+
+
+class AbsentCatalog(CatalogWrapper):
     """Passes calls to the catalog once its file exists, whoever created it; before that, they raise.
 
     Attributes:
@@ -62,14 +65,13 @@ class AbsentCatalog:
         is_created: whether this object created the file.
     """
 
-    def __init__(self, url: str, named: str | os.PathLike[str] | None) -> None:
-        """``url`` is the file; ``named`` is what the caller passed to ``connect``, for the hint of the error."""
+    def __init__(self, url: str, open_file: OpenCatalog) -> None:
+        """``url`` is the SQLite file, which does not exist, or is empty."""
         self.url = masked_url(url)
-        self.is_created = False
-        self._file = url
         self.file = sqlite_path(url)
+        self.is_created = False
         self._path = (self.file or Path()).absolute()
-        self._named = named
+        self._open_file = open_file
         self._lock = RLock()
         self._opened: CatalogBackend | None = None
         self._empty: CatalogBackend | None = None
@@ -113,24 +115,14 @@ class AbsentCatalog:
         if self._opened is not None:
             self._opened.close()
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # e.g. asked by pickle
-            raise AttributeError(name)
-        if name in _PARTS and self._opened is None:
-            return _CatalogPart(self, name)
-        return getattr(self._backend_for(name), name)
-
-    def _backend_for(self, call: str) -> CatalogBackend:
-        """The catalog that answers ``call``, such as ``find`` or ``reservations.list``."""
+    def _call(self, call: str, *args: Any, **kwargs: Any) -> Any:
         if self._empty is None or self._is_there():
-            return self._open(create=False)
-        may_create = any(self._blocks)
-        return self._open(create=True) if may_create and call not in _READS else self._empty
-
-    def _rehearsal(self, call: str) -> CatalogBackend | None:
-        """The empty catalog, if ``call`` would create the file: what it refuses creates nothing."""
-        is_first = not self._is_there() and any(self._blocks) and call not in _READS
-        return self._empty if is_first and not call.startswith("reservations.") else None
+            return pass_call(self._open(create=False), call, *args, **kwargs)
+        if call in _READS or not any(self._blocks):
+            return pass_call(self._empty, call, *args, **kwargs)
+        if "." in call and not call.startswith("reservations."):  # what an empty catalog refuses creates nothing
+            pass_call(self._empty, call, *args, **kwargs)
+        return pass_call(self._open(create=True), call, *args, **kwargs)
 
     def _is_there(self) -> bool:
         """Whether the file exists by now: somebody else may have published meanwhile."""
@@ -145,38 +137,14 @@ class AbsentCatalog:
     def _open(self, *, create: bool) -> CatalogBackend:
         with self._lock:
             if self._opened is None:
-                with name_origin(self._named):
-                    if create:
-                        make_catalog_folder(self._file)
-                    self._opened = open_catalog(self._file, create=create)
-                    self.is_created = create
+                self._opened = self._open_file(create=create)
+                self.is_created = create
             return self._opened
 
 
-class _CatalogPart:
-    """A part of the catalog, such as ``reservations``; each call decides anew which catalog answers it."""
-
-    def __init__(self, catalog: AbsentCatalog, name: str) -> None:
-        self._catalog = catalog
-        self._name = name
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        catalog = self._catalog
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            rehearsal = catalog._rehearsal(f"{self._name}.{name}")
-            if rehearsal is not None:
-                getattr(getattr(rehearsal, self._name), name)(*args, **kwargs)
-            return getattr(getattr(catalog._backend_for(f"{self._name}.{name}"), self._name), name)(*args, **kwargs)
-
-        return call
-
-
-def absent_catalog(url: str, named: str | os.PathLike[str] | None) -> CatalogBackend:
+def absent_catalog(url: str, open_file: OpenCatalog) -> CatalogBackend:
     """A backend for the SQLite file at ``url``, which does not exist, or is empty."""
-    return cast("CatalogBackend", AbsentCatalog(url, named))
+    return cast("CatalogBackend", AbsentCatalog(url, open_file))
 
 
 def is_created(backend: CatalogBackend) -> bool:
@@ -193,23 +161,19 @@ def to_publish(backend: CatalogBackend, *, dry_run: bool = False) -> AbstractCon
 
 def publishes(function: Callable[P, R]) -> Callable[P, R]:
     """Decorate a method of ``Catalog`` that publishes, unless its argument ``dry_run`` is True."""
-
-    @wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        catalog: Any = args[0]
-        with to_publish(catalog.backend, dry_run=bool(kwargs.get("dry_run", False))):
-            return function(*args, **kwargs)
-
-    return call
+    return _in_block(function, is_preview=False)
 
 
 def previews(function: Callable[P, R]) -> Callable[P, R]:
     """Decorate a method of ``Catalog`` that computes what a publication would do: nothing is created."""
+    return _in_block(function, is_preview=True)
 
+
+def _in_block(function: Callable[P, R], *, is_preview: bool) -> Callable[P, R]:
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         catalog: Any = args[0]
-        with to_publish(catalog.backend, dry_run=True):
+        with to_publish(catalog.backend, dry_run=is_preview or bool(kwargs.get("dry_run", False))):
             return function(*args, **kwargs)
 
     return call
