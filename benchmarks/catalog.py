@@ -24,7 +24,7 @@ import sqlalchemy as sa
 from support.catalog_samples import sample  # type: ignore[import-not-found]  # a module of the tests
 from support.catalog_server import PostgresServer  # type: ignore[import-not-found]  # the same
 
-from registry.catalog import CatalogBackend, open_catalog, schema
+from registry.catalog import CatalogBackend, PublicationDetails, open_catalog, schema
 from registry.catalog.session import open_engine
 from registry.model import FeatureFingerprint, SplitFingerprint
 
@@ -159,7 +159,7 @@ def publish(catalog: CatalogBackend, reference: str) -> None:
         split.name: SplitFingerprint(num_examples=split.num_examples, features={"label": label})
         for split in version.splits
     }
-    catalog.publish(version, shards, promote=True, actor="benchmark", found=found)
+    catalog.publish(version, shards, promote=True, actor="benchmark", details=PublicationDetails(fingerprints=found))
 
 
 def show(what: str, rate: float, times: list[float]) -> None:

@@ -31,10 +31,10 @@ from registry.catalog.values import (
     Holder,
     LocationChange,
     LogReport,
-    Origin,
     PastLookUp,
     Promotion,
     ProtectionChange,
+    PublicationDetails,
     Reservation,
     SearchHit,
     VersionSize,
@@ -60,9 +60,6 @@ Advance: TypeAlias = Callable[[int], None]
 
 Expected: TypeAlias = Version | Literal["none"] | None
 """What an alias must point to before a change: this version, nothing ("none"), or anything (None)."""
-
-Neighbours: TypeAlias = tuple[Version | None, Version | None]
-"""The published version numbers right below and right above a number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -566,15 +563,7 @@ class CatalogBackend(Protocol):
         promote: bool | None,
         default_config: bool = False,
         actor: str,
-        found: Mapping[str, SplitFingerprint] | None = None,
-        proved_between: Neighbours | None = None,
-        experiment_defaults: Mapping[str, bool] | None = None,
-        held: tuple[Reservation, Holder] | None = None,
-        unreserved: str | None = None,
-        origin: Origin | None = None,
-        producer: Producer | None = None,
-        name_use: NameUse | None = None,
-        data_dir: DataDirectory | None = None,
+        details: PublicationDetails | None = None,
     ) -> Promotion | None:
         """Publish ``version`` atomically: all of its rows are written, or none.
 
@@ -585,18 +574,7 @@ class CatalogBackend(Protocol):
                 lower than the canonical one and nothing protects that one.
             default_config: make its config the default one.
             actor: who publishes, for the event log.
-            found: the fingerprint of each split, to prove later numbers against; None stores none.
-            proved_between: the numbers right below and above, against which this number was proved.
-            experiment_defaults: the flags that the build received, without the overrides of the version; the event
-                records them. None means the current defaults.
-            held: the reservation of its location and its holder; this call ends it.
-            unreserved: the location, in an object store, of files that existed before; refused while other content is
-                uploaded there.
-            origin: the catalog that the version is copied from. The row gets the time and the publisher of that
-                catalog; its events are appended as ``imported`` ones, and its aliases are set unless they exist here.
-            producer: what made the version; None if that is not known. The event records it.
-            name_use: where the name comes from, if the version may only continue what ``check_continues`` allows.
-            data_dir: the data directory that the location is relative to. The first publication records it.
+            details: what else the publication records, and what must hold while it is written.
 
         Returns:
             The effect on the canonical version, or None if the same content is published already (no change). If the
@@ -604,11 +582,11 @@ class CatalogBackend(Protocol):
 
         Raises:
             VersionExistsError: the number was used for other content, or for a deleted version.
-            NeighboursChangedError: ``proved_between`` are no longer the neighbours: prove again.
-            ReservedError: ``held`` was taken away, or others upload to ``unreserved``.
-            OtherDataDirectoryError: the catalog records another data directory than ``data_dir``.
+            NeighboursChangedError: ``details.proved_between`` are no longer the neighbours: prove again.
+            ReservedError: ``details.held`` was taken away, or others upload to ``details.unreserved``.
+            OtherDataDirectoryError: the catalog records another data directory than ``details.data_dir``.
             ProtectedError: ``promote`` is True, and its dataset, config or catalog is protected.
-            OtherSourceError: ``name_use`` does not allow ``producer`` to continue the dataset.
+            OtherSourceError: ``details.name_use`` does not allow the producer to continue the dataset.
             ConflictError: a config for a dataset without configs, or the other way round; or it overrides a flag that
                 is retired.
             ExperimentNotFoundError: it overrides a flag that was never added.

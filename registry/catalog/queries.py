@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from registry.catalog.backend import Neighbours
 from registry.catalog.clock import corrected
 from registry.catalog.configs import is_protected
 from registry.catalog.locations import find_at_location
@@ -46,7 +45,7 @@ from registry.catalog.selection import (
 from registry.catalog.session import reading
 from registry.catalog.shards import SqlShards
 from registry.catalog.tables import builder, builder_config, dataset_version, event, shard, split, version_ledger
-from registry.catalog.values import DatasetSummary, VersionSize, VersionSummary, damaged, stored_values
+from registry.catalog.values import DatasetSummary, Neighbours, VersionSize, VersionSummary, damaged, stored_values
 from registry.errors import VersionExistsError
 from registry.model import (
     AbstractShardLengths,

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from registry.errors import CatalogError, LogTamperedError, NotFoundError, ProtectedError
 from registry.model import (
@@ -21,7 +21,10 @@ from registry.model import (
     DatasetVersion,
     Effect,
     Event,
+    NameUse,
+    Producer,
     Reference,
+    SplitFingerprint,
     Standing,
     Use,
     Version,
@@ -35,6 +38,9 @@ from registry.model import (
 
 if TYPE_CHECKING:  # it loads urllib, which look-ups do not need
     from registry.storage.names import Owner
+
+Neighbours: TypeAlias = tuple[Version | None, Version | None]
+"""The published version numbers right below and right above a number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,6 +294,36 @@ class Origin:
     published_by: str
     events: tuple[Event, ...] = ()
     aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublicationDetails:
+    """What a publication records besides the version, and what must hold while it is written.
+
+    Attributes:
+        fingerprints: the fingerprint of each split, to prove later numbers against; empty if none is stored.
+        proved_between: the numbers right below and above, against which this number was proved.
+        experiment_defaults: the flags that the build received, without the overrides of the version; the event records
+            them. None means the current defaults.
+        held: the reservation of its location and its holder; the publication ends it.
+        unreserved: the location, in an object store, of files that existed before; refused while other content is
+            uploaded there.
+        origin: the catalog that the version is copied from. The row gets the time and the publisher of that catalog;
+            its events are appended as ``imported`` ones, and its aliases are set unless they exist here.
+        producer: what made the version; None if that is not known. The event records it.
+        name_use: where the name comes from, if the version may only continue what ``check_continues`` allows.
+        data_dir: the data directory that the location is relative to. The first publication records it.
+    """
+
+    fingerprints: Mapping[str, SplitFingerprint] = field(default_factory=dict)
+    proved_between: Neighbours | None = None
+    experiment_defaults: Mapping[str, bool] | None = None
+    held: tuple[Reservation, Holder] | None = None
+    unreserved: str | None = None
+    origin: Origin | None = None
+    producer: Producer | None = None
+    name_use: NameUse | None = None
+    data_dir: DataDirectory | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

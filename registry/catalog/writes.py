@@ -15,7 +15,6 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 
-from registry.catalog.backend import Neighbours
 from registry.catalog.configs import find_protection, mark_default
 from registry.catalog.events import append_event, check_clock, lock_log
 from registry.catalog.experiments import current_defaults, insert_overrides
@@ -45,10 +44,9 @@ from registry.catalog.tables import (
 )
 from registry.catalog.values import (
     DataDirectory,
-    Holder,
     Origin,
     Promotion,
-    Reservation,
+    PublicationDetails,
     Unpromoted,
     damaged,
     refuse_protected,
@@ -100,16 +98,10 @@ class SqlPublications:
         promote: bool | None,
         default_config: bool = False,
         actor: str,
-        found: Mapping[str, SplitFingerprint] | None = None,
-        proved_between: Neighbours | None = None,
-        experiment_defaults: Mapping[str, bool] | None = None,
-        held: tuple[Reservation, Holder] | None = None,
-        unreserved: str | None = None,
-        origin: Origin | None = None,
-        producer: Producer | None = None,
-        name_use: NameUse | None = None,
-        data_dir: DataDirectory | None = None,
+        details: PublicationDetails | None = None,
     ) -> Promotion | None:
+        details = details or PublicationDetails()
+        origin, data_dir = details.origin, details.data_dir
         check_shards(version, shards)
         check_text(actor, "actor")
         published_by = actor if origin is None else check_text(origin.published_by, "publisher")
@@ -126,14 +118,7 @@ class SqlPublications:
             config_id, builder_id = _ensure_config(connection, version, now)
             # From here on no other writer changes this dataset, so its neighbours stay the same.
             lock_dataset(connection, version.name)
-            if held is not None:
-                use_up(connection, *held)
-            if unreserved is not None:
-                require_free(connection, unreserved, version.content_digest)
-            if producer is not None and name_use is not None:
-                check_continues(name_use, producer, find_producers(connection, version.name, version.config))
-            if proved_between is not None:
-                _require_neighbours(connection, version, proved_between)
+            _check_details(connection, version, details)
             # A rival for the same number waits here, before it does the work.
             _reserve_number(connection, version, published_by, now)
             row = {
@@ -142,13 +127,13 @@ class SqlPublications:
                 "published_at": now if origin is None else origin.published_at,
                 "published_by": published_by,
             }
-            version_id = _insert_version(connection, version, row, shards, found or {})
+            version_id = _insert_version(connection, version, row, shards, details.fingerprints)
             # Flags, protections and the data directory cannot change until this event is appended.
             lock_log(connection)
             if data_dir is not None:
                 require_data_dir(connection, data_dir, actor=actor)
-            implied = current_defaults(connection) if experiment_defaults is None else experiment_defaults
-            experiments = {**implied, **version.experiments}
+            implied = details.experiment_defaults
+            experiments = {**(current_defaults(connection) if implied is None else implied), **version.experiments}
             state = version.state.value
             promotion = _decide_promotion(connection, version, config_id, promote=promote)
             if default_config or version.config is None:
@@ -170,14 +155,14 @@ class SqlPublications:
                     "num_examples": version.num_examples,
                     "promote": promotion.reason is None,
                     "seal": version_seal(row, map(_split_values, version.splits, count()), version.experiments),
-                    "fingerprints": fingerprint_seals(found or {}),
+                    "fingerprints": fingerprint_seals(details.fingerprints),
                     **_complete_location(version, data_dir),
                     **_tags_details(version, shards),
                     **({"experiments": experiments} if experiments else {}),
                     **({"state": state, "message": version.state_message} if state != "supported" else {}),
                     **({} if version.superseded_by is None else {"superseded_by": str(version.superseded_by)}),
                     **({} if origin is None else {"imported_from": _told_origin(origin)}),
-                    **_producer_details(producer),
+                    **_producer_details(details.producer),
                 },
             )
             if origin is not None:
@@ -378,8 +363,16 @@ def _decide_promotion(
     return Promotion(before=before, after=version.version)
 
 
-def _require_neighbours(connection: sa.Connection, version: DatasetVersion, proved_between: Neighbours) -> None:
-    if find_neighbours(connection, version.name, version.config, version.version) != proved_between:
+def _check_details(connection: sa.Connection, version: DatasetVersion, details: PublicationDetails) -> None:
+    """Check what must hold while the version is written; its reservation ends."""
+    if details.held is not None:
+        use_up(connection, *details.held)
+    if details.unreserved is not None:
+        require_free(connection, details.unreserved, version.content_digest)
+    if details.producer is not None and details.name_use is not None:
+        check_continues(details.name_use, details.producer, find_producers(connection, version.name, version.config))
+    between = details.proved_between
+    if between is not None and find_neighbours(connection, version.name, version.config, version.version) != between:
         raise NeighboursChangedError(
             f"an adjacent version was published before {version.reference}",
             hint="The number must be compared with it too. Publish again.",

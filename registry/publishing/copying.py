@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
 
-from registry.catalog import CatalogBackend, Holder, Origin, Reservation
+from registry.catalog import CatalogBackend, Holder, Origin, PublicationDetails, Reservation
 from registry.engines import Piece, choose_engine, watch_tasks
 from registry.errors import AlreadyStoredError, NotStoredError, StorageError
 from registry.model import (
@@ -93,10 +93,8 @@ def copy_version(
     def write_rows(
         tagged: Mapping[str, tuple[Shard, ...]], holders: tuple[Reservation, Holder] | None = None
     ) -> Publication:
-        publish = partial(
-            target.catalog.publish, copied, tagged, found=fingerprints or None, held=holders, origin=origin
-        )
-        return target.write_row(copied, publish, num_bytes=num_bytes)
+        details = PublicationDetails(fingerprints=fingerprints, held=holders, origin=origin)
+        return target.write_row(copied, tagged, details, num_bytes=num_bytes)
 
     if _is_in_place(copied, shards, target):
         with target.store.exclusive(place):

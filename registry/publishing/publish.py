@@ -20,7 +20,13 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final
 
-from registry.catalog import CatalogBackend, DataDirectory, Holder, Promotion, Reservation, Unpromoted
+from registry.catalog import (
+    CatalogBackend,
+    DataDirectory,
+    Promotion,
+    PublicationDetails,
+    Unpromoted,
+)
 from registry.engines import Piece, choose_engine
 from registry.errors import (
     ConflictError,
@@ -175,24 +181,26 @@ class Target:
     def write_row(
         self,
         version: DatasetVersion,
-        publish: Callable[..., Promotion | None],
+        shards: Mapping[str, tuple[Shard, ...]],
+        details: PublicationDetails,
         *,
         num_bytes: int,
         has_row: bool = False,
     ) -> Publication:
-        """Call ``publish``, a call of ``CatalogBackend.publish``, with these options, and return the result.
+        """Publish the version in the catalog with these options, and return the result.
 
         ``has_row`` says that the same content was published before, which needs no record of the data directory.
         """
         while True:
             data_dir = None if has_row else self.patience.call(partial(self.data_dir_of, version))
             call = partial(
-                publish,
+                self.catalog.publish,
+                version,
+                shards,
                 promote=self.promote,
                 default_config=self.default_config,
                 actor=self.actor,
-                experiment_defaults=self.experiment_defaults,
-                data_dir=data_dir,
+                details=replace(details, experiment_defaults=self.experiment_defaults, data_dir=data_dir),
             )
             try:
                 promotion = self.patience.call(call)
@@ -286,7 +294,7 @@ def publish_staged(
     with placing as placement:
         candidate = candidate.moved(target.store.child(version.location))
         shards = tag_shards(version.splits, shards, placement.entity_tags)
-        publication = candidate.write_row(shards, held=placement.held)
+        publication = candidate.write_row(shards, PublicationDetails(held=placement.held))
     tell_default_config(candidate.version, target)
     warn_outside(candidate.version.reference, publication.outside)
     return replace(publication, notes=(*patience.take_notes(), *placement.notes))
@@ -348,7 +356,7 @@ def publish_folder(
     if source.local_root is None and not source.url.startswith(("http://", "https://")):
         patience.call(lambda: require_unmarked(source, target.catalog, version))
         unreserved = location_key(source)
-    publication = candidate.write_row(tagged, unreserved=unreserved)
+    publication = candidate.write_row(tagged, PublicationDetails(unreserved=unreserved))
     if unreserved is not None:
         remove_marker(source, target.catalog, version)
     tell_default_config(candidate.version, target)
@@ -496,30 +504,24 @@ class Candidate:
         """This candidate with its files at their final place, where they are read if its number is proved again."""
         return replace(self, files=replace(self.files, store=store))
 
-    def write_row(
-        self,
-        shards: Mapping[str, tuple[Shard, ...]],
-        *,
-        held: tuple[Reservation, Holder] | None = None,
-        unreserved: str | None = None,
-    ) -> Publication:
-        """Publish, and prove again whenever adjacent versions were published meanwhile."""
+    def write_row(self, shards: Mapping[str, tuple[Shard, ...]], place: PublicationDetails) -> Publication:
+        """Publish, and prove again whenever adjacent versions were published meanwhile.
+
+        ``place`` has the reservation of its location, or the location that must not be reserved.
+        """
         target, candidate = self.target, self
         for _ in range(_MOST_RIVALS):
             proof = candidate.proof
-            publish = partial(
-                target.catalog.publish,
-                self.version,
-                shards,
-                found=candidate.fingerprints or None,
+            details = replace(
+                place,
+                fingerprints=candidate.fingerprints,
                 proved_between=None if proof is None else proof.neighbours,
-                held=held,
-                unreserved=unreserved,
                 producer=target.producer,
                 name_use=target.name_use,
             )
+            size = self.report.num_bytes
             try:
-                result = target.write_row(self.version, publish, num_bytes=self.report.num_bytes, has_row=self.has_row)
+                result = target.write_row(self.version, shards, details, num_bytes=size, has_row=self.has_row)
             except NeighboursChangedError:
                 if not candidate.fingerprints:
                     raise

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from support.catalog_samples import execute, sample, told_details
 
-from registry.catalog import CatalogBackend, sqlite_path
+from registry.catalog import CatalogBackend, PublicationDetails, sqlite_path
 from registry.errors import ConflictError, ExperimentNotFoundError, RegistryError, UsageError
 from registry.model import Experiment
 
@@ -248,7 +248,7 @@ def test_a_version_says_of_every_flag_what_it_was_built_with(catalog: CatalogBac
     catalog.experiments.set_default("flag", True, actor="ann")
     publish_flagged(catalog, "mnist:3.0.0", {})
     # Built before the default was flipped, and published after it: what its records were made with counts.
-    publish_flagged(catalog, "mnist:4.0.0", {}, experiment_defaults={"flag": False})
+    publish_flagged(catalog, "mnist:4.0.0", {}, details=PublicationDetails(experiment_defaults={"flag": False}))
     catalog.experiments.retire("flag", actor="ann")
     catalog.experiments.add("later", ADDED, default=True, actor="ann")
     publish_flagged(catalog, "mnist:5.0.0", {"later": False})

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from support.catalog_samples import damage, execute, publish, sample
 
-from registry.catalog import CatalogBackend, open_catalog
+from registry.catalog import CatalogBackend, PublicationDetails, open_catalog
 from registry.errors import CatalogError, NeighboursChangedError
 from registry.model import FeatureFingerprint, SplitFingerprint, Version
 
@@ -30,7 +30,7 @@ FOUND = {
 def test_fingerprints_are_read_back(catalog: CatalogBackend) -> None:
     version, shards = sample("mnist:1.0.0", LENGTHS)
     assert catalog.fingerprints(version) == {}
-    assert catalog.publish(version, shards, promote=True, actor="ann", found=FOUND)
+    assert catalog.publish(version, shards, promote=True, actor="ann", details=PublicationDetails(fingerprints=FOUND))
     assert catalog.fingerprints(version) == FOUND
     assert list(catalog.fingerprints(version)) == ["train", "empty", "test"]
 
@@ -79,7 +79,7 @@ def test_damaged_fingerprints_are_refused(
     catalog: CatalogBackend, catalog_url: str, statement: str, problem: str
 ) -> None:
     version, shards = sample("mnist:1.0.0", LENGTHS)
-    catalog.publish(version, shards, promote=True, actor="ann", found=FOUND)
+    catalog.publish(version, shards, promote=True, actor="ann", details=PublicationDetails(fingerprints=FOUND))
     damage(catalog_url, statement)
     with pytest.raises(CatalogError, match=problem):
         catalog.fingerprints(version)
@@ -116,13 +116,14 @@ def test_a_number_is_not_published_between_others_than_it_was_proved_against(
 ) -> None:
     publish(catalog, "mnist:1.0.0")
     version, shards = sample("mnist:1.0.2", content="second")
+    alone = PublicationDetails(proved_between=(None, None))
     with pytest.raises(NeighboursChangedError) as caught:
-        catalog.publish(version, shards, promote=True, actor="ann", proved_between=(None, None))
+        catalog.publish(version, shards, promote=True, actor="ann", details=alone)
     assert caught.value.message == "an adjacent version was published before mnist:1.0.2"
     assert caught.value.hint == "The number must be compared with it too. Publish again."
     assert (caught.value.code, caught.value.exit_code) == ("neighbours_changed", 4)
     assert execute(catalog_url, "SELECT count(*) FROM version_ledger") == [(1,)]
     assert execute(catalog_url, "SELECT count(*) FROM event") == [(1,)]
-    between = (Version(1, 0, 0), None)
-    assert catalog.publish(version, shards, promote=True, actor="ann", proved_between=between)
-    assert not catalog.publish(version, shards, promote=True, actor="ann", proved_between=(None, None)), "it is there"
+    between = PublicationDetails(proved_between=(Version(1, 0, 0), None))
+    assert catalog.publish(version, shards, promote=True, actor="ann", details=between)
+    assert not catalog.publish(version, shards, promote=True, actor="ann", details=alone), "it is there"

@@ -16,7 +16,7 @@ from support.catalog_changes import cells, faults_after, without_guards
 from support.catalog_samples import damage, execute, logged, publish, sample
 from support.levels import either
 
-from registry.catalog import CatalogBackend, events, log_verify, schema
+from registry.catalog import CatalogBackend, PublicationDetails, events, log_verify, schema
 from registry.catalog.session import write
 from registry.catalog.tables import metadata
 from registry.errors import CatalogError, LogTamperedError, UsageError
@@ -285,7 +285,7 @@ def test_changed_fingerprints_are_found(catalog: CatalogBackend, catalog_url: st
     leaves = FeatureFingerprint.of_leaves(b"0" * 32, num_examples=7)
     version, shards = sample("digits:1.0.0", {"train": [7]})
     found = {"train": SplitFingerprint(num_examples=7, features={"label": leaves})}
-    catalog.publish(version, shards, promote=True, actor="ann", found=found)
+    catalog.publish(version, shards, promote=True, actor="ann", details=PublicationDetails(fingerprints=found))
     older, others = sample("digits:0.9.0", {"train": [7]})
     catalog.publish(older, others, promote=False, actor="ann")
     assert catalog.add_fingerprints(older, found, actor="bob")

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from support.catalog_samples import damage, logged, publish, sample
 
-from registry.catalog import CatalogBackend, Origin
+from registry.catalog import CatalogBackend, Origin, PublicationDetails
 from registry.errors import UsageError, VersionExistsError
 from registry.model import Event, Reference, Version, VersionState
 
@@ -36,7 +36,7 @@ def copy(catalog: CatalogBackend, reference: str = "mnist:1.0.0", origin: Origin
     version, shards = sample(reference)
     promote = None if "state" not in changes else False
     version = replace(version, **changes)  # type: ignore[arg-type] # fields of a version
-    catalog.publish(version, shards, promote=promote, actor="ann", origin=origin)
+    catalog.publish(version, shards, promote=promote, actor="ann", details=PublicationDetails(origin=origin))
 
 
 def test_a_copy_keeps_the_time_and_the_publisher_of_its_version(catalog: CatalogBackend) -> None:
@@ -111,7 +111,7 @@ def test_a_copy_that_is_there_changes_nothing_and_other_content_is_refused(catal
     assert list(logged(catalog)) == events
     version, shards = sample("mnist:1.0.0", content="other")
     with pytest.raises(VersionExistsError):
-        catalog.publish(version, shards, promote=None, actor="ann", origin=ORIGIN)
+        catalog.publish(version, shards, promote=None, actor="ann", details=PublicationDetails(origin=ORIGIN))
 
 
 def test_a_copy_with_an_invalid_alias_writes_nothing(catalog: CatalogBackend) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.catalog_samples import publish, sample
 
-from registry.catalog import CatalogBackend, EventFilter, Promotion, stream_events
+from registry.catalog import CatalogBackend, EventFilter, Promotion, PublicationDetails, stream_events
 from registry.errors import OtherSourceError
 from registry.model import NameUse, Producer
 
@@ -17,7 +17,8 @@ def add(
     catalog: CatalogBackend, reference: str, producer: Producer, name_use: NameUse | None = "derived"
 ) -> Promotion | None:
     version, shards = sample(reference)
-    return catalog.publish(version, shards, promote=None, actor="ann", producer=producer, name_use=name_use)
+    details = PublicationDetails(producer=producer, name_use=name_use)
+    return catalog.publish(version, shards, promote=None, actor="ann", details=details)
 
 
 def test_the_newest_version_is_named_first(catalog: CatalogBackend) -> None:

@@ -10,7 +10,7 @@ import pytest
 from support.catalog_clocks import set_clocks
 from support.catalog_samples import sample
 
-from registry.catalog import CatalogBackend, Holder, Reservation, open_catalog, schema
+from registry.catalog import CatalogBackend, Holder, PublicationDetails, Reservation, open_catalog, schema
 from registry.errors import ConflictError, NotFoundError, ReservationLostError, ReservedError, VersionExistsError
 from registry.model import Reference
 from registry.storage.names import Owner
@@ -114,12 +114,14 @@ def test_the_row_uses_the_reservation_up(catalog: CatalogBackend) -> None:
     held, _ = catalog.reservations.reserve(PLACE, version.reference, version.content_digest, mine)
     catalog.reservations.reserve(PLACE, version.reference, version.content_digest, other)
 
-    assert catalog.publish(version, shards, promote=True, actor="ann", held=(held, mine))
+    assert catalog.publish(version, shards, promote=True, actor="ann", details=PublicationDetails(held=(held, mine)))
 
     assert catalog.reservations.list() == ()
     with pytest.raises(ReservedError, match=r"^the reservation of mnist:1\.0\.0 was taken away"):
         catalog.reservations.begin_cleaning(held, other)
-    assert not catalog.publish(version, shards, promote=True, actor="ann", held=(held, other))
+    assert not catalog.publish(
+        version, shards, promote=True, actor="ann", details=PublicationDetails(held=(held, other))
+    )
     with pytest.raises(VersionExistsError):
         reserve(catalog, holder(), "b")
     assert catalog.reservations.list() == (), "a refusal leaves none"
@@ -137,7 +139,7 @@ def test_a_publication_with_a_lost_reservation_writes_no_row(catalog: CatalogBac
         reserve(catalog, holder(), "b")
 
     with pytest.raises(ReservedError, match="was taken away"):
-        catalog.publish(version, shards, promote=True, actor="ann", held=(held, mine))
+        catalog.publish(version, shards, promote=True, actor="ann", details=PublicationDetails(held=(held, mine)))
 
     assert catalog.published_digest("mnist", None, version.version) is None
     assert catalog.datasets() == ()
@@ -147,8 +149,10 @@ def test_files_in_place_are_not_published_while_others_put_files_there(catalog: 
     (version, shards), mine = sample("mnist:1.0.0"), holder()
     reserve(catalog, mine, "b")
     with pytest.raises(ReservedError):
-        catalog.publish(version, shards, promote=True, actor="ann", unreserved=PLACE)
-    assert catalog.publish(version, shards, promote=True, actor="ann", unreserved=PLACE + "x")
+        catalog.publish(version, shards, promote=True, actor="ann", details=PublicationDetails(unreserved=PLACE))
+    assert catalog.publish(
+        version, shards, promote=True, actor="ann", details=PublicationDetails(unreserved=PLACE + "x")
+    )
 
 
 def test_the_reservation_of_a_dead_publisher_can_be_released(catalog: CatalogBackend) -> None:

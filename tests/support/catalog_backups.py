@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from registry.catalog import CatalogBackend, Holder, load_shards
+from registry.catalog import CatalogBackend, Holder, PublicationDetails, load_shards
 from registry.catalog.backup_file import FORMAT
 from registry.model import DatasetMetadata, FeatureFingerprint, Reference, SplitFingerprint, Version
 from support.catalog_samples import logged, publish, sample
@@ -31,10 +31,10 @@ def fill(catalog: CatalogBackend) -> None:
         publish(catalog, f"numbers:1.{minor}.0", content=str(minor), promote=minor == 1)
     version, shards = sample("proved:1.0.0", lengths={"train": [5]})
     leaf = FeatureFingerprint(digest="1" * 64, blocks=("2" * 64,))
-    found = {"train": SplitFingerprint(num_examples=5, features={"label": leaf, "a/b": leaf})}
-    assert catalog.publish(
-        replace(version, location="/elsewhere/proved"), shards, promote=True, actor="ann", found=found
-    )
+    fingerprints = {"train": SplitFingerprint(num_examples=5, features={"label": leaf, "a/b": leaf})}
+    details = PublicationDetails(fingerprints=fingerprints)
+    moved = replace(version, location="/elsewhere/proved")
+    assert catalog.publish(moved, shards, promote=True, actor="ann", details=details)
     for target in ("numbers:1.0.0", "numbers:1.3.0"):
         catalog.aliases.set("paper", at(target), expect=None, message="As submitted.", actor="ann")
     catalog.aliases.set("gone", at("mnist/plain:1.0.0"), expect=None, message="", actor="bob")

@@ -25,7 +25,7 @@ from typing import Any
 import psycopg
 import sqlalchemy as sa
 
-from registry.catalog import CatalogBackend, load_shards, open_catalog
+from registry.catalog import CatalogBackend, PublicationDetails, load_shards, open_catalog
 from registry.catalog.session import is_writing
 from registry.errors import RegistryError
 from registry.model import Reference, ShardLengths, Version
@@ -257,12 +257,12 @@ def publisher(reference: str, **options: Any) -> Action:
     """``promote`` is for the catalog, others for ``sample``."""
     told = "".join(f", {key}={value}" for key, value in options.items())
     promote, default_config = options.pop("promote", True), options.pop("default_config", False)
-    between = options.pop("proved_between", None)
+    details = PublicationDetails(proved_between=options.pop("proved_between", None))
     version, shards = sample(reference, **options)
 
     def run(catalog: CatalogBackend) -> object:
         return catalog.publish(
-            version, shards, promote=promote, default_config=default_config, proved_between=between, actor="ann"
+            version, shards, promote=promote, default_config=default_config, actor="ann", details=details
         )
 
     return Action(f"publish {reference}{told}", run)
