@@ -29,6 +29,7 @@ from support.clouds import Cloud, enter
 from support.fault_proxy import FaultProxy
 from support.gcs_server import GcsServer
 from support.levels import EXAMPLES, in_share, is_quick, may_hold_quick_tests, sample
+from support.process_memory import shared_by_tests
 from support.ready_catalogs import copied_catalogs
 from support.s3_server import S3Server
 
@@ -196,8 +197,8 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _ready_catalogs() -> Iterator[None]:
-    """A new SQLite catalog is a copy of the one that the migrations made once in this process."""
-    with copied_catalogs():
+    """A new SQLite catalog is a copy of the one that the migrations made once; statements are compiled once, too."""
+    with copied_catalogs(), shared_by_tests():
         yield
 
 

@@ -1,0 +1,69 @@
+"""Keeps what every test of a process would compute again: compiled SQL statements and the entry points of packages.
+
+A program opens a catalog once, and SQLAlchemy compiles each statement once. A process of tests opens hundreds, and each
+engine would compile the same statements again; each look-up of a builder would read the metadata of all installed
+packages. Both are a seventh of the CPU time of the command line's tests.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.util import LRUCache
+
+
+@contextmanager
+def shared_by_tests() -> Iterator[None]:
+    """Share both among the tests of this process."""
+    import registry.building.discovery
+
+    create_engine, entry_points = sa.create_engine, importlib.metadata.entry_points
+    statements = _Statements(2_000)
+
+    def create_sharing_engine(*arguments: Any, **options: Any) -> sa.Engine:
+        engine = create_engine(*arguments, **options)
+        engine._compiled_cache = statements
+        return engine
+
+    @cache
+    def read_entry_points(_folders: object, parameters: tuple[tuple[str, str], ...]) -> importlib.metadata.EntryPoints:
+        return entry_points(**dict(parameters))
+
+    def find_entry_points(**parameters: str) -> importlib.metadata.EntryPoints:
+        return read_entry_points(tuple(_folders()), tuple(parameters.items()))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sa, "create_engine", create_sharing_engine)
+        patch.setattr(importlib.metadata, "entry_points", find_entry_points)
+        patch.setattr(registry.building.discovery, "entry_points", find_entry_points)
+        yield
+
+
+class _Statements(LRUCache):  # type: ignore[type-arg]
+    """Compiled statements by the kind of database instead of by the engine: all engines of one kind compile alike."""
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return super().get(_general(key), default)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__(_general(key), value)
+
+
+def _general(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    dialect, *rest = key
+    return (dialect.name, dialect.driver, dialect.server_version_info, *rest)
+
+
+def _folders() -> Iterator[tuple[str, int]]:
+    """The folders of packages and when each was changed: a test may install one."""
+    for folder in sys.path:
+        path = Path(folder)
+        yield folder, path.stat().st_mtime_ns if path.exists() else 0
