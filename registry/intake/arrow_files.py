@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 
 from registry.errors import RegistryError, SourceError, StorageError
 from registry.features import Feature
-from registry.intake.file_parts import Reader, list_names, make_parts
+from registry.intake.file_parts import Reader, make_parts, require_same_columns
 from registry.intake.hugging_face import described_features, hints_of, kept_features, refuse_paths, with_plain_files
 from registry.intake.kinds import KINDS
 from registry.intake.object_tables import cut_table, has_union
@@ -119,19 +119,10 @@ def _open(files: Files, options: AddOptions, kind: str, read_tables: _Tables) ->
             _check_same_schema(seen[0], seen[-1])
         return partial(_read, files.store, name, seen[0][1].names, described, read_tables)
 
-    noun = KINDS[kind].noun
-    parts = make_parts(files, options, open_file, noun=noun)
+    source = make_parts(files, options, kind, open_file)
     columns = counted(len(seen[0][1].names), "column")
-    return Source(
-        kind=kind,
-        summary=f"{counted(len(seen), noun)} ({columns})",
-        parts=parts.parts,
-        hints=hints,
-        files=parts.files,
-        metadata=metadata[0],
-        origins=files.origins,
-        split_reason=parts.split_reason,
-    )
+    summary = f"{counted(len(seen), KINDS[kind].noun)} ({columns})"
+    return replace(source, summary=summary, hints=hints, metadata=metadata[0])
 
 
 def _read_parquet(store: Store, name: str) -> Iterator[Any]:
@@ -284,18 +275,7 @@ def _check_names(name: str, names: Sequence[str]) -> None:
 
 def _check_same_schema(first: tuple[str, Any], other: tuple[str, Any]) -> None:
     """Check that two files have the same columns, in any order, of the same types."""
-    files = [first[0], other[0]]
-    known, names = set(first[1].names), set(other[1].names)
-    missing = [name for name in first[1].names if name not in names]
-    added = [name for name in other[1].names if name not in known]
-    if missing or added:
-        faults = [f"{other[0]} lacks {list_names(missing)}"] if missing else []
-        faults += [f"{first[0]} lacks {list_names(added)}"] if added else []
-        raise SourceError(
-            f"{first[0]} and {other[0]} have different columns: {', and '.join(faults)}",
-            hint="Files of one dataset have the same columns, in any order. Add other files as other datasets.",
-            details={"files": files, "missing": missing[:100], "added": added[:100]},
-        )
+    require_same_columns(first[0], first[1].names, other[0], other[1].names)
     for field in first[1]:
         found = other[1].field(field.name)
         kinds = _comparable(field.type), _comparable(found.type)
@@ -303,7 +283,11 @@ def _check_same_schema(first: tuple[str, Any], other: tuple[str, Any]) -> None:
             raise SourceError(
                 f"column {field.name!r} is {field.type} in {first[0]}, and {found.type} in {other[0]}",
                 hint=f"Write {other[0]} again with {field.type} in this column.",
-                details={"files": files, "column": field.name, "types": [str(field.type), str(found.type)]},
+                details={
+                    "files": [first[0], other[0]],
+                    "column": field.name,
+                    "types": [str(field.type), str(found.type)],
+                },
             )
 
 

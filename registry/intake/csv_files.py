@@ -20,7 +20,7 @@ import numpy as np
 
 from registry.errors import SourceError, UsageError
 from registry.intake.csv_rows import DELIMITERS, Dialect, RowPlaces, detect_dialect, find_number, split_row
-from registry.intake.file_parts import Reader, list_names, make_parts
+from registry.intake.file_parts import Reader, make_parts, require_same_columns
 from registry.intake.kinds import KINDS
 from registry.intake.options import AddOptions
 from registry.intake.source import MAX_ROWS, BadRow, Files, Rows, Source
@@ -34,7 +34,7 @@ from registry.intake.text_files import (
     read_blocks,
     too_long,
 )
-from registry.intake.values import is_unicode
+from registry.intake.values import is_unicode, list_names
 from registry.shards.arrow_values import import_pyarrow
 from registry.splits import counted
 from registry.storage import Store
@@ -42,7 +42,6 @@ from registry.storage import Store
 _SAMPLE_BYTES: Final = 2**18
 _MANY_COLUMNS: Final = 1000
 _WIDE_BLOCK_BYTES: Final = 8 * 2**20
-_NOUN: Final = KINDS["csv"].noun
 
 
 def open_csv(files: Files, options: AddOptions, *, block_bytes: int = BLOCK_BYTES) -> Source:
@@ -78,16 +77,8 @@ def open_csv(files: Files, options: AddOptions, *, block_bytes: int = BLOCK_BYTE
         most = max(block_bytes, _WIDE_BLOCK_BYTES) if len(layout.names) > _MANY_COLUMNS else block_bytes
         return partial(_read, files.store, layout, layouts[0].names, given, most)
 
-    parts = make_parts(files, options, open_file, noun=_NOUN)
-    return Source(
-        kind="csv",
-        summary=_summarize(layouts, given),
-        parts=parts.parts,
-        is_text=True,
-        files=parts.files,
-        origins=files.origins,
-        split_reason=parts.split_reason,
-    )
+    source = make_parts(files, options, "csv", open_file)
+    return replace(source, summary=_summarize(layouts, given), is_text=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,26 +200,15 @@ def _check_names(name: str, names: Sequence[str], *, line: int, has_option: bool
 
 def _check_same_columns(first: _Layout, other: _Layout) -> None:
     """Check that two files have the same columns, in any order."""
-    details = {"files": [first.name, other.name]}
     if first.has_header != other.has_header:
         with_header, without = (first, other) if first.has_header else (other, first)
         raise SourceError(
             f"{with_header.name} has a header ({list_names(with_header.names)}), and {without.name} has none: "
             f"its first row contains the number {without.number}",
             hint="Write the same header to each file, or to none.",
-            details=details,
+            details={"files": [first.name, other.name]},
         )
-    known, found = set(first.names), set(other.names)
-    missing = [name for name in first.names if name not in found]
-    added = [name for name in other.names if name not in known]
-    if missing or added:
-        faults = [f"{other.name} lacks {list_names(missing)}"] if missing else []
-        faults += [f"{first.name} lacks {list_names(added)}"] if added else []
-        raise SourceError(
-            f"{first.name} and {other.name} have different columns: {', and '.join(faults)}",
-            hint="Files of one dataset have the same columns, in any order. Add other files as other datasets.",
-            details=details | {"missing": missing[:100], "added": added[:100]},
-        )
+    require_same_columns(first.name, first.names, other.name, other.names)
 
 
 def _summarize(layouts: Sequence[_Layout], options: AddOptions) -> str:
@@ -241,7 +221,7 @@ def _summarize(layouts: Sequence[_Layout], options: AddOptions) -> str:
         header += ", as requested"
     if number is not None:
         header = f"without a header, because the first row contains the number {number}"
-    return f"{counted(len(layouts), _NOUN)} ({delimiters}, {encodings}, {header})"
+    return f"{counted(len(layouts), KINDS['csv'].noun)} ({delimiters}, {encodings}, {header})"
 
 
 def _read(

@@ -23,7 +23,7 @@ from registry.intake.archives import EXTENSIONS as ARCHIVES
 from registry.intake.archives import extract, is_archive
 from registry.intake.croissant_files import find_document
 from registry.intake.hugging_face_card import files_of_config, is_hugging_face
-from registry.intake.kinds import ARCHIVE, KINDS, sniff_kind
+from registry.intake.kinds import ARCHIVE, KINDS, MEDIA, sniff_kind
 from registry.intake.listing import Progress, list_files
 from registry.intake.media_bytes import extension_of
 from registry.intake.media_files import is_metadata
@@ -37,7 +37,6 @@ from registry.interop.dataset_card import describe_card, fill_from_card, read_ca
 from registry.splits import counted
 from registry.storage.faults import storage_errors
 
-_MEDIA: Final = ("images", "audio", "videos")
 _CARD: Final = "README.md"
 _DOCUMENTS: Final = (
     "readme",
@@ -176,7 +175,7 @@ def _copy_beside(files: Files, names: Sequence[str], inside: Files) -> Files:
 
 def _open_kind(kind: str, files: Files, names: Sequence[str], options: AddOptions) -> Source:
     """Open ``names`` with the reader of ``kind``, and account for the other files."""
-    if kind in _MEDIA:
+    if kind in MEDIA:
         names = sorted({*names, *filter(is_metadata, files.names)})
     if options.kind == kind and kind != "webdataset" and all(map(is_archive, names)):
         inside = extract(replace(files, skipped=_skip_others(files, names)), names)
@@ -208,7 +207,7 @@ def _names_of_kind(kind: str, files: Files) -> Sequence[str]:
     if not KINDS[kind].extensions:  # the reader needs all of them
         return files.names
     names = [name for name in files.names if name.lower().endswith(KINDS[kind].extensions)]
-    if kind in _MEDIA or kind == "text":
+    if kind in MEDIA or kind == "text":
         return names or [name for name in files.names if is_archive(name)] or files.names
     # Side files may have the extension of the kind, too.
     return [name for name in names if _why_side_file(name) is None] or names or files.names
@@ -230,7 +229,7 @@ def _group(files: Files) -> dict[str, list[str]]:
                 kind = sniff_kind(root_of(files.store) / name)
                 if kind is not None:
                     result[kind].append(name)
-    if any(kind in result for kind in _MEDIA):
+    if any(kind in result for kind in MEDIA):
         # Columns of the media, not records of their own.
         result = defaultdict(
             list, {k: [name for name in those if not is_metadata(name)] for k, those in result.items()}
@@ -370,7 +369,7 @@ def _ambiguous(files: Files, found: Mapping[str, Sequence[str]], archives: Seque
     flags = [f"--from {kind}" for kind in by_number]
     choice = f"{', '.join(flags[:-1])} or {flags[-1]}" if len(flags) > 1 else flags[0]
     tables = [kind for kind in by_number if kind in ("csv", "json", "parquet")]
-    media = [kind for kind in by_number if kind in _MEDIA]
+    media = [kind for kind in by_number if kind in MEDIA]
     described = f"{KINDS[media[0]].noun}s" if media else "files in the archives" if archives else ""
     hint = f"Choose the records; the other files are skipped: {choice}"
     if tables and described:

@@ -30,6 +30,7 @@ from registry.engines import call_in_thread
 from registry.errors import SourceError
 from registry.features import Audio, Feature, Image, Tensor
 from registry.features.feature import TEXT
+from registry.intake.kinds import KINDS
 from registry.intake.media_bytes import CheckMedia, bytes_of, common_picture, is_file_feature
 from registry.intake.options import AddOptions
 from registry.intake.source import (
@@ -47,6 +48,7 @@ from registry.intake.source import (
 )
 from registry.intake.split_names import SPLIT_FOLDER, NamedSplits, find_splits
 from registry.intake.text_types import TextTypes
+from registry.intake.values import list_names
 from registry.shards.arrow_values import import_pyarrow
 from registry.splits import counted
 from registry.storage import Store
@@ -89,29 +91,17 @@ Reader: TypeAlias = Callable[[], Generator[Rows, None, None]]
 """Yields the rows of a file from its beginning."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileParts:
-    """The parts of a source; ``files`` and ``split_reason`` are those of ``Source``."""
-
-    parts: Sequence[SourcePart]
-    files: Sequence[FileUse]
-    split_reason: str
-
-
-def make_parts(
-    files: Files,
-    options: AddOptions,
-    open_file: Callable[[str], Reader | None],
-    *,
-    noun: str,
-) -> FileParts:
+def make_parts(files: Files, options: AddOptions, kind: str, open_file: Callable[[str], Reader | None]) -> Source:
     """Open each file that belongs to a split. Folders such as ``year=2022`` are columns; see the module.
 
     Args:
         files: the files of the source.
         options: how they are opened.
+        kind: the kind of the files.
         open_file: returns a function that reads a file, or None if the file has no rows.
-        noun: what one file is called, for messages.
+
+    Returns:
+        A source without a summary.
 
     Raises:
         SourceError: no file has rows, or the names of the files are ambiguous; see ``find_splits``.
@@ -132,6 +122,7 @@ def make_parts(
                 parts.append(SourcePart(split=split, name=name, read=partial(_start_ahead, read), num_bytes=size))
         uses += files.uses(used, "records", split=split)
     if not parts:
+        noun = KINDS[kind].noun
         problem = f"no row in {counted(len(empty), noun)}, such as {empty[0]!r}" if empty else f"there is no {noun}"
         raise SourceError(
             f"{files.location}: {problem}",
@@ -140,8 +131,28 @@ def make_parts(
         )
     uses += files.uses(empty, "skipped", reason="it has no rows")
     uses += files.uses(splits.unmatched, "skipped", reason="no --split matches it")
-    parts = add_folder_columns(parts, options.wishes())
-    return FileParts(parts=parts, files=[*uses, *files.skipped], split_reason=splits.reason)
+    return Source(
+        kind=kind,
+        summary="",
+        parts=add_folder_columns(parts, options.wishes()),
+        files=[*uses, *files.skipped],
+        origins=files.origins,
+        split_reason=splits.reason,
+    )
+
+
+def require_same_columns(first: str, columns: Sequence[str], other: str, others: Sequence[str]) -> None:
+    """Check that two files have the same columns, in any order. Raises SourceError."""
+    missing = [name for name in columns if name not in set(others)]
+    added = [name for name in others if name not in set(columns)]
+    if missing or added:
+        faults = [f"{other} lacks {list_names(missing)}"] if missing else []
+        faults += [f"{first} lacks {list_names(added)}"] if added else []
+        raise SourceError(
+            f"{first} and {other} have different columns: {', and '.join(faults)}",
+            hint="Files of one dataset have the same columns, in any order. Add other files as other datasets.",
+            details={"files": [first, other], "missing": missing[:100], "added": added[:100]},
+        )
 
 
 def _start_ahead(read: Reader) -> Iterator[Rows]:
@@ -162,19 +173,6 @@ def _next_rows(rows: Iterator[Rows]) -> Rows | None:
 
 
 _MOST_AHEAD: Final = 3
-
-
-def list_names(names: Sequence[str]) -> str:
-    """The first names, and the number of the others.
-
-    >>> list_names(["a", "b", "c", "d", "e", "f"])
-    "'a', 'b', 'c', 'd', 'e' and 1 more"
-    """
-    more = f" and {len(names) - _MOST_SHOWN:,} more" if len(names) > _MOST_SHOWN else ""
-    return ", ".join(map(repr, names[:_MOST_SHOWN])) + more
-
-
-_MOST_SHOWN: Final = 5
 
 
 _FOLDER: Final = re.compile(r"([^=]+)=(.*)", re.DOTALL)

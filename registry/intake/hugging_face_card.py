@@ -30,13 +30,12 @@ from registry.errors import FeatureError, SourceError, UsageError, suggest
 from registry.features import ClassLabel, Feature
 from registry.intake.file_parts import combine_splits
 from registry.intake.hugging_face import is_saved_dataset, open_saved_dataset
-from registry.intake.kinds import KINDS
+from registry.intake.kinds import KINDS, MEDIA
 from registry.intake.options import AddOptions
 from registry.intake.source import Files, Source
 from registry.interop.dataset_card import CARD, read_card, read_front_matter
 from registry.storage.local import LocalStore
 
-_MEDIA: Final[tuple[str, ...]] = ("images", "audio", "videos")
 _DEFAULT_SPLIT: Final = "train"
 _MOST_SHOWN: Final = 10
 
@@ -259,7 +258,7 @@ def _kind_of(files: Files, split: str, names: Sequence[str]) -> str:
     found = {
         kind for name in names for kind, reader in KINDS.items() if name.lower().endswith(reader.extensions or "\0")
     }
-    media = [kind for kind in _MEDIA if kind in found]
+    media = [kind for kind in MEDIA if kind in found]
     kinds = media or sorted(found)
     if len(kinds) != 1:
         problem = f"of several kinds: {', '.join(kinds)}" if kinds else f"of no known kind, such as {names[0]}"

@@ -14,7 +14,7 @@ import json
 import re
 import shlex
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -53,7 +53,6 @@ from registry.storage import Store
 MAX_COLUMNS: Final = 20_000
 """Most columns and fields of structs. More of them are keys that are data, such as the names of users."""
 
-_NOUN: Final = KINDS["json"].noun
 _SAMPLE_BYTES: Final = 2**16
 _ONE_BY_ONE: Final = 256
 """Rows that are parsed one by one if pyarrow refuses one of them."""
@@ -94,17 +93,10 @@ def open_json(files: Files, options: AddOptions, *, block_bytes: int = BLOCK_BYT
 
     encodings: list[str] = []
     texts = options.texts()
-    parts = make_parts(files, options, open_file, noun=_NOUN)
+    source = make_parts(files, options, "json", open_file)
     told = ", ".join(" or ".join(dict.fromkeys(words)) for words in (encodings, layouts))
-    return Source(
-        kind="json",
-        summary=f"{counted(len(layouts), _NOUN)} ({told})",
-        parts=parts.parts,
-        may_lack_columns=True,
-        files=parts.files,
-        origins=files.origins,
-        split_reason=parts.split_reason,
-    )
+    noun = KINDS["json"].noun
+    return replace(source, summary=f"{counted(len(layouts), noun)} ({told})", may_lack_columns=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -121,6 +121,7 @@ KINDS: Final[dict[str, Kind]] = {
 
 
 ARCHIVE: Final = "archive"
+MEDIA: Final[tuple[str, ...]] = ("images", "audio", "videos")
 _HEAD_BYTES: Final = 2**16
 _SIGNATURES: Final = (
     *((b"PAR1", "parquet"), (b"ARROW1", "arrow"), (b"\xff\xff\xff\xff", "arrow"), (b"\x93NUMPY", "arrays")),

@@ -21,7 +21,6 @@ import numpy as np
 from registry.errors import SourceError, UnusableRowsError, UsageError, suggest
 from registry.features import FeaturesDict
 from registry.intake.feature_text import Wish, is_type
-from registry.intake.file_parts import list_names
 from registry.intake.inference import Inference, check_wishes, declare_schema
 from registry.intake.keys import Holdout, KeyCandidates, KeyRule
 from registry.intake.options import AddOptions
@@ -31,6 +30,7 @@ from registry.intake.remembered import AS_BEFORE, describe_requests
 from registry.intake.schema import ColumnSchema, Schema
 from registry.intake.source import BadRow, Rows, Source, no_column
 from registry.intake.split_names import check_cases
+from registry.intake.values import list_names
 from registry.model import DatasetMetadata, ProgressCallback, count_progress
 from registry.shards.arrow_values import import_pyarrow
 

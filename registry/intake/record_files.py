@@ -30,6 +30,7 @@ from registry.intake.media_bytes import format_of
 from registry.intake.options import AddOptions
 from registry.intake.source import FileUse, account_for
 from registry.intake.split_names import find_splits
+from registry.intake.values import list_names
 from registry.model import Reference, ShardedFileTemplate, ShardLengths, Split, Version
 from registry.pins.yaml_text import write_yaml
 from registry.prepared import PreparedDataset
@@ -236,9 +237,8 @@ def _checked(split: str, template: str, names: list[str], file_format: str, *, c
 
 
 def _no_template(split: str, names: Sequence[str], why: str = "") -> SourceError:
-    listing = ", ".join(map(repr, names[:5])) + (f" and {len(names) - 5:,} more" if names[5:] else "")
     return SourceError(
-        f"the files of the split {split!r} are not named like the shards of one split{why}: {listing}",
+        f"the files of the split {split!r} are not named like the shards of one split{why}: {list_names(names)}",
         hint=_NAMES_HINT.format(".parquet") + ". Or leave out --in-place: then the records are copied"
         if names[0].endswith(".parquet")
         else _NAMES_HINT.format(".tfrecord"),

@@ -23,6 +23,7 @@ from urllib.parse import unquote
 
 from registry.errors import SourceError
 from registry.intake.options import AddOptions
+from registry.intake.values import list_names
 from registry.model.split import check_split_name
 
 _WORDS: Final = {
@@ -40,7 +41,6 @@ _SENTENCE_SEPARATOR: Final = re.compile(r"[._]")  # in "a bullet-train.csv" the 
 _COUNT: Final = re.compile(r"[0-9]*|of|[0-9a-f]{8,}", re.IGNORECASE)  # the rest of "train-00000-of-00002-5f0a9c31"
 _NAMED_SHARD: Final = re.compile(r"(?:.*/)?([A-Za-z][A-Za-z0-9_]*)-[0-9]{5,}-of-[0-9]{5,}[-.][^/]*")
 _COMPRESSED: Final = frozenset({"bz2", "gz", "xz", "zip", "zst"})
-_MOST_SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,7 +259,7 @@ def _match_globs(names: Sequence[str], globs: Mapping[str, str]) -> NamedSplits:
     for split, glob in globs.items():
         if not files[split]:
             raise SourceError(
-                f"--split {split}={glob} matches none of {len(names)} files, such as {_listed(names)}",
+                f"--split {split}={glob} matches none of {len(names)} files, such as {list_names(names)}",
                 hint="A glob is compared with the whole name below the source; * also matches /.",
                 details={"split": split, "glob": glob},
             )
@@ -275,12 +275,12 @@ def _partly_named(found: Mapping[str, str], others: Sequence[str]) -> SourceErro
     """The error for files without a split next to files with one."""
     counts = Counter(found.values())
     first = {split: min(name for name, split_name in found.items() if split_name == split) for split in counts}
-    named = ", ".join(f"{split}: {_listed([first[split]], counts[split])}" for split in _ORDER if split in counts)
+    named = ", ".join(f"{split}: {list_names([first[split]], counts[split])}" for split in _ORDER if split in counts)
     flags = " ".join(
         f"--split '{split}={_glob_for(first[split], counts[split])}'" for split in _ORDER if split in counts
     )
     return SourceError(
-        f"only some names contain a split ({named}); these do not: {_listed(others)}",
+        f"only some names contain a split ({named}); these do not: {list_names(others)}",
         hint=f"Give a glob for each split, such as {flags}; files that none matches are skipped. "
         "For one split of all files: --split 'train=*'",
         details={"splits": dict(counts), "others": list(others[:100])},
@@ -297,10 +297,3 @@ def _glob_for(name: str, count: int) -> str:
     if count == 1:
         return name
     return next((f"*{part}*" for part in _SEPARATOR.split(last) if _WORD.fullmatch(part)), name)
-
-
-def _listed(names: Sequence[str], count: int | None = None) -> str:
-    """The first names, and the number of the others."""
-    first = names[: _MOST_SHOWN if count is None else 1]
-    others = (len(names) if count is None else count) - len(first)
-    return ", ".join(map(repr, first)) + (f" and {others} more" if others else "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
 
@@ -69,6 +69,19 @@ def is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def list_names(names: Sequence[str], num_names: int | None = None) -> str:
+    """The first names, and the number of the others; ``num_names`` if there are more than ``names``.
+
+    >>> list_names(["a", "b", "c", "d", "e", "f"]), list_names(["a"], 3)
+    ("'a', 'b', 'c', 'd', 'e' and 1 more", "'a' and 2 more")
+    """
+    num_others = (len(names) if num_names is None else num_names) - len(names[:_MOST_LISTED])
+    return ", ".join(map(repr, names[:_MOST_LISTED])) + (f" and {num_others:,} more" if num_others else "")
+
+
+_MOST_LISTED: Final = 5
 
 
 def python_value(array: Any, index: int) -> Any:
