@@ -31,6 +31,7 @@ from registry.intake.object_tables import (
     FIRST_ROWS,
     check_columns,
     cut_table,
+    cut_tables,
     is_a,
     next_step,
     object_source,
@@ -125,18 +126,12 @@ def _open_iterable(dataset: Any) -> Source:
         raise SourceError("the Hugging Face IterableDataset has no rows", hint="Pass data with at least one row.")
     batch_size = max(1, min(FIRST_ROWS, MAX_BYTES // max(first.nbytes, 1)))
 
-    def read() -> Iterator[Rows]:
-        start = 0
-        for table in tables(batch_size):
-            yield from cut_table(table, start)
-            start += table.num_rows
-
     return object_source(
         KIND,
         summary=f"Hugging Face IterableDataset: {counted(first.num_columns, 'column')}",
         columns=tuple(first.column_names),
         may_lack_columns=not described,
-        read=read,
+        read=lambda: cut_tables(tables(batch_size)),
         hints=hints_of(described, first),
         metadata=_metadata({name: getattr(dataset.info, name, "") for name in _METADATA}, described),
         split=_split_name(dataset.split),
@@ -279,13 +274,10 @@ class _SavedDataset:
 def _read_stream(path: str, name: str, described: Mapping[str, Any]) -> Iterator[Rows]:
     """The rows of an Arrow stream in a local file."""
     pa = import_pyarrow()
-    start = 0
     try:
         with pa.memory_map(path) as file, pa.ipc.open_stream(file) as stream:
-            for batch in stream:
-                table = with_plain_files(pa.Table.from_batches([batch]), described, refuse_paths)
-                yield from cut_table(table, start)
-                start += batch.num_rows
+            tables = (with_plain_files(pa.Table.from_batches([batch]), described, refuse_paths) for batch in stream)
+            yield from cut_tables(tables)
     except (pa.ArrowException, OSError) as error:
         raise SourceError(
             f"{name}: not a readable Arrow stream: {str(error).partition(chr(10))[0]}",

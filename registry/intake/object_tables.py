@@ -6,11 +6,13 @@ value. ``object_source`` makes the ``Source`` of every object.
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, BinaryIO, Final
 
 import numpy as np
@@ -372,23 +374,16 @@ def _arrow_stream(given: Any) -> Source:
     pa = import_pyarrow()
     kind = type(given)
     stream = given if isinstance(given, pa.RecordBatchReader) else pa.RecordBatchReader.from_stream(given)
-    spool = Spool(iter(stream), f"the {kind.__name__}")
+    spool = Spool(cut_tables(iter(stream)), f"the {kind.__name__}")
     names = check_columns(stream.schema.names)
-
-    def read() -> Iterator[Rows]:
-        start = 0
-        for table in spool.read():
-            yield from cut_table(table, start)
-            start += table.num_rows
-
-    if next(read(), None) is None:
+    if next(spool.read(), None) is None:
         raise SourceError(f"the {kind.__name__} has no rows", hint="Pass data with at least one row.")
     about = "read once and kept in a temporary file"
     return object_source(
         "arrow",
         summary=f"{kind.__module__.partition('.')[0]} {kind.__name__}: {counted(len(names), 'column')}, {about}",
         columns=names,
-        read=read,
+        read=spool.read,
     )
 
 
@@ -399,11 +394,8 @@ def _open_arrow_dataset(dataset: Any) -> Source:
         raise SourceError("the Arrow dataset has no rows", hint="Pass data with at least one row.")
 
     def read() -> Iterator[Rows]:
-        start = 0
         # Without read-ahead: by default, Arrow keeps 16 batches of 131,072 rows of 4 files in memory.
-        for batch in dataset.to_batches(batch_size=MAX_ROWS, batch_readahead=1, fragment_readahead=1):
-            yield from cut_table(batch, start)
-            start += batch.num_rows
+        return cut_tables(dataset.to_batches(batch_size=MAX_ROWS, batch_readahead=1, fragment_readahead=1))
 
     return object_source(
         "arrow",
@@ -411,6 +403,14 @@ def _open_arrow_dataset(dataset: Any) -> Source:
         columns=names,
         read=read,
     )
+
+
+def cut_tables(tables: Iterable[Any]) -> Iterator[Rows]:
+    """Arrow tables or batches, one after the other, as ``Rows`` of bounded size."""
+    start = 0
+    for table in tables:
+        yield from cut_table(table, start)
+        start += table.num_rows
 
 
 def cut_table(table: Any, start: int) -> Iterator[Rows]:
@@ -498,37 +498,30 @@ def _fold(chunk: Any, shape: Sequence[int]) -> Any:
 
 
 class Spool:
-    """Tables from an iterator that can be read once, kept in a temporary file so that they can be read again.
+    """Rows from an iterator that can be read once, whose tables are kept in a temporary file to be read again.
 
     The file is deleted when the spool is, or when the process ends in any way. It is in the folder of the environment
     variable ``TMPDIR``.
     """
 
-    def __init__(self, tables: Iterator[Any], name: str) -> None:
-        self._tables: Iterator[Any] | None = tables
+    def __init__(self, rows: Iterator[Rows], name: str) -> None:
+        self._rows = rows
         self._name = name
         self._file: BinaryIO | None = None
-        self._places: list[int] = []
+        self._kept: list[tuple[int, Rows]] = []
 
-    def read(self) -> Iterator[Any]:
-        """Every table from the first on: those that are kept, then the rest, which are kept as they come."""
-        place = 0
-        while True:
-            if place < len(self._places):
-                yield self._load(place)
-            elif self._tables is None:
-                return
+    def read(self) -> Iterator[Rows]:
+        """All rows from the first on: those that are kept, then the rest, which are kept as they come."""
+        for number in itertools.count():
+            if number < len(self._kept):
+                yield self._load(*self._kept[number])
+            elif (rows := next(self._rows, None)) is not None:
+                self._keep(rows)
+                yield rows
             else:
-                table = next(self._tables, None)
-                if table is None:
-                    self._tables = None
-                    return
-                self._keep(table)
-                yield table
-            place += 1
+                return
 
-    def _keep(self, table: Any) -> None:
-        pa = import_pyarrow()
+    def _keep(self, rows: Rows) -> None:
         try:
             if self._file is None:
                 # Unlinked as soon as it is created, so that a killed process leaves nothing.
@@ -536,16 +529,16 @@ class Spool:
                 weakref.finalize(self, self._file.close)
             assert self._file is not None  # noqa: S101 (for mypy)
             place = self._file.seek(0, 2)
-            with pa.ipc.new_stream(self._file, table.schema) as writer:
-                writer.write(table)
+            with import_pyarrow().ipc.new_stream(self._file, rows.table.schema) as writer:
+                writer.write(rows.table)
         except OSError as error:
             raise SourceError(
                 f"{self._name} can be read only once, and cannot be kept in {tempfile.gettempdir()}: {error}",
                 hint="Set TMPDIR to a folder with more space, or pass a function that returns the rows.",
             ) from error
-        self._places.append(place)
+        self._kept.append((place, replace(rows, table=None)))
 
-    def _load(self, place: int) -> Any:
+    def _load(self, place: int, rows: Rows) -> Rows:
         assert self._file is not None  # noqa: S101 (for mypy)
-        self._file.seek(self._places[place])
-        return import_pyarrow().ipc.open_stream(self._file).read_all()
+        self._file.seek(place)
+        return replace(rows, table=import_pyarrow().ipc.open_stream(self._file).read_all())

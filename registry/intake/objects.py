@@ -330,7 +330,6 @@ class _ObjectReader:
         self._as_dict: Callable[[Any], Any] = _same
         self._form = "a dict"
         self._count: int | None = None
-        self._pending: list[Rows] = []
         self._texts: Collection[str] = ()
 
     def open(self, texts: Collection[str]) -> Source:
@@ -351,8 +350,8 @@ class _ObjectReader:
         read = self._read
         if self._is_once:
             about += "; read once and kept in a temporary file"
-            tables = self._tables(itertools.chain(first, stream))
-            read = self._spooled(Spool(tables, f"the {self._name}"))
+            rows = self._blocks(itertools.chain(first, stream), ValueConverter(self._texts))
+            read = Spool(rows, f"the {self._name}").read
         return object_source(
             self._kind,
             summary=about,
@@ -419,20 +418,6 @@ class _ObjectReader:
 
     def _read(self) -> Iterator[Rows]:
         return self._blocks(self._numbered(self._rows), ValueConverter(self._texts))
-
-    def _tables(self, stream: Iterator[Any]) -> Iterator[Any]:
-        """Arrow tables for the spool. Ranges of lines and bad rows are kept in memory."""
-        for rows in self._blocks(stream, ValueConverter(self._texts)):
-            self._pending.append(Rows(table=None, lines=rows.lines, bad=rows.bad))
-            yield rows.table
-
-    def _spooled(self, spool: Spool) -> Callable[[], Iterator[Rows]]:
-        def read() -> Iterator[Rows]:
-            for place, table in enumerate(spool.read()):
-                kept = self._pending[place]
-                yield Rows(table=table, lines=kept.lines, bad=kept.bad)
-
-        return read
 
     def _convert(self, block: Sequence[Any], start: int, converter: ValueConverter) -> Iterator[Rows]:
         """A block of rows; its bad rows are left out and reported."""
