@@ -16,10 +16,10 @@ import numpy as np
 from registry.building import SortKeys, hash_contents, hash_keys
 from registry.errors import CorruptExampleError, SourceError
 from registry.features import ClassLabel, FeaturesDict
+from registry.intake.conversion import places_of
 from registry.intake.keys import Hashes, Holdout, KeyRule, content_keys, first_words
 from registry.intake.schema import Schema
 from registry.intake.source import BadRow, Rows
-from registry.shards.arrow_values import import_pyarrow
 from registry.shards.blocks import TableBlock
 from registry.tfrecord import Frames, frame_records
 
@@ -90,7 +90,10 @@ class ChunkEncoder:
 
     def __call__(self, chunk: Chunk) -> Encoded:
         """Return the records of ``chunk``, in order."""
-        rows, bad = _usable(self.schema.convert(chunk.part, chunk.rows), chunk.part, self._must_have())
+        rows = self.schema.convert(chunk.part, chunk.rows)
+        for column, reason in self._must_have().items():
+            nulls = places_of(rows.table.column(column).is_null())
+            rows = rows.without(chunk.part, dict.fromkeys(nulls, (column, reason)))
         features = stored_features(self.schema, self.split_by)
         while True:
             try:
@@ -100,8 +103,7 @@ class ChunkEncoder:
                 place = error.details.get("record")
                 if not isinstance(place, int):
                     raise
-                bad.append(_bad(chunk.part, rows, place, error.message))
-                rows = _without(rows, [place])
+                rows = rows.without(chunk.part, {place: (None, error.message)})
         keys, contents = self._keys(rows, records, features)
         marks = self._marks(rows, features)
         by_split = {
@@ -111,7 +113,7 @@ class ChunkEncoder:
             )
             for name, places in self._destinations(rows, chunk.split, keys).items()
         }
-        return Encoded(by_split=by_split, bad=tuple(sorted(bad, key=lambda row: row.line or 0)))
+        return Encoded(by_split=by_split, bad=tuple(sorted(rows.bad, key=lambda row: row.line or 0)))
 
     def _must_have(self) -> dict[str, str]:
         """The columns that must not be null, and why."""
@@ -198,36 +200,6 @@ def stored_features(schema: Schema, split_by: str | None) -> FeaturesDict:
     """The features of the records: all columns but the one that decides the split."""
     features = schema.features()
     return FeaturesDict({name: feature for name, feature in features.items() if name != split_by})
-
-
-def _usable(rows: Rows, part: str, needed: dict[str, str]) -> tuple[Rows, list[BadRow]]:
-    """``rows`` without those that are null in a column that is needed, and all bad rows."""
-    bad = list(rows.bad)
-    for column, reason in needed.items():
-        nulls = rows.table.column(column).is_null()
-        places = [place for place, is_null in enumerate(nulls.to_pylist()) if is_null] if rows.table.num_rows else []
-        if places:
-            bad += [_bad(part, rows, place, reason, column) for place in places]
-            rows = _without(rows, places)
-    return rows, bad
-
-
-def _bad(part: str, rows: Rows, place: int, reason: str, column: str | None = None) -> BadRow:
-    """A row that cannot be used: by its own name if it is a file, else by its line in the part."""
-    if rows.keys is not None:
-        return BadRow(file=rows.keys[place], line=None, column=column, reason=reason)
-    return BadRow(file=part, line=int(rows.lines[place]), column=column, reason=reason)
-
-
-def _without(rows: Rows, places: Sequence[int]) -> Rows:
-    dropped = set(places)
-    result = [place for place in range(rows.table.num_rows) if place not in dropped]
-    return replace(
-        rows,
-        table=rows.table.take(import_pyarrow().array(result, "int64")),  # the list may be empty
-        lines=[rows.lines[place] for place in result],
-        keys=None if rows.keys is None else [rows.keys[place] for place in result],
-    )
 
 
 def _texts(column: pa.ChunkedArray) -> list[str]:

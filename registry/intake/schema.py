@@ -9,12 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from collections.abc import Sequence as Values
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO
-
-import numpy as np
 
 from registry.errors import FeatureError, PinFormatError, PreparedFormatError, SourceError, UsageError
 from registry.features import (
@@ -132,7 +129,7 @@ class Schema:
                 details={"column": more[0]},
             )
         arrays: list[Any] = []
-        faults: dict[int, tuple[str, str]] = {}
+        faults: dict[int, tuple[str | None, str]] = {}
         for column in self.columns:
             target = Target(
                 feature=column.feature,
@@ -148,24 +145,7 @@ class Schema:
             arrays.append(array)
             for row, problem in problems.items():
                 faults.setdefault(row, (column.name, problem))
-        table = import_pyarrow().table(arrays, names=names)
-        if not faults:
-            return replace(rows, table=table)
-        keep = np.ones(table.num_rows, np.bool_)
-        keep[list(faults)] = False
-        return Rows(
-            table=table.filter(import_pyarrow().array(keep)),
-            lines=_pick(rows.lines, keep),
-            keys=None if rows.keys is None else _pick(rows.keys, keep),
-            bad=(
-                *rows.bad,
-                *(rows.bad_row(part_name, row, column, problem) for row, (column, problem) in sorted(faults.items())),
-            ),
-        )
-
-
-def _pick(values: Values[Any], keep: Any) -> list[Any]:
-    return [value for value, is_kept in zip(values, keep.tolist(), strict=True) if is_kept]
+        return replace(rows, table=import_pyarrow().table(arrays, names=names)).without(part_name, faults)
 
 
 _EXPECTED: Final = (

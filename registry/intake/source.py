@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from registry.errors import SourceError, UsageError, suggest
 from registry.features import Feature
 from registry.model import DatasetMetadata
+from registry.shards.arrow_values import import_pyarrow
 from registry.storage import Store
 
 if TYPE_CHECKING:
@@ -73,8 +74,21 @@ class Rows:
     bad: tuple[BadRow, ...] = ()
     are_files: bool = False
 
-    def bad_row(self, part_name: str, row: int, column: str, reason: str) -> BadRow:
-        """The fault of a row of ``table``."""
+    def without(self, part_name: str, faults: Mapping[int, tuple[str | None, str]]) -> Rows:
+        """The rows that can be used; ``faults`` are the columns and the reasons of the others, which follow ``bad``."""
+        if not faults:
+            return self
+        good = [row for row in range(self.table.num_rows) if row not in faults]
+        return replace(
+            self,
+            table=self.table.take(import_pyarrow().array(good, "int64")),  # the list may be empty
+            lines=[self.lines[row] for row in good],
+            keys=None if self.keys is None else [self.keys[row] for row in good],
+            bad=(*self.bad, *(self._bad_row(part_name, row, *fault) for row, fault in sorted(faults.items()))),
+        )
+
+    def _bad_row(self, part_name: str, row: int, column: str | None, reason: str) -> BadRow:
+        """A row by its own name if it is a file, else by its line in the part."""
         if self.are_files and self.keys is not None:
             return BadRow(file=self.keys[row], line=None, column=column, reason=reason)
         return BadRow(file=part_name, line=int(self.lines[row]), column=column, reason=reason)
