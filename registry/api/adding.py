@@ -489,9 +489,7 @@ class Adding(Publishing):
             options = options.with_remembered(intake)
         options = dataclasses.replace(options, features=wishes, schema=None)
         opened = _open(source, options.for_source(), count_progress(progress, "downloading", unit="bytes"))
-        opened = opened.with_column_names(
-            options.rename_columns or {}, must_exist="rename_columns" not in options.remembered
-        )
+        opened = opened.with_column_names(options.rename_columns or {}, must_exist=options.new_columns())
         earlier = self.backend.producers(reference.name, reference.config)
         check_continues(name_use, dataclasses.replace(producer, kind=opened.kind), earlier)
         return plan_source(opened, options, earlier=intake, progress=progress)

@@ -80,6 +80,7 @@ class AddOptions:
 
     Attributes:
         remembered: the names of those that come from the version before.
+        remembered_columns: the columns whose new names come from the version before, so that they may be missing.
         has_csv_options: False for the ``metadata.csv`` of images: errors then advise none of the options for CSV.
 
     Raises:
@@ -112,6 +113,7 @@ class AddOptions:
     replace: bool = False
     num_shards: int | None = None
     remembered: frozenset[str] = frozenset()
+    remembered_columns: frozenset[str] = frozenset()
     has_csv_options: bool = True
 
     def __post_init__(self) -> None:
@@ -192,7 +194,7 @@ class AddOptions:
         if self.rename_configs and kind != "hugging_face":
             raise UsageError(
                 f"a source of the kind {kind} has no configs to rename",
-                hint="Leave it out. For a config of the dataset: --config NAME",
+                hint="Leave it out.",
                 details={"kind": kind},
             )
 
@@ -285,20 +287,31 @@ class AddOptions:
         """These options, and those of the version before that say how to read a source and split its records.
 
         Those that are given decide. A rule of splits that is given replaces all rules, and an empty text forgets them.
+        New names of columns are added to those before.
 
         Args:
             intake: the entry in the metadata of the version before.
         """
-        before: Any = intake.get("options")
+        options = intake.get("options")
+        before: Mapping[str, Any] = options if isinstance(options, Mapping) else {}
         given = {*self._given(tuple(_REMEMBERED))}
         if not given.isdisjoint(_SPLIT_RULES):
             given |= {*_SPLIT_RULES, "seed"}
         result: dict[str, Any] = {
             name: value
-            for name, value in (before.items() if isinstance(before, Mapping) else ())
+            for name, value in before.items()
             if name not in given and name in _REMEMBERED and isinstance(value, _REMEMBERED[name])
         }
-        return replace(self, **result, remembered=frozenset(result))
+        own, names = self.rename_columns or {}, before.get("rename_columns")
+        names = names if isinstance(names, Mapping) else {}
+        names = {old: new for old, new in names.items() if old not in own and new not in own.values()}
+        columns = {"rename_columns": {**names, **own}} if names else {}
+        remembered = {"remembered": frozenset(result), "remembered_columns": frozenset(names)}
+        return replace(self, **(result | columns | remembered))
+
+    def new_columns(self) -> dict[str, str]:
+        """The names that this call gives to columns, which must exist."""
+        return {old: new for old, new in (self.rename_columns or {}).items() if old not in self.remembered_columns}
 
     def describe(self) -> dict[str, Any]:
         """What ``with_remembered`` reads: the options that are not empty."""

@@ -258,10 +258,9 @@ def plan_source(
     else:  # the types of all columns are known: one pass is enough, and rows that do not fit them are unusable
         num_rows, has_paths = None, first.keys is not None
     names = [column.name for column in schema.columns]
-    if "rename_columns" not in options.remembered:
-        for old, new in (options.rename_columns or {}).items():
-            if new not in (*names, *schema.skipped):
-                raise no_column(old, names)
+    for old, new in options.new_columns().items():
+        if new not in (*names, *schema.skipped):
+            raise no_column(old, names)
     if options.dates:  # requested as by --feature, so the next version has them, too
         is_time = import_pyarrow().types.is_temporal
         made = [timed for timed in schema.columns if timed.is_requested and is_time(timed.arrow_type)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -249,17 +249,16 @@ class Source:
             files=[replace(use, split=names.get(use.split or "", use.split)) for use in self.files],
         )
 
-    def with_column_names(self, names: Mapping[str, str], *, must_exist: bool) -> Source:
+    def with_column_names(self, names: Mapping[str, str], *, must_exist: Collection[str]) -> Source:
         """This source with other names for the columns in ``names``.
 
-        Reading it raises UsageError if ``must_exist`` and a column is missing, and SourceError if two columns get the
-        same name.
+        Reading it raises UsageError if a column of ``must_exist`` is missing, SourceError if two columns get one name.
         """
         from registry.interop.dataset_card import HUGGING_FACE
 
         if not names:
             return self
-        must_exist = must_exist and not self.may_lack_columns
+        must_exist = () if self.may_lack_columns else must_exist
         keys, custom = self.metadata.supervised_keys, self.metadata.custom
         kept = custom.get(HUGGING_FACE)
         if isinstance(kept, Mapping):  # the features of columns that these do not tell
@@ -278,10 +277,10 @@ class Source:
         )
 
 
-def _rename_columns(names: Mapping[str, str], must_exist: bool, rows: Rows) -> Rows:
+def _rename_columns(names: Mapping[str, str], must_exist: Collection[str], rows: Rows) -> Rows:
     columns = list(rows.table.schema.names)
-    missing = [name for name in names if name not in columns]
-    if missing and must_exist and rows.table.num_rows:
+    missing = [name for name in must_exist if name not in columns]
+    if missing and rows.table.num_rows:
         raise no_column(missing[0], columns)
     renamed = [names.get(name, name) for name in columns]
     for name in names.values():

@@ -80,6 +80,16 @@ def test_two_columns_do_not_become_one(tmp_path: Path, catalog: Catalog, source:
     assert catalog.add(given, "x", rename_columns={"Sepal Length": "kind", "kind": "Sepal Length"}).outcome
 
 
+def test_another_name_leaves_those_of_the_addition_before(catalog: Catalog) -> None:
+    catalog.add([{"a": 1, "b": 2}], "x", rename_columns={"a": "n"})
+    catalog.add([{"a": 1, "b": 3}], "x", rename_columns={"b": "m"})
+    assert list(catalog.dataset("x").features) == ["m", "n"]
+    catalog.add([{"b": 3, "c": 4}], "x", rename_columns={"c": "n"})
+    assert list(catalog.dataset("x").features) == ["m", "n"]
+    catalog.add([{"b": 3}], "x")
+    assert list(catalog.dataset("x").features) == ["m"]
+
+
 def test_a_bad_row_is_reported_under_the_new_name(tmp_path: Path, catalog: Catalog) -> None:
     given = text("x.csv", "a\n1\nfew\n")(tmp_path)
     with pytest.raises(UnusableRowsError, match="column 'n'"):
