@@ -26,7 +26,7 @@ from registry.intake.feature_text import as_optional, type_word
 from registry.intake.media_bytes import is_file_feature, picture_fault
 from registry.intake.text_types import parse_texts
 from registry.intake.value_types import inexact_integers, is_list, is_nullable, plain_type, show_type, struct_of_map
-from registry.intake.values import python_value, quote, show_value
+from registry.intake.values import in_halves, python_value, quote, show_value
 from registry.shards.arrow_values import import_pyarrow, plain_array
 
 Faults = dict[int, str]
@@ -458,23 +458,13 @@ def _convert_each(
     array: Any, convert: Callable[[Any], Any], kind: Any, expected: str | None = None
 ) -> tuple[Any, Faults]:
     """Convert the array as a whole, or else halves of it, to find the values that cannot be converted."""
-    arrow = import_pyarrow()
     faults: Faults = {}
 
-    def convert_part(start: int, stop: int) -> list[Any]:
-        part = array.slice(start, stop - start)
-        try:
-            return [convert(part)]
-        except (arrow.ArrowException, ValueError, LookupError, ArithmeticError):
-            if stop - start > 1:
-                middle = (start + stop) // 2
-                return convert_part(start, middle) + convert_part(middle, stop)
-        value = show_value(python_value(part, 0))
-        faults[start] = f"{expected or 'expected ' + show_type(kind)}, found {value}"
-        return [arrow.nulls(1, kind)]
+    def refuse(place: int) -> Any:
+        faults[place] = f"{expected or 'expected ' + show_type(kind)}, found {show_value(python_value(array, place))}"
+        return import_pyarrow().nulls(1, kind)
 
-    parts = convert_part(0, len(array))
-    return parts[0] if len(parts) == 1 else arrow.concat_arrays(parts), faults
+    return in_halves(array, convert, refuse), faults
 
 
 def _check_files(files: Any, feature: Feature) -> Faults:

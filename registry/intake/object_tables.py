@@ -23,7 +23,7 @@ from registry.intake.python_values import Column, ValueConverter, array_column, 
 from registry.intake.source import MAX_BYTES, MAX_ROWS, Rows, Source, SourcePart
 from registry.intake.values import column_errors, is_unicode
 from registry.model import DatasetMetadata
-from registry.shards.arrow_values import import_pyarrow
+from registry.shards.arrow_values import import_pyarrow, plain_array
 from registry.splits import counted
 
 FIRST_ROWS: Final = 1_024
@@ -445,29 +445,22 @@ def plain_column(column: Any) -> Any:
         ArrowNotImplementedError: the column contains a union without types.
     """
     pa = import_pyarrow()
-    kind = column.type
-    if has_union(kind, are_empty=True):  # Arrow ends the process when it looks for nulls in it
+    if has_union(column.type, are_empty=True):  # Arrow ends the process when it looks for nulls in it
         raise pa.ArrowNotImplementedError("a union without types has no values")
-    while isinstance(kind, pa.BaseExtensionType):
-        shape = tuple(getattr(kind, "shape", ()))
-        column = pa.chunked_array([chunk.storage for chunk in column.chunks], kind.storage_type)
-        if isinstance(kind, pa.FixedShapeTensorType) and len(shape) > 1:
-            column = pa.chunked_array([_fold(chunk, shape) for chunk in column.chunks], _folded(kind.value_type, shape))
-        kind = column.type
-    if pa.types.is_dictionary(kind):
-        # Not by a cast, which some types of values lack.
-        pieces = [
-            plain_column(pa.chunked_array([chunk.dictionary])).combine_chunks().take(chunk.indices)
-            for chunk in column.chunks
-        ]
-        return pa.chunked_array(pieces) if pieces else pa.chunked_array([], kind.value_type)
-    if pa.types.is_run_end_encoded(kind):
-        return pa.chunked_array([pa.compute.run_end_decode(chunk) for chunk in column.chunks], kind.value_type)
-    if pa.types.is_string_view(kind):
-        return column.cast(pa.large_string())
-    if pa.types.is_binary_view(kind):
-        return column.cast(pa.large_binary())
-    return column
+    return pa.chunked_array(map(_plain_chunk, column.chunks)) if column.num_chunks else column
+
+
+def _plain_chunk(array: Any) -> Any:
+    pa = import_pyarrow()
+    shape = tuple(getattr(array.type, "shape", ()))
+    if isinstance(array.type, pa.FixedShapeTensorType) and len(shape) > 1:
+        return _fold(array.storage, shape)
+    array = plain_array(array)
+    if pa.types.is_run_end_encoded(array.type):
+        return _plain_chunk(pa.compute.run_end_decode(array))
+    if pa.types.is_string_view(array.type):
+        return array.cast(pa.large_string())
+    return array.cast(pa.large_binary()) if pa.types.is_binary_view(array.type) else array
 
 
 def has_union(kind: Any, *, are_empty: bool = False) -> bool:
@@ -479,12 +472,6 @@ def has_union(kind: Any, *, are_empty: bool = False) -> bool:
         return True
     inner = [kind.field(place).type for place in range(kind.num_fields)] if types.is_nested(kind) else []
     return any(has_union(field, are_empty=are_empty) for field in inner)
-
-
-def _folded(kind: Any, shape: Sequence[int]) -> Any:
-    for size in reversed(shape):
-        kind = import_pyarrow().list_(kind, size)
-    return kind
 
 
 def _fold(chunk: Any, shape: Sequence[int]) -> Any:

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.intake.value_types import name_type, place_of_valid
-from registry.intake.values import Place, first_of, python_value, quote, show_place
+from registry.intake.values import Place, first_of, in_halves, python_value, quote, show_place
 from registry.shards.arrow_values import import_pyarrow
 
 Faults: TypeAlias = dict[int, str]
@@ -436,18 +436,11 @@ def _parse_times(texts: Any, kind: Any) -> tuple[Any, Faults]:
         bad = _misses(texts, r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")
         used = _blank(texts, bad)
 
-    def parse(start: int, stop: int) -> list[Any]:
-        part = used.slice(start, stop - start)
-        try:
-            return [part.cast(parsed_as)]
-        except arrow.ArrowInvalid:
-            if stop - start == 1:
-                bad[start] = True
-                return [arrow.nulls(1, parsed_as)]
-        middle = (start + stop) // 2
-        return parse(start, middle) + parse(middle, stop)
+    def refuse(place: int) -> Any:
+        bad[place] = True
+        return arrow.nulls(1, parsed_as)
 
-    parsed = arrow.concat_arrays(parse(0, len(texts)) if len(texts) else [arrow.nulls(0, parsed_as)])
+    parsed = in_halves(used, lambda part: part.cast(parsed_as), refuse)
     return _finish(texts, bad, parsed.cast(kind), kind)
 
 

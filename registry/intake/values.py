@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
 
@@ -129,6 +129,23 @@ def first_of(mask: Any, *, value: bool) -> int | None:
     """The index of the first ``value`` in an Arrow array of booleans; None if it does not occur."""
     index: int = import_pyarrow().compute.index(mask, value).as_py()
     return None if index < 0 else index
+
+
+def in_halves(array: Any, convert: Callable[[Any], Any], refuse: Callable[[int], Any]) -> Any:
+    """Convert an array as a whole, or else halves of it; ``refuse`` gives an array of one for a value that fails."""
+    arrow = import_pyarrow()
+
+    def convert_part(start: int, stop: int) -> list[Any]:
+        try:
+            return [convert(array.slice(start, stop - start))]
+        except (arrow.ArrowException, ValueError, LookupError, ArithmeticError):
+            if stop - start < 2:
+                return [refuse(start)]
+        middle = (start + stop) // 2
+        return convert_part(start, middle) + convert_part(middle, stop)
+
+    parts = convert_part(0, len(array))
+    return parts[0] if len(parts) == 1 else arrow.concat_arrays(parts)
 
 
 def check_distinct(names: list[str]) -> list[str]:
