@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy, deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -301,59 +301,56 @@ def _is_torch(value: Any) -> bool:
     return is_a(value, "torch.utils.data", "Dataset") and "torch" in sys.modules
 
 
+@dataclass(slots=True)
 class _ObjectReader:
     """Reads the rows of one object.
 
-    Args:
+    Attributes:
         kind: the kind of the source.
         name: what the object is, for messages.
         rows: starts at the first row.
         is_once: whether ``rows`` can be read once.
         num_rows: the number of rows, if it is known.
+        class_names: the names of the classes of the dataset.
+        as_dict: makes a dict of a row, or None of a row of another form.
+        form: that form, for messages.
+        count: the number of rows that were read the time before.
+        texts: the columns that are requested as text.
     """
 
-    def __init__(
-        self,
-        kind: str,
-        name: str,
-        rows: Callable[[], Iterator[Any]],
-        *,
-        is_once: bool = False,
-        num_rows: int | None = None,
-    ) -> None:
-        self.class_names: list[str] = []
-        self._kind = kind
-        self._name = name
-        self._rows = rows
-        self._is_once = is_once
-        self._num_rows = num_rows
-        self._as_dict: Callable[[Any], Any] = _same
-        self._form = "a dict"
-        self._count: int | None = None
-        self._texts: Collection[str] = ()
+    kind: str
+    name: str
+    rows: Callable[[], Iterator[Any]]
+    is_once: bool = False
+    num_rows: int | None = None
+    class_names: Sequence[str] = ()
+    as_dict: Callable[[Any], Any] = lambda row: row
+    form: str = "a dict"
+    count: int | None = None
+    texts: Collection[str] = ()
 
     def open(self, texts: Collection[str]) -> Source:
         """Read the first rows, from which the columns follow."""
-        self._texts = texts
-        stream = self._numbered(self._rows)
+        self.texts = texts
+        stream = self._numbered(self.rows)
         first = self._first_rows(stream)
         if not first:
-            raise SourceError(f"the {self._name} has no rows", hint="Pass data with at least one row.")
-        self._form, self._as_dict = _form_of(first[0], self._name)
-        columns = check_columns(list(self._as_dict(first[0])))
-        converter = ValueConverter(self._texts)
+            raise SourceError(f"the {self.name} has no rows", hint="Pass data with at least one row.")
+        self.form, self.as_dict = _form_of(first[0], self.name)
+        columns = check_columns(list(self.as_dict(first[0])))
+        converter = ValueConverter(self.texts)
         for _ in self._convert(first, 1, converter):  # finds images
             pass
-        about = self._name if self._num_rows is None else f"{self._name} of {counted(self._num_rows, 'row')}"
-        if self._form.startswith("a tuple"):
+        about = self.name if self.num_rows is None else f"{self.name} of {counted(self.num_rows, 'row')}"
+        if self.form.startswith("a tuple"):
             about += f"; tuples become the columns {', '.join(map(repr, columns))}"
         read = self._read
-        if self._is_once:
+        if self.is_once:
             about += "; read once and kept in a temporary file"
-            rows = self._blocks(itertools.chain(first, stream), ValueConverter(self._texts))
-            read = Spool(rows, f"the {self._name}").read
+            rows = self._blocks(itertools.chain(first, stream), ValueConverter(self.texts))
+            read = Spool(rows, f"the {self.name}").read
         return object_source(
-            self._kind,
+            self.kind,
             summary=about,
             columns=columns,
             may_lack_columns=True,
@@ -363,7 +360,7 @@ class _ObjectReader:
 
     def _label_hint(self, first: Sequence[Any]) -> dict[str, Feature]:
         """A ClassLabel for the column ``label``, if the dataset has ``classes`` and its labels are their numbers."""
-        rows = [self._as_dict(row) for row in first]
+        rows = [self.as_dict(row) for row in first]
         labels = [row.get("label") for row in rows if isinstance(row, Mapping)]
         names = self.class_names
         if not names or not all(type(label) is int and 0 <= label < len(names) for label in labels):
@@ -381,17 +378,17 @@ class _ObjectReader:
             raise
         except Exception as error:
             raise SourceError(
-                f"the {self._name} raised {type(error).__name__} at row {count + 1:,}: {error}",
+                f"the {self.name} raised {type(error).__name__} at row {count + 1:,}: {error}",
                 hint="The traceback shows the line of your code.",
                 details={"row": count + 1},
             ) from error
-        if self._count is not None and count != self._count:
+        if self.count is not None and count != self.count:
             raise SourceError(
-                f"the {self._name} yielded {count:,} rows, and {self._count:,} rows the time before",
+                f"the {self.name} yielded {count:,} rows, and {self.count:,} rows the time before",
                 hint="Data is read more than once: yield the same rows each time, or pass a generator object.",
-                details={"rows": count, "before": self._count},
+                details={"rows": count, "before": self.count},
             )
-        self._count = count
+        self.count = count
 
     def _first_rows(self, stream: Iterator[Any]) -> list[Any]:
         """The first block: rows until there are enough of them, or of their bytes."""
@@ -417,7 +414,7 @@ class _ObjectReader:
             block = _take(stream, step)
 
     def _read(self) -> Iterator[Rows]:
-        return self._blocks(self._numbered(self._rows), ValueConverter(self._texts))
+        return self._blocks(self._numbered(self.rows), ValueConverter(self.texts))
 
     def _convert(self, block: Sequence[Any], start: int, converter: ValueConverter) -> Iterator[Rows]:
         """A block of rows; its bad rows are left out and reported."""
@@ -431,7 +428,7 @@ class _ObjectReader:
         self, block: Sequence[Any], start: int
     ) -> tuple[list[Mapping[str, Any]], Sequence[int], list[BadRow]]:
         """The rows as dicts, their numbers, and reports of the rows that have another form than the first."""
-        if self._as_dict is _same and set(map(type, block)) == {dict} and all(block):  # at the speed of C
+        if self.form == "a dict" and set(map(type, block)) == {dict} and all(block):  # at the speed of C
             keys = set(itertools.chain.from_iterable(block))
             if all(isinstance(key, str) and is_unicode(key) for key in keys):
                 return list(block), range(start, start + len(block)), []
@@ -440,9 +437,9 @@ class _ObjectReader:
         bad: list[BadRow] = []
         known: set[Any] = set()
         for line, given in enumerate(block, start):
-            row = self._as_dict(given)
+            row = self.as_dict(given)
             if not isinstance(row, Mapping):
-                reason = f"expected {self._form}, as in row 1, found {type(given).__name__}"
+                reason = f"expected {self.form}, as in row 1, found {type(given).__name__}"
                 bad.append(BadRow(file="", line=line, reason=reason))
                 continue
             if not row.keys() <= known:
@@ -510,15 +507,11 @@ def _is_mutable(value: Any) -> bool:
     return isinstance(value, (list, dict, bytearray, np.ndarray)) or is_a(value, "torch", "Tensor")
 
 
-def _same(row: Any) -> Any:
-    return row
-
-
 def _form_of(row: Any, name: str) -> tuple[str, Callable[[Any], Any]]:
     """The form of the rows by the first of them, and how such a row becomes a dict."""
     kind = type(row)
     if isinstance(row, Mapping):
-        return "a dict", _same
+        return "a dict", lambda row: row
     if hasattr(kind, "__dataclass_fields__") or hasattr(kind, "_fields"):
         fields = tuple(getattr(kind, "__dataclass_fields__", None) or kind._fields)
         return (

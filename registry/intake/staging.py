@@ -266,30 +266,20 @@ def _encode(
             advance(chunk.rows.table.num_rows)
 
 
+@dataclass(slots=True)
 class _Sorters:
     """One sorter for each split, created when the first record of the split arrives."""
 
-    def __init__(
-        self,
-        stack: ExitStack,
-        store: Store,
-        source: Source,
-        holdout: Holdout | None,
-        split_by: str | None,
-        budget_bytes: int,
-        renamed: Mapping[str, str],
-    ) -> None:
-        self._renamed = renamed
-        self._stack = stack
-        self._store = store
-        self._splits = source.splits
-        self._first_part = {part.split: part.name for part in reversed(source.parts)}
-        self._split_by = split_by
-        self._holdout = holdout
-        self._budget_bytes = budget_bytes
-        self._sorters: dict[str, ExternalSorter] = {}
-        self._seen: dict[str, Occurrences] = {}
-        self._marks: dict[str, list[Hashes]] = {}
+    stack: ExitStack
+    store: Store
+    source: Source
+    holdout: Holdout | None
+    split_by: str | None
+    budget_bytes: int
+    renamed: Mapping[str, str]
+    sorters: dict[str, ExternalSorter] = field(default_factory=dict)
+    seen: dict[str, Occurrences] = field(default_factory=dict)
+    marks: dict[str, list[Hashes]] = field(default_factory=dict)
 
     def add(self, encoded: Encoded, chunk: Chunk, offsets: _Offsets | None) -> None:
         """Add the records of a chunk to the sorters of their splits."""
@@ -299,26 +289,26 @@ class _Sorters:
             else:
                 sort_keys, labels = keyed.sort_keys, _Labels(keyed.keys, chunk.part, keyed.lines)
             self._sorter(name).add(KeyedFrames(sort_keys, labels, keyed.frames))
-            self._marks.setdefault(name, []).append(
+            self.marks.setdefault(name, []).append(
                 record_marks(keyed.frames.payloads()) if keyed.marks is None else keyed.marks
             )
 
     @property
     def names(self) -> list[str]:
         """The splits that have records."""
-        return list(self._sorters)
+        return list(self.sorters)
 
     def may_overlap(self) -> bool:
         """Whether records of different splits may be equal: their marks are. Equal records have equal bytes here."""
-        if len(self._marks) < 2:
+        if len(self.marks) < 2:
             return False
-        marks = np.sort(np.concatenate([_distinct(np.concatenate(mark)) for mark in self._marks.values()]))
+        marks = np.sort(np.concatenate([_distinct(np.concatenate(mark)) for mark in self.marks.values()]))
         return bool((marks[1:] == marks[:-1]).any())
 
     def end_adding(self) -> None:
         """Free the memory that only ``add`` needs."""
-        self._seen.clear()
-        self._marks.clear()
+        self.seen.clear()
+        self.marks.clear()
         return_freed_memory()
 
     def write(
@@ -330,40 +320,41 @@ class _Sorters:
         progress: ProgressCallback | None,
     ) -> list[tuple[Split, tuple[Shard, ...]]]:
         """Write the shards of every split."""
-        for name in self._splits if self._split_by is None else ():
-            if name not in self._sorters:
+        for name in self.source.splits if self.split_by is None else ():
+            if name not in self.sorters:
+                first = next(part.name for part in self.source.parts if part.split == name)
                 raise SourceError(
-                    f"{self._first_part[name]}: the split {name!r} has no rows",
+                    f"{first}: the split {name!r} has no rows",
                     hint="Every split needs a row. Leave its files out, or choose the splits: --split NAME=GLOB",
                     details={"split": name},
                 )
-        for old, new in self._renamed.items():
-            if new not in self._sorters:
+        for old, new in self.renamed.items():
+            if new not in self.sorters:
                 raise UsageError(
-                    f"the column {self._split_by!r} names no split {old!r} to rename",
-                    hint=suggest(old, list(self._sorters), have="The splits are:"),
-                    details={"split": old, "splits": list(self._sorters)},
+                    f"the column {self.split_by!r} names no split {old!r} to rename",
+                    hint=suggest(old, list(self.sorters), have="The splits are:"),
+                    details={"split": old, "splits": list(self.sorters)},
                 )
-        if self._holdout is not None and self._holdout.split not in self._sorters:
+        if self.holdout is not None and self.holdout.split not in self.sorters:
             raise SourceError(
-                f"the holdout {self._holdout.split!r} has no rows",
+                f"the holdout {self.holdout.split!r} has no rows",
                 hint="Choose a larger percentage, or leave --holdout out."
-                if self._split_by is None
+                if self.split_by is None
                 else "With --split-by, it is cut from the split 'train'. Choose a larger percentage, or leave it out.",
-                details={"split": self._holdout.split},
+                details={"split": self.holdout.split},
             )
-        if not self._sorters:
+        if not self.sorters:
             raise SourceError("there are no rows", hint="Add a source with one row or more.", details={})
         written = []
         for name in self._order():
             try:
                 written.append(
                     write_split(
-                        self._sorters[name],
+                        self.sorters[name],
                         split=name,
                         dataset=dataset,
                         reference=dataset,
-                        store=self._store,
+                        store=self.store,
                         num_shards=num_shards,
                         fold=folds[name],
                         engine=engine,
@@ -375,39 +366,39 @@ class _Sorters:
         return written
 
     def _order(self) -> list[str]:
-        names = [name for name in self._splits if name in self._sorters]
-        others = sorted(set(self._sorters) - set(names), key=_field_order)
+        names = [name for name in self.source.splits if name in self.sorters]
+        others = sorted(set(self.sorters) - set(names), key=_field_order)
         return [*names, *others]
 
     def _sorter(self, name: str) -> ExternalSorter:
-        if name not in self._sorters:
-            check_cases([*self._sorters, name], column=self._split_by)
+        if name not in self.sorters:
+            check_cases([*self.sorters, name], column=self.split_by)
             try:
                 check_split_name(name)
             except UsageError as error:
                 raise SourceError(
-                    f"column {self._split_by!r}: {name!r:.60} is not the name of a split",
+                    f"column {self.split_by!r}: {name!r:.60} is not the name of a split",
                     hint=f"{error.hint} To give it another name: --rename-split {shlex.quote(f'{name[:60]}=NAME')}",
                     details={"split": name[:200]},
                 ) from error
-            if len(self._sorters) == MOST_SPLITS:
+            if len(self.sorters) == MOST_SPLITS:
                 raise SourceError(
-                    f"column {self._split_by!r} names more than {MOST_SPLITS} splits",
+                    f"column {self.split_by!r} names more than {MOST_SPLITS} splits",
                     hint="Choose a column with few values for --split-by.",
-                    details={"column": self._split_by},
+                    details={"column": self.split_by},
                 )
-            folder = self._store.local_root
+            folder = self.store.local_root
             # All sorters share the memory. How many there are is known only at the end if a column names the splits.
-            share = max(_LEAST_BUDGET_BYTES, self._budget_bytes // max(len(self._splits), len(self._sorters) + 1))
-            for other in self._sorters.values():
+            share = max(_LEAST_BUDGET_BYTES, self.budget_bytes // max(len(self.source.splits), len(self.sorters) + 1))
+            for other in self.sorters.values():
                 other.reduce_budget(share)
             sorter = ExternalSorter(split=name, folder=folder, budget_bytes=share)
-            self._sorters[name] = self._stack.enter_context(sorter)
-        return self._sorters[name]
+            self.sorters[name] = self.stack.enter_context(sorter)
+        return self.sorters[name]
 
     def _numbered(self, name: str, keyed: Keyed, offsets: _Offsets | None) -> SortKeys:
         """The sort keys of content keys: a record that occurred before gets another key."""
-        seen, hashes = self._seen.setdefault(name, Occurrences()), first_words(keyed.sort_keys)
+        seen, hashes = self.seen.setdefault(name, Occurrences()), first_words(keyed.sort_keys)
         if keyed.contents is None or offsets is None:
             numbers = seen.count(hashes)
         else:

@@ -10,7 +10,7 @@ Other combinations, such as text and numbers, are a conflict that names the plac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -43,10 +43,10 @@ class TooManyFieldsError(Exception):
 
 @dataclass(slots=True)
 class SeenType:
-    """A type without nested types, as it occurs in a column.
+    """A type as it occurs in a column.
 
     Attributes:
-        kind: the Arrow type.
+        kind: the Arrow type; None for lists, and for structs.
         first: the first value of this type; ``_NO_PLACE`` if all are null.
         low, high: the bounds of integers, and of times as a number of their units.
         inexact: the first integer that float64 does not hold.
@@ -71,20 +71,17 @@ class ValueTypes:
     Attributes:
         num_values: the number of values, nulls included.
         num_nulls: the number of nulls. The fields of a null struct are not counted.
-        leaves: the types that are not nested, by name.
+        seen: the types, by name; lists of all kinds are one type, ``list``, and structs are ``struct``.
         fields: the fields of structs, by name, each with the key by which fields are ordered.
         element: the elements of lists; None if there are no lists.
-        first_struct, first_list: the first struct and the first list.
         list_sizes: the sizes of fixed-size lists; -1 for lists of any size.
     """
 
     num_values: int = 0
     num_nulls: int = 0
-    leaves: dict[str, SeenType] = field(default_factory=dict)
+    seen: dict[str, SeenType] = field(default_factory=dict)
     fields: dict[str, tuple[tuple[Place, int], ValueTypes]] | None = None
     element: ValueTypes | None = None
-    first_struct: Place = _NO_PLACE
-    first_list: Place = _NO_PLACE
     list_sizes: set[int] = field(default_factory=set)
 
     def update(self, array: Any, place_of: Callable[[int], Place]) -> None:
@@ -105,12 +102,16 @@ class ValueTypes:
         else:
             self._update_leaf(array, place_of)
 
+    def _see(self, name: str, kind: Any, array: Any, place_of: Callable[[int], Place]) -> SeenType:
+        seen = self.seen.setdefault(name, SeenType(kind))
+        seen.first = _earlier(seen.first, array, place_of)
+        return seen
+
     def _update_leaf(self, array: Any, place_of: Callable[[int], Place]) -> None:
         kind = plain_type(array.type)
-        seen = self.leaves.setdefault(str(kind), SeenType(kind))
+        seen = self._see(str(kind), kind, array, place_of)
         if array.null_count == len(array):
             return
-        seen.first = _earlier(seen.first, array, place_of)
         types, compute = import_pyarrow().types, import_pyarrow().compute
         if types.is_integer(kind) or (types.is_temporal(kind) and kind.bit_width in (32, 64)):
             bounds = compute.min_max(as_integers(array))
@@ -124,7 +125,7 @@ class ValueTypes:
 
     def _update_struct(self, array: Any, place_of: Callable[[int], Place]) -> None:
         self.fields = {} if self.fields is None else self.fields
-        self.first_struct = _earlier(self.first_struct, array, place_of)
+        self._see("struct", None, array, place_of)
         if array.null_count:
             valid = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False))
             array, place_of = array.drop_null(), partial(place_of_valid, valid, place_of)
@@ -140,7 +141,7 @@ class ValueTypes:
         arrow = import_pyarrow()
         kind = array.type
         self.list_sizes.add(kind.list_size if arrow.types.is_fixed_size_list(kind) else -1)
-        self.first_list = _earlier(self.first_list, array, place_of)
+        self._see("list", None, array, place_of)
         self.element = ValueTypes() if self.element is None else self.element
         parents: list[Any] = []
 
@@ -197,14 +198,13 @@ class ValueTypes:
         self, path: str, has_nulls: bool, is_nested: bool, is_in_list: bool, nullable: Collection[str]
     ) -> United:
         arrow = import_pyarrow()
-        kinds = list(self._kinds())
-        with_values = [placed for placed in kinds if placed[0] != _NO_PLACE]
-        if len({placed[1] for placed in with_values or kinds}) > 1:
-            raise _conflict(path, with_values or kinds)
-        word = (with_values or kinds or [(_NO_PLACE, "leaf", "null")])[0][1]
-        if word == "struct":
+        used = {name: seen for name, seen in self.seen.items() if seen.has_values} or self.seen
+        forms = {"leaf" if seen.kind is not None else name for name, seen in used.items()}
+        if len(forms) > 1:
+            raise _conflict(path, used)
+        if forms == {"struct"}:
             return self._unite_struct(path, has_nulls, is_in_list, nullable)
-        if word == "list":
+        if forms == {"list"}:
             element = self.element or ValueTypes()
             united = element.unite(
                 f"{path}[]",
@@ -214,12 +214,13 @@ class ValueTypes:
             )
             size = next(iter(self.list_sizes)) if len(self.list_sizes) == 1 else -1
             return United(arrow.list_(united.kind, size), united.notes, (), united.decimals)
-        kind, note = unite_leaves(path, list(self.leaves.values()))
+        leaves = [seen for seen in self.seen.values() if seen.kind is not None]
+        kind, note = unite_leaves(path, leaves)
         if arrow.types.is_null(kind):
             kind, note = arrow.string(), f"{path} has no values" if is_nested else "every value is null"
         decimals: tuple[tuple[str, str], ...] = ()
         if arrow.types.is_decimal(kind):
-            decimals = ((path.replace("[]", ""), str(kind)),) if len(self.leaves) == 1 else ()
+            decimals = ((path.replace("[]", ""), str(kind)),) if len(leaves) == 1 else ()
             kind, note = arrow.string(), f"{kind} as its exact text"
         return United(kind, (note,) if note else (), (path,) if has_nulls else (), decimals)
 
@@ -239,15 +240,6 @@ class ValueTypes:
             tuple(null for _, child in united for null in child.nulls),
             tuple(decimal for _, child in united for decimal in child.decimals),
         )
-
-    def _kinds(self) -> Iterator[tuple[Place, str, str]]:
-        """The first place, the kind and the name of each kind of values: leaf, struct, list."""
-        for name, seen in self.leaves.items():
-            yield seen.first, "leaf", name
-        if self.fields is not None:
-            yield self.first_struct, "struct", "struct"
-        if self.element is not None:
-            yield self.first_list, "list", "list"
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +303,7 @@ def _unite_used(path: str, leaves: list[SeenType]) -> Any:
     families = {_family(kind) for kind in kinds}
     if len(families) == 1 and None not in families:
         return _unite_times(path, leaves)
-    raise _conflict(path, [(leaf.first, "leaf", str(leaf.kind)) for leaf in leaves])
+    raise _conflict(path, {str(leaf.kind): leaf for leaf in leaves})
 
 
 def _unite_integers(path: str, leaves: list[SeenType]) -> Any:
@@ -329,7 +321,7 @@ def _unite_integers(path: str, leaves: list[SeenType]) -> Any:
         return arrow.int64()
     if all(leaf.low is None or leaf.low >= 0 for leaf in signed):
         return arrow.uint64()
-    raise _conflict(path, [(leaf.first, "leaf", str(leaf.kind)) for leaf in leaves])
+    raise _conflict(path, {str(leaf.kind): leaf for leaf in leaves})
 
 
 def _unite_numbers(path: str, leaves: list[SeenType]) -> Any:
@@ -367,9 +359,9 @@ def _family(kind: Any) -> Any:
     return "duration" if types.is_duration(kind) else None
 
 
-def _conflict(path: str, places: list[tuple[Place, str, str]]) -> TypeConflictError:
+def _conflict(path: str, seen: Mapping[str, SeenType]) -> TypeConflictError:
     """The error for values of several types: the first value of two of them."""
-    (first, _, kind), (second, _, other) = sorted(places)[:2]
+    (first, kind), (second, other) = sorted((one.first, name) for name, one in seen.items())[:2]
     return TypeConflictError(
         path, f"it is {name_type(kind)} at {show_place(first)}, and {name_type(other)} at {show_place(second)}"
     )
