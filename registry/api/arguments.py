@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, time
 from typing import TypeAlias
 
-from registry.api.dataset import Dataset
+from registry.api.sliced_version import SlicedVersion
 from registry.errors import ReferenceSyntaxError, UsageError, WrongTypeError
 from registry.model import DatasetVersion, Reference, Use, Version, parse_moment
 
-DatasetLike: TypeAlias = str | Reference | Dataset | DatasetVersion
+DatasetLike: TypeAlias = str | Reference | SlicedVersion | DatasetVersion
 """How a call takes a dataset version: the text of a reference, a ``Reference``, a ``Dataset`` or a ``DatasetVersion``.
 
 The last two mean exactly the version that they are.
@@ -31,7 +31,7 @@ def read_reference(reference: DatasetLike) -> Reference:
         return reference
     if isinstance(reference, str):
         return Reference.parse(reference)
-    if isinstance(reference, Dataset | DatasetVersion):
+    if isinstance(reference, SlicedVersion | DatasetVersion):
         return reference.reference
     raise WrongTypeError(
         f"expected a str, Reference, Dataset or DatasetVersion, not {_type_name(reference)}",
@@ -72,7 +72,7 @@ def read_dataset(dataset: DatasetLike) -> Reference:
         UsageError: a text or a ``Reference`` names a version: the call is about all versions.
     """
     reference = read_reference(dataset)
-    if isinstance(dataset, Dataset | DatasetVersion):
+    if isinstance(dataset, SlicedVersion | DatasetVersion):
         return Reference(reference.name, reference.config)
     if reference.request is not None or reference.alias is not None:
         raise UsageError(f"{reference}: name a dataset without a version", hint=f"Write {reference.dataset}.")

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
+from pathlib import Path
 from threading import Event as ThreadEvent
 from threading import Lock
 from types import TracebackType
@@ -32,6 +33,7 @@ from registry.api.dataset import Dataset
 from registry.api.lifecycle import Aliases, Experiments, Lifecycle, Reservations
 from registry.api.locations import (
     catalog_url,
+    index_folder,
     known_versions_folder,
     log_actor,
     make_catalog_folder,
@@ -88,10 +90,10 @@ from registry.model import (
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or published
     from registry.api.backups import Backup
     from registry.api.pinning import CatalogPins
-    from registry.api.usage import Usage
-    from registry.api.verify_state import VerifyState
     from registry.publishing import VersionDiff
     from registry.publishing.garbage import Leftover
+    from registry.publishing.usage import Usage
+    from registry.publishing.verify_state import VerifyState
 
 
 @typed_arguments
@@ -574,13 +576,13 @@ class Catalog(Adding):
             VersionNotFoundError: no such version is published.
             AliasNotFoundError: the alias does not exist.
         """
-        from registry.api.usage import measure_usage
+        from registry.publishing.usage import measure_usage
 
         wanted = None if reference is None else read_reference(reference)
         if wanted is not None and wanted.alias is not None:
             wanted = self.look_up(wanted).reference
         named = reference if isinstance(reference, str) else str(wanted)
-        return measure_usage(self.backend, self.data_dir, wanted, named=named, check=check)
+        return measure_usage(self.backend, open_data(self.data_dir), wanted, named=named, check=check)
 
     @typed_arguments
     def collect_garbage(
@@ -614,12 +616,21 @@ class Catalog(Adding):
             StorageError: the data directory cannot be listed.
             StorageUnavailableError: its store does not answer.
         """
-        from registry.api.garbage import collect_garbage
+        from registry.publishing.collecting import collect_garbage
 
         grace = parse_duration(older_than) if isinstance(older_than, str) else older_than
         if grace < timedelta(0):
             raise UsageError(f"older_than is negative: {grace}", hint='Write a duration, e.g. "7d".')
-        return collect_garbage(self.backend, self.data_dir, older_than=grace, dry_run=dry_run, each=each)
+        leftovers, notes = collect_garbage(
+            open_data(self.data_dir),
+            self.backend,
+            Path(index_folder()),
+            older_than=grace,
+            actor=log_actor(),
+            dry_run=dry_run,
+            each=each,
+        )
+        return GarbageReport(leftovers, notes=notes)
 
     @typed_arguments
     @announces("verifying", other="every version")
@@ -723,7 +734,7 @@ class Catalog(Adding):
         restart: bool,
         deep: bool,
     ) -> VerifyState | None:
-        from registry.api.verify_state import VerifyState, read_since
+        from registry.publishing.verify_state import VerifyState, read_since
 
         moment = None if since is None else read_since(since, now=datetime.now(UTC))
         if path is None:

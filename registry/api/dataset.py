@@ -36,14 +36,14 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     import ray.data
 
     from registry.api.caching import FetchReport
-    from registry.api.exporting import ExportKind, ExportReport
     from registry.api.info import DatasetInfo
     from registry.interop.export_columns import Labels
+    from registry.interop.exporting import ExportKind, ExportReport
     from registry.interop.tfds import Exported
     from registry.order import ReadConfig
     from registry.pins import PinFile
     from registry.publishing import RecordOverlap, VerifyReport
-    from registry.reading import Reader, State
+    from registry.reading import Reader, Slice, State
     from registry.splits import Explanation, Relation
     from registry.tfrecord import Verify
 
@@ -369,7 +369,7 @@ class Dataset(SlicedVersion):
             ConflictError: ``into`` has another pin of that name.
             UsageError: no slice is given, a name or location is not a line of text, or a shuffle has no seed.
         """
-        from registry.api.pin_slices import pin_dataset
+        from registry.api.pinning import pin_dataset
 
         return pin_dataset(
             self,
@@ -468,10 +468,12 @@ class Dataset(SlicedVersion):
                 unreadable, or cannot be written.
             MissingExtraError: pyarrow is not installed (extra ``arrow``).
         """
-        from registry.api.exporting import export_dataset
+        from registry.interop.exporting import STORED_ORDER, export_dataset
 
         return export_dataset(
-            self,
+            self.facts,
+            self.features,
+            partial(self._slices, read_config=STORED_ORDER, slicing=slicing, rounding=rounding),
             kind,
             dest,
             split=split,
@@ -480,8 +482,6 @@ class Dataset(SlicedVersion):
             shard_bytes=shard_bytes,
             force=force,
             dry_run=dry_run,
-            slicing=slicing,
-            rounding=rounding,
             progress=progress,
         )
 
@@ -525,15 +525,15 @@ class Dataset(SlicedVersion):
                 unreadable, or cannot be written.
             MissingExtraError: ``datasets`` is not installed (extra ``huggingface``).
         """
-        from registry.api.exporting import to_hugging_face
+        from registry.interop.exporting import STORED_ORDER, to_hugging_face
 
         return to_hugging_face(
-            self,
+            self.facts,
+            self.features,
+            partial(self._slices, read_config=STORED_ORDER, slicing=slicing, rounding=rounding),
             split,
             columns=columns,
             cache_dir=cache_dir,
-            slicing=slicing,
-            rounding=rounding,
             progress=progress,
         )
 
@@ -623,11 +623,8 @@ class Dataset(SlicedVersion):
         """
         from registry.api.caching import fetch_slices
 
-        if split is None:
-            found = list(self.provenance.source.slices(self.features))
-        else:
-            found = [self.slice_of(split, slicing=slicing, rounding=rounding)]
-        report = fetch_slices(self.reference, None if split is None else found[0].name, found, progress)
+        slices = self._slices(split, slicing=slicing, rounding=rounding)
+        report = fetch_slices(self.reference, None if split is None else slices[0].name, slices, progress)
         self.provenance.source.remember(self.wanted)
         return report
 
@@ -682,6 +679,19 @@ class Dataset(SlicedVersion):
     @cached_property
     def _flags(self) -> Mapping[str, bool]:
         return self.provenance.source.flags()
+
+    def _slices(
+        self,
+        split: str | ReadInstruction | None,
+        *,
+        read_config: ReadConfig | None = None,
+        slicing: SlicingRule | str | None,
+        rounding: str | None,
+    ) -> list[Slice]:
+        """The slice of an expression; for None every split, or every pin of a pin file."""
+        if split is None:
+            return list(self.provenance.source.slices(self.features))
+        return [self.slice_of(split, read_config, slicing=slicing, rounding=rounding)]
 
     def _all_shards(self) -> dict[str, tuple[Shard, ...]]:
         source = self.provenance.source

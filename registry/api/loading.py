@@ -18,8 +18,8 @@ from registry.api.adding import AddReport
 from registry.api.arguments import DatasetLike, Moment, read_reference
 from registry.api.catalog import Catalog, connect
 from registry.api.dataset import Dataset
+from registry.api.locations import open_pin_file
 from registry.api.lock import current_lock
-from registry.api.pin_files import open_pin_file
 from registry.argument_types import typed_arguments
 from registry.errors import CatalogNotFoundError, DatasetNotFoundError, UsageError, YankedVersionWarning
 from registry.intake.options import takes_options

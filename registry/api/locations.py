@@ -1,10 +1,10 @@
-"""Finds the catalog, its data directory, its caches and the actor: from arguments, environment variables, defaults."""
+"""Finds the catalog, its data directory, caches, pin files and the actor: from arguments, variables or defaults."""
 
 from __future__ import annotations
 
 import getpass
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -14,8 +14,9 @@ from registry.environment import read_variable
 from registry.errors import CatalogError, CatalogNotFoundError, StorageError, UsageError
 from registry.model import DatasetVersion, version_folder
 
-if TYPE_CHECKING:  # numpy is loaded when something is read
-    from registry.storage import Store
+if TYPE_CHECKING:  # numpy and pydantic are loaded when something is read
+    from registry.pins import PinFile, Places
+    from registry.storage import Allowed, Store
     from registry.storage.cache import FileCache
     from registry.tfrecord import IndexFolder
 
@@ -24,6 +25,8 @@ DATA_DIR_VARIABLE: Final = "REGISTRY_DATA_DIR"
 CACHE_VARIABLE: Final = "REGISTRY_CACHE"
 CACHE_DIR_VARIABLE: Final = "REGISTRY_CACHE_DIR"
 CACHE_BYTES_VARIABLE: Final = "REGISTRY_CACHE_BYTES"
+ALLOWED_HOSTS_VARIABLE: Final = "REGISTRY_ALLOWED_HOSTS"
+"""Comma-separated hosts from which the files of any pin may be fetched."""
 
 _OLD_NAME: Final = "dataset-registry"
 """The distribution's name before version 0.2. On PyPI that name belongs to another project."""
@@ -199,6 +202,48 @@ def make_catalog_folder(url: str) -> None:
             hint="Choose another catalog with --catalog or $REGISTRY_CATALOG.",
             details={"path": str(path.parent), "errno": error.errno},
         ) from error
+
+
+def open_pin_file(
+    path: str | os.PathLike[str],
+    data_dir: str | os.PathLike[str] | None = None,
+    *,
+    fallback: str | None = None,
+    fetch: bool = False,
+    allow_hosts: Iterable[str] = (),
+) -> PinFile:
+    """``registry.load_pin`` without warnings. ``fallback`` is a data directory to use instead of the default one."""
+    from registry.pins import PinFile
+
+    places = pin_places(path, data_dir, fallback=fallback).allowing(fetch=fetch, hosts=allow_hosts)
+    return PinFile.load(path, places=places)
+
+
+def pin_places(
+    path: str | os.PathLike[str], data_dir: str | os.PathLike[str] | None = None, *, fallback: str | None = None
+) -> Places:
+    """The places to search for the files of the pins at ``path``."""
+    from registry.pins import Places
+
+    text = os.path.expanduser(os.fspath(path))  # noqa: PTH111 (a path, or a URL)
+    return Places(
+        data_dir=None if data_dir is None else os.fspath(data_dir),
+        beside=text.rpartition("/")[0] if "://" in text else str(Path(text).absolute().parent),
+        data_dirs=(fallback or data_folder(catalog_url()),),
+        index_folder=index_folder(),
+        cache=open_cache(),
+        allowed=_allowed_by_environment(),
+    )
+
+
+def _allowed_by_environment() -> Allowed:
+    from registry.storage import Allowed
+
+    named = read_variable(ALLOWED_HOSTS_VARIABLE).replace(",", " ").split()
+    try:
+        return Allowed.of(hosts=named)
+    except UsageError as error:
+        raise UsageError(f"${ALLOWED_HOSTS_VARIABLE}: {error.message}", hint=error.hint) from error
 
 
 def log_actor() -> str:

@@ -138,7 +138,7 @@ def _open_pins(
 ) -> PinFile | None:
     if pins is None or not isinstance(pins, str | os.PathLike):
         return pins
-    from registry.api.pin_files import open_pin_file
+    from registry.api.locations import open_pin_file
 
     return open_pin_file(pins, data_dir)
 

@@ -1,19 +1,20 @@
-"""Checks and updates pin files against a catalog: ``Catalog.pins`` is a ``CatalogPins``.
+"""Pins slices of a dataset, and checks and updates pin files against a catalog.
 
-Pin files are read and written in ``registry.pins``.
+``Dataset.pin`` calls ``pin_dataset``, and ``Catalog.pins`` is a ``CatalogPins``. Pin files are read and written in
+``registry.pins``, which also measures the records.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from registry.api.arguments import DatasetLike, read_reference
-from registry.api.pin_slices import pin_source_of
 from registry.api.provenance import software
+from registry.api.sliced_version import SlicedVersion
 from registry.argument_types import typed_arguments
 from registry.catalog import CatalogBackend
 from registry.engines import announces
@@ -28,16 +29,21 @@ from registry.errors import (
     WrongTypeError,
 )
 from registry.masking import mask
-from registry.model import Advance, ProgressCallback, Reference, count_progress
-from registry.pins import Pin, PinFile, make_entry
+from registry.model import Advance, ProgressCallback, Reference, SlicingRule, count_progress
+from registry.pins import Pin, PinFile, PinSource, choose_names, make_entry
 from registry.pins.citation import Citation
-from registry.pins.create import check_locations
+from registry.pins.create import check_locations, check_names
 from registry.pins.layout import config_of, folder_of
+from registry.pins.pin_file import name_taken
 from registry.splits import ReadInstruction
 
 if TYPE_CHECKING:
-    from registry.api.dataset import Dataset
+    from registry.order import ReadConfig
     from registry.publishing import VersionDiff
+    from registry.splits import Plan
+
+
+SplitLike: TypeAlias = str | ReadInstruction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +105,7 @@ class PinMove:
     """
 
     pin: Pin
-    dataset: Dataset
+    dataset: SlicedVersion
     diff: VersionDiff | None
     unseen: str = ""
 
@@ -114,7 +120,7 @@ class CatalogPins:
     """``catalog.pins``: check and update pin files against the catalog."""
 
     def __init__(
-        self, backend: CatalogBackend, *, look_up: Callable[..., Dataset], diff: Callable[..., VersionDiff]
+        self, backend: CatalogBackend, *, look_up: Callable[..., SlicedVersion], diff: Callable[..., VersionDiff]
     ) -> None:
         """``look_up`` and ``diff`` are the methods of the ``Catalog``."""
         self._backend = backend
@@ -266,8 +272,9 @@ class CatalogPins:
         """
         citation = Citation.parse(text) if isinstance(text, str) else text
         dataset = self._look_up(citation.reference)
-        pins = dataset.pin(
-            ReadInstruction.from_spec(citation.split, slicing=citation.slicing),
+        pins = pin_dataset(
+            dataset,
+            [ReadInstruction.from_spec(citation.split, slicing=citation.slicing)],
             slicing=citation.slicing,
             rounding=citation.rounding,
             processes=processes,
@@ -336,10 +343,106 @@ class CatalogPins:
             ReadInstruction.from_spec(old.split, slicing=old.slicing), slicing=old.slicing, rounding=old.rounding
         )
         config = config_of(old.order)
-        source = pin_source_of(dataset, plan, config)
+        source = _source_of(dataset, plan, config)
         return make_entry(
             source, old.name, plan, read_config=config, locations=locations, processes=processes, advance=advance
         )
+
+
+def pin_dataset(
+    dataset: SlicedVersion,
+    splits: Sequence[SplitLike | Mapping[str, SplitLike]],
+    *,
+    into: PinFile | None = None,
+    slicing: SlicingRule | str | None,
+    rounding: str | None,
+    read_config: ReadConfig | None = None,
+    locations: Sequence[str] = (),
+    processes: int | None,
+    progress: ProgressCallback | None,
+) -> PinFile:
+    """The pin file of some slices of ``dataset``; see ``Dataset.pin``."""
+    check_locations(locations)
+    named: dict[str, SplitLike] = {}
+    texts: list[SplitLike] = []
+    plans: dict[str, Plan] = {}
+    for argument in splits:
+        if isinstance(argument, Mapping):
+            check_names(argument)
+            if twice := [name for name in argument if name in named and str(named[name]) != str(argument[name])]:
+                raise UsageError(
+                    f"two slices have the name {twice[0]!r}: {named[twice[0]]} and {argument[twice[0]]}",
+                    hint="Give each slice a name of its own, e.g. train='train[:80%]' test='train[80%:]'.",
+                )
+            named |= argument
+        else:
+            texts.append(argument)
+        for split in argument.values() if isinstance(argument, Mapping) else [argument]:
+            plan = dataset.resolve(split, slicing=slicing, rounding=rounding)
+            if plans.setdefault(str(split), plan).instruction != plan.instruction:
+                raise UsageError(
+                    f"two slices have the text {split}, and round percentages in different ways",
+                    hint="Pin them one after the other, with into=.",
+                )
+    if not named and not texts:
+        raise UsageError("no slice to pin was given", hint='Name split expressions: pin("train[:80%]", "test").')
+
+    chosen = choose_names(
+        {name: str(expression) for name, expression in named.items()},
+        [str(expression) for expression in texts],
+        lambda text: "+".join(plans[text].instruction.names),
+        _taken_names(into, dataset.reference, set(plans)),
+        str(dataset.reference),
+    )
+    if into is not None:  # hashing may take an hour: check this first
+        for name, text in chosen.items():
+            if name in {*into} and (into[name].reference, into[name].split) != (dataset.reference, text):
+                raise name_taken(into[name], text)
+    total = None if progress is None else _num_bytes(dataset, [plans[text] for text in chosen.values()])
+    advance = count_progress(progress, "hashing", str(dataset.reference), total=total, unit="bytes")
+    entries = [
+        make_entry(
+            _source_of(dataset, plans[text], read_config),
+            name,
+            plans[text],
+            read_config=read_config,
+            locations=locations,
+            processes=processes,
+            advance=advance,
+        )
+        for name, text in sorted(chosen.items(), key=lambda pair: list(plans).index(pair[1]))
+    ]
+    places = dataset.provenance.source.pin_places()
+    result = PinFile.of(entries, created_by=software(), places=places)
+    if into is None:
+        return result
+    return into.merged(result).with_places(replace(into.places, folders={**into.places.folders, **places.folders}))
+
+
+def _num_bytes(dataset: SlicedVersion, plans: Sequence[Plan]) -> int:
+    """The number of bytes to hash: whole files, and then the records of the plans."""
+    total = 0
+    for plan in plans:
+        touched = {file.filename for file in plan}
+        for split in plan.splits:
+            found = dataset.splits[split.name]
+            sizes = [shard.num_bytes for shard in dataset.shards(split.name) if found.filename(shard.index) in touched]
+            taken = sum(span.num_examples for span in plan.ranges if span.split == split.name)
+            total += sum(sizes) + found.num_bytes * taken // max(found.num_examples, 1)
+    return total
+
+
+def _source_of(dataset: SlicedVersion, plan: Plan, config: ReadConfig | None) -> PinSource:
+    """What a pin records of the version and of where it was found, with the features that were read."""
+    provenance = dataset.provenance
+    return provenance.source.pin_source(provenance, provenance.source.readable(dataset.features, plan, config))
+
+
+def _taken_names(into: PinFile | None, reference: Reference, texts: Collection[str]) -> set[str]:
+    """The names of pins in a file that pin another version or another expression."""
+    if into is None:
+        return set()
+    return {pin.name for pin in into.values() if pin.reference != reference or pin.split not in texts}
 
 
 def _require_all(values: Sequence[Any], kind: type, name: str, *, hint: str) -> None:

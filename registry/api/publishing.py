@@ -15,9 +15,9 @@ from registry.api.arguments import (
     DatasetLike,
 )
 from registry.api.data_directory import ClientDataDirectory
-from registry.api.dataset import Dataset
 from registry.api.locations import log_actor, open_data, open_indexes, open_version
 from registry.api.reports import ImportReport
+from registry.api.sliced_version import SlicedVersion
 from registry.argument_types import typed_arguments
 from registry.catalog import CatalogBackend, DataDirectory, Unpromoted, refuse_protected
 from registry.catalog.absent import previews, publishes
@@ -646,7 +646,7 @@ def _check_processes(processes: int | None) -> None:
 def _open_builder(reference: DatasetLike | type[DatasetBuilder] | DatasetBuilder) -> DatasetBuilder:
     from registry.building import DatasetBuilder, open_builder
 
-    if isinstance(reference, Dataset | DatasetVersion):
+    if isinstance(reference, SlicedVersion | DatasetVersion):
         return open_builder(reference.reference)
     is_builder = isinstance(reference, DatasetBuilder | str) or (
         # A class written for TFDS gets the lines to change.

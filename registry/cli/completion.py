@@ -90,7 +90,7 @@ def complete_file(ctx: click.Context, param: click.Parameter, incomplete: str) -
 
 def complete_name(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete the pins of the file that was typed before."""
-    from registry.api.pin_files import open_pin_file
+    from registry.api.locations import open_pin_file
 
     try:
         names = list(open_pin_file(str(ctx.params["file"])))

@@ -20,8 +20,8 @@ _MOST_KEPT: Final = 10
 
 if TYPE_CHECKING:
     from registry.api.reports import GarbageReport
-    from registry.api.usage import StoredUsage, Total, Usage, VersionUsage
     from registry.publishing.garbage import Leftover
+    from registry.publishing.usage import StoredUsage, Total, Usage, VersionUsage
 
 
 @session_command(

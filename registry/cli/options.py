@@ -136,7 +136,7 @@ def _load_uses(ctx: click.Context, param: click.Parameter, paths: Sequence[Path]
         UsageError: a file cannot be read as text, or a line is not a reference.
     """
     from registry.api import read_uses
-    from registry.api.pin_files import open_pin_file
+    from registry.api.locations import open_pin_file
     from registry.storage import read_file
 
     uses = []

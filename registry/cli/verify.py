@@ -92,7 +92,7 @@ def verify(
     if not every and (since is not None or state is not None or restart):
         raise UsageError("--since, --state and --restart belong to --all", hint="Try: registry verify --all --since 7d")
     if since is not None:
-        from registry.api.verify_state import read_since
+        from registry.publishing.verify_state import read_since
 
         read_since(since, now=datetime.now(UTC))  # an error in it is not a run that stopped early
     if reference is None:
@@ -199,9 +199,10 @@ def _is_unfinished(path: str) -> bool:
 
 def _usual_state(session: Session, catalog: Catalog) -> str | None:
     """The file of this user that remembers runs; None if it cannot be written, as on machines without a home."""
-    from registry.api.verify_state import state_file
+    from registry.api.locations import index_folder, open_data
+    from registry.publishing.verify_state import state_file
 
-    path = state_file(catalog.backend, catalog.data_dir)
+    path = state_file(index_folder(), catalog.backend, open_data(catalog.data_dir))
     if path is None:
         return None
     try:

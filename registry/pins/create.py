@@ -1,6 +1,6 @@
 """Makes the entry of a pin: hashes every file, compares it with the catalog, and computes the digests of all records.
 
-``api/pin_slices.py`` calls it with a version and a plan, and puts the entries into a ``PinFile``.
+``api/pinning.py`` calls it with a version and a plan, and puts the entries into a ``PinFile``.
 """
 
 from __future__ import annotations

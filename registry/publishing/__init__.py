@@ -1,36 +1,42 @@
 """Publishes prepared shards as a version: verifies every byte, proves the number, moves files into place, writes a row.
 
 The row is the commit. A crash before it leaves at most a folder that readers do not see. The next run finds that
-folder, verifies it like any other, and writes the row.
+folder, verifies it like any other, and writes the row. Names are loaded when they are first used: a report of the disk
+space needs no numpy.
 """
 
-from registry.publishing.changes import Change, ChangeLevel, Changes
-from registry.publishing.copying import copy_version
-from registry.publishing.fingerprint import Advance
-from registry.publishing.markers import Cleared, clear_place
-from registry.publishing.numbering import (
-    NextNumber,
-    NextPreview,
-    NumberWish,
-    preview_next,
-    publish_next,
-    publish_next_in_place,
-)
-from registry.publishing.outside import ValuesOutside
-from registry.publishing.patience import Patience
-from registry.publishing.proof import Proof, Prover, VersionDiff, diff_versions
-from registry.publishing.publish import (
-    Preview,
-    Publication,
-    Target,
-    preview_folder,
-    publish_folder,
-    publish_staged,
-    unchanged,
-)
-from registry.publishing.record_diff import RecordChange, RecordDiff
-from registry.publishing.record_overlap import RecordOverlap, SharedValues, SliceValues, compare_slices
-from registry.publishing.verify import ShardFault, VerifyReport, verify_shards
+from typing import TYPE_CHECKING
+
+from registry.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from registry.publishing.changes import Change, ChangeLevel, Changes
+    from registry.publishing.copying import copy_version
+    from registry.publishing.fingerprint import Advance
+    from registry.publishing.markers import Cleared, clear_place
+    from registry.publishing.numbering import (
+        NextNumber,
+        NextPreview,
+        NumberWish,
+        preview_next,
+        publish_next,
+        publish_next_in_place,
+    )
+    from registry.publishing.outside import ValuesOutside
+    from registry.publishing.patience import Patience
+    from registry.publishing.proof import Proof, Prover, VersionDiff, diff_versions
+    from registry.publishing.publish import (
+        Preview,
+        Publication,
+        Target,
+        preview_folder,
+        publish_folder,
+        publish_staged,
+        unchanged,
+    )
+    from registry.publishing.record_diff import RecordChange, RecordDiff
+    from registry.publishing.record_overlap import RecordOverlap, SharedValues, SliceValues, compare_slices
+    from registry.publishing.verify import ShardFault, VerifyReport, verify_shards
 
 __all__ = [
     "Advance",
@@ -69,3 +75,21 @@ __all__ = [
     "unchanged",
     "verify_shards",
 ]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "changes": "Change ChangeLevel Changes",
+        "copying": "copy_version",
+        "fingerprint": "Advance",
+        "markers": "Cleared clear_place",
+        "numbering": "NextNumber NextPreview NumberWish preview_next publish_next publish_next_in_place",
+        "outside": "ValuesOutside",
+        "patience": "Patience",
+        "proof": "Proof Prover VersionDiff diff_versions",
+        "publish": "Preview Publication Target preview_folder publish_folder publish_staged unchanged",
+        "record_diff": "RecordChange RecordDiff",
+        "record_overlap": "RecordOverlap SharedValues SliceValues compare_slices",
+        "verify": "ShardFault VerifyReport verify_shards",
+    },
+)

@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.catalog_samples import publish
 
-from registry.api.usage import Total, measure_usage
 from registry.catalog import CatalogBackend, VersionSize
 from registry.model import Reference, Version, VersionState
+from registry.publishing.usage import Total, measure_usage
+from registry.storage import open_store
 
 NUMBERS = count()
 
@@ -31,7 +32,7 @@ def test_the_number_of_queries_does_not_depend_on_the_number_of_versions(
         publish(catalog, f"mnist:1.0.{number}", content=str(number), location=location)
         if number in (2, 11):
             queries.clear()
-            found = measure_usage(catalog, str(tmp_path), None, check=check)
+            found = measure_usage(catalog, open_store(tmp_path), None, check=check)
             assert len(found.versions) == number + 1
             counts.append(len(queries))
     assert counts == [1 + is_shared + check] * 2
@@ -92,7 +93,7 @@ def test_the_work_grows_no_faster_than_the_versions(tmp_path: Path, kind: str) -
                 for number in range(size)
             }
         )
-        calls.append(calls_of(lambda many=many: measure_usage(many, str(tmp_path), None)))  # type: ignore[misc]
+        calls.append(calls_of(lambda many=many: measure_usage(many, open_store(tmp_path), None)))  # type: ignore[misc]
     assert calls[1] < 4.8 * calls[0]
 
 

@@ -11,8 +11,8 @@ import pytest
 from support.prepared_samples import prepare
 
 import registry
-from registry.api.verify_state import CONTINUED, read_since
 from registry.errors import ContinuedRunWarning, StorageError, UsageError
+from registry.publishing.verify_state import CONTINUED, read_since
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 

@@ -150,8 +150,7 @@ def read(session: Session, file: str, name: str, *, places: PinPlaces, limit: in
 
 def open_pins(file: str, places: PinPlaces = ANYWHERE, session: Session | None = None) -> PinFile:
     """Open the pin file ``file``; its shards are searched in ``places`` and in the folders that the session names."""
-    from registry.api.locations import data_folder
-    from registry.api.pin_files import open_pin_file
+    from registry.api.locations import data_folder, open_pin_file
 
     fallback = None
     if session is not None and session.url:

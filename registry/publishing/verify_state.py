@@ -22,27 +22,26 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from registry.api.locations import index_folder, open_data
 from registry.catalog import CatalogBackend, VersionSize, VersionSummary, catalog_identity
 from registry.errors import ContinuedRunWarning, UsageError
 from registry.model import Reference, describe_moment, parse_duration, parse_moment
-from registry.storage import expand_home, open_store, read_file
+from registry.storage import Store, expand_home, open_store, read_file
 from registry.storage.faults import storage_errors
 
 CONTINUED: Final = timedelta(days=7)
 """An interrupted run is continued for this long. Files may have been damaged since an older one."""
 
 
-def state_file(backend: CatalogBackend, data_dir: str) -> Path | None:
-    """The file of this user for a catalog and a data directory; None for a catalog without events.
+def state_file(index_folder: str, backend: CatalogBackend, data: Store) -> Path | None:
+    """The file beside ``index_folder`` for a catalog and a data directory; None for a catalog without events.
 
     The first event identifies the catalog: a path may name another one tomorrow.
     """
     identity = catalog_identity(backend.log)
     if identity is None:
         return None
-    name = hashlib.sha256(f"{identity}\n{open_data(data_dir).url}".encode()).hexdigest()[:32]
-    return Path(index_folder()).with_name("verified") / f"{name}.jsonl"
+    name = hashlib.sha256(f"{identity}\n{data.url}".encode()).hexdigest()[:32]
+    return Path(index_folder).with_name("verified") / f"{name}.jsonl"
 
 
 def read_since(since: str | datetime | timedelta, *, now: datetime) -> datetime:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, TypeAlias, cast
 
 from registry.errors import AlreadyStoredError, UsageError, require_extra, suggest
-from registry.model import Advance, ProgressCallback, count_progress, whole_number
+from registry.model import Advance, DatasetVersion, ProgressCallback, count_progress, whole_number
 from registry.order import ReadConfig
 from registry.storage import Store, expand_home, open_store
 
@@ -24,16 +24,17 @@ if TYPE_CHECKING:
     import datasets
     import pyarrow as pa
 
-    from registry.api.sliced_version import SlicedVersion
     from registry.features import FeaturesDict
     from registry.interop.export_columns import ExportColumns, Labels
     from registry.interop.export_files import Record
-    from registry.model import SlicingRule
     from registry.reading import Slice
     from registry.splits import ReadInstruction
 
 ExportKind: TypeAlias = Literal["csv", "jsonl", "parquet", "arrow", "imagefolder", "webdataset"]
 """The formats of ``Dataset.export``."""
+
+SlicesOf: TypeAlias = Callable[["str | ReadInstruction | None"], "Sequence[Slice]"]
+"""Gives the slice of an expression, or for None every slice of a version that can be read."""
 
 _SUFFIXES: Final[dict[str, tuple[str, ...]]] = {
     "csv": (".csv", ".csv.gz"),
@@ -46,7 +47,7 @@ _SUFFIXES: Final[dict[str, tuple[str, ...]]] = {
 _TEXT_KINDS: Final = ("csv", "jsonl")
 _FOLDER_KINDS: Final = ("imagefolder", "webdataset")
 _SHARD_BYTES: Final = 512 * 2**20
-_STORED_ORDER: Final = ReadConfig(interleave_cycle_length=1)
+STORED_ORDER: Final = ReadConfig(interleave_cycle_length=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,9 +95,9 @@ class ExportReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ExportedRows:
-    """The records to export: slices of a dataset, and the features to export."""
+    """The records to export: slices of a version, and the features to export."""
 
-    dataset: SlicedVersion
+    version: DatasetVersion
     slices: Sequence[Slice]
     features: FeaturesDict
 
@@ -114,7 +115,7 @@ class _ExportedRows:
         """The examples of a slice in blocks, and their numbers, in the order in which its records are stored."""
         from registry.reading import Reader
 
-        reader = Reader(part.readable.with_features(features), part.plan, read_config=_STORED_ORDER)
+        reader = Reader(part.readable.with_features(features), part.plan, read_config=STORED_ORDER)
         for block in reader.blocks():
             count = _count_rows(block)
             yield block, count
@@ -123,7 +124,9 @@ class _ExportedRows:
 
 
 def export_dataset(
-    dataset: SlicedVersion,
+    version: DatasetVersion,
+    features: FeaturesDict,
+    slices_of: SlicesOf,
     kind: str,
     dest: str | os.PathLike[str] | BinaryIO,
     *,
@@ -133,11 +136,9 @@ def export_dataset(
     shard_bytes: int | None,
     force: bool,
     dry_run: bool,
-    slicing: SlicingRule | str | None,
-    rounding: str | None,
     progress: ProgressCallback | None,
 ) -> ExportReport:
-    """Export records of ``dataset``; see ``Dataset.export``."""
+    """Export records of ``version``; see ``Dataset.export``."""
     if kind not in _SUFFIXES and kind not in _FOLDER_KINDS:
         raise UsageError(f"no export format {kind!r:.80}", hint=suggest(str(kind), [*_SUFFIXES, *_FOLDER_KINDS]))
     if labels not in (None, "names", "numbers"):
@@ -152,7 +153,7 @@ def export_dataset(
     if kind in _FOLDER_KINDS:
         if not isinstance(dest, str | os.PathLike):
             raise UsageError(f"{kind} needs a folder, not a file object", hint="Name a folder.")
-        source = _open(dataset, split, columns, slicing=slicing, rounding=rounding)
+        source = _open(version, features, slices_of(split), columns)
         return _export_folder(
             source,
             kind,
@@ -166,15 +167,15 @@ def export_dataset(
         )
     is_file = split is not None or not isinstance(dest, str | os.PathLike) or _names_a_file(kind, dest)
     if is_file and split is None:
-        split = _only_split(dataset, dest)
-    source = _open(dataset, split, columns, slicing=slicing, rounding=rounding)
+        split = _only_split(version, dest)
+    source = _open(version, features, slices_of(split), columns)
     if kind == "csv":
         require_flat(source.features)
     default: Labels = "names" if kind in _TEXT_KINDS else "numbers"
-    converted = ExportColumns(source.features, dataset.metadata, labels=labels or default, as_text=kind in _TEXT_KINDS)
+    converted = ExportColumns(source.features, version.metadata, labels=labels or default, as_text=kind in _TEXT_KINDS)
     store, names = _find_place(kind, dest, source.slices, is_file=is_file, force=force)
     files: list[ExportedFile] = []
-    advance = count_progress(progress, "exporting", str(dataset.reference), total=source.num_records)
+    advance = count_progress(progress, "exporting", str(version.reference), total=source.num_records)
     with ExitStack() as stack:
         for part, name in zip(source.slices, names, strict=True):
             num_bytes = None
@@ -215,16 +216,16 @@ def _export_folder(
         write_samples,
     )
 
-    dataset = source.dataset
+    version = source.version
     as_images = kind == "imagefolder"
     form: Labels = labels or ("names" if as_images else "numbers")
-    plan = (plan_images if as_images else plan_samples)(source.features, dataset.metadata, form)
+    plan = (plan_images if as_images else plan_samples)(source.features, version.metadata, form)
     if as_images and plan.class_label is not None:
         class_folders(plan.class_label, form)  # raises before anything is written
     parent, name = _split_path(dest)
     replaces = _check_folder(parent, name, LEFT_BY[kind], kind=kind, force=force)
-    folders = [("" if as_images else dataset.name) if is_one else _checked_name(part.name) for part in source.slices]
-    advance = count_progress(progress, "exporting", str(dataset.reference), total=source.num_records)
+    folders = [("" if as_images else version.name) if is_one else _checked_name(part.name) for part in source.slices]
+    advance = count_progress(progress, "exporting", str(version.reference), total=source.num_records)
 
     def records(part: Slice) -> Iterator[Record]:
         for block, count in source.blocks(part, plan.features, advance):
@@ -289,31 +290,31 @@ def _check_folder(store: Store, name: str, is_left: Callable[[str], bool], *, ki
 
 
 def to_hugging_face(
-    dataset: SlicedVersion,
+    version: DatasetVersion,
+    features: FeaturesDict,
+    slices_of: SlicesOf,
     split: str | ReadInstruction | None,
     *,
     columns: Sequence[str] | None,
     cache_dir: str | os.PathLike[str] | None,
-    slicing: SlicingRule | str | None,
-    rounding: str | None,
     progress: ProgressCallback | None,
 ) -> datasets.Dataset | datasets.DatasetDict:
-    """The records of ``dataset`` for Hugging Face's software; see ``Dataset.to_hf``."""
+    """The records of ``version`` for Hugging Face's software; see ``Dataset.to_hf``."""
     with require_extra("huggingface", package="datasets", needed_for="a dataset of Hugging Face"):
         from registry.interop.dataset_card import HUGGING_FACE
         from registry.interop.export_columns import ExportColumns
         from registry.interop.hugging_face import load_all, load_plan
-    source = _open(dataset, split, columns, slicing=slicing, rounding=rounding)
-    converted = ExportColumns(source.features, dataset.metadata, labels="numbers")
-    advance = count_progress(progress, "exporting", str(dataset.reference), total=source.num_records)
+    source = _open(version, features, slices_of(split), columns)
+    converted = ExportColumns(source.features, version.metadata, labels="numbers")
+    advance = count_progress(progress, "exporting", str(version.reference), total=source.num_records)
     result = {
         part.name: load_plan(
             part.plan,
             partial(source.batches, part, converted, advance),
             converted.schema,
-            content_digest=dataset.facts.content_digest,
+            content_digest=version.content_digest,
             cache_dir=cache_dir,
-            kept=dataset.metadata.custom.get(HUGGING_FACE),
+            kept=version.metadata.custom.get(HUGGING_FACE),
         )
         for part in source.slices
     }
@@ -321,17 +322,12 @@ def to_hugging_face(
 
 
 def _open(
-    dataset: SlicedVersion,
-    split: str | ReadInstruction | None,
-    columns: Sequence[str] | None,
-    *,
-    slicing: SlicingRule | str | None,
-    rounding: str | None,
+    version: DatasetVersion, features: FeaturesDict, slices: Sequence[Slice], columns: Sequence[str] | None
 ) -> _ExportedRows:
     from registry.features import FeaturesDict
     from registry.interop.export_columns import in_source_order
 
-    features = in_source_order(dataset.features, dataset.metadata)
+    features = in_source_order(features, version.metadata)
     if columns is not None:
         for name in columns:
             if name not in features:
@@ -339,11 +335,7 @@ def _open(
         if not columns:
             raise UsageError("columns= names no feature", hint=f"The features are: {', '.join(features)}.")
         features = FeaturesDict({name: features[name] for name in columns})
-    if split is None:
-        slices = list(dataset.provenance.source.slices(dataset.features))
-    else:
-        slices = [dataset.slice_of(split, _STORED_ORDER, slicing=slicing, rounding=rounding)]
-    return _ExportedRows(dataset=dataset, slices=slices, features=features)
+    return _ExportedRows(version=version, slices=slices, features=features)
 
 
 def _names_a_file(kind: str, dest: str | os.PathLike[str]) -> bool:
@@ -355,13 +347,14 @@ def _is_folder(text: str) -> bool:
     return text.endswith("/") or ("://" not in text and os.path.isdir(expand_home(text)))  # noqa: PTH112 (of any length)
 
 
-def _only_split(dataset: SlicedVersion, dest: Any) -> str:
-    if len(dataset.splits) == 1:
-        return next(iter(dataset.splits))
+def _only_split(version: DatasetVersion, dest: Any) -> str:
+    splits = list(version.layout)
+    if len(splits) == 1:
+        return splits[0]
     named = f"{os.fspath(dest)} is one file" if isinstance(dest, str | os.PathLike) else "the destination is one file"
-    first = next(iter(dataset.splits), "train")
+    first = next(iter(splits), "train")
     raise UsageError(
-        f"{named}, and {dataset.reference} has the splits {', '.join(list(dataset.splits)[:20])}",
+        f"{named}, and {version.reference} has the splits {', '.join(splits[:20])}",
         hint=f"Name the records of the file, e.g. --split {first}, or name a folder, which gets a file for each split.",
     )
 

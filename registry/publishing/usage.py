@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from registry.api.locations import open_data
 from registry.catalog import CatalogBackend, VersionSize
 from registry.errors import MissingExtraError, RegistryError, StorageError, VersionNotFoundError
 from registry.masking import mask
@@ -100,7 +99,7 @@ class Usage:
 
 
 def measure_usage(
-    backend: CatalogBackend, data_dir: str, reference: Reference | None, *, named: str = "", check: bool = False
+    backend: CatalogBackend, data: Store, reference: Reference | None, *, named: str = "", check: bool = False
 ) -> Usage:
     """The disk space of the versions that ``reference`` means: a dataset, all configs of a name, or one version.
 
@@ -112,7 +111,7 @@ def measure_usage(
     sizes = [version for version in backend.sizes() if reference is None or _is_meant(version, reference)]
     if not sizes and reference is not None:
         raise VersionNotFoundError(f"no version matches {named or reference}", hint="To list datasets: registry list")
-    groups = _group(backend, open_data(data_dir), sizes)
+    groups = _group(backend, data, sizes)
     totals = _Totals()
     for group in groups:
         totals.add(group)

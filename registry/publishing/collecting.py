@@ -1,0 +1,141 @@
+"""Collects garbage: in the data directory of a catalog, in TMPDIR, and in the index cache of this user."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from registry.building.finished import is_left
+from registry.catalog import CatalogBackend, catalog_identity
+from registry.errors import StorageError
+from registry.publishing.garbage import GarbageCollector, GarbageOutcome, Leftover
+from registry.storage import Store
+from registry.storage.faults import storage_errors
+from registry.storage.local import LocalStore
+from registry.storage.names import OWNER_FILE
+from registry.storage.staged import read_claim
+from registry.storage.temporary import abandoned_temporary, finished_temporary
+
+
+def collect_garbage(
+    store: Store,
+    catalog: CatalogBackend,
+    index_folder: Path,
+    *,
+    older_than: timedelta,
+    actor: str,
+    dry_run: bool,
+    each: Callable[[Leftover], None] | None,
+) -> tuple[list[Leftover], list[str]]:
+    """Every leftover with its outcome, and notes about what could not be looked for.
+
+    See ``Catalog.collect_garbage``. ``index_folder`` is the index cache of this user.
+    """
+    collector = GarbageCollector(store, catalog, older_than=older_than, actor=actor)
+    local = _LocalGarbage(index_folder, older_than, catalog_identity(catalog.log))
+    result = []
+    for leftovers, remove in ((collector.find(), collector.remove), (local.find(), local.remove)):
+        for leftover in leftovers:
+            result.append(_collect(leftover, remove, dry_run=dry_run))
+            if each is not None:
+                each(result[-1])
+    return result, collector.notes
+
+
+def _collect(leftover: Leftover, remove: Callable[[Leftover], bool], *, dry_run: bool) -> Leftover:
+    """Remove a leftover if it is garbage; returns it with the outcome."""
+    if dry_run or leftover.outcome is not GarbageOutcome.FOUND:
+        return leftover
+    try:
+        return replace(leftover, outcome=GarbageOutcome.REMOVED if remove(leftover) else GarbageOutcome.KEPT)
+    except StorageError as fault:
+        return replace(leftover, outcome=GarbageOutcome.FAILED, error=fault)
+
+
+@dataclass(frozen=True, slots=True)
+class _LocalGarbage:
+    """What killed processes left in TMPDIR, and index files that have not been used within the grace period."""
+
+    folder: Path
+    older_than: timedelta
+    identity: str | None
+
+    def find(self) -> Iterator[Leftover]:
+        for path in abandoned_temporary():
+            files = [facts for _, facts in _walk(path)]
+            yield Leftover(
+                kind="temporary",
+                name=str(path),
+                place=str(path),
+                outcome=GarbageOutcome.FOUND,
+                why="the process that made it has ended",
+                num_files=len(files),
+                num_bytes=sum(file.st_size for file in files),
+            )
+        latest = (datetime.now(UTC) - self.older_than).timestamp()
+        for path in finished_temporary():
+            if not is_left(LocalStore(path)):
+                continue
+            files = [facts for _, facts in _walk(path)]
+            is_old = max((facts.st_ctime for facts in files), default=0) <= latest
+            is_ours = self.identity is not None and read_claim(LocalStore(path), OWNER_FILE)[1] == self.identity
+            outcome = GarbageOutcome.KEPT
+            why = "finished shards that could not be published; the same command publishes them"
+            if is_old and is_ours:
+                outcome = GarbageOutcome.FOUND
+                why = "finished shards that nobody published for the grace period"
+            elif is_old:
+                outcome = GarbageOutcome.UNKNOWN
+                why = "finished shards that another catalog may publish"
+            yield Leftover(
+                kind="temporary",
+                name=str(path),
+                place=str(path),
+                outcome=outcome,
+                why=why,
+                num_files=len(files),
+                num_bytes=sum(file.st_size for file in files),
+            )
+        unused = list(self._unused())
+        if unused:
+            yield Leftover(
+                kind="cache",
+                name=str(self.folder),
+                place=str(self.folder),
+                outcome=GarbageOutcome.FOUND,
+                why="these files of the index cache have not been used within the grace period",
+                num_files=len(unused),
+                num_bytes=sum(facts.st_size for _, facts in unused),
+            )
+
+    def remove(self, leftover: Leftover) -> bool:
+        with storage_errors("remove", leftover.place):
+            if leftover.kind == "temporary":
+                shutil.rmtree(leftover.name)
+                return True
+            for path, _ in self._unused():
+                path.unlink(missing_ok=True)
+        return True
+
+    def _unused(self) -> Iterator[tuple[Path, os.stat_result]]:
+        """The indexes and stamps that nobody has read for a while, and what killed processes left of new ones."""
+        latest = (datetime.now(UTC) - self.older_than).timestamp()
+        for path, facts in (*_walk(self.folder), *_walk(self.folder.with_name("indexes"))):  # of earlier versions, too
+            last_use = max(facts.st_atime, facts.st_mtime)
+            if re.search(r"\.(index|stamp)(\.[0-9a-f]{16})?$", path.name) and last_use <= latest:
+                yield path, facts
+
+
+def _walk(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    for path in sorted(folder.rglob("*")):
+        with suppress(OSError):  # removed just now
+            facts = path.lstat()
+            if not stat.S_ISDIR(facts.st_mode):
+                yield path, facts
