@@ -10,12 +10,18 @@ Only this folder wires the parts together; the command line is built on it.
 from registry.api.adding import Addition, AddReport
 from registry.api.arguments import DatasetLike, read_uses
 from registry.api.backups import back_up, restore
-from registry.api.caching import Cache, FetchReport, cache
 from registry.api.catalog import Catalog, connect
 from registry.api.dataset import Dataset
 from registry.api.lifecycle import Lifecycle
 from registry.api.loading import add, as_dataframe, load, load_pin
-from registry.api.locations import CATALOG_VARIABLE, DATA_DIR_VARIABLE, catalog_url, data_folder, make_catalog_folder
+from registry.api.locations import (
+    CATALOG_VARIABLE,
+    DATA_DIR_VARIABLE,
+    cache,
+    catalog_url,
+    data_folder,
+    make_catalog_folder,
+)
 from registry.api.lock import is_locked, locked
 from registry.api.tfds_compat import builder
 
@@ -24,11 +30,9 @@ __all__ = [
     "DATA_DIR_VARIABLE",
     "AddReport",
     "Addition",
-    "Cache",
     "Catalog",
     "Dataset",
     "DatasetLike",
-    "FetchReport",
     "Lifecycle",
     "add",
     "as_dataframe",

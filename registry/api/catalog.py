@@ -28,10 +28,10 @@ from registry.api.arguments import (
     read_moment,
     read_reference,
 )
-from registry.api.data_directory import ClientDataDirectory
 from registry.api.dataset import Dataset
 from registry.api.lifecycle import Aliases, Experiments, Lifecycle, Reservations
 from registry.api.locations import (
+    ClientDataDirectory,
     catalog_url,
     index_folder,
     known_versions_folder,

@@ -12,7 +12,7 @@ from functools import cached_property, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
-from registry.api.locations import open_indexes
+from registry.api.locations import cache, open_indexes
 from registry.api.provenance import CatalogSource, Reasons
 from registry.api.sliced_version import SlicedVersion
 from registry.argument_types import typed_arguments
@@ -35,7 +35,6 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     import datasets
     import ray.data
 
-    from registry.api.caching import FetchReport
     from registry.api.info import DatasetInfo
     from registry.interop.export_columns import Labels
     from registry.interop.exporting import ExportKind, ExportReport
@@ -44,6 +43,7 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     from registry.pins import PinFile
     from registry.publishing import RecordOverlap, VerifyReport
     from registry.reading import Reader, Slice, State
+    from registry.reading.fetching import FetchReport
     from registry.splits import Explanation, Relation
     from registry.tfrecord import Verify
 
@@ -621,10 +621,11 @@ class Dataset(SlicedVersion):
             ShardMismatchError: a file differs from the published one.
             StorageError: a file cannot be read, or the cache is too small or cannot be written.
         """
-        from registry.api.caching import fetch_slices
+        from registry.reading.fetching import fetch_slices
 
         slices = self._slices(split, slicing=slicing, rounding=rounding)
-        report = fetch_slices(self.reference, None if split is None else slices[0].name, slices, progress)
+        name = None if split is None else slices[0].name
+        report = fetch_slices(cache(), self.reference, name, slices, progress=progress)
         self.provenance.source.remember(self.wanted)
         return report
 

@@ -38,7 +38,7 @@ from registry.model import (
 from registry.splits import Plan, ReadInstruction, resolve
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
-    from registry.api.data_directory import ClientDataDirectory
+    from registry.api.locations import ClientDataDirectory
     from registry.catalog import CatalogBackend, PastLookUp
     from registry.features import FeaturesDict
     from registry.order import ReadConfig

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from registry.api.arguments import (
     DatasetLike,
 )
-from registry.api.data_directory import ClientDataDirectory
-from registry.api.locations import log_actor, open_data, open_indexes, open_version
+from registry.api.locations import ClientDataDirectory, log_actor, open_data, open_indexes, open_version
 from registry.api.reports import ImportReport
 from registry.api.sliced_version import SlicedVersion
 from registry.argument_types import typed_arguments

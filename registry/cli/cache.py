@@ -32,7 +32,8 @@ def show(session: Session) -> None:
     from registry.api import cache as open_cache
 
     found = open_cache()
-    value = {"folder": found.folder, **fields_of(found.usage(), "num_files", "num_blocks", "num_bytes", "max_bytes")}
+    usage = fields_of(found.usage(), "num_files", "num_blocks", "num_bytes", "max_bytes")
+    value = {"folder": str(found.folder), **usage}
     session.out.present(
         "cache.show",
         value,
@@ -60,7 +61,7 @@ def clear(session: Session, dry_run: bool) -> None:
     verb = "would delete" if dry_run else "deleted"
     session.out.present(
         "cache.clear",
-        {"folder": found.folder, "dry_run": dry_run, **before},
+        {"folder": str(found.folder), "dry_run": dry_run, **before},
         lambda it: [f"{verb} {size(it['num_bytes'])} of {it['folder']}"],
     )
 

@@ -26,7 +26,7 @@ def db() -> None:
 )
 def status(session: Session) -> None:
     """Show the schema revision of the catalog, the one this registry needs, and the recorded data directory."""
-    from registry.api.data_directory import resolve_data_dir
+    from registry.api.locations import resolve_data_dir
     from registry.catalog import schema, sqlite_path
 
     with session.name_origin():

@@ -11,7 +11,7 @@ from support.catalog_proxy import ProxyCatalog, serve
 
 from registry.api import Catalog
 from registry.api.catalog import remembering
-from registry.api.data_directory import ClientDataDirectory
+from registry.api.locations import ClientDataDirectory
 from registry.catalog import CatalogBackend, open_catalog
 from registry.errors import (
     CatalogUnavailableError,

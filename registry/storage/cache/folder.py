@@ -46,7 +46,12 @@ class CacheUsage:
 class FileCache:
     """A folder that keeps blocks of published files. Threads may share it, and it can be pickled.
 
-    No file is open, and nothing is created before the first block is kept.
+    No file is open, and nothing is created before the first block is kept. ``registry.cache()`` opens the user's.
+
+    >>> import registry
+    >>> usage = registry.cache().usage()
+    >>> usage.num_bytes <= usage.max_bytes
+    True
 
     Attributes:
         folder: its path.
@@ -91,15 +96,23 @@ class FileCache:
             limit = self.room.limit(num_bytes)
         return CacheUsage(num_files=len(folders), num_blocks=num_blocks, num_bytes=num_bytes, max_bytes=limit)
 
-    def clear(self) -> None:
+    def clear(self, *, dry_run: bool = False) -> CacheUsage:
         """Delete every block. A read that uses the cache meanwhile continues with the store.
+
+        Args:
+            dry_run: delete nothing.
+
+        Returns:
+            What it held before.
 
         Raises:
             StorageError: the folder cannot be written.
         """
-        if self.folder.is_dir():
+        before = self.usage()
+        if self.folder.is_dir() and not dry_run:
             with storage_errors("remove", str(self.folder)):
                 self.room.clear()
+        return before
 
     def require_writable(self) -> None:
         """Try everything that is done to keep a block.

@@ -1,6 +1,6 @@
-"""The cache of files of other machines: ``registry.cache()`` shows and clears it, ``Dataset.fetch`` fills it.
+"""Fetches the files of slices into the cache of files of other machines; ``Dataset.fetch`` calls it.
 
-Reading fills it, too: every file of a published version is read through it (``registry.storage.cache``).
+Reading fills the cache, too: every file of a published version is read through it (``registry.storage.cache``).
 """
 
 from __future__ import annotations
@@ -10,77 +10,16 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from threading import Event, Lock
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from registry.api.locations import CACHE_BYTES_VARIABLE, find_cache
+from registry.engines import Piece, choose_engine
 from registry.errors import ShardMismatchError, StorageError, UsageError
-from registry.model import ProgressCallback, Reference, count_progress
-
-if TYPE_CHECKING:  # numpy is loaded when something is read
-    from registry.model import Shard
-    from registry.model.progress import Advance
-    from registry.reading import Slice
-    from registry.storage import Store
-    from registry.storage.cache import CacheUsage, FileCache
+from registry.model import Advance, ProgressCallback, Reference, Shard, count_progress
+from registry.reading.source import Slice
+from registry.storage import Store
+from registry.storage.cache import CachedBlocks, FileCache
 
 _TRIES: Final = 2
-
-
-class Cache:
-    """The cache of this machine: parts of files that are stored on other machines. All processes of a user share it.
-
-    >>> import registry
-    >>> usage = registry.cache().usage()
-    >>> usage.num_bytes <= usage.max_bytes
-    True
-    """
-
-    def __init__(self, files: FileCache) -> None:
-        self._files = files
-
-    @property
-    def folder(self) -> str:
-        """The path of its folder, which need not exist yet."""
-        return str(self._files.folder)
-
-    def usage(self) -> CacheUsage:
-        """What it holds: ``num_files``, ``num_blocks`` and ``num_bytes``, of at most ``max_bytes``.
-
-        Raises:
-            StorageError: the disk does not report its free space.
-        """
-        return self._files.usage()
-
-    def clear(self, *, dry_run: bool = False) -> CacheUsage:
-        """Delete everything in it. A read that uses it meanwhile continues with the store.
-
-        Args:
-            dry_run: delete nothing.
-
-        Returns:
-            What it held before.
-
-        Raises:
-            StorageError: the folder cannot be written.
-        """
-        before = self._files.usage()
-        if not dry_run:
-            self._files.clear()
-        return before
-
-    def __repr__(self) -> str:
-        return f"<Cache {self.folder}>"
-
-
-def cache() -> Cache:
-    """The cache of files that are stored on other machines.
-
-    Its folder is ``$REGISTRY_CACHE_DIR``, else the user's cache folder; ``$REGISTRY_CACHE_BYTES`` limits its size.
-
-    Raises:
-        UsageError: ``$REGISTRY_CACHE_BYTES`` is not a number of bytes.
-    """
-    return Cache(find_cache())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,9 +53,14 @@ class _Wanted:
 
 
 def fetch_slices(
-    reference: Reference, split: str | None, slices: Iterable[Slice], progress: ProgressCallback | None
+    cache: FileCache,
+    reference: Reference,
+    split: str | None,
+    slices: Iterable[Slice],
+    *,
+    progress: ProgressCallback | None,
 ) -> FetchReport:
-    """Fetch the files of ``slices`` into the cache; see ``Dataset.fetch``."""
+    """Fetch the files of ``slices`` into ``cache``; see ``Dataset.fetch``."""
     wanted, num_local, num_local_bytes = _list_files(slices)
     num_bytes = sum(file.shard.num_bytes for file in wanted)
     if not wanted:
@@ -128,11 +72,8 @@ def fetch_slices(
             num_new_bytes=0,
             folder=None,
         )
-    from registry.storage.cache import CachedBlocks
-
-    result = find_cache()
-    blocks = {file.shard.sha256: CachedBlocks(result, file.shard.sha256, file.shard.num_bytes) for file in wanted}
-    _require_room(result, sum(block.num_kept_bytes() for block in blocks.values()))
+    blocks = {file.shard.sha256: CachedBlocks(cache, file.shard.sha256, file.shard.num_bytes) for file in wanted}
+    _require_room(cache, sum(block.num_kept_bytes() for block in blocks.values()))
     num_new_bytes = sum(block.num_missing_bytes() for block in blocks.values())
     _fetch(wanted, count_progress(progress, "fetching", str(reference), total=num_bytes, unit="bytes", announce=True))
     lost = []
@@ -142,11 +83,11 @@ def fetch_slices(
         else:
             lost.append(block)
     if lost:
-        result.require_writable()
+        cache.require_writable()
         raise StorageError(
-            f"{len(lost):,} of {len(wanted):,} files of {reference} could not be kept in the cache {result.folder}",
+            f"{len(lost):,} of {len(wanted):,} files of {reference} could not be kept in the cache {cache.folder}",
             hint="Its disk is full, or others filled the cache meanwhile. See its size with: registry cache show",
-            details={"path": str(result.folder), "files": [file.name for file in lost[:100]]},
+            details={"path": str(cache.folder), "files": [file.name for file in lost[:100]]},
         )
     return FetchReport(
         reference=reference,
@@ -154,7 +95,7 @@ def fetch_slices(
         num_files=len(wanted) + num_local,
         num_bytes=num_bytes + num_local_bytes,
         num_new_bytes=num_new_bytes,
-        folder=str(result.folder),
+        folder=str(cache.folder),
     )
 
 
@@ -188,12 +129,12 @@ def _require_room(file_cache: FileCache, num_bytes: int) -> None:
     limit = file_cache.usage().max_bytes
     if limit == 0:
         raise UsageError(
-            f"the cache is switched off: {CACHE_BYTES_VARIABLE} is 0", hint=f"Set {CACHE_BYTES_VARIABLE}, e.g. to 20GB."
+            "the cache is switched off: REGISTRY_CACHE_BYTES is 0", hint="Set REGISTRY_CACHE_BYTES, e.g. to 20GB."
         )
     if num_bytes > limit:
         error = StorageError(
             f"the files need {num_bytes:,} bytes, and the cache {file_cache.folder} is limited to {limit:,}",
-            hint=f"Set {CACHE_BYTES_VARIABLE} to a larger number, or fetch a smaller slice.",
+            hint="Set REGISTRY_CACHE_BYTES to a larger number, or fetch a smaller slice.",
             details={"path": str(file_cache.folder), "num_bytes": num_bytes, "max_bytes": limit},
         )
         error.errno = errno.ENOSPC
@@ -204,8 +145,6 @@ def _require_room(file_cache: FileCache, num_bytes: int) -> None:
 
 def _fetch(wanted: list[_Wanted], advance: Advance | None) -> None:
     """Read all files, several at a time: what the cache lacks is fetched and kept, the rest is checked."""
-    from registry.engines import Piece, choose_engine
-
     stop, alone = Event(), Lock()
 
     def count(num_bytes: int) -> None:
