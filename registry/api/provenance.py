@@ -78,12 +78,14 @@ class Provenance:
     @classmethod
     def of_today(cls, source: CatalogSource, wanted: Reference) -> Provenance:
         """The provenance of a version of a catalog, as it is now."""
-        facts = source.facts
-        trouble = describe_trouble(facts.reference, _candidate(facts), facts.canonical)
+        facts, trouble = source.facts, None
+        status = facts.status
+        if status not in (VersionStatus.CANONICAL, VersionStatus.SUPPORTED):
+            trouble = describe_trouble(facts.reference, _candidate(facts), facts.canonical)
         return cls(
             source=source,
             wanted=wanted,
-            status=facts.status,
+            status=status,
             notes=() if trouble is None else (trouble,),
             yank_note=trouble if facts.state is VersionState.YANKED else None,
         )
