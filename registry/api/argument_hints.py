@@ -1,7 +1,8 @@
 """Says the hints of ``registry add`` as arguments of ``Catalog.add``.
 
 The functions below ``add`` are called from the command line and from Python, and write their hints as options. A caller
-of ``Catalog.add`` has to read arguments: ``skip_bad=3`` for ``--skip-bad 3``.
+of ``Catalog.add`` has to read arguments: ``skip_bad=3`` for ``--skip-bad 3``. A word after an option is its value. If
+an option has no value, the clause ends after it.
 """
 
 from __future__ import annotations
@@ -60,7 +61,6 @@ _PAIRS: Final = ("--feature", "--rename-column", "--rename-config", "--rename-sp
 _OPTION: Final = re.compile(
     r"(?<![\w-])(?P<option>--[a-z]+(?:-[a-z]+)*)(?: (?P<value>(?:'[^']*'|\"[^\"]*\"|[^\s'\":;,.?]|[,.](?=\S))+))?"
 )
-_SENTENCE: Final = ("out", "or", "and", "that", "so", "with", "to", "takes", "does", "is", "has", "names", "leaves")
 
 
 def as_arguments(text: str) -> str:
@@ -68,8 +68,8 @@ def as_arguments(text: str) -> str:
 
     >>> as_arguments("To store it as text: --feature 'unit price=Text'. To leave out rows: --skip-bad 3")
     "To store it as text: features={'unit price': 'Text'}. To leave out rows: skip_bad=3"
-    >>> as_arguments("Choose a column without repeated values: --key COLUMN, or leave --split-by out.")
-    'Choose a column without repeated values: key=COLUMN, or leave split_by out.'
+    >>> as_arguments("Choose a column without repeated values: --key COLUMN, or leave out --split-by.")
+    'Choose a column without repeated values: key=COLUMN, or leave out split_by.'
     """
     return text if "registry " in text else _OPTION.sub(_argument, text)
 
@@ -83,8 +83,6 @@ def _argument(match: re.Match[str]) -> str:
         return f"{name}={_FLAGS[option]}" + ("" if value is None else f" {value}")
     if value is None:
         return name
-    if value in _SENTENCE:
-        return f"{name} {value}"
     try:
         plain = "".join(shlex.split(value))
     except ValueError:  # a text in quotes that is not closed

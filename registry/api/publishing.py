@@ -615,7 +615,7 @@ class Publishing:
         if published is not None and stored != code:
             raise ConflictError(
                 f"{reference} is published already, {f'with version_to_prepare {stored}' if stored else 'without one'}",
-                hint="A published version never changes. Leave --version-to-prepare out.",
+                hint="A published version never changes. Leave out --version-to-prepare.",
                 details={"published": stored, "offered": code},
             )
 

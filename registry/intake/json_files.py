@@ -186,7 +186,7 @@ def _check_list_key(name: str, data: bytes, key: str, *, is_list: bool) -> str:
         f"{name}: the file is a list, not an object with a list {key!r}"
         if is_list
         else f"{name}: no list {key!r} starts in the first {len(data):,} bytes of the object",
-        hint=suggest(key, keys, have="The lists are:") if keys else "Leave --records out.",
+        hint=suggest(key, keys, have="The lists are:") if keys else "Leave out --records.",
         details={"file": name, "records": key, "lists": keys},
     )
 

@@ -278,7 +278,8 @@ class AddOptions:
         """Refuse options for CSV files where others are read. Raises UsageError."""
         if kind != "csv" and (given := [_CSV[name] for name in self._given(tuple(_CSV))]):
             raise UsageError(
-                f"{', '.join(given)} can be used with CSV files only; the kind of this source is {kind}",
+                f"only CSV files can be read with these options, and the kind of this source is {kind}: "
+                f"{', '.join(given)}",
                 hint="Leave it out. If the files are CSV: --from csv",
                 details={"kind": kind, "options": given},
             )

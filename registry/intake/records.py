@@ -156,7 +156,7 @@ class ChunkEncoder:
         if self.split_by is not None and holdout is not None and holdout.split in names:
             raise SourceError(
                 f"column {self.split_by!r} names the split {holdout.split!r}, which the holdout would add to",
-                hint="Leave --holdout out, or choose another name.",
+                hint="Choose another name, or leave out --holdout.",
                 details={"split": holdout.split},
             )
         result: dict[str, list[int]] = {}

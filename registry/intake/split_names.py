@@ -249,7 +249,7 @@ def _match_globs(names: Sequence[str], globs: Mapping[str, str]) -> NamedSplits:
             both = " and ".join(f"{split}={globs[split]}" for split in matching)
             raise SourceError(
                 f"{name!r} matches the globs of two splits: {both}",
-                hint="Change the globs of --split so that each file matches one.",
+                hint="Each file must match one glob of --split.",
                 details={"file": name, "splits": matching},
             )
         if matching:

@@ -338,7 +338,7 @@ class _Sorters:
         if self.holdout is not None and self.holdout.split not in self.sorters:
             raise SourceError(
                 f"the holdout {self.holdout.split!r} has no rows",
-                hint="Choose a larger percentage, or leave --holdout out."
+                hint="Choose a larger percentage, or leave out --holdout."
                 if self.split_by is None
                 else "With --split-by, it is cut from the split 'train'. Choose a larger percentage, or leave it out.",
                 details={"split": self.holdout.split},
@@ -496,7 +496,7 @@ def _held_from(splits: Sequence[str], holdout: Holdout | None) -> str:
     if holdout.split in splits:
         raise UsageError(
             f"the source has a split {holdout.split!r} already",
-            hint="Leave --holdout out, or choose another name.",
+            hint="Choose another name, or leave out --holdout.",
             details={"split": holdout.split},
         )
     if len(splits) == 1:

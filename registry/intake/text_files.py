@@ -273,7 +273,7 @@ class TextStream:
         of_what = " of the decompressed file" if self.is_compressed else ""
         hint = "The file is damaged or truncated. Get it again, or save it as UTF-8."
         if self._is_requested:
-            hint = "Name another encoding, or leave --encoding out."
+            hint = "Name another encoding, or leave out --encoding."
         elif encoding == "UTF-8" and self._has_option:
             hint = "If you know the encoding, name it, such as: --encoding WINDOWS-1252"
         elif encoding == "UTF-8":

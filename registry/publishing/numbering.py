@@ -55,7 +55,9 @@ class NumberWish:
     def __post_init__(self) -> None:
         if self.bump is not None and self.number is not None:
             raise UsageError(
-                "a number and a part to raise exclude each other", hint="Leave out --bump or --number.", details={}
+                "a number and a part to raise exclude each other",
+                hint="Give only one of them: --bump, --number.",
+                details={},
             )
 
 

@@ -230,7 +230,7 @@ def test_options_for_csv_are_refused_for_other_files(cli: Cli, folder: Path) -> 
     ran = cli("add", "a.jsonl", "--null", "NA", "--no-header")
     assert (ran.code, ran.err) == (
         2,
-        "error: --null, --header can be used with CSV files only; the kind of this source is json\n"
+        "error: only CSV files can be read with these options, and the kind of this source is json: --null, --header\n"
         "hint: Leave it out. If the files are CSV: --from csv\n",
     )
 

@@ -239,6 +239,16 @@ def test_keys_that_the_source_does_not_have_are_refused(
     assert (caught.value.message, caught.value.hint) == (message, hint)
 
 
+def test_options_for_csv_are_refused_by_their_arguments(catalog: registry.Catalog, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"x": 1}\n')
+    with pytest.raises(UsageError) as caught:
+        catalog.add(tmp_path / "a.jsonl", delimiter=";", nulls=["NA"])
+    assert (caught.value.message, caught.value.hint) == (
+        "only CSV files can be read with these options, and the kind of this source is json: nulls, delimiter",
+        "Leave it out. If the files are CSV: kind='csv'",
+    )
+
+
 def test_a_key_that_is_used_twice_is_named_with_both_places(catalog: registry.Catalog) -> None:
     twice = pa.concat_tables([PRICES, PRICES.slice(7, 1)])
     with pytest.raises(DuplicateKeyError) as caught:

@@ -248,4 +248,6 @@ def test_options_for_csv_are_refused(hf: Any, tmp_path: Path) -> None:
     hf.Dataset.from_dict({"a": [1]}).save_to_disk(str(tmp_path / "saved"))
     with pytest.raises(UsageError) as caught:
         open_saved_dataset(list_files(tmp_path / "saved"), AddOptions(nulls=("NA",)))
-    assert caught.value.message == "--null can be used with CSV files only; the kind of this source is hugging_face"
+    assert caught.value.message == (
+        "only CSV files can be read with these options, and the kind of this source is hugging_face: --null"
+    )
