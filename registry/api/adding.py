@@ -202,9 +202,9 @@ class Addition:
             count_progress(progress, "verifying", str(self.reference)),
             progress,
             processes=processes,
-            producer="add",
+            producer=self._producer,
+            name_use=self._name_use,
         )
-        target = dataclasses.replace(target, producer=self._producer, name_use=self._name_use)
         if self._stored is not None:
             target = dataclasses.replace(target, slicing=self._stored.slicing)
         publication = None

@@ -11,7 +11,7 @@ from registry.api.arguments import (
     exact_version,
     read_reference,
 )
-from registry.api.locations import log_actor, open_data, open_indexes
+from registry.api.locations import log_actor, open_data
 from registry.api.provenance import CatalogSource
 from registry.api.reports import CopiedVersion, CopyOutcome, CopyReport
 from registry.catalog import AliasSummary, CatalogBackend, EventFilter, Origin, load_shards, stream_events
@@ -209,7 +209,7 @@ def _send(
     is_done: bool,
 ) -> Publication:
     from registry.features import features_from_json
-    from registry.publishing import Patience, Target, copy_version
+    from registry.publishing import copy_version
 
     is_there = _is_there(to.backend, version)
     if not is_there:
@@ -224,16 +224,12 @@ def _send(
         readable.files({split.name for split in version.splits}),
         readable.store,
         shards,
-        Target(
-            store=open_data(to.data_dir, catalog=to.backend),
-            catalog=to.backend,
-            data_dir=to.require_data_dir,
-            promote=None if version.canonical == version.version else False,
-            actor=log_actor(),
+        to._target(
+            None if version.canonical == version.version else False,
+            None,
+            progress,
             default_config=_is_default(source.backend, to.backend, version),
             experiment_defaults=source.backend.experiments.of_version(version),
-            indexes=open_indexes(),
-            patience=Patience.from_environment(progress),
         ),
         origin=Origin(
             catalog=source.backend.url,

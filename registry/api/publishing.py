@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from registry.api.arguments import (
     DatasetLike,
@@ -135,14 +135,12 @@ class Publishing:
         # Older code must not move an unversioned look-up back to its own canonical version.
         is_experimental = promote is None and builder.version != builder.canonical_version
         advance = count_progress(progress, "verifying", str(builder.reference))
-        target = replace(
-            self._target(
-                False if is_experimental else promote,
-                advance,
-                progress,
-                processes=processes,
-                producer="build",
-            ),
+        target = self._target(
+            False if is_experimental else promote,
+            advance,
+            progress,
+            processes=processes,
+            producer=Producer(action="build"),
             default_config=builder.config_name == builder.default_config(),
             experiment_defaults=defaults,
         )
@@ -199,7 +197,7 @@ class Publishing:
         self.require_data_dir(for_new=published is None)
         builder, store = builder.with_experiment_defaults(defaults), open_data(self.data_dir, catalog=self.backend)
         advance = count_progress(progress, "verifying", str(builder.reference))
-        target = self._target(False, advance, processes=processes, producer="build")
+        target = self._target(False, advance, processes=processes, producer=Producer(action="build"))
         with build_dataset(builder, store, processes=processes, num_shards=num_shards, progress=progress) as build:
             return preview_folder(build.staged.store, target, show=show)
 
@@ -249,7 +247,7 @@ class Publishing:
         self._refuse_protected(prepared.reference, promote)
         self._require_target([prepared.reference])
         advance = count_progress(progress, "verifying", os.fspath(folder))
-        target = self._target(promote, advance, progress, producer="publish")
+        target = self._target(promote, advance, progress, producer=Producer(action="publish"))
         publication = publish_folder(source, target, version_to_prepare=code)
         if not publication.newly and code is not None:
             self._check_code_version(publication.version.reference, code)
@@ -312,8 +310,8 @@ class Publishing:
         if dry_run:
             return ImportReport(list_found(folders))
         # The default config is decided for each version.
-        target = self._target(promote, None, progress, producer="import")
-        target = replace(target, trust_lengths=trust_lengths)
+        producer = Producer(action="import")
+        target = self._target(promote, None, progress, producer=producer, trust_lengths=trust_lengths)
         return ImportReport(
             publish_found(folders, target, copy=copy, store_of=partial(open_version, self.data_dir), progress=progress)
         )
@@ -415,9 +413,9 @@ class Publishing:
             self.require_same_source(prepared, place)
         self._require_target([prepared.reference], has_files=not in_place)
         advance = count_progress(progress, "verifying", str(prepared.reference))
-        target = self._target(promote, advance, progress, producer="import")
-        if place is not None:
-            target = replace(target, producer=_import_from(place), name_use="derived" if is_derived else None)
+        producer = Producer(action="import") if place is None else _import_from(place)
+        name_use = "derived" if is_derived and place is not None else None
+        target = self._target(promote, advance, progress, producer=producer, name_use=name_use)
         return publish_folder(source, target, prepared=prepared, in_place=in_place)
 
     def require_same_source(self, prepared: PreparedDataset, place: str | os.PathLike[str]) -> None:
@@ -499,7 +497,8 @@ class Publishing:
 
         self.require_data_dir()
         advance = count_progress(progress, "verifying", os.fspath(folder))
-        return preview_folder(open_store(folder), self._target(False, advance, producer="publish"), show=show)
+        target = self._target(False, advance, producer=Producer(action="publish"))
+        return preview_folder(open_store(folder), target, show=show)
 
     def _require_target(
         self, references: Iterable[Reference], *, has_files: bool = True, dry_run: bool = False
@@ -543,14 +542,12 @@ class Publishing:
         promote: bool | None,
         advance: Advance | None,
         progress: ProgressCallback | None = None,
-        *,
-        processes: int | None = None,
-        producer: str,
+        **fields: Any,
     ) -> Target:
         """This catalog and its data directory, as the target of a publication.
 
-        ``advance`` counts the records that are verified. ``progress`` is called while shards are uploaded. ``producer``
-        is the action of the ``Producer``.
+        ``advance`` counts the records that are verified. ``progress`` is called while shards are uploaded. ``fields``
+        are others of ``Target``.
         """
         from registry.publishing import Patience, Target
 
@@ -560,12 +557,11 @@ class Publishing:
             data_dir=self.require_data_dir,
             promote=promote,
             actor=log_actor(),
-            processes=processes,
             indexes=open_indexes(),
             advance=advance,
             progress=progress,
-            producer=Producer(action=producer),
             patience=Patience.from_environment(progress),
+            **fields,
         )
 
     def _experiment_defaults(self, builder: DatasetBuilder, published: Publication | None) -> Mapping[str, bool]:
