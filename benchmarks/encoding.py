@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.build import Images, Rows
 from registry.features import BBox, ClassLabel, FeaturesDict, Sequence, Tensor, Text, codec_of
-from registry.features.png import encode_png
+from registry.images.png import encode_png
 from registry.shards.arrow_schema import features_of_schema
 from registry.shards.blocks import TableBlock
 from registry.wire import FlatValue, decode_example, encode_example

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from registry.builders.earth_engine.grid import NO_KERNEL, Grid, Size, Transform, margin_of
 from registry.errors import PreparedFormatError, UsageError
-from registry.features.json_node import JsonNode, parse_json
+from registry.json_node import JsonNode, parse_json
 from registry.storage import Store
 
 MAX_BYTES: Final = 2**20

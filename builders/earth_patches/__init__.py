@@ -19,7 +19,7 @@ from registry.builders.earth_engine.stored.export import StoredBand
 from registry.builders.earth_engine.stored.kept_split import METADATA_KEY, KeptSplit
 from registry.building import DatasetBuilder
 from registry.features import FeaturesDict, Tensor
-from registry.features.png import read_png, undo_filters
+from registry.images import decode_picture, read_picture
 
 BANDS: Final = ("red", "green", "blue")
 RASTER: Final = Size(640, 427)
@@ -93,6 +93,5 @@ class EarthPatches(DatasetBuilder):
 
 def read_pixels(split: str) -> npt.NDArray[np.uint8]:
     """The whole picture of a split: uint8 of shape (427, 640, 3), red, green, blue."""
-    png = read_png(files(__package__).joinpath(f"{split}.png").read_bytes())
-    pixels: npt.NDArray[np.uint8] = undo_filters(png, png.inflate()).astype(np.uint8, copy=False)
-    return pixels.reshape(RASTER.height, RASTER.width, len(BANDS))
+    picture = read_picture(files(__package__).joinpath(f"{split}.png").read_bytes())
+    return decode_picture(picture, channels=len(BANDS), wide=False)

@@ -6,12 +6,11 @@
 The features and their flat values follow TFDS 4.9, so that TFDS and this package read each other's records. Schemas are
 plain data and do not depend on their codec or their JSON form.
 
-    deflate  png  pictures                encode arrays and images as bytes
     feature  dtypes  tensor  text  image  audio  containers     the features: one class for each type
     flatten  stacking  block_flattener    examples to flat values, one at a time or in blocks
     block_columns  column_reader  codec   examples to records and back, one at a time or in blocks
     limits                                stored values that a feature does not allow
-    json_node  schema_old  schema         features.json
+    schema_old  schema                    features.json
     content  fold                         canonical bytes of decoded records, to compare them; folds over all records
 
 To add a feature type, write its class next to similar ones (a ``Leaf``, or a subclass of ``Tensor`` or ``Sequence``),

@@ -27,11 +27,10 @@ from registry.features.feature import (
     stack_values,
     take_files,
 )
-from registry.features.pictures import Picture, PictureError, decode_picture, encode_jpeg, read_picture
-from registry.features.png import encode_png
 from registry.features.stacking import type_of_all
 from registry.features.tensor import PlainTensor
 from registry.features.text import ClassLabel
+from registry.images import Picture, PictureError, decode_picture, encode_jpeg, encode_png, read_picture
 from registry.wire import FlatValue
 
 MAX_UNDECLARED_PIXELS: Final = 2**26

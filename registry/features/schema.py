@@ -19,10 +19,10 @@ from registry.features.containers import Dataset, FeaturesDict, Sequence
 from registry.features.dtypes import BFLOAT16, DTYPES, as_dtype, dtype_name
 from registry.features.feature import TEXT, Feature, Leaf, RawFeature, Shape
 from registry.features.image import BBOX_FORMATS, BBox, Image, LabeledImage, Video
-from registry.features.json_node import JsonNode, parse_json
 from registry.features.schema_old import NormalizedFeature, read_old_form
 from registry.features.tensor import ENCODINGS, Scalar, Tensor
 from registry.features.text import ClassLabel, Text, Translation, TranslationVariableLanguages
+from registry.json_node import JsonNode, parse_json
 
 FILENAME: Final = "features.json"
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 from registry.errors import FeatureError, PreparedFormatError
 from registry.features.containers import Dataset, FeaturesDict, Sequence
 from registry.features.feature import Feature
-from registry.features.json_node import JsonNode, parse_json
+from registry.json_node import JsonNode, parse_json
 
 _MESSAGES: Final = {
     f"tensorflow_datasets.{message}": content

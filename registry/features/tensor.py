@@ -20,7 +20,6 @@ import numpy.typing as npt
 
 from registry.errors import CorruptExampleError, FeatureError
 from registry.features.block_columns import ArrayColumn, StoredColumn, TextColumn
-from registry.features.deflate import compress
 from registry.features.dtypes import (
     as_dtype,
     check_shape,
@@ -48,6 +47,7 @@ from registry.features.feature import (
     stack_values,
 )
 from registry.features.stacking import encode_texts, join_alike, stack_alike, type_of_all
+from registry.images.deflate import compress
 from registry.wire import BytesColumn, FlatValue
 from registry.wire.gather import as_rows, constant, take, take_texts
 

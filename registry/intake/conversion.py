@@ -21,7 +21,7 @@ from registry.errors import FeatureError, suggest
 from registry.features import Audio, BBox, ClassLabel, Feature, FeaturesDict, Image, Leaf, Tensor
 from registry.features import Sequence as SequenceFeature
 from registry.features.limits import show_outside
-from registry.features.pictures import read_picture
+from registry.images.pictures import read_picture
 from registry.intake.feature_text import as_optional, type_word
 from registry.intake.media_bytes import is_file_feature, picture_fault
 from registry.intake.text_types import parse_texts

@@ -18,16 +18,16 @@ from registry.errors import MissingExtraError, RegistryError
 from registry.features import Audio, Feature, FeaturesDict, Image, Tensor
 from registry.features import Sequence as SequenceFeature
 from registry.features.audio import SoundError, read_sample_rate
-from registry.features.pictures import (
+from registry.images.pictures import (
     JPEG_SIGNATURE,
     Picture,
     PictureError,
     read_jpeg_header,
     read_picture,
 )
-from registry.features.pillow import import_pillow
-from registry.features.png import SIGNATURE as PNG_SIGNATURE
-from registry.features.png import encode_png
+from registry.images.pillow import import_pillow
+from registry.images.png import SIGNATURE as PNG_SIGNATURE
+from registry.images.png import encode_png
 from registry.intake.source import BadFileError
 from registry.intake.value_types import plain_type
 from registry.shards.arrow_values import import_pyarrow, plain_array

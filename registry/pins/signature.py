@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from registry.errors import PinChangedError, PinFormatError, PreparedFormatError, SignatureError, UsageError
-from registry.features.json_node import parse_json
+from registry.json_node import parse_json
 from registry.pins.citation import Citation
 from registry.pins.document import canonical_json
 from registry.pins.keys import key_id

@@ -26,8 +26,8 @@ from registry.errors import (
     VersionNotFoundError,
 )
 from registry.features import FeaturesDict, features_from_json, features_to_json
-from registry.features.json_node import parse_json
 from registry.features.schema import FILENAME as FEATURES_FILENAME
+from registry.json_node import parse_json
 from registry.model import Reference, Version, VersionRequest, check_config
 from registry.prepared.info import FILENAME as INFO_FILENAME
 from registry.prepared.info import PreparedDataset, checked, info_from_json, info_to_json

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from registry.errors import PreparedFormatError, UsageError
 from registry.features import FeaturesDict, features_from_json
-from registry.features.json_node import JsonNode, parse_json
+from registry.json_node import JsonNode, parse_json
 from registry.masking import mask_all, remove_secrets
 from registry.model import (
     DEFAULT_TEMPLATE,

@@ -7,8 +7,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from registry.features.pictures import mix
-from registry.features.pillow import run_codec
+from registry.images import mix, run_codec
 
 MAX_PIXELS: Final = 178_956_970
 """Maximum number of pixels of one record, over all frames of an animation and all images of a repeated item.

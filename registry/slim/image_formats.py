@@ -21,8 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.errors import MissingExtraError
-from registry.features.pictures import JPEG_SIGNATURE, as_channels, read_jpeg_header, to_grey
-from registry.features.pillow import import_pillow, take_pixels
+from registry.images import JPEG_SIGNATURE, as_channels, import_pillow, read_jpeg_header, take_pixels, to_grey
 from registry.slim.image_codec import MAX_PIXELS, ImageFault, check_pixels, run_pillow
 from registry.slim.image_png import decode_png, decode_small_pngs
 

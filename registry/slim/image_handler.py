@@ -211,7 +211,7 @@ def decode_image(data: bytes, channels: int = 0, dtype: Any = np.uint8, dct_meth
             a JPEG, whose 0..255 are cast.
         dct_method: ``""``, ``INTEGER_ACCURATE`` or ``INTEGER_FAST``, for JPEG.
 
-    >>> from registry.features.png import encode_png
+    >>> from registry.images import encode_png
     >>> decode_image(encode_png(np.zeros((2, 3, 1), np.uint8)), channels=3).shape
     (2, 3, 3)
 

@@ -8,9 +8,7 @@ from typing import Any, Final
 
 import numpy.typing as npt
 
-from registry.features.pictures import as_depth, convert_samples
-from registry.features.pillow import has_pillow
-from registry.features.png import Png, PngError, describe_png, inflate_rows, read_chunks, read_png, undo_filters
+from registry import images
 from registry.slim.image_codec import ImageFault, check_pixels, to_grey_by_light
 
 _SMALL: Final = 2**14
@@ -29,14 +27,14 @@ def decode_png(data: bytes, *, channels: int, wide: bool, limit: int) -> npt.NDA
         ImageFault: the image is damaged, truncated, or has more pixels than ``limit``.
     """
     try:
-        png = read_png(data)
+        png = images.read_png(data)
         check_pixels(png.height, png.width, limit)
-        return _pixels_of(png, undo_filters(png, png.inflate(as_libpng=True)), channels, wide=wide)
-    except PngError as error:
+        return _pixels_of(png, images.undo_filters(png, png.inflate(as_libpng=True)), channels, wide=wide)
+    except images.PngError as error:
         raise ImageFault(f"a damaged PNG: {error}") from error
 
 
-def decode_small_pngs(images: Sequence[bytes], *, channels: int, wide: bool, limit: int) -> npt.NDArray[Any] | None:
+def decode_small_pngs(files: Sequence[bytes], *, channels: int, wide: bool, limit: int) -> npt.NDArray[Any] | None:
     """The pixels (images, height, width, channels) of PNGs with equal headers; None if the headers differ.
 
     They are decoded as one tall image, with a row of zeros between images, which is what filters expect above the first
@@ -46,29 +44,30 @@ def decode_small_pngs(images: Sequence[bytes], *, channels: int, wide: bool, lim
         ImageFault: an image is damaged, truncated, or has more pixels than ``limit``.
     """
     try:
-        header, data, extras = read_chunks(images[0])
-        png = describe_png(header, data, extras)
+        header, data, extras = images.read_chunks(files[0])
+        png = images.describe_png(header, data, extras)
         check_pixels(png.height, png.width, limit)
-        height, count = png.height, len(images)
-        if png.is_interlaced or height * png.stride > _SMALL or not has_pillow():
+        height, count = png.height, len(files)
+        if png.is_interlaced or height * png.stride > _SMALL or not images.has_pillow():
             return None
         inflated = [png.inflate(as_libpng=True)]
-        for image in images[1:]:
-            other_header, data, other_extras = read_chunks(image)
+        for file in files[1:]:
+            other_header, data, other_extras = images.read_chunks(file)
             if other_header != header or other_extras != extras:
                 return None
-            inflated.append(inflate_rows(data, height * png.stride, as_libpng=True))
-        samples = undo_filters(replace(png, height=count * (height + 1)), bytes(png.stride).join([*inflated, b""]))
+            inflated.append(images.inflate_rows(data, height * png.stride, as_libpng=True))
+        tall = replace(png, height=count * (height + 1))
+        samples = images.undo_filters(tall, bytes(png.stride).join([*inflated, b""]))
         samples = samples.reshape(count, height + 1, png.width, -1)[:, :height].reshape(-1, png.width, png.channels)
         pixels = _pixels_of(png, samples, channels, wide=wide)
-    except PngError as error:
+    except images.PngError as error:
         raise ImageFault(f"a damaged PNG: {error}") from error
     return pixels.reshape(count, height, *pixels.shape[1:])
 
 
-def _pixels_of(png: Png, samples: npt.NDArray[Any], channels: int, *, wide: bool) -> npt.NDArray[Any]:
+def _pixels_of(png: images.Png, samples: npt.NDArray[Any], channels: int, *, wide: bool) -> npt.NDArray[Any]:
     is_colour = png.is_palette or png.channels > 2
     is_by_light = channels == 1 and is_colour and png.gamma > 0 and not 95_000 <= png.gamma <= 105_000
     opaque = (1 << png.bit_depth) - 1
-    pixels = convert_samples(png, samples, 3 if is_by_light else channels or None, opaque=opaque)
-    return as_depth(to_grey_by_light(pixels, png.gamma, is_cut=not wide) if is_by_light else pixels, wide=wide)
+    pixels = images.convert_samples(png, samples, 3 if is_by_light else channels or None, opaque=opaque)
+    return images.as_depth(to_grey_by_light(pixels, png.gamma, is_cut=not wide) if is_by_light else pixels, wide=wide)

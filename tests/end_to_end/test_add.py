@@ -29,7 +29,7 @@ from registry.errors import (
     VersionTooSmallError,
 )
 from registry.features import ClassLabel
-from registry.features.png import encode_png
+from registry.images.png import encode_png
 from registry.intake.source import BadRow
 
 PRICES = pa.table({"name": [f"item {n}" for n in range(300)], "price": [n * 0.5 for n in range(300)]})

@@ -18,7 +18,7 @@ import pytest
 import registry
 from registry.errors import AlreadyStoredError, FeatureError, UsageError
 from registry.features import Audio, ClassLabel, FeaturesDict, Image, LabeledImage, Scalar, Sequence, Text
-from registry.features.png import encode_png
+from registry.images.png import encode_png
 from registry.interop.export_files import class_folders, plan_images, plan_samples
 from registry.model import DatasetMetadata
 from registry.storage import open_store

@@ -16,7 +16,7 @@ from support.framework_samples import wide_reader
 
 import registry
 from registry.features import ClassLabel, FeaturesDict, Sequence, Text
-from registry.features.png import encode_png
+from registry.images.png import encode_png
 from registry.interop.export_columns import ExportColumns
 from registry.interop.export_tables import write_parquet
 from registry.interop.hugging_face import load_plan

@@ -32,9 +32,9 @@ from registry.features import (
     features_to_json,
 )
 from registry.features.content import ContentReader, content_path
-from registry.features.deflate import compress
 from registry.features.dtypes import lowest_value
-from registry.features.png import encode_png, read_png, undo_filters
+from registry.images.deflate import compress
+from registry.images.png import encode_png, read_png, undo_filters
 
 
 def expected(feature: Any, value: Any, *, is_nested: bool = True) -> Any:

@@ -24,7 +24,7 @@ from support.prepared_samples import prepare
 from registry.features import FeaturesDict, Image, Ragged, Sequence, Tensor, Text, codec_of
 from registry.features.content import ContentReader, content_bytes
 from registry.features.fold import FingerprintFold, SplitFold
-from registry.features.png import SIGNATURE
+from registry.images.png import SIGNATURE
 from registry.model import ShardedFileTemplate, ShardLengths, Split, SplitFingerprint
 from registry.prepared import read_prepared
 from registry.publishing import alignment

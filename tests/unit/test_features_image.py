@@ -16,7 +16,7 @@ from support.slim_image_samples import png_file as interlaced_png
 
 from registry.errors import CorruptExampleError, FeatureError, MissingExtraError
 from registry.features import FeaturesDict, Image, Sequence, codec_of
-from registry.features.png import PngError, encode_png, read_png, undo_filters
+from registry.images.png import PngError, encode_png, read_png, undo_filters
 
 
 def gradient(height: int, width: int, channels: int, dtype: Any = np.uint8) -> np.ndarray[Any, Any]:

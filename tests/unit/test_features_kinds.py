@@ -29,7 +29,7 @@ from registry.features import (
     codec_of,
     features_to_json,
 )
-from registry.features.png import encode_png
+from registry.images.png import encode_png
 
 
 def decoded(feature: Any, value: Any) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from registry.errors import NotStoredError, SourceError, UsageError
-from registry.features.png import encode_png
+from registry.images.png import encode_png
 from registry.intake.detect import open_source
 from registry.intake.kinds import KINDS, sniff_kind
 from registry.intake.options import AddOptions

@@ -16,7 +16,7 @@ from support.media_samples import IMAGES, VIDEOS
 
 from registry.errors import SourceError
 from registry.features import Audio, ClassLabel, Image, Tensor
-from registry.features.png import encode_png
+from registry.images.png import encode_png
 from registry.intake import file_parts
 from registry.intake.listing import list_files
 from registry.intake.media_bytes import CheckMedia

@@ -15,7 +15,7 @@ import pytest
 from registry.errors import SourceError, UsageError
 from registry.features import ClassLabel, Feature, FeaturesDict, Image, Scalar, Tensor, Text
 from registry.features import Sequence as SequenceFeature
-from registry.features.png import encode_png
+from registry.images.png import encode_png
 from registry.intake import value_types
 from registry.intake.feature_text import parse_feature
 from registry.intake.inference import Inference, declare_schema

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from registry.errors import SourceError
 from registry.features import ClassLabel, Image
-from registry.features.png import encode_png
+from registry.images.png import encode_png
 from registry.intake.detect import open_source
 from registry.intake.listing import list_files
 from registry.intake.options import AddOptions

@@ -36,7 +36,7 @@ from registry.features import (
     features_from_json,
     features_to_json,
 )
-from registry.features.png import encode_png
+from registry.images.png import encode_png
 from registry.interop.parquet import describe_parquet
 from registry.model import Version
 from registry.prepared import PreparedDataset

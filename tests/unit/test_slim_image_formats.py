@@ -24,8 +24,8 @@ from support.slim_image_samples import (
 )
 
 from registry.errors import CorruptExampleError, MissingExtraError
-from registry.features import pillow
-from registry.features import png as png_decoder
+from registry.images import pillow
+from registry.images import png as png_decoder
 from registry.slim import image_formats, image_handler
 
 

@@ -24,7 +24,7 @@ from registry.builders.earth_engine.kinds import PROMOTED
 from registry.builders.earth_engine.mixer import MAX_BYTES, Mixer
 from registry.builders.earth_engine.stored.export import StoredBand, StoredExport
 from registry.errors import UsageError
-from registry.features.json_node import JsonNode
+from registry.json_node import JsonNode
 from registry.storage import Store, expand_home, open_store
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from support.tfds_samples import EveryFeature, Ordered, Tongues, exact, theirs
 import registry
 from registry import ReadConfig
 from registry.errors import SliceError
-from registry.features.png import encode_png
+from registry.images.png import encode_png
 
 pytestmark = [pytest.mark.tfds, pytest.mark.filterwarnings("ignore")]
 

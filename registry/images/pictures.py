@@ -17,8 +17,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from registry.features.pillow import import_pillow
-from registry.features.png import SIGNATURE, Png, PngError, color_table, key_color, read_png, undo_filters
+from registry.images.pillow import import_pillow
+from registry.images.png import SIGNATURE, Png, PngError, color_table, key_color, read_png, undo_filters
 
 JPEG_QUALITY: Final = 95
 """TensorFlow's default, which TFDS uses."""

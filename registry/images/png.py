@@ -20,8 +20,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from registry.features.deflate import compress
-from registry.features.pillow import has_pillow, run_codec
+from registry.images.deflate import compress
+from registry.images.pillow import has_pillow, run_codec
 from registry.tfrecord.streams import inflate_library
 
 SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
