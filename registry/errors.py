@@ -588,6 +588,15 @@ class MissingExtraError(RegistryError, ImportError, code="missing_extra"):
         )
 
 
+def at_record(error: RegistryError, place: int) -> RegistryError:
+    """``error``; if it is about a damaged record, with the record's index in the block in its details."""
+    if not isinstance(error, CorruptExampleError):
+        return error
+    fault = CorruptExampleError(error.message, hint=error.hint, details={**error.details, "record": place})
+    fault.__cause__ = error
+    return fault
+
+
 @contextmanager
 def require_extra(extra: str, *, package: str, needed_for: str) -> Iterator[None]:
     """Turn a failing import of ``package`` in the block into a MissingExtraError that names the ``extra``.

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from registry.building import DatasetBuilder
+from registry import DatasetBuilder
 from registry.features import ClassLabel, FeaturesDict, Image
 
 _DIGITS = [str(digit) for digit in range(10)]

@@ -13,15 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from registry import Plan, ReadConfig, ReadInstruction, SlicingRule
 from registry.builders.earth_engine.grid import NO_MARGIN, Bounds, Grid, Size, Tile, Transform, Window, infer_tile
 from registry.builders.earth_engine.mixer import Mixer
 from registry.builders.earth_engine.stored.kept_split import KeptSplit, MixerLike, find_mixer
 from registry.errors import PreparedFormatError, ShardMismatchError, UsageError
 from registry.features import FeaturesDict, Tensor
-from registry.model import SlicingRule
-from registry.order import ReadConfig
 from registry.reading import Slice, SplitSource
-from registry.splits import Plan, ReadInstruction
 
 Numbers = npt.NDArray[np.int64]
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, overload
 import numpy as np
 import numpy.typing as npt
 
+from registry import ReadConfig, Reader, ReadInstruction, SlicingRule, resolve
 from registry.builders.earth_engine.exporting.options import read_size
 from registry.builders.earth_engine.grid import Bounds, Transform, Window
 from registry.builders.earth_engine.patch_places import (
@@ -32,16 +33,11 @@ from registry.builders.earth_engine.patch_places import (
 from registry.builders.earth_engine.stored.kept_split import METADATA_KEY, KeptSplit, MixerLike
 from registry.errors import UsageError
 from registry.features import FeaturesDict
-from registry.model import SlicingRule
-from registry.order import ReadConfig
-from registry.reading import Reader, State, readable_folder
-from registry.reading.pieces import TFDS_ID
-from registry.splits import ReadInstruction, resolve
+from registry.reading import TFDS_ID, State, readable_folder
 from registry.tfrecord import Verify
 
 if TYPE_CHECKING:
-    from registry.api import Dataset
-    from registry.pins import Pin, PinFile
+    from registry import Dataset, Pin, PinFile
 
 
 Layout: TypeAlias = Literal["CHW", "HWC", "bands"]

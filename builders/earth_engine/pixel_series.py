@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from registry import ReadConfig, Reader, ReadInstruction, SlicingRule, resolve
 from registry.builders.earth_engine.kinds import STORED, from_flat
 from registry.builders.earth_engine.patch_places import (
     RecordNumbers,
@@ -26,16 +27,12 @@ from registry.builders.earth_engine.patch_places import (
 from registry.builders.earth_engine.stored.export import StoredBand
 from registry.builders.earth_engine.stored.kept_split import METADATA_KEY, KeptSplit, MixerLike
 from registry.errors import CorruptExampleError, UsageError
-from registry.model import SlicingRule
-from registry.order import ReadConfig
-from registry.reading import Reader, State, readable_folder
-from registry.splits import ReadInstruction, resolve
+from registry.reading import State, readable_folder
 from registry.tfrecord import Verify
-from registry.wire.codec import SequenceValues, decode_sequence_example
+from registry.wire import SequenceValues, decode_sequence_example
 
 if TYPE_CHECKING:
-    from registry.api import Dataset
-    from registry.pins import Pin
+    from registry import Dataset, Pin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

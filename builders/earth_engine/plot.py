@@ -22,7 +22,7 @@ from registry.builders.earth_engine.stored.export import StoredExport
 from registry.errors import AlreadyStoredError, UsageError, require_extra
 from registry.storage import open_store
 from registry.tfrecord import read_blocks
-from registry.wire.codec import decode_features
+from registry.wire import decode_features
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -28,14 +28,14 @@ import numpy as np
 
 from registry.builders.earth_engine.table import GEO, INDEX, LATITUDE, LONGITUDE, Row, Table, read_geometry
 from registry.errors import FeatureError, PreparedFormatError, RegistryWarning, UsageError
-from registry.intake.text_types import parse_texts
-from registry.shards.arrow_values import import_pyarrow
+from registry.intake import parse_texts
+from registry.shards import import_pyarrow
 from registry.storage import Store, open_store
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from registry.intake.source import Source
+    from registry.intake import Source
 
 _CSV: Final = (".csv",)
 _LINES: Final = (".geojsonl", ".jsonl", ".ndjson")
@@ -140,8 +140,7 @@ def _counting(table: Table, advance: Callable[[int], None] | None) -> Iterator[d
 
 
 def _read_csv(path: str | os.PathLike[str], name: str, text: frozenset[str]) -> Iterator[Row]:
-    from registry.intake.detect import open_source
-    from registry.intake.options import AddOptions
+    from registry.intake import AddOptions, open_source
 
     source = open_source(path, AddOptions(kind="csv", header=True, has_csv_options=False))
     columns, numeric = _find_numbers(source, name, text)

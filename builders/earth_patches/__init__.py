@@ -13,11 +13,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from registry import DatasetBuilder
 from registry.builders.earth_engine.grid import Grid, Size, Transform
 from registry.builders.earth_engine.mixer import Mixer
 from registry.builders.earth_engine.stored.export import StoredBand
 from registry.builders.earth_engine.stored.kept_split import METADATA_KEY, KeptSplit
-from registry.building import DatasetBuilder
 from registry.features import FeaturesDict, Tensor
 from registry.images import decode_picture, read_picture
 

@@ -3,4 +3,50 @@
 A file has the verbs of one noun or of one subject. To add a verb, write a function with ``session_command`` and add a
 line to the table in ``main``; a verb of a noun names its ``group`` instead. ``commands`` defines commands and their
 common options, ``options`` the options that several commands share, and ``output`` prints results.
+
+Commands of other packages import the names below. A name is loaded on first use, because help imports no command.
 """
+
+from typing import TYPE_CHECKING
+
+from registry.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from registry.cli.commands import Session, examples, session_command, version_values
+    from registry.cli.lazy_group import LazyGroup
+    from registry.cli.options import promote_option, reference_argument
+    from registry.cli.output import Block, Column, Fields, Note, Table, size
+    from registry.cli.progress import progress_bar, show_progress
+    from registry.cli.publish import describe_publication, promotion_values
+
+__all__ = [
+    "Block",
+    "Column",
+    "Fields",
+    "LazyGroup",
+    "Note",
+    "Session",
+    "Table",
+    "describe_publication",
+    "examples",
+    "progress_bar",
+    "promote_option",
+    "promotion_values",
+    "reference_argument",
+    "session_command",
+    "show_progress",
+    "size",
+    "version_values",
+]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "commands": "Session examples session_command version_values",
+        "lazy_group": "LazyGroup",
+        "options": "promote_option reference_argument",
+        "output": "Block Column Fields Note Table size",
+        "progress": "progress_bar show_progress",
+        "publish": "describe_publication promotion_values",
+    },
+)

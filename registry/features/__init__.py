@@ -20,6 +20,7 @@ add a row to ``KINDS`` in ``schema``, and export the class here.
 from registry.features.audio import Audio
 from registry.features.codec import Codec, ExampleBlock, codec_of
 from registry.features.containers import Dataset, FeaturesDict, Sequence
+from registry.features.dtypes import as_dtype
 from registry.features.feature import Feature, Leaf, Part, RawFeature, describe_unknown
 from registry.features.image import BBox, Image, LabeledImage, Video
 from registry.features.limits import LimitReader, Outside, merge_outside
@@ -55,6 +56,7 @@ __all__ = [
     "Translation",
     "TranslationVariableLanguages",
     "Video",
+    "as_dtype",
     "codec_of",
     "describe_unknown",
     "features_from_json",

@@ -19,7 +19,7 @@ from itertools import chain, count, repeat
 from operator import setitem
 from typing import Any, Final, NamedTuple
 
-from registry.errors import CorruptExampleError, RegistryError
+from registry.errors import RegistryError, at_record
 from registry.features.block_flattener import BlockFlattener, UnusualExampleError
 from registry.features.column_reader import ColumnReader, RawReader
 from registry.features.containers import Dataset, FeaturesDict, Sequence, columns_of
@@ -327,15 +327,6 @@ class ExampleBlock:
             yield make_dicts(self.tree, [column.rows(start, stop) for column in self.leaves], stop - start)
         if self.fault is not None:
             raise self.fault
-
-
-def at_record(error: RegistryError, place: int) -> RegistryError:
-    """``error``; if it is about a damaged record, with the record's index in the block in its details."""
-    if not isinstance(error, CorruptExampleError):
-        return error
-    fault = CorruptExampleError(error.message, hint=error.hint, details={**error.details, "record": place})
-    fault.__cause__ = error
-    return fault
 
 
 def fill_tree(tree: Mapping[str, Any], values: list[Any]) -> dict[str, Any]:

@@ -14,11 +14,20 @@ from registry.order.config import ReadConfig, check_read_config
 
 if TYPE_CHECKING:
     from registry.order.order import Order, Run
-    from registry.order.shuffles import KeyedPermutation, shuffle_permutation
+    from registry.order.shuffles import KeyedPermutation, philox_words, shuffle_permutation
 
-__all__ = ["KeyedPermutation", "Order", "ReadConfig", "Run", "check_read_config", "shuffle_permutation", "tfds_id"]
+__all__ = [
+    "KeyedPermutation",
+    "Order",
+    "ReadConfig",
+    "Run",
+    "check_read_config",
+    "philox_words",
+    "shuffle_permutation",
+    "tfds_id",
+]
 
 # These need numpy.
 __getattr__, __dir__ = lazy_exports(
-    __name__, {"order": "Order Run", "shuffles": "KeyedPermutation shuffle_permutation"}
+    __name__, {"order": "Order Run", "shuffles": "KeyedPermutation philox_words shuffle_permutation"}
 )

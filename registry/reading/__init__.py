@@ -5,6 +5,7 @@ plan + ReadConfig --order--> positions --source--> checked records --features-->
 state: the positions that are left, to save and to resume from
 """
 
+from registry.reading.pieces import TFDS_ID
 from registry.reading.readable import FileProof, ReadableVersion, make_readable, readable_folder
 from registry.reading.reader import Batches, Reader
 from registry.reading.source import Slice, SplitSource
@@ -12,6 +13,7 @@ from registry.reading.state import State
 from registry.reading.views import SupervisedReader
 
 __all__ = [
+    "TFDS_ID",
     "Batches",
     "FileProof",
     "ReadableVersion",

@@ -9,6 +9,7 @@ The first three return the same records, serialized tf.train.Examples. Rows of t
 are serialized only if a caller needs records.
 """
 
+from registry.shards.arrow_values import import_pyarrow
 from registry.shards.blocks import Block, TableBlock, as_records, decode_block, join_blocks
 from registry.shards.faults import name_record
 from registry.shards.formats import (
@@ -39,6 +40,7 @@ __all__ = [
     "as_records",
     "check_file_format",
     "decode_block",
+    "import_pyarrow",
     "join_blocks",
     "name_record",
     "open_shard",

@@ -13,9 +13,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from registry.errors import CorruptExampleError, ItemNotFoundError, UsageError, WrongTypeError
+from registry.errors import CorruptExampleError, ItemNotFoundError, UsageError, WrongTypeError, at_record
 from registry.features import LimitReader
-from registry.features.codec import at_record
 from registry.tfrecord import RecordBlock
 
 _ONE_OR_MANY: Final = "decode accepts one serialized record; decode_batch accepts a list of records."

@@ -19,9 +19,7 @@ from urllib.parse import unquote
 
 from registry.errors import NotStoredError, StorageError, UsageError, WrongTypeError
 from registry.features import FeaturesDict
-from registry.storage import Store, expand_home, open_store
-from registry.storage.faults import storage_errors
-from registry.storage.names import is_unfinished
+from registry.storage import Store, expand_home, is_unfinished, open_store, storage_errors
 
 _WILD = re.compile(r"[*?\[]")
 _SHARDED = re.compile(r"(?P<stem>.+)@(?P<count>[0-9]{1,5})", flags=re.DOTALL)

@@ -15,7 +15,7 @@ import numpy as np
 
 from registry.errors import AbsentFeatureWarning, ValuesOutsideWarning, VerificationError, WrongTypeError
 from registry.features import ClassLabel, Outside, merge_outside
-from registry.model.numbers import whole_number
+from registry.model import whole_number
 from registry.reading import SplitSource
 from registry.slim.data_decoder import DataDecoder, as_block
 from registry.slim.decoding_ahead import decode_record

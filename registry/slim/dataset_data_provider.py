@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 import numpy.typing as npt
 
 from registry.errors import TwoRecordsWarning, UsageError, WrongTypeError
-from registry.model.numbers import whole_number
+from registry.model import whole_number
 from registry.reading import SplitSource
 from registry.slim.data_decoder import DataDecoder, stack_items
 from registry.slim.data_provider import DataProvider

@@ -15,12 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.errors import CorruptExampleError, UsageError, WrongTypeError, require_extra
-from registry.features.feature import TEXT
 from registry.wire import WireKind
 
 if TYPE_CHECKING:
     import scipy.sparse
 
+TEXT: Final = np.dtype(object)
+"""The dtype of texts: an array of ``bytes``."""
 
 _DTYPES: Final[dict[str, np.dtype[Any]]] = {
     "int64": np.dtype(np.int64),

@@ -21,7 +21,7 @@ from typing import Final, TypeVar
 import numpy as np
 
 from registry.errors import UsageError
-from registry.order.shuffles import philox_words
+from registry.order import philox_words
 from registry.slim.data_files import DataFile
 from registry.slim.read_ahead import ReadAhead, join
 from registry.slim.readers import Record, Unit

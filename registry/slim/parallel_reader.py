@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.errors import OutOfRangeError, UsageError, WrongTypeError
-from registry.model.numbers import whole_number
+from registry.model import whole_number
 from registry.slim.data_files import find_data_files, get_data_files
 from registry.slim.interleaving import Interleaving
 from registry.slim.read_ahead import CLOSE_SECONDS, OfOneProcess, closed

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.errors import CorruptExampleError, suggest
-from registry.features.feature import TEXT
 from registry.slim.feature_specs import (
+    TEXT,
     FeatureSpec,
     FixedLenFeature,
     FixedLenSequenceFeature,
@@ -28,8 +28,7 @@ from registry.slim.feature_specs import (
     kind_of,
 )
 from registry.tfrecord import RecordBlock
-from registry.wire import BlockDecoder, BytesColumn, FlatBlock, FlatValue
-from registry.wire.gather import take_texts
+from registry.wire import BlockDecoder, BytesColumn, FlatBlock, FlatValue, take_texts
 
 INDICES: Final = VarLenFeature(np.int64)
 """The declaration of the indices of a SparseFeature."""

@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 import numpy as np
 
 from registry.errors import OutOfRangeError, WrongTypeError
-from registry.model.numbers import whole_number
+from registry.model import whole_number
 from registry.slim.data_decoder import as_array, not_alike, stack_arrays
 from registry.slim.read_ahead import OfOneProcess, ReadAhead, join
 

@@ -28,11 +28,10 @@ from registry.errors import (
     UsageError,
     WrongTypeError,
 )
-from registry.model.numbers import whole_number
+from registry.model import whole_number
 from registry.shards import as_records, open_shard
 from registry.slim.data_files import DataFile, find_data_files
-from registry.tfrecord import RecordBlock, Verify, check_verify, is_gzip, read_blocks
-from registry.tfrecord.framing import HEADER_BYTES, is_header
+from registry.tfrecord import HEADER_BYTES, RecordBlock, Verify, check_verify, is_gzip, is_header, read_blocks
 
 _UNIT_RECORDS: Final = 4096
 _UNIT_BYTES: Final = 2**20

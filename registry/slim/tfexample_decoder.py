@@ -11,8 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from registry.errors import CorruptExampleError, FeatureNotFoundError, RegistryError, UsageError
-from registry.features.codec import at_record
+from registry.errors import CorruptExampleError, FeatureNotFoundError, RegistryError, UsageError, at_record
 from registry.slim.boxes import BoundingBox, BoundingBoxSequence, KeypointsSequence, NumBoxesSequence
 from registry.slim.data_decoder import DataDecoder, as_block, check_record, stack_items
 from registry.slim.feature_specs import (

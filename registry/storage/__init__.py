@@ -6,6 +6,8 @@ layers above opens no paths: it receives a ``Store`` that is rooted at one folde
 
 from registry.errors import FolderExistsError
 from registry.storage.consent import Allowed
+from registry.storage.faults import storage_errors
+from registry.storage.local import LocalStore
 from registry.storage.location import (
     expand_home,
     local_path,
@@ -19,15 +21,22 @@ from registry.storage.location import (
     require_well_written,
     spell_place,
 )
+from registry.storage.names import is_unfinished
+from registry.storage.staged import InnerFolder, abandoned_folders, clear_abandoned
 from registry.storage.store import RenamedStore, StagedFolder, Store
 
 __all__ = [
     "Allowed",
     "FolderExistsError",
+    "InnerFolder",
+    "LocalStore",
     "RenamedStore",
     "StagedFolder",
     "Store",
+    "abandoned_folders",
+    "clear_abandoned",
     "expand_home",
+    "is_unfinished",
     "local_path",
     "open_location",
     "open_locations",
@@ -38,4 +47,5 @@ __all__ = [
     "require_plain",
     "require_well_written",
     "spell_place",
+    "storage_errors",
 ]

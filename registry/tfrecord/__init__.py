@@ -8,7 +8,16 @@ default; a gzip file is recognized by its first bytes. ``registry.wire`` decodes
 
 from registry.tfrecord.block import Places, RecordBlock, Verify, check_verify, join_blocks
 from registry.tfrecord.frames import Frames, frame_records
-from registry.tfrecord.framing import FileFacts, RecordWriter, frame_record, masked_crc32c
+from registry.tfrecord.framing import (
+    FRAMING_BYTES,
+    HEADER_BYTES,
+    MAX_RECORD_BYTES,
+    FileFacts,
+    RecordWriter,
+    frame_record,
+    is_header,
+    masked_crc32c,
+)
 from registry.tfrecord.index import IndexFolder
 from registry.tfrecord.reader import hash_file, read_records, walk_file
 from registry.tfrecord.shard import open_shard
@@ -17,6 +26,9 @@ from registry.tfrecord.streams import is_gzip
 from registry.tfrecord.window import read_blocks
 
 __all__ = [
+    "FRAMING_BYTES",
+    "HEADER_BYTES",
+    "MAX_RECORD_BYTES",
     "FileFacts",
     "Frames",
     "IndexFolder",
@@ -30,6 +42,7 @@ __all__ = [
     "frame_records",
     "hash_file",
     "is_gzip",
+    "is_header",
     "join_blocks",
     "masked_crc32c",
     "open_shard",

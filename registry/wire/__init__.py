@@ -10,6 +10,7 @@ from registry.wire.block_writer import EncodedBlock, encode_block
 from registry.wire.codec import (
     FlatValue,
     SequenceValues,
+    Steps,
     decode_example,
     decode_features,
     decode_sequence_example,
@@ -17,6 +18,8 @@ from registry.wire.codec import (
     encode_sequence_example,
 )
 from registry.wire.entries import WireKind
+from registry.wire.gather import take_texts
+from registry.wire.varint import read_varint
 
 __all__ = [
     "BlockDecoder",
@@ -27,6 +30,7 @@ __all__ = [
     "FlatValue",
     "NumberColumn",
     "SequenceValues",
+    "Steps",
     "WireKind",
     "decode_example",
     "decode_features",
@@ -34,4 +38,6 @@ __all__ = [
     "encode_block",
     "encode_example",
     "encode_sequence_example",
+    "read_varint",
+    "take_texts",
 ]

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from registry.builders.earth_engine.grid import Size, Transform
 from registry.engines import num_cpus
 from registry.errors import AlreadyStoredError, StorageError, UsageError, require_extra
-from registry.storage.local import LocalStore
+from registry.storage import LocalStore
 
 COMPRESSIONS: Final = ("deflate", "lzw", "zstd", "none")
 PREDICTORS: Final = (1, 2, 3)

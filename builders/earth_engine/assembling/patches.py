@@ -26,8 +26,7 @@ from registry.builders.earth_engine.kinds import from_flat
 from registry.errors import CorruptExampleError, FeatureError, RegistryError, ShardMismatchError, UsageError
 from registry.storage import Store
 from registry.tfrecord import read_blocks
-from registry.wire import FlatValue, decode_features, decode_sequence_example
-from registry.wire.codec import Steps
+from registry.wire import FlatValue, Steps, decode_features, decode_sequence_example
 
 LAYOUTS: Final = ("HW", "CHW", "HWC")
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from registry.cli.lazy_group import LazyGroup
+from registry.cli import LazyGroup
 
 _COMMANDS: Final = {
     "export": (

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from registry.cli.commands import Session, examples, session_command
-from registry.cli.output import Block, Fields, Table
-from registry.cli.output import size as size_text
-from registry.cli.progress import progress_bar
+from registry.cli import Block, Fields, Session, Table, examples, progress_bar, session_command
+from registry.cli import size as size_text
 from registry.errors import UsageError
 from registry.splits import counted
 

@@ -7,10 +7,7 @@ from typing import Any
 
 import click
 
-from registry.cli.commands import Session, examples, session_command, version_values
-from registry.cli.options import reference_argument
-from registry.cli.output import size
-from registry.cli.progress import progress_bar
+from registry.cli import Session, examples, progress_bar, reference_argument, session_command, size, version_values
 from registry.splits import counted
 
 

@@ -14,11 +14,17 @@ from registry.builders.earth_engine.cli.inspect import (
     read_numbers,
     read_pairs,
 )
-from registry.cli.commands import Session, examples, session_command, version_values
-from registry.cli.options import promote_option
-from registry.cli.output import Block
-from registry.cli.progress import show_progress
-from registry.cli.publish import describe_publication, promotion_values
+from registry.cli import (
+    Block,
+    Session,
+    describe_publication,
+    examples,
+    promote_option,
+    promotion_values,
+    session_command,
+    show_progress,
+    version_values,
+)
 from registry.errors import UsageError
 from registry.splits import counted
 

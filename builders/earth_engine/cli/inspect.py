@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from registry.cli.commands import Session, examples, session_command
-from registry.cli.output import Block, Column, Fields, Table, size
-from registry.cli.progress import progress_bar
+from registry.cli import Block, Column, Fields, Session, Table, examples, progress_bar, session_command, size
 from registry.errors import UsageError
 
 if TYPE_CHECKING:

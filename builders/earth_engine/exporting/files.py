@@ -21,8 +21,7 @@ from typing import Any, Final, Self
 
 from registry.builders.earth_engine.exporting.record_file import FRAME_BYTES, RecordFile, check_prefix
 from registry.errors import AlreadyStoredError, StorageError, UsageError
-from registry.storage import Store
-from registry.storage.staged import InnerFolder, abandoned_folders, clear_abandoned
+from registry.storage import InnerFolder, Store, abandoned_folders, clear_abandoned
 
 _ASIDE: Final = "replaced"
 """Subfolder for the replaced files until the new files have their names."""

@@ -32,7 +32,7 @@ from registry.builders.earth_engine.grid import Grid, Size, Transform
 from registry.builders.earth_engine.kinds import STORED, Kind, fit_default, furthest, kind_of
 from registry.builders.earth_engine.mixer import Mixer
 from registry.errors import FeatureError, RegistryWarning, UsageError, suggest
-from registry.tfrecord.framing import FRAMING_BYTES, MAX_RECORD_BYTES
+from registry.tfrecord import FRAMING_BYTES, MAX_RECORD_BYTES
 
 _MOST_VARINT: Final = 10
 

@@ -19,7 +19,7 @@ from typing import BinaryIO, Final, Self
 
 from registry.engines import num_cpus, shared_threads, submit
 from registry.errors import UsageError
-from registry.storage.names import is_unfinished
+from registry.storage import is_unfinished
 from registry.tfrecord import frame_record
 
 FRAME_BYTES: Final = 16

@@ -8,16 +8,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from registry import ReadConfig
 from registry.builders.earth_engine.exporting.files import ExportFiles
 from registry.builders.earth_engine.exporting.record_file import RecordFile, check_prefix
 from registry.builders.earth_engine.mixer import Mixer
 from registry.builders.earth_engine.stored.kept_split import KeptSplit
 from registry.errors import SplitNotFoundError, UsageError
-from registry.order import ReadConfig
 from registry.storage import Store, open_store
 
 if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
-    from registry.api import Dataset
+    from registry import Dataset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,7 +42,7 @@ from registry.errors import (
 )
 from registry.storage import Store
 from registry.tfrecord import RecordBlock
-from registry.wire.codec import decode_features
+from registry.wire import decode_features
 
 _LOOKED_AT: Final = 256
 """Number of records from which the bands of series are inferred, because the first series may be empty."""

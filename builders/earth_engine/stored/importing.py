@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from registry import Split, Version
 from registry.builders.earth_engine.mixer import Mixer
 from registry.builders.earth_engine.stored.export import StoredBand, StoredExport, open_export
 from registry.builders.earth_engine.stored.kept_split import METADATA_KEY, KeptSplit
@@ -26,21 +27,19 @@ from registry.model import (
     ProgressCallback,
     ShardedFileTemplate,
     ShardLengths,
-    Split,
-    Version,
     check_config,
     check_name,
+    check_split_name,
     count_progress,
     fold_name,
     is_generic,
     plain_name,
 )
-from registry.model.split import check_split_name
 from registry.prepared import PreparedDataset
 from registry.storage import RenamedStore, Store, open_store
 
 if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
-    from registry.api import Catalog
+    from registry import Catalog
     from registry.publishing import Publication
 
 Prefixes = str | Mapping[str, str] | None

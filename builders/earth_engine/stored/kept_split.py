@@ -28,7 +28,7 @@ from registry.json_node import JsonNode
 from registry.storage import Store, expand_home, open_store
 
 if TYPE_CHECKING:
-    from registry.api import Dataset
+    from registry import Dataset
     from registry.model import DatasetMetadata
 
 

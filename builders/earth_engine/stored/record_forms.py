@@ -14,9 +14,7 @@ from registry.builders.earth_engine.stored.found_files import FoundExport
 from registry.errors import CorruptExampleError, PreparedFormatError, RegistryError, ShardMismatchError
 from registry.splits import counted
 from registry.tfrecord import RecordBlock, is_gzip, read_blocks
-from registry.wire.block import BlockDecoder, BytesColumn
-from registry.wire.codec import decode_features, decode_sequence_example
-from registry.wire.varint import read_varint
+from registry.wire import BlockDecoder, BytesColumn, decode_features, decode_sequence_example, read_varint
 
 _FEATURE_LISTS: Final = 2
 _FIXED_SIZES: Final = {1: 8, 5: 4}
