@@ -35,6 +35,7 @@ from registry.model import (
     is_absolute,
     version_folder,
 )
+from registry.plugins import BUILDERS, list_plugins
 from registry.splits import Plan, ReadInstruction, resolve
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
@@ -396,11 +397,7 @@ def _find_builder(reference: Reference) -> BuilderEntry | None:
 
 
 def _package_of(name: str) -> tuple[str, str]:
-    from importlib.metadata import entry_points
-
-    from registry.building.discovery import ENTRY_POINT_GROUP
-
-    for point in entry_points(group=ENTRY_POINT_GROUP, name=name):
+    for point in list_plugins(BUILDERS, name):
         if point.dist is not None:
             return point.dist.name, point.dist.version
     return "unknown", "unknown"

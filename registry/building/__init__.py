@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from registry.building.build import StagedBuild, build_dataset
     from registry.building.builder import BuilderConfig, DatasetBuilder
     from registry.building.discovery import (
-        ENTRY_POINT_GROUP,
         find_builder,
         list_builders,
         load_builder,
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT_BUDGET_BYTES",
-    "ENTRY_POINT_GROUP",
     "SORT_KEY_BYTES",
     "BuilderConfig",
     "DatasetBuilder",
@@ -72,7 +70,7 @@ __getattr__, __dir__ = lazy_exports(
     {
         "build": "StagedBuild build_dataset",
         "builder": "BuilderConfig DatasetBuilder",
-        "discovery": "ENTRY_POINT_GROUP find_builder list_builders load_builder open_builder",
+        "discovery": "find_builder list_builders load_builder open_builder",
         "keys": "SORT_KEY_BYTES Key SortKeys hash_contents hash_key hash_keys join_sort_keys label_of",
         "pieces": "Pieces",
         "sorter": "DEFAULT_BUDGET_BYTES ExternalSorter KeyedFrames",

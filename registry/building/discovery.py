@@ -15,10 +15,9 @@ import re
 import shlex
 import sys
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from registry.building.author_code import author_error, not_a_builder, tfds_module_error
 from registry.building.builder import DatasetBuilder, check_class, check_instance, make_builder
@@ -32,8 +31,7 @@ from registry.errors import (
     suggest,
 )
 from registry.model import Reference, VersionRequest
-
-ENTRY_POINT_GROUP: Final = "registry.builders"
+from registry.plugins import BUILDERS, list_plugins, package_of
 
 _CODE = re.compile(r"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<class>[A-Za-z_]\w*)", flags=re.ASCII)
 _CHOICE = re.compile(r"(?:/(?P<config>[^/:@\s]+))?(?::(?P<version>[^/:@]+))?")
@@ -41,7 +39,7 @@ _CHOICE = re.compile(r"(?:/(?P<config>[^/:@\s]+))?(?::(?P<version>[^/:@]+))?")
 
 def list_builders() -> tuple[str, ...]:
     """Return the names of the installed builders, sorted. Nothing is imported."""
-    return tuple(sorted({point.name for point in entry_points(group=ENTRY_POINT_GROUP)}))
+    return tuple(sorted({point.name for point in list_plugins(BUILDERS)}))
 
 
 def open_builder(wanted: str | Reference | type[DatasetBuilder] | DatasetBuilder) -> DatasetBuilder:
@@ -91,18 +89,18 @@ def find_builder(name: str) -> type[DatasetBuilder]:
         BuilderNotFoundError: no installed package offers it; the hint suggests the nearest name.
         BuildError: several packages offer it, its module cannot be imported, or the class is faulty.
     """
-    points = {(point.value, _package_of(point)): point for point in entry_points(group=ENTRY_POINT_GROUP, name=name)}
+    points = list_plugins(BUILDERS, name)
     if not points:
         raise BuilderNotFoundError.of(name, list_builders(), where="the installed packages")
     if len(points) > 1:
-        offers = sorted(f"{package} ({value})" for value, package in points)
+        offers = sorted(f"{package_of(point)} ({point.value})" for point in points)
         raise BuildError(
             f"the builder {name!r} is offered by {len(points)} packages: {', '.join(offers)}",
-            hint=f"Uninstall all but one, or name the code: registry build {shlex.quote(min(points)[0])}",
+            hint=f"Uninstall all but one, or name the code: registry build {shlex.quote(points[0].value)}",
             details={"name": name, "offers": offers},
         )
-    (point,) = points.values()
-    subject = f"the builder {name!r} of {_package_of(point)} ({point.value})"
+    (point,) = points
+    subject = f"the builder {name!r} of {package_of(point)} ({point.value})"
     try:
         found: Any = point.load()
     except (Exception, SystemExit) as error:
@@ -216,10 +214,6 @@ def _check_builder(found: Any, subject: str) -> type[DatasetBuilder]:
     builder: type[DatasetBuilder] = found
     check_class(builder)
     return builder
-
-
-def _package_of(point: EntryPoint) -> str:
-    return "an unknown package" if point.dist is None else f"{point.dist.name} {point.dist.version}"
 
 
 def _not_loaded(subject: str, error: BaseException, code: str) -> BuildError:

@@ -13,7 +13,8 @@ import shlex
 import signal
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -21,6 +22,7 @@ import click
 
 from registry.errors import RegistryError
 from registry.masking import MASK, may_hide_secret
+from registry.plugins import BUILDERS, COMMANDS, ENGINES, list_plugins
 
 TEMPORARY: Final = 75
 """The exit code EX_TEMPFAIL of sysexits.h: the same command may succeed later."""
@@ -207,7 +209,7 @@ def _describe_other(error: BaseException) -> Failure:
 def _author_line(error: BaseException) -> tuple[str, int] | None:
     """File and line of the innermost frame of an author's code in the traceback, or None if it has library code only.
 
-    An author's code is a file outside of the registry and of installed packages, or in a package that offers builders.
+    An author's code is a file outside of the registry and of installed packages, or in a package with plugins.
     """
     import registry.builders  # in a checkout, it is outside of the package's folder
 
@@ -219,20 +221,13 @@ def _author_line(error: BaseException) -> tuple[str, int] | None:
         if any(map(path.is_relative_to, ours)) or not is_file:  # not <string> or <frozen importlib>
             continue
         is_installed = not _PACKAGE_FOLDERS.isdisjoint(path.parts)
-        if _offers_builders(path) if is_installed else not any(map(path.is_relative_to, standard)):
+        if _offers_plugins(path) if is_installed else not any(map(path.is_relative_to, standard)):
             return str(path), frame.lineno or 0
     return None
 
 
-def _offers_builders(path: Path) -> bool:
-    """Whether ``path`` belongs to an installed package with builders of its own."""
-    return any(name in path.parts or name == path.stem for name in _builder_packages())
-
-
-def _builder_packages() -> Iterator[str]:
-    from importlib.metadata import entry_points
-
-    for point in entry_points(group="registry.builders"):
-        package = point.module.partition(".")[0]
-        if package != "registry":
-            yield package
+def _offers_plugins(path: Path) -> bool:
+    """Whether ``path`` belongs to an installed package with builders, commands or engines of its own."""
+    points = chain.from_iterable(map(list_plugins, (BUILDERS, COMMANDS, ENGINES)))
+    packages = {point.module.partition(".")[0] for point in points} - {"registry"}
+    return any(name in path.parts or name == path.stem for name in packages)

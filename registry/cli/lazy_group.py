@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, Final
+from typing import Any
 
 import click
 
 from registry.errors import UsageError, suggest
-
-PLUGINS: Final = "registry.commands"
-"""The entry-point group of commands in other packages, as ``registry.builders`` is the group of their builders."""
+from registry.plugins import COMMANDS, find_plugin, load_plugin
 
 
 class LazyGroup(click.Group):
     """Commands that are imported when they are run, not when they are listed: help costs no import.
 
     ``table`` has the location and the help line of each command, in the order of the help page. A location is
-    ``module:function``, or ``plugin:NAME`` for the entry point NAME.
+    ``module:function``, or ``plugin:PATH`` for an entry point, e.g. ``import.earth-engine``. A command that is not in
+    the table is looked up as an entry point, too; help does not list it, because that takes 15 ms.
     """
 
     def __init__(self, *args: Any, table: Mapping[str, tuple[str, str]], **attributes: Any) -> None:
@@ -30,13 +29,24 @@ class LazyGroup(click.Group):
         return list(self._table)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command with this name."""
-        if cmd_name not in self._table:
+        """Import the command with this name.
+
+        Raises:
+            UsageError: its package is not installed, or its module cannot be imported.
+        """
+        default = f"plugin:{'.'.join(_words(ctx, cmd_name))}"
+        module, _, name = self._table.get(cmd_name, (default, ""))[0].partition(":")
+        if module != "plugin":
+            result = getattr(import_module(module), name)
+        elif (point := find_plugin(COMMANDS, name)) is not None:
+            result = load_plugin(point, click.Command, f"the command {name!r}")
+        elif cmd_name in self._table:
+            raise UsageError(
+                f"no installed package provides the command 'registry {name.replace('.', ' ')}'",
+                hint="Install the registry again: pip install --force-reinstall shardbook",
+            )
+        else:
             return None
-        module, _, name = self._table[cmd_name][0].partition(":")
-        if module == "plugin":
-            module, name = _find_plugin(name)
-        result = getattr(import_module(module), name)
         assert isinstance(result, click.Command)  # noqa: S101 (a mistake of ours, not of the caller)
         return result
 
@@ -44,9 +54,8 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Suggest the nearest command for an unknown name."""
-        if args[0] not in self._table and not args[0].startswith("-"):
-            path = " ".join([*ctx.command_path.split()[1:], args[0]])
-            raise UsageError(f"no command {path!r}", hint=suggest(args[0], self._table))
+        if args[0] not in self._table and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            raise UsageError(f"no command {' '.join(_words(ctx, args[0]))!r}", hint=suggest(args[0], self._table))
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -55,17 +64,6 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, line) for name, (_, line) in self._table.items()])
 
 
-def _find_plugin(path: str) -> tuple[str, str]:
-    """Module and function of the command that a package provides for ``path``, e.g. ``import.earth-engine``.
-
-    Raises:
-        UsageError: no installed package provides it.
-    """
-    from importlib.metadata import entry_points  # it takes 15 ms, and only plugins need it
-
-    for point in entry_points(group=PLUGINS, name=path):
-        return point.module, point.attr
-    raise UsageError(
-        f"no installed package provides the command 'registry {path.replace('.', ' ')}'",
-        hint="Install the registry again: pip install --force-reinstall shardbook",
-    )
+def _words(ctx: click.Context, name: str) -> list[str]:
+    """The words of a command after ``registry``."""
+    return [*ctx.command_path.split()[1:], name]

@@ -12,21 +12,41 @@ from typing import TYPE_CHECKING
 from registry.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from registry.engines.announcing import announced, announces
-    from registry.engines.choice import ENGINES, choose_engine, has_engine_of_block, num_cpus, use_engine
-    from registry.engines.engine import Engine, ThisProcess, call_ahead, call_in_thread, shared_threads, submit
-    from registry.engines.messages import REACH_HINT, ForeignError, NotSendableError, WorkerDiedError
+    from registry.engines.announcing import announced, announces, current_work
+    from registry.engines.choice import choose_engine, has_engine_of_block, num_cpus, use_engine
+    from registry.engines.engine import (
+        Engine,
+        ThisProcess,
+        call_ahead,
+        call_in_thread,
+        closed_engine,
+        in_order,
+        most_drawn,
+        shared_threads,
+        submit,
+    )
+    from registry.engines.messages import (
+        REACH_HINT,
+        ForeignError,
+        NotSendableError,
+        Taking,
+        WorkerDiedError,
+        call_function,
+        not_sendable,
+    )
     from registry.engines.piece import Piece
-    from registry.engines.watching import TaskCounts, TaskWatch, watch_tasks
+    from registry.engines.watching import TELL_SECONDS, Tally, TaskCounts, TaskWatch, watch_tasks
     from registry.engines.workers import WorkerProcesses
 
 __all__ = [
-    "ENGINES",
     "REACH_HINT",
+    "TELL_SECONDS",
     "Engine",
     "ForeignError",
     "NotSendableError",
     "Piece",
+    "Taking",
+    "Tally",
     "TaskCounts",
     "TaskWatch",
     "ThisProcess",
@@ -35,9 +55,15 @@ __all__ = [
     "announced",
     "announces",
     "call_ahead",
+    "call_function",
     "call_in_thread",
     "choose_engine",
+    "closed_engine",
+    "current_work",
     "has_engine_of_block",
+    "in_order",
+    "most_drawn",
+    "not_sendable",
     "num_cpus",
     "shared_threads",
     "submit",
@@ -48,12 +74,13 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "announcing": "announced announces",
-        "choice": "ENGINES choose_engine has_engine_of_block num_cpus use_engine",
-        "engine": "Engine ThisProcess call_ahead call_in_thread shared_threads submit",
-        "messages": "REACH_HINT ForeignError NotSendableError WorkerDiedError",
+        "announcing": "announced announces current_work",
+        "choice": "choose_engine has_engine_of_block num_cpus use_engine",
+        "engine": "Engine ThisProcess call_ahead call_in_thread closed_engine in_order most_drawn "
+        "shared_threads submit",
+        "messages": "REACH_HINT ForeignError NotSendableError Taking WorkerDiedError call_function not_sendable",
         "piece": "Piece",
-        "watching": "TaskCounts TaskWatch watch_tasks",
+        "watching": "TELL_SECONDS Tally TaskCounts TaskWatch watch_tasks",
         "workers": "WorkerProcesses",
     },
 )

@@ -15,18 +15,19 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from inspect import signature
 from typing import Any, Final
 
 from registry.argument_types import typed_arguments
 from registry.engines.announcing import LITTLE, NEEDS_THIS_MACHINE, ONE_PROCESS, chosen_engine, current_work
 from registry.engines.engine import Engine, ThisProcess, closed_engine
 from registry.engines.piece import Piece, R, T
-from registry.engines.ray_settings import RaySettings
 from registry.engines.watching import Tally, TaskWatch
 from registry.engines.workers import WorkerProcesses
 from registry.errors import RegistryError, UsageError, suggest
 from registry.masking import mask
 from registry.model import whole_number
+from registry.plugins import ENGINES, find_plugin, list_plugins, load_plugin
 
 _SMALL_ITEMS: Final = 20_000
 _SMALL_BYTES: Final = 16 * 2**20
@@ -51,9 +52,6 @@ def num_cpus() -> int:
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
-
-ENGINES: Final = ("local", "ray")
-"""The names of engines that ``use_engine`` knows."""
 
 _SETTINGS: Final = {
     "address": "an address",
@@ -85,7 +83,8 @@ def use_engine(
     None
 
     Args:
-        engine: ``"ray"``, a cluster of Ray; ``"local"`` or None, this machine; or an engine, which stays open.
+        engine: ``"ray"``, a cluster of Ray, or another engine that an installed package offers under the entry point
+            ``registry.engines``; ``"local"`` or None, this machine; or an engine object, which stays open.
         address: of the cluster, ``host:port``. None: ``RAY_ADDRESS``, else a cluster on this machine, else a new one.
         runtime_env: what Ray sends to the workers, e.g. ``{"py_modules": ["./my_package"]}`` for the code of a builder.
             Ray logs and shows it, so leave out passwords. See "Runtime environments" in Ray's documentation.
@@ -100,32 +99,23 @@ def use_engine(
         The engine; None for this machine.
 
     Raises:
-        UsageError: the engine is unknown, a setting was given without ``"ray"`` or is too small, no node has
-            ``task_memory``, or there is no cluster.
+        UsageError: the engine is unknown or cannot be loaded, has no such setting, or a setting is too small; no node
+            has ``task_memory``, or there is no cluster.
         MissingExtraError: Ray is not installed (extra ``ray``).
     """
-    if isinstance(engine, str) and engine not in ENGINES:
+    values = (address, runtime_env, task_memory, object_store_memory)
+    settings = {name: value for name, value in zip(_SETTINGS, values, strict=True) if value is not None}
+    open_engine = _find_engine(engine) if isinstance(engine, str) and engine != "local" else None
+    accepted = () if open_engine is None else signature(open_engine).parameters
+    for name in filter(lambda setting: setting not in accepted, settings):
         raise UsageError(
-            f"unknown engine {engine!r}", hint=suggest(engine, ENGINES), details={"engines": list(ENGINES)}
+            f"{_SETTINGS[name]} cannot be set for {'this engine' if engine is None else f'the engine {engine}'}",
+            hint=f"Use use_engine('ray', {name}=...) in Python, --engine ray on the command line.",
         )
-    given = (address, runtime_env, task_memory, object_store_memory)
-    for (name, words), value in zip(_SETTINGS.items(), given, strict=True):
-        if value is not None and engine != "ray":
-            raise UsageError(
-                f"{words} can only be set for the engine ray",
-                hint=f"Use use_engine('ray', {name}=...) in Python, --engine ray on the command line.",
-            )
     with ExitStack() as stack:
         used = None if isinstance(engine, str) else engine
-        if engine == "ray":
-            from registry.engines.ray_tasks import RayTasks
-
-            settings = RaySettings(
-                runtime_env=runtime_env, task_memory=task_memory, object_store_memory=object_store_memory
-            )
-            ray_tasks = stack.enter_context(RayTasks(address, settings=settings))
-            ray_tasks.connect()  # what is wrong with the cluster is found before the work begins
-            used = ray_tasks
+        if open_engine is not None:
+            used = stack.enter_context(open_engine(**settings))
         token = chosen_engine.set(used)
         stack.callback(chosen_engine.reset, token)
         yield used
@@ -198,19 +188,25 @@ def choose_engine(
     return Growing(workers) if wanted is None and num_bytes is None else workers
 
 
+def _find_engine(name: str) -> Callable[..., Engine]:
+    """The function that opens the engine ``name``, which an installed package offers."""
+    point = find_plugin(ENGINES, name)
+    if point is None:
+        names = ["local", *(point.name for point in list_plugins(ENGINES))]
+        raise UsageError(f"unknown engine {name!r}", hint=suggest(name, names), details={"engines": names})
+    result: Callable[..., Engine] = load_plugin(point, Callable, f"the engine {name!r}")
+    return result
+
+
 def _lend(engine: Engine, wanted: int | None, reads: Sequence[str]) -> Engine | None:
     """The engine for one block of work on ``engine``, which stays open; None if it cannot read what is needed."""
-    from registry.engines.ray_tasks import RayTasks
-
-    if not isinstance(engine, RayTasks):
-        return Lent(engine)
     for location in reads:
         if not engine.can_read(location):
             current_work().warn(
                 f"working on this machine, because the nodes of the cluster cannot read {mask(location)}"
             )
             return None
-    return engine.with_width(wanted)
+    return engine.with_width(wanted) or Lent(engine)
 
 
 class _Wrapped(Engine):

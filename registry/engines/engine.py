@@ -84,6 +84,18 @@ class Engine(Protocol):
         """How large the input of a piece may be, so that all inputs that wait fit into memory: some may be larger."""
         return _WAITING_BYTES // most_drawn(self.width)
 
+    def can_read(self, location: str) -> bool:  # noqa: ARG002 (this machine reads what this process can)
+        """Whether pieces can read the folder at this URL. If not, this process does the work."""
+        return True
+
+    def with_width(self, processes: int | None) -> Engine | None:  # noqa: ARG002
+        """Another engine on the same machines, for one block of work; None: the block uses this one.
+
+        Args:
+            processes: the number of pieces that run at the same time; None: the engine decides.
+        """
+        return None
+
     def describe(self) -> str:
         """The engine in a line for people."""
         return f"{self.width} piece{'s' * (self.width > 1)} at a time on this machine"

@@ -1,6 +1,6 @@
 """Errors that cross from one process to another, and the call of a piece whose outcome is sent back.
 
-The engines of other processes (``workers``, ``ray_tasks``) use them at both ends.
+The engines of other processes (``workers``, ``ray``) use them at both ends.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from registry.storage.location import (
     require_well_written,
     spell_place,
 )
-from registry.storage.names import is_unfinished
+from registry.storage.names import Owner, is_unfinished, new_unfinished_file
 from registry.storage.staged import InnerFolder, abandoned_folders, clear_abandoned
 from registry.storage.store import RenamedStore, StagedFolder, Store
 
@@ -30,6 +30,7 @@ __all__ = [
     "FolderExistsError",
     "InnerFolder",
     "LocalStore",
+    "Owner",
     "RenamedStore",
     "StagedFolder",
     "Store",
@@ -38,6 +39,7 @@ __all__ = [
     "expand_home",
     "is_unfinished",
     "local_path",
+    "new_unfinished_file",
     "open_location",
     "open_locations",
     "open_named",

@@ -20,22 +20,22 @@ Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
         (["--engine", "rai"], "unknown engine 'rai'", "Did you mean 'ray'? There are: local, ray."),
         (
             ["--address", "10.0.0.1:6379"],
-            "an address can only be set for the engine ray",
+            "an address cannot be set for the engine local",
             "Use use_engine('ray', address=...) in Python, --engine ray on the command line.",
         ),
         (
             ["--runtime-env", '{"env_vars": {}}'],
-            "a runtime environment can only be set for the engine ray",
+            "a runtime environment cannot be set for the engine local",
             "Use use_engine('ray', runtime_env=...) in Python, --engine ray on the command line.",
         ),
         (
             ["--engine", "local", "--task-memory", "2GB"],
-            "the memory of a task can only be set for the engine ray",
+            "the memory of a task cannot be set for the engine local",
             "Use use_engine('ray', task_memory=...) in Python, --engine ray on the command line.",
         ),
         (
             ["--object-store-memory", "2GB"],
-            "the memory of an object store can only be set for the engine ray",
+            "the memory of an object store cannot be set for the engine local",
             "Use use_engine('ray', object_store_memory=...) in Python, --engine ray on the command line.",
         ),
         (

@@ -102,18 +102,37 @@ def check_console(document: str, number: int, environment: dict[str, str], folde
         assert run(command, environment, folder, may_fail="2>&1" in command) == (f"{printed}\n" if printed else "")
 
 
-def test_the_builder_of_the_readme_is_found_built_and_read(environment: dict[str, str], tmp_path: Path) -> None:
-    package = tmp_path / "my_package"
-    package.mkdir()
-    (package / "__init__.py").write_text("")
-    (package / "greetings.py").write_text(blocks("python")[1])
-    metadata = tmp_path / "my_package-1.0.dist-info"
-    metadata.mkdir()
+def install(folder: Path, project: str, modules: dict[str, str]) -> None:
+    """Install the distribution my-package in ``folder``, as pip leaves it; ``project`` is its pyproject.toml."""
+    package, metadata = folder / "my_package", folder / "my_package-1.0.dist-info"
+    for new in (package, metadata):
+        new.mkdir()
+    for name, text in {"__init__.py": "", **modules}.items():
+        (package / name).write_text(text)
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: my-package\nVersion: 1.0\n")
-    ((name, value),) = tomllib.loads(blocks("toml")[0])["project"]["entry-points"]["registry.builders"].items()
-    (metadata / "entry_points.txt").write_text(f"[registry.builders]\n{name} = {value}\n")
+    groups = tomllib.loads(project)["project"]["entry-points"].items()
+    lines = [
+        line for group, points in groups for line in (f"[{group}]", *(f"{name} = {points[name]}" for name in points))
+    ]
+    (metadata / "entry_points.txt").write_text("\n".join([*lines, ""]))
+
+
+def test_the_builder_of_the_readme_is_found_built_and_read(environment: dict[str, str], tmp_path: Path) -> None:
+    install(tmp_path, blocks("toml")[0], {"greetings.py": blocks("python")[1]})
     assert run("registry build greetings", environment, tmp_path).startswith("published greetings:1.0.0: 2 examples")
     assert "Guten Tag" in run("registry read greetings train", environment, tmp_path)
+
+
+def test_a_builder_a_command_and_an_engine_of_another_package_use_the_documented_doors(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    document = "docs/extending.md"
+    names = ("builders.py", "commands.py", "engines.py")
+    modules = dict(zip(names, blocks("python", document), strict=True))
+    install(tmp_path, blocks("toml", document)[0], modules)
+    check_console(document, 3, environment, tmp_path)
+    imported = {name for text in modules.values() for name in re.findall(r"^from (registry[\w.]*)", text, re.MULTILINE)}
+    assert imported == {"registry", "registry.cli", "registry.engines", "registry.features"}
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from support.prepared_samples import animals, prepare
 import registry
 from registry.api.reports import GarbageReport
 from registry.catalog import Holder, catalog_identity
-from registry.engines.ray_connection import marker_in
+from registry.engines.ray.connection import marker_in
 from registry.errors import PartialFailureError, StorageError, UsageError
 from registry.features import FeaturesDict
 from registry.model import Reference
@@ -282,7 +282,7 @@ def test_the_marker_of_a_program_that_looked_for_shared_folders_disturbs_nothing
     assert files_below(tmp_path / "data") == before
 
     program = (
-        "import os, sys; from registry.engines.ray_connection import marker_in\n"
+        "import os, sys; from registry.engines.ray.connection import marker_in\n"
         "with marker_in(sys.argv[1]), marker_in(sys.argv[2]): os.kill(os.getpid(), 9)"
     )
     subprocess.run([sys.executable, "-c", program, *map(str, folders)], check=False)

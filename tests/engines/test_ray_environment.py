@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from registry.engines.ray_worker import environment_on_node
+from registry.engines.ray.worker import environment_on_node
 
 
 @pytest.mark.parametrize(

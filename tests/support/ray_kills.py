@@ -53,7 +53,7 @@ import registry
 from support.ray_kills import build_of
 from registry.catalog.sql_catalog import SqlCatalog
 from registry.engines import choice
-from registry.engines.ray_tasks import RayTasks
+from registry.engines.ray.tasks import RayTasks
 
 url, data_dir, address, what = sys.argv[1:]
 run = RayTasks.run

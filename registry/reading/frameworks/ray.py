@@ -22,7 +22,7 @@ import ray
 from ray.data import Datasource, ReadTask
 from ray.data.block import BlockMetadata
 
-from registry.engines.ray_worker import Setting, dump, environment_on_node, pickler_class
+from registry.engines.ray.worker import Setting, dump, environment_on_node, pickler_class
 from registry.errors import UsageError
 from registry.features import Audio, FeaturesDict, Image, RawFeature
 from registry.features.feature import TEXT

@@ -45,7 +45,7 @@ def connected(session_cluster: Any) -> Iterator[Any]:
 @pytest.fixture
 def done_on_cluster(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Receives what each piece did whose result came from the cluster."""
-    from registry.engines.ray_tasks import RayTasks
+    from registry.engines.ray.tasks import RayTasks
 
     done: list[str] = []
     run = RayTasks.run

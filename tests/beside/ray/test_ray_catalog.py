@@ -16,7 +16,7 @@ from support.ray_builders import FewLarge
 
 import registry
 from registry.engines import choice
-from registry.engines.ray_connection import Connection
+from registry.engines.ray.connection import Connection
 from registry.features import FeaturesDict, Scalar, Tensor, Text
 
 NUM_EXAMPLES = 3_000

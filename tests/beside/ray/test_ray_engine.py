@@ -19,8 +19,10 @@ from support.engine_pieces import await_file, follow
 from support.ray_clusters import MOST_SECONDS, run_code, session_files_with, wait_for_rest, wait_until
 from support.ray_pieces import kill_once, node_of, poll_seconds, read_variable, rest, wait_for, wait_until_interrupted
 
-from registry.engines import Engine, Piece, TaskWatch, choose_engine, ray_connection, ray_tasks, use_engine
-from registry.engines.ray_tasks import RayTasks
+from registry.engines import Engine, Piece, TaskWatch, choose_engine, use_engine
+from registry.engines.ray import connection as ray_connection
+from registry.engines.ray import tasks as ray_tasks
+from registry.engines.ray.tasks import RayTasks
 from registry.errors import UsageError, VerificationError
 
 
@@ -264,7 +266,7 @@ import os, sys
 from ray.cluster_utils import Cluster
 from support.ray_pieces import read_variable
 from registry.engines import Piece
-from registry.engines.ray_tasks import RayTasks
+from registry.engines.ray.tasks import RayTasks
 from registry.errors import VerificationError
 names = "GOOGLE_APPLICATION_CREDENTIALS", "SSL_CERT_DIR", "AWS_PROFILE", "AWS_ACCESS_KEY_ID"
 os.environ.update(dict.fromkeys(names, "of the node"))
@@ -309,7 +311,7 @@ import warnings; warnings.simplefilter("error")
 import os, ray
 from support.engine_pieces import follow
 from registry.engines import Piece, use_engine, choose_engine
-from registry.engines.ray_tasks import RayTasks
+from registry.engines.ray.tasks import RayTasks
 from registry.errors import BuildError
 
 class Doubler:
@@ -343,7 +345,7 @@ def test_without_a_cluster_one_is_started_here_and_ends_with_the_engine() -> Non
 import ray
 from support.engine_pieces import follow
 from registry.engines import Piece
-from registry.engines.ray_tasks import RayTasks
+from registry.engines.ray.tasks import RayTasks
 from registry.errors import BuildError
 with RayTasks("local", processes=2) as engine:
     pieces = [Piece(follow, one) for one in ("print", "pid", 7)]
@@ -366,7 +368,7 @@ import socket
 signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored if the tests run in the background
 from support.ray_pieces import wait_for
 from registry.engines import Piece
-from registry.engines.ray_tasks import RayTasks
+from registry.engines.ray.tasks import RayTasks
 from registry.errors import VerificationError
 
 pieces = (Piece(wait_for, (sys.argv[2], number)) for number in itertools.count())
@@ -406,7 +408,7 @@ def test_no_task_outlives_a_program_that_is_interrupted_or_killed(
 )
 def test_a_wrong_address_is_a_typed_error(address: str, message: str) -> None:
     code = f"""
-from registry.engines.ray_tasks import RayTasks
+from registry.engines.ray.tasks import RayTasks
 from registry.errors import UsageError
 try:
     RayTasks({address!r}).connect()
@@ -464,7 +466,7 @@ def test_a_program_that_is_connected_through_ray_client_is_refused(tmp_path: Pat
 import subprocess, sys
 import ray
 from ray.cluster_utils import Cluster
-from registry.engines.ray_tasks import RayTasks
+from registry.engines.ray.tasks import RayTasks
 from registry.errors import UsageError
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
 serve = "ray.util.client.server", "--address", cluster.address, "--host", "127.0.0.1", "--mode", "legacy"
@@ -498,7 +500,7 @@ import sys, time
 from ray.cluster_utils import Cluster
 from support.ray_pieces import wait_for
 from registry.engines import Piece
-from registry.engines.ray_tasks import RayTasks
+from registry.engines.ray.tasks import RayTasks
 from registry.errors import VerificationError
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
 with RayTasks(cluster.address) as engine:
@@ -523,7 +525,7 @@ import sys
 from ray.cluster_utils import Cluster
 from support.ray_pieces import wait_for
 from registry.engines import Piece
-from registry.engines.ray_tasks import RayTasks
+from registry.engines.ray.tasks import RayTasks
 from registry.errors import VerificationError
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
 with RayTasks(cluster.address) as engine:
@@ -569,7 +571,7 @@ def test_an_unknown_amount_of_work_reaches_the_cluster(connected: Any, monkeypat
 
 def test_an_address_needs_ray() -> None:
     with (
-        pytest.raises(UsageError, match=r"^an address can only be set for the engine ray(?m:$)"),
+        pytest.raises(UsageError, match=r"^an address cannot be set for the engine local(?m:$)"),
         use_engine("local", address="a:1"),
     ):
         pass

@@ -29,7 +29,7 @@ from support.ray_pieces import rest, wait_until_interrupted
 import registry
 from registry.building import build_dataset
 from registry.engines import Piece, TaskCounts, TaskWatch, announced
-from registry.engines.ray_tasks import RayTasks
+from registry.engines.ray.tasks import RayTasks
 from registry.errors import BuildError
 from registry.storage import open_store
 
@@ -193,7 +193,7 @@ class Terminal:
 COMMAND: Final = (str(Path(sys.executable).parent / "registry"),)
 PATIENT: Final = """
 from registry.cli.main import main
-from registry.engines import ray_connection
+from registry.engines.ray import connection as ray_connection
 
 ray_connection._LINES_SECONDS *= 6  # the last lines of workers take longer on a busy machine
 ray_connection._MOST_LINES_SECONDS *= 6

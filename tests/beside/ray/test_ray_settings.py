@@ -17,8 +17,8 @@ from support.ray_pieces import hold, node_and_times
 
 import registry
 from registry.engines import Piece, choice
-from registry.engines.ray_settings import RaySettings
-from registry.engines.ray_tasks import RayTasks
+from registry.engines.ray.settings import RaySettings
+from registry.engines.ray.tasks import RayTasks
 from registry.errors import UsageError, VerificationError
 from registry.storage import open_store
 

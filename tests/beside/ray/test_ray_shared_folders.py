@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from support.ray_clusters import wait_until
 
-from registry.engines import ray_connection
-from registry.engines.ray_tasks import RayTasks
+from registry.engines.ray import connection as ray_connection
+from registry.engines.ray.tasks import RayTasks
 
 UNSHARE = ["unshare", "--mount", "--map-root-user"]
 

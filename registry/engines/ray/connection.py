@@ -22,9 +22,9 @@ from types import ModuleType
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from registry.engines.messages import WorkerDiedError
-from registry.engines.ray_settings import RaySettings
-from registry.engines.ray_worker import (
+from registry.engines import WorkerDiedError
+from registry.engines.ray.settings import RaySettings
+from registry.engines.ray.worker import (
     INSTALL_HINT,
     cancel_key,
     list_folder,
@@ -33,7 +33,7 @@ from registry.engines.ray_worker import (
     sees_folder,
 )
 from registry.errors import RegistryError, UsageError, require_extra, suggest
-from registry.storage.names import Owner, new_unfinished_file
+from registry.storage import Owner, new_unfinished_file
 
 _log = logging.getLogger(__name__)
 
@@ -179,7 +179,7 @@ class Connection:
         return ended or list(self.ray.wait(refs, timeout=seconds)[0])
 
     def cancel(self, key: str) -> None:
-        """Cancel all pieces of a run: those that wait do not start. ``ray_worker`` describes how, and why."""
+        """Cancel all pieces of a run: those that wait do not start. ``worker`` describes how, and why."""
         from ray.experimental.internal_kv import _internal_kv_put
 
         with suppress(Exception):  # the cluster may have ended

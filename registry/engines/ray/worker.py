@@ -1,6 +1,6 @@
 """The worker's side of the Ray engine: what a node needs to call a piece, and the task that calls it.
 
-``ray_tasks`` sends the setting of the program once for each function; ``reading.frameworks.ray`` sends it with a read.
+``tasks`` sends the setting of the program once for each function; ``reading.frameworks.ray`` sends it with a read.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from pathlib import Path
 from types import FrameType, FunctionType, ModuleType
 from typing import Any, Final, NamedTuple
 
-from registry.engines.messages import NotSendableError, call_function, not_sendable
+from registry.engines import NotSendableError, call_function, not_sendable
 from registry.errors import RegistryError, UsageError
-from registry.storage import expand_home
-from registry.storage.names import is_unfinished
+from registry.storage import expand_home, is_unfinished
 
 _PREFIXES: Final = ("AWS_", "AZURE_", "AZURITE_", "FSSPEC_", "GOOGLE_", "REGISTRY_")
 _PROXIES: Final = frozenset({"all_proxy", "http_proxy", "https_proxy", "no_proxy"})  # in either case

@@ -20,20 +20,32 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import islice
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
-from registry.engines.announcing import current_work
-from registry.engines.engine import Engine, closed_engine, in_order, most_drawn
-from registry.engines.messages import REACH_HINT, NotSendableError, Taking, WorkerDiedError, not_sendable
-from registry.engines.piece import Piece, R, T
-from registry.engines.ray_connection import DIED_HINT, POLL_SECONDS, Connection, Patience, TaskDiedError
-from registry.engines.ray_settings import RaySettings, StoreRoom
-from registry.engines.ray_worker import (
+from registry.engines import (
+    REACH_HINT,
+    TELL_SECONDS,
+    Engine,
+    NotSendableError,
+    Piece,
+    Taking,
+    Tally,
+    TaskWatch,
+    WorkerDiedError,
+    closed_engine,
+    current_work,
+    in_order,
+    most_drawn,
+    not_sendable,
+)
+from registry.engines.ray.connection import DIED_HINT, POLL_SECONDS, Connection, Patience, TaskDiedError
+from registry.engines.ray.settings import RaySettings, StoreRoom
+from registry.engines.ray.worker import (
     CODE_HINT,
     KILL_SECONDS,
     FunctionNotSendableError,
@@ -41,17 +53,33 @@ from registry.engines.ray_worker import (
     call_message,
     cancel_poll_seconds,
 )
-from registry.engines.watching import TELL_SECONDS, Tally, TaskWatch
 from registry.errors import RegistryError, UsageError
 from registry.model import whole_number
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 _ATTEMPTS: Final = 4
 _AHEAD: Final = 16
 """A run whose results are taken before their turn has this many times more pieces: all but ``2 * width + 1`` ended."""
 _CANCEL_SECONDS: Final = KILL_SECONDS + 4.5
 """How long to wait for cancelled tasks after they have noticed: a worker whose task does not react is killed."""
+
+
+def open_engine(
+    *,
+    address: str | None = None,
+    runtime_env: Mapping[str, Any] | None = None,
+    task_memory: int | None = None,
+    object_store_memory: int | None = None,
+) -> RayTasks:
+    """Connect to a cluster, so that its faults are found before work begins. ``use_engine`` describes the settings."""
+    settings = RaySettings(runtime_env=runtime_env, task_memory=task_memory, object_store_memory=object_store_memory)
+    result = RayTasks(address, settings=settings)
+    result.connect()
+    return result
 
 
 class RayTasks(Engine):
