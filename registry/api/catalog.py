@@ -10,7 +10,7 @@ import re
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cached_property, partial
 from pathlib import Path
 from threading import Event as ThreadEvent
@@ -93,7 +93,6 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or pu
     from registry.publishing import VersionDiff
     from registry.publishing.garbage import Leftover
     from registry.publishing.usage import Usage
-    from registry.publishing.verify_state import VerifyState
 
 
 @typed_arguments
@@ -677,10 +676,11 @@ class Catalog(Adding):
             StorageError: the state cannot be read or written.
         """
         from registry.engines import Piece, ThisProcess, has_engine_of_block
+        from registry.publishing.verify_state import VerifyState
 
         if processes is not None:
             whole_number(processes, "processes", least=1)
-        remembered = self._open_state(state, since=since, restart=restart, deep=deep)
+        remembered = VerifyState(state, since=since, restart=restart, deep=deep, catalog=self.backend)
         versions = [
             version
             for dataset in self.datasets()
@@ -697,9 +697,9 @@ class Catalog(Adding):
         stop = ThreadEvent()
 
         def verify(version: VersionSummary) -> VerifiedVersion:
-            before = None if remembered is None else remembered.verified_before(version)
+            before = remembered.verified_before(version)
             if before is not None:
-                return VerifiedVersion(reference=_exactly(version), state=version.state, verified_before=before)
+                return VerifiedVersion(reference=version.reference, state=version.state, verified_before=before)
             report = progress if added_up is None else added_up()
 
             def watched(progressed: Progress) -> None:
@@ -716,34 +716,14 @@ class Catalog(Adding):
             try:
                 for one, result in threads.run(pieces, doing="verified versions", failure=CatalogError):
                     found.append(result)
-                    if remembered is not None and result.is_sound and result.verified_before is None:
+                    if result.is_sound and result.verified_before is None:
                         remembered.keep(one)
                     if each is not None:
                         each(result)
             finally:
                 stop.set()  # ends the threads with the file that they read, not with their version
-        if remembered is not None:
-            remembered.end()
+        remembered.end()
         return CatalogReport(found)
-
-    def _open_state(
-        self,
-        path: str | os.PathLike[str] | None,
-        *,
-        since: str | datetime | timedelta | None,
-        restart: bool,
-        deep: bool,
-    ) -> VerifyState | None:
-        from registry.publishing.verify_state import VerifyState, read_since
-
-        moment = None if since is None else read_since(since, now=datetime.now(UTC))
-        if path is None:
-            if since is not None:
-                raise UsageError(
-                    "since needs a state", hint="Pass state=PATH, a file that remembers what was verified."
-                )
-            return None
-        return VerifyState(path, since=moment, restart=restart, deep=deep, sizes=self.backend.sizes())
 
     @typed_arguments
     @announces("copying", "references", other="versions")
@@ -818,7 +798,7 @@ class Catalog(Adding):
     def _verify(
         self, version: VersionSummary, *, deep: bool, processes: int | None, progress: ProgressCallback
     ) -> VerifiedVersion:
-        reference = _exactly(version)
+        reference = version.reference
         report, failed, started = None, None, time.monotonic()
         try:
             report = self.look_up(reference).verify(deep=deep, processes=processes, progress=progress)
@@ -851,10 +831,6 @@ def _open_again(url: str, data_dir: str) -> Catalog:
             )
         url = catalog_url()
     return connect(url, data_dir=data_dir)
-
-
-def _exactly(version: VersionSummary) -> Reference:
-    return Reference.exactly(version.name, version.config, version.version)
 
 
 def _add_up(progress: ProgressCallback, total: int) -> Callable[[], ProgressCallback]:

@@ -123,7 +123,7 @@ def _of_config(catalog: CatalogBackend, reference: Reference) -> Iterator[Refere
     for version in sorted(catalog.versions(reference.name, reference.config), key=lambda summary: summary.version):
         matches = reference.request is None or reference.request.allows(version.version)
         if matches and version.state is not VersionState.DROPPED:
-            yield Reference.exactly(version.name, version.config, version.version)
+            yield version.reference
 
 
 def _events(catalog: CatalogBackend, reference: Reference) -> dict[str, list[Event]]:

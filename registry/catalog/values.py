@@ -105,6 +105,11 @@ class VersionSummary:
     published_by: str
 
     @property
+    def reference(self) -> Reference:
+        """The exact reference."""
+        return Reference.exactly(self.name, self.config, self.version)
+
+    @property
     def status(self) -> VersionStatus:
         """Whether it is canonical, supported, experimental, deprecated, yanked or dropped."""
         return version_status(self.version, self.state, self.canonical)

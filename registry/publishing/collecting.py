@@ -69,16 +69,8 @@ class _LocalGarbage:
 
     def find(self) -> Iterator[Leftover]:
         for path in abandoned_temporary():
-            files = [facts for _, facts in _walk(path)]
-            yield Leftover(
-                kind="temporary",
-                name=str(path),
-                place=str(path),
-                outcome=GarbageOutcome.FOUND,
-                why="the process that made it has ended",
-                num_files=len(files),
-                num_bytes=sum(file.st_size for file in files),
-            )
+            why = "the process that made it has ended"
+            yield _leftover("temporary", path, GarbageOutcome.FOUND, why, [facts for _, facts in _walk(path)])
         latest = (datetime.now(UTC) - self.older_than).timestamp()
         for path in finished_temporary():
             if not is_left(LocalStore(path)):
@@ -94,26 +86,11 @@ class _LocalGarbage:
             elif is_old:
                 outcome = GarbageOutcome.UNKNOWN
                 why = "finished shards that another catalog may publish"
-            yield Leftover(
-                kind="temporary",
-                name=str(path),
-                place=str(path),
-                outcome=outcome,
-                why=why,
-                num_files=len(files),
-                num_bytes=sum(file.st_size for file in files),
-            )
-        unused = list(self._unused())
+            yield _leftover("temporary", path, outcome, why, files)
+        unused = [facts for _, facts in self._unused()]
         if unused:
-            yield Leftover(
-                kind="cache",
-                name=str(self.folder),
-                place=str(self.folder),
-                outcome=GarbageOutcome.FOUND,
-                why="these files of the index cache have not been used within the grace period",
-                num_files=len(unused),
-                num_bytes=sum(facts.st_size for _, facts in unused),
-            )
+            why = "these files of the index cache have not been used within the grace period"
+            yield _leftover("cache", self.folder, GarbageOutcome.FOUND, why, unused)
 
     def remove(self, leftover: Leftover) -> bool:
         with storage_errors("remove", leftover.place):
@@ -131,6 +108,18 @@ class _LocalGarbage:
             last_use = max(facts.st_atime, facts.st_mtime)
             if re.search(r"\.(index|stamp)(\.[0-9a-f]{16})?$", path.name) and last_use <= latest:
                 yield path, facts
+
+
+def _leftover(kind: str, path: Path, outcome: GarbageOutcome, why: str, files: list[os.stat_result]) -> Leftover:
+    return Leftover(
+        kind=kind,
+        name=str(path),
+        place=str(path),
+        outcome=outcome,
+        why=why,
+        num_files=len(files),
+        num_bytes=sum(file.st_size for file in files),
+    )
 
 
 def _walk(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:

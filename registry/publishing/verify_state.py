@@ -22,7 +22,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from registry.catalog import CatalogBackend, VersionSize, VersionSummary, catalog_identity
+from registry.catalog import CatalogBackend, VersionSummary, catalog_identity
 from registry.errors import ContinuedRunWarning, UsageError
 from registry.model import Reference, describe_moment, parse_duration, parse_moment
 from registry.storage import Store, expand_home, open_store, read_file
@@ -64,45 +64,50 @@ def read_since(since: str | datetime | timedelta, *, now: datetime) -> datetime:
 
 
 class VerifyState:
-    """The file of one run of ``verify_all``.
-
-    Attributes:
-        continues: when the interrupted run began that this run continues, or None.
-    """
+    """The file of one run of ``verify_all``; without a file, nothing is remembered."""
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | None,
         *,
-        since: datetime | None,
+        since: str | datetime | timedelta | None,
         restart: bool,
         deep: bool,
-        sizes: tuple[VersionSize, ...],
+        catalog: CatalogBackend,
     ) -> None:
         """Read the file, and write it anew with what is still of use.
 
         Raises:
+            UsageError: ``since`` is malformed, or there is no file.
             StorageError: it cannot be read or written.
         """
-        self._path = expand_home(path).absolute()
         self._deep = deep
-        self._locations = {version.reference: version.locations for version in sizes}
         self._lines: dict[str, dict[str, Any]] = {}
-        now, begun = datetime.now(UTC), self._read()
+        self._locations: dict[Reference, tuple[str, ...]] = {}
+        self._since: datetime | None = None
+        now = datetime.now(UTC)
+        moment = None if since is None else read_since(since, now=now)
+        if moment is not None and path is None:
+            raise UsageError("since needs a state", hint="Pass state=PATH, a file that remembers what was verified.")
+        self._path = None if path is None else expand_home(path).absolute()
+        if self._path is None:
+            return
+        self._locations = {version.reference: version.locations for version in catalog.sizes()}
+        begun = self._read(self._path)
         is_recent = begun is not None and now - begun <= CONTINUED
-        self.continues = begun if is_recent and not restart else None
-        self._since = min((moment for moment in (since, self.continues) if moment is not None), default=None)
-        if self.continues is not None:
-            when = describe_moment(self.continues.replace(microsecond=0))
-            warnings.warn(f"continues the run of {when}; to begin anew: --restart", ContinuedRunWarning, stacklevel=4)
-        lines = [*self._lines.values(), {"begin": (self.continues or now).isoformat()}]
+        continues = begun if is_recent and not restart else None
+        self._since = min((at for at in (moment, continues) if at is not None), default=None)
+        if continues is not None:
+            when = describe_moment(continues.replace(microsecond=0))
+            warnings.warn(f"continues the run of {when}; to begin anew: --restart", ContinuedRunWarning, stacklevel=3)
+        lines = [*self._lines.values(), {"begin": (continues or now).isoformat()}]
         store = open_store(self._path.parent)
         with store.create(self._path.name, overwrite=True) as file:
             file.write("".join(f"{json.dumps(line)}\n" for line in lines).encode())
 
     def verified_before(self, version: VersionSummary) -> datetime | None:
         """When a version was found sound, if it need not be verified again."""
-        line = self._lines.get(str(_reference(version)))
+        line = self._lines.get(str(version.reference))
         if line is None or self._since is None or line | self._facts_of(version) != line:
             return None
         at = datetime.fromisoformat(line["at"]).astimezone(UTC)
@@ -118,22 +123,22 @@ class VerifyState:
 
     def _facts_of(self, version: VersionSummary) -> dict[str, Any]:
         """The facts that must be the same if the version is not verified again."""
-        reference = _reference(version)
-        locations = list(self._locations.get(reference, ()))
-        return {"version": str(reference), "content": version.content_digest, "locations": locations}
+        locations = list(self._locations.get(version.reference, ()))
+        return {"version": str(version.reference), "content": version.content_digest, "locations": locations}
 
     def _append(self, line: Mapping[str, Any]) -> None:
         # A line that is lost means that a version is verified again; it must not end the run.
-        with suppress(OSError), self._path.open("a", encoding="utf-8") as file:
-            file.write(f"{json.dumps(line)}\n")
+        if self._path is not None:
+            with suppress(OSError), self._path.open("a", encoding="utf-8") as file:
+                file.write(f"{json.dumps(line)}\n")
 
-    def _read(self) -> datetime | None:
+    def _read(self, path: Path) -> datetime | None:
         """Read the lines; when the last run began, if it did not come to its end."""
         begun: datetime | None = None
-        with storage_errors("read", str(self._path)):
-            if not self._path.exists():
+        with storage_errors("read", str(path)):
+            if not path.exists():
                 return None
-            lines = read_file(self._path).decode(errors="replace").splitlines()
+            lines = read_file(path).decode(errors="replace").splitlines()
         for text in lines:
             try:
                 line = json.loads(text)
@@ -147,7 +152,3 @@ class VerifyState:
             except (ValueError, TypeError, LookupError, RecursionError):  # half a line of a run that was killed
                 continue
         return None if begun is None else begun.astimezone(UTC)
-
-
-def _reference(version: VersionSummary) -> Reference:
-    return Reference.exactly(version.name, version.config, version.version)
