@@ -23,8 +23,6 @@ from sqlalchemy.util import LRUCache
 @contextmanager
 def shared_by_tests() -> Iterator[None]:
     """Share both among the tests of this process."""
-    import registry.building.discovery
-
     create_engine, entry_points = sa.create_engine, importlib.metadata.entry_points
     statements = _Statements(2_000)
 
@@ -43,7 +41,6 @@ def shared_by_tests() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sa, "create_engine", create_sharing_engine)
         patch.setattr(importlib.metadata, "entry_points", find_entry_points)
-        patch.setattr(registry.building.discovery, "entry_points", find_entry_points)
         yield
 
 
