@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from registry.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from registry.builders.earth_engine.assembling.assemble import assemble, to_xarray
+    from registry.builders.earth_engine.assembling.assemble import assemble
     from registry.builders.earth_engine.assembling.assembly import Assembly
     from registry.builders.earth_engine.assembling.predictions import WrittenPredictions, write_predictions
     from registry.builders.earth_engine.exporting.geotiff_raster import GeoTiffRaster
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from registry.builders.earth_engine.row_files import read_rows, write_rows
     from registry.builders.earth_engine.stored.export import StoredExport, open_export
     from registry.builders.earth_engine.stored.found_files import FoundExport, find_export
-    from registry.builders.earth_engine.stored.importing import import_export, preview_export
+    from registry.builders.earth_engine.stored.importing import ImportOptions, import_export, preview_export
     from registry.builders.earth_engine.table import ExportedTable, Table, read_table, write_table
 
 __all__ = [
@@ -45,6 +45,7 @@ __all__ = [
     "FoundExport",
     "GeoTiffRaster",
     "Grid",
+    "ImportOptions",
     "Mixer",
     "Patch",
     "PatchBatch",
@@ -67,7 +68,6 @@ __all__ = [
     "preview_export",
     "read_rows",
     "read_table",
-    "to_xarray",
     "write_predictions",
     "write_rows",
     "write_table",
@@ -76,7 +76,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "assembling.assemble": "assemble to_xarray",
+        "assembling.assemble": "assemble",
         "assembling.assembly": "Assembly",
         "assembling.predictions": "WrittenPredictions write_predictions",
         "exporting.geotiff_raster": "GeoTiffRaster",
@@ -91,7 +91,7 @@ __getattr__, __dir__ = lazy_exports(
         "row_files": "read_rows write_rows",
         "stored.export": "StoredExport open_export",
         "stored.found_files": "FoundExport find_export",
-        "stored.importing": "import_export preview_export",
+        "stored.importing": "ImportOptions import_export preview_export",
         "table": "ExportedTable Table read_table write_table",
     },
 )

@@ -8,18 +8,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
-from registry import Plan, ReadConfig, ReadInstruction, SlicingRule
+from registry import Plan, ReadConfig, Reader, ReadInstruction, SlicingRule
 from registry.builders.earth_engine.grid import NO_MARGIN, Bounds, Grid, Size, Tile, Transform, Window, infer_tile
 from registry.builders.earth_engine.mixer import Mixer
 from registry.builders.earth_engine.stored.kept_split import KeptSplit, MixerLike, find_mixer
 from registry.errors import PreparedFormatError, ShardMismatchError, UsageError
 from registry.features import FeaturesDict, Tensor
-from registry.reading import Slice, SplitSource
+from registry.reading import SplitSource, State
+from registry.tfrecord import Verify
 
 Numbers = npt.NDArray[np.int64]
 
@@ -288,19 +289,29 @@ def _tile_of(
     return tile
 
 
-def open_slice(
+class ReadArguments(TypedDict, total=False):
+    """Arguments of ``Dataset.read``, which describes them."""
+
+    read_config: ReadConfig | None
+    state: State | Sequence[State] | None
+    process: tuple[int, int]
+    verify: Verify
+    copy: bool
+
+
+def open_reader(
     source: Any,
     split: str | ReadInstruction | None,
-    read_config: ReadConfig | None,
     *,
     slicing: SlicingRule | str | None,
     rounding: str | None,
-) -> Slice:
-    """The slice of a published version or of a pin.
+    **reading: Unpack[ReadArguments],
+) -> Reader:
+    """The reader of a published version or of a pin.
 
     Raises:
         UsageError: ``source`` is neither.
-        The errors of ``SplitSource.slice_of``.
+        The errors of ``Dataset.read``.
     """
     if not isinstance(source, SplitSource):
         raise UsageError(
@@ -308,4 +319,5 @@ def open_slice(
             hint="Pass catalog.dataset('NAME'); to read a folder, use of_files('FOLDER').",
             details={"option": "source"},
         )
-    return source.slice_of(split, read_config, slicing=slicing, rounding=rounding)
+    part = source.slice_of(split, reading.get("read_config"), slicing=slicing, rounding=rounding)
+    return Reader(part.readable, part.plan, **reading)

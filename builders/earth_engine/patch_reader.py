@@ -15,29 +15,30 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, Unpack, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from registry import ReadConfig, Reader, ReadInstruction, SlicingRule, resolve
+from registry import ReadConfig, Reader, ReadInstruction, SlicingRule
 from registry.builders.earth_engine.exporting.options import read_size
 from registry.builders.earth_engine.grid import Bounds, Transform, Window
 from registry.builders.earth_engine.patch_places import (
     Numbers,
+    ReadArguments,
     RecordNumbers,
     SplitPlaces,
-    open_slice,
+    open_reader,
     places_of_split,
 )
 from registry.builders.earth_engine.stored.kept_split import METADATA_KEY, KeptSplit, MixerLike
 from registry.errors import UsageError
 from registry.features import FeaturesDict
-from registry.reading import TFDS_ID, State, readable_folder
-from registry.tfrecord import Verify
+from registry.reading import TFDS_ID, State
 
 if TYPE_CHECKING:
     from registry import Dataset, Pin, PinFile
+    from registry.builders.earth_engine.stored.importing import FileArguments
 
 
 Layout: TypeAlias = Literal["CHW", "HWC", "bands"]
@@ -118,13 +119,9 @@ class Patches:
         dtype: npt.DTypeLike | None = None,
         mixer: MixerLike | None = None,
         kernel_size: int | Sequence[int] | None = None,
-        read_config: ReadConfig | None = None,
         slicing: SlicingRule | str | None = None,
         rounding: str | None = None,
-        state: State | Sequence[State] | None = None,
-        process: tuple[int, int] = (0, 1),
-        verify: Verify = "block",
-        copy: bool = True,
+        **reading: Unpack[ReadArguments],
     ) -> None:
         """The patches of a published version, or of a pin.
 
@@ -139,13 +136,10 @@ class Patches:
                 to the first of uint8, int64 and float32 that fits, and to float32 if one is a float.
             mixer: replaces the mixer in the version's metadata; for a pin, the mixer or the version's metadata.
             kernel_size: replaces the kernel size in the version's metadata, in pixels.
-            read_config: the order of reading; None is the order of the export.
-            slicing: rule of slicing. This argument and the next five are described at ``Dataset.read``.
-            rounding: rule of rounding percentages.
-            state: state of equal ``Patches`` at which to continue.
-            process: index and number of the processes that share the patches.
-            verify: how checksums are verified.
-            copy: whether arrays are copies instead of views of the file.
+            slicing: rule of slicing, see ``Dataset.read``.
+            rounding: rule of rounding percentages, see ``Dataset.read``.
+            **reading: ``read_config`` is the order of reading; None is the order of the export. ``state`` is that of
+                equal ``Patches`` at which to continue. ``process``, ``verify`` and ``copy``: see ``Dataset.read``.
 
         Raises:
             UsageError: the split does not contain patches or one of the bands, or an option is invalid.
@@ -153,16 +147,7 @@ class Patches:
             SplitNotFoundError: the version does not have the split.
             StorageError: a file cannot be read.
         """
-        part = open_slice(source, split, read_config, slicing=slicing, rounding=rounding)
-        reader = Reader(
-            part.readable,
-            part.plan,
-            read_config=read_config,
-            state=state,
-            process=process,
-            verify=verify,
-            copy=copy,
-        )
+        reader = open_reader(source, split, slicing=slicing, rounding=rounding, **reading)
         metadata = reader.readable.facts.metadata.custom  # a pin records none
         if isinstance(mixer, Mapping) and METADATA_KEY in mixer:
             metadata, mixer = mixer, None
@@ -174,66 +159,39 @@ class Patches:
         folder: str | os.PathLike[str],
         split: str | ReadInstruction = "train",
         *,
-        prefix: str | Mapping[str, str] | None = None,
         bands: Sequence[str] | None = None,
         margin: bool = False,
         layout: Layout = "CHW",
         dtype: npt.DTypeLike | None = None,
-        mixer: MixerLike | None = None,
-        kernel_size: int | Sequence[int] | None = None,
         read_config: ReadConfig | None = None,
         state: State | Sequence[State] | None = None,
         process: tuple[int, int] = (0, 1),
-        patch_dimensions: int | Sequence[int] | None = None,
-        tensor_depths: Mapping[str, int] | None = None,
-        patches: Sequence[int] | None = None,
-        sequence: bool | None = None,
+        **files: Unpack[FileArguments],
     ) -> Patches:
         """The patches of an export that is not in a catalog. All files are read once first, to count the records.
 
         Args:
             folder: path or URL of the folder, or of one file of the export.
             split: an expression; the export is the split ``train``, or those that ``prefix`` names.
-            prefix: see ``import_export``.
             bands: see ``Patches``.
             margin: see ``Patches``.
             layout: see ``Patches``.
             dtype: see ``Patches``.
-            mixer: replaces the mixer next to the files.
-            kernel_size: the kernel size of the export, in pixels.
             read_config: see ``Patches``.
             state: state of equal ``Patches`` at which to continue.
             process: index and number of the processes that share the patches.
-            patch_dimensions: see ``open_export``.
-            tensor_depths: see ``open_export``.
-            patches: see ``open_export``.
-            sequence: see ``open_export``.
+            **files: ``prefix``, ``mixer``, ``kernel_size``, ``patch_dimensions``, ``tensor_depths``, ``patches`` and
+                ``sequence``: see ``import_export``.
 
         Raises:
             The errors of ``open_export`` and ``Patches``.
         """
-        from registry.builders.earth_engine.stored.importing import preview_export
-        from registry.builders.earth_engine.stored.kept_split import find_mixer
+        from registry.builders.earth_engine.stored.importing import open_files
 
-        given = None if mixer is None else find_mixer(mixer).mixer
-        plan = preview_export(
-            folder,
-            prefix=prefix,
-            name="export",
-            mixer=given,
-            kernel_size=kernel_size,
-            patch_dimensions=patch_dimensions,
-            tensor_depths=tensor_depths,
-            patches=patches,
-            sequence=sequence,
-            copy=True,
-        )
-        prepared = plan.prepared
-        readable = readable_folder(plan.source, prepared)
-        plan_of_split = resolve(split, readable.facts.layout)
-        reader = Reader(readable, plan_of_split, read_config=read_config, state=state, process=process).with_ids()
+        reader = open_files(folder, split, read_config=read_config, state=state, process=process, **files)
         result = cls.__new__(cls)
-        result._start(reader, prepared.metadata.custom, bands, margin, layout, dtype, None, None)
+        custom = reader.readable.facts.metadata.custom
+        result._start(reader.with_ids(), custom, bands, margin, layout, dtype, None, None)
         return result
 
     def _start(

@@ -11,28 +11,28 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
-from registry import ReadConfig, Reader, ReadInstruction, SlicingRule, resolve
+from registry import ReadConfig, Reader, ReadInstruction, SlicingRule
 from registry.builders.earth_engine.kinds import STORED, from_flat
 from registry.builders.earth_engine.patch_places import (
+    ReadArguments,
     RecordNumbers,
     SplitPlaces,
-    open_slice,
+    open_reader,
     places_of_split,
 )
 from registry.builders.earth_engine.stored.export import StoredBand
 from registry.builders.earth_engine.stored.kept_split import METADATA_KEY, KeptSplit, MixerLike
 from registry.errors import CorruptExampleError, UsageError
-from registry.reading import State, readable_folder
-from registry.tfrecord import Verify
 from registry.wire import SequenceValues, decode_sequence_example
 
 if TYPE_CHECKING:
     from registry import Dataset, Pin
+    from registry.builders.earth_engine.stored.importing import FileArguments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -66,13 +66,9 @@ class PixelSeries:
         *,
         bands: Sequence[str] | None = None,
         mixer: MixerLike | None = None,
-        read_config: ReadConfig | None = None,
         slicing: SlicingRule | str | None = None,
         rounding: str | None = None,
-        state: State | Sequence[State] | None = None,
-        process: tuple[int, int] = (0, 1),
-        verify: Verify = "block",
-        copy: bool = True,
+        **reading: Unpack[ReadArguments],
     ) -> None:
         """The pixels of a published version, or of a pin.
 
@@ -81,29 +77,16 @@ class PixelSeries:
             split: a split expression; None uses the only split of a version, or the slice of a pin.
             bands: the bands to read; None reads all.
             mixer: replaces the mixer in the version's metadata; for a pin, the mixer or the version's metadata.
-            read_config: the order of reading; None is the order of the export.
             slicing: see ``Dataset.read``.
             rounding: see ``Dataset.read``.
-            state: see ``Dataset.read``.
-            process: see ``Dataset.read``.
-            verify: see ``Dataset.read``.
-            copy: see ``Dataset.read``.
+            **reading: see ``Patches``.
 
         Raises:
             UsageError: the split contains patches instead of pixels, or a band does not exist.
             ShardMismatchError: the mixer belongs to another export.
             The errors of ``Dataset.read`` and, while iterating, of a ``Reader``.
         """
-        part = open_slice(source, split, read_config, slicing=slicing, rounding=rounding)
-        reader = Reader(
-            part.readable,
-            part.plan,
-            read_config=read_config,
-            state=state,
-            process=process,
-            verify=verify,
-            copy=copy,
-        )
+        reader = open_reader(source, split, slicing=slicing, rounding=rounding, **reading)
         metadata = reader.readable.facts.metadata.custom  # a pin records none
         if isinstance(mixer, Mapping) and METADATA_KEY in mixer:
             metadata, mixer = mixer, None
@@ -115,31 +98,16 @@ class PixelSeries:
         folder: str | os.PathLike[str],
         split: str | ReadInstruction = "train",
         *,
-        prefix: str | Mapping[str, str] | None = None,
         bands: Sequence[str] | None = None,
         read_config: ReadConfig | None = None,
-        patch_dimensions: int | Sequence[int] | None = None,
-        tensor_depths: Mapping[str, int] | None = None,
-        patches: Sequence[int] | None = None,
-        sequence: bool | None = None,
+        **files: Unpack[FileArguments],
     ) -> PixelSeries:
         """The pixels of an export that is not in a catalog; see ``Patches.of_files``."""
-        from registry.builders.earth_engine.stored.importing import preview_export
+        from registry.builders.earth_engine.stored.importing import open_files
 
-        plan = preview_export(
-            folder,
-            prefix=prefix,
-            name="export",
-            patch_dimensions=patch_dimensions,
-            tensor_depths=tensor_depths,
-            patches=patches,
-            sequence=sequence,
-            copy=True,
-        )
-        readable = readable_folder(plan.source, plan.prepared)
-        reader = Reader(readable, resolve(split, readable.facts.layout), read_config=read_config)
+        reader = open_files(folder, split, read_config=read_config, **files)
         result = cls.__new__(cls)
-        result._start(reader, plan.prepared.metadata.custom, bands, None)
+        result._start(reader, reader.readable.facts.metadata.custom, bands, None)
         return result
 
     def _start(

@@ -534,7 +534,7 @@ def test_margins_of_a_tall_raster_equal_its_own_pixels(tmp_path: Path) -> None:
 
 
 def test_a_plan_reads_nothing_and_tells_the_bytes_of_a_record(tmp_path: Path) -> None:
-    plan = plan_export(Broken(MemoryError()), patch_dimensions=4, max_file_size=1000)
+    plan = plan_export(Broken(MemoryError()), {"patch_dimensions": 4, "max_file_size": 1000})
     assert plan.record_bytes == (78, 78)
     assert (plan.num_records, plan.num_files) == (25, (3, 3))
     assert plan.mixer is not None

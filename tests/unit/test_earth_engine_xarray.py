@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from registry.builders.earth_engine.assembling.assemble import assemble, to_xarray
+from registry.builders.earth_engine.assembling.assemble import assemble
 from registry.errors import MissingExtraError
 
 RASTER = np.arange(24, dtype=np.float32).reshape(4, 6)
@@ -26,7 +26,7 @@ def mixer_of(matrix: list[float]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("step", [-30.0, 30.0], ids=["north-up", "south-up"])
 def test_coordinates_are_the_centres_of_pixels(step: float) -> None:
-    array = to_xarray(PATCHES, mixer_of([30.0, 0, 500000.0, 0, step, 4100000.0]), bands=["class"], nodata=0)
+    array = assemble(PATCHES, mixer_of([30.0, 0, 500000.0, 0, step, 4100000.0]), bands=["class"], nodata=0).to_xarray()
     assert array.dims == ("band", "y", "x")
     assert array.dtype == np.float32
     assert array.band.values.tolist() == ["class"]
@@ -58,7 +58,7 @@ def test_a_turned_raster_has_coordinates_of_two_dimensions() -> None:
 def test_without_rioxarray_the_attributes_hold_the_georeference(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rioxarray", None)
     monkeypatch.setitem(sys.modules, "rasterio", None)
-    array = to_xarray(PATCHES, mixer_of([30.0, 0, 500000.0, 0, -30.0, 4100000.0]))
+    array = assemble(PATCHES, mixer_of([30.0, 0, 500000.0, 0, -30.0, 4100000.0])).to_xarray()
     assert array.attrs == {"crs": "EPSG:32610", "transform": (30.0, 0.0, 500000.0, 0.0, -30.0, 4100000.0)}
     assert "spatial_ref" not in array.coords
 
@@ -66,6 +66,6 @@ def test_without_rioxarray_the_attributes_hold_the_georeference(monkeypatch: pyt
 def test_without_xarray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "xarray", None)
     with pytest.raises(MissingExtraError) as caught:
-        to_xarray(PATCHES, mixer_of([30.0, 0, 500000.0, 0, -30.0, 4100000.0]))
+        assemble(PATCHES, mixer_of([30.0, 0, 500000.0, 0, -30.0, 4100000.0])).to_xarray()
     assert caught.value.message == "a DataArray needs the package 'xarray', which is not installed"
     assert caught.value.hint == "Install it with: pip install 'shardbook[xarray]'"

@@ -144,57 +144,6 @@ def assemble(
     return assembly
 
 
-def to_xarray(
-    predictions: Any,
-    mixer: MixerLike | None = None,
-    *,
-    prefix: str | None = None,
-    split: str | None = None,
-    bands: Sequence[str] | None = None,
-    kernel_size: Any = None,
-    tensor_depths: Mapping[str, int] | None = None,
-    dtypes: Any = None,
-    names: Sequence[str] | None = None,
-    nodata: float | None = None,
-    crs: Any = None,
-    size: Any = None,
-    layout: Layout | None = None,
-    sequence: bool | None = None,
-) -> Any:
-    """Assemble patches into a DataArray, which is in memory as a whole. The arguments are those of ``assemble``.
-
-    Returns:
-        A DataArray with dims (band, y, x). ``band`` has the names, ``x`` and ``y`` the centres of pixels in units of
-        the CRS. For a rotated or sheared raster, these are coordinates ``xc`` and ``yc`` with dims (y, x), as in
-        rioxarray. ``attrs`` contains ``crs`` (text), ``transform`` (six numbers) and ``nodata`` if it is set. If
-        rioxarray is installed, ``.rio.crs`` and ``.rio.transform()`` agree with them.
-
-    Raises:
-        MissingExtraError: xarray is not installed.
-        ShardMismatchError: the number of patches differs from the mixer, or patches differ in size.
-        UsageError: the mixer is missing, options contradict the patches, or the raster does not fit into memory.
-        FeatureError: a value does not fit the dtype of its band.
-        PreparedFormatError: files are missing or duplicated, or the mixer is malformed.
-        CorruptRecordError, CorruptExampleError: a record is damaged; the error names file and record.
-    """
-    return assemble(
-        predictions,
-        mixer,
-        prefix=prefix,
-        split=split,
-        bands=bands,
-        kernel_size=kernel_size,
-        tensor_depths=tensor_depths,
-        dtypes=dtypes,
-        names=names,
-        nodata=nodata,
-        crs=crs,
-        size=size,
-        layout=layout,
-        sequence=sequence,
-    ).to_xarray()
-
-
 def _check_names(option: str, names: Any) -> None:
     """Check that names are a list of unique texts; a single text would be read as a list of letters."""
     if names is None:

@@ -178,7 +178,18 @@ class Assembly:
         return result
 
     def to_xarray(self, advance: Callable[[int], None] | None = None) -> Any:
-        """A DataArray with dims (band, y, x) and coordinates of pixel centres; see ``earth_engine.to_xarray``."""
+        """Return a DataArray, which is in memory as a whole.
+
+        Returns:
+            A DataArray with dims (band, y, x). ``band`` has the names, ``x`` and ``y`` the centres of pixels in units
+            of the CRS. For a rotated or sheared raster, these are coordinates ``xc`` and ``yc`` with dims (y, x), as
+            in rioxarray. ``attrs`` contains ``crs`` (text), ``transform`` (six numbers) and ``nodata`` if it is set.
+            If rioxarray is installed, ``.rio.crs`` and ``.rio.transform()`` agree with them.
+
+        Raises:
+            MissingExtraError: xarray is not installed.
+            The errors of ``to_array``.
+        """
         with require_extra("xarray", package="xarray", needed_for="a DataArray"):
             import xarray
         transform, (width, height) = self.transform, self.size

@@ -132,12 +132,13 @@ def _export_raster(
     from registry.builders.earth_engine.exporting.image import export_image, plan_export
 
     options = raster_arguments(chosen)
-    plan = plan_export(source, **options)
+    raster = {name: options.pop(name) for name in ("bands", "transform", "crs", "nodata") if name in options}
+    plan = plan_export(source, options, **raster)
     if dry_run:
         _print_plan(session, plan, prefix, folder)
         return
     with progress_bar(session.out, "patches", plan.grid.num_patches) as advance:
-        exported = export_image(source, folder, prefix, overwrite=overwrite, advance=advance, **options)
+        exported = export_image(source, folder, prefix, options=options, overwrite=overwrite, advance=advance, **raster)
     _print_exported(session, exported)
 
 

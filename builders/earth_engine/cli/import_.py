@@ -92,43 +92,35 @@ def command(
     DIR|FILE is a folder, or one file of an export in it. Bands, data types, tile size and overlap are inferred from the
     records and reported. Without --copy, the version reads the files in DIR, so keep them unchanged.
     """
-    from registry.builders.earth_engine.stored.importing import preview_export
+    from registry.builders.earth_engine.stored.importing import ImportOptions, preview_export
 
-    options: dict[str, Any] = {
-        "prefix": _read_prefixes(prefixes),
-        "split": split,
-        "name": name,
-        "version": version,
-        "config": config,
-        "description": description,
-        "bands": list(bands) or None,
-        "kernel_size": None if kernel is None else read_numbers(kernel, "--kernel"),
-        "patch_dimensions": None if patch is None else read_numbers(patch, "--patch"),
-        "tensor_depths": {n: read_number(value, "--depth") for n, value in read_pairs(depths, "--depth").items()},
-        "shapes": {n: read_numbers(value, "--shape") for n, value in read_pairs(shapes, "--shape").items()},
-        "sequence": sequence,
-        "copy": copy,
-    }
+    options = ImportOptions(
+        prefix=_read_prefixes(prefixes),
+        split=split,
+        name=name,
+        version=version,
+        config=config,
+        description=description,
+        bands=list(bands) or None,
+        kernel_size=None if kernel is None else read_numbers(kernel, "--kernel"),
+        patch_dimensions=None if patch is None else read_numbers(patch, "--patch"),
+        tensor_depths={n: read_number(value, "--depth") for n, value in read_pairs(depths, "--depth").items()},
+        shapes={n: read_numbers(value, "--shape") for n, value in read_pairs(shapes, "--shape").items()},
+        sequence=sequence,
+        copy=copy,
+    )
     with session.connect_to_publish(dry_run=dry_run) as catalog:
         if copy:
             catalog.require_data_dir()  # before all records are read
         with show_progress(session.out) as progress:
-            plan = preview_export(folder, progress=progress, **options)
+            plan = preview_export(folder, options, progress=progress)
         if name is None:
             catalog.require_same_source(plan.prepared, folder)
         if dry_run:
             _print(session, plan, None, catalog.published_digest(plan.prepared.reference))
             return
         with show_progress(session.out) as progress:
-            publication = catalog.publish_prepared(
-                plan.source,
-                plan.prepared,
-                in_place=not copy,
-                place=folder,
-                is_derived=name is None,
-                promote=promote,
-                progress=progress,
-            )
+            publication = plan.publish(catalog, promote=promote, progress=progress)
     _print(session, plan, publication, None)
 
 

@@ -185,26 +185,13 @@ def export_image(
 
 def plan_export(
     raster: Any,
-    *,
     options: ExportOptions | Mapping[str, Any] | None = None,
+    *,
     bands: Any = None,
     transform: Iterable[float] | None = None,
     crs: Any = None,
     nodata: Any = None,
     mask: Any = None,
-    patch_dimensions: int | Sequence[int] | None = None,
-    kernel_size: int | Sequence[int] | None = None,
-    compressed: bool | None = None,
-    max_file_size: int | None = None,
-    default_value: float | None = None,
-    tensor_depths: Mapping[str, int] | None = None,
-    sequence_data: bool | None = None,
-    collapse_bands: bool | None = None,
-    masked_threshold: float | None = None,
-    encoding: Encoding | None = None,
-    masked: Masked | None = None,
-    mask_band: str | None = None,
-    edge: Edge | None = None,
 ) -> ExportPlan:
     """Plan an export without reading pixels: patches, bands, bytes of a record, number of files.
 
@@ -213,28 +200,11 @@ def plan_export(
     Raises:
         UsageError: an option is invalid or contradicts another one or the raster, the transform or CRS is missing, or
             the raster is smaller than a patch.
-        FeatureError: a band has a dtype or shape that cannot be exported.
+        FeatureError: a band has a dtype that cannot be exported.
         StorageError: the file cannot be opened.
         MissingExtraError: reading a GeoTIFF requires rasterio, which is not installed.
     """
-    chosen = read_options(
-        options,
-        {
-            "patch_dimensions": patch_dimensions,
-            "kernel_size": kernel_size,
-            "compressed": compressed,
-            "max_file_size": max_file_size,
-            "default_value": default_value,
-            "tensor_depths": tensor_depths,
-            "sequence_data": sequence_data,
-            "collapse_bands": collapse_bands,
-            "masked_threshold": masked_threshold,
-            "encoding": encoding,
-            "masked": masked,
-            "mask_band": mask_band,
-            "edge": edge,
-        },
-    )
+    chosen = read_options(options, {})
     with open_raster(raster, bands=bands, transform=transform, crs=crs, nodata=nodata, mask=mask) as source:
         return plan_raster(source, chosen)
 

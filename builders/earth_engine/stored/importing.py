@@ -13,12 +13,11 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from registry import Split, Version
-from registry.builders.earth_engine.mixer import Mixer
+from registry import ReadConfig, Reader, ReadInstruction, Split, Version, resolve
 from registry.builders.earth_engine.stored.export import StoredBand, StoredExport, open_export
-from registry.builders.earth_engine.stored.kept_split import METADATA_KEY, KeptSplit
+from registry.builders.earth_engine.stored.kept_split import METADATA_KEY, KeptSplit, MixerLike, find_mixer
 from registry.builders.earth_engine.stored.record_forms import StoredColumn
 from registry.errors import FeatureError, PreparedFormatError, UsageError, suggest
 from registry.features import Feature, FeaturesDict, Scalar, Tensor, Text
@@ -36,6 +35,7 @@ from registry.model import (
     plain_name,
 )
 from registry.prepared import PreparedDataset
+from registry.reading import State, readable_folder
 from registry.storage import RenamedStore, Store, open_store
 
 if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
@@ -46,16 +46,53 @@ Prefixes = str | Mapping[str, str] | None
 """The prefix of one export, or a mapping of split to prefix."""
 
 
+class FileArguments(TypedDict, total=False):
+    """Arguments that describe the files of exports; see ``import_export``."""
+
+    prefix: Prefixes
+    kernel_size: int | Sequence[int] | None
+    patch_dimensions: int | Sequence[int] | None
+    tensor_depths: Mapping[str, int] | None
+    sequence: bool | None
+    mixer: MixerLike | None
+    patches: Sequence[int] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportOptions:
+    """The options of an import, which ``import_export`` describes."""
+
+    prefix: Prefixes = None
+    split: str = "train"
+    name: str | None = None
+    config: str | None = None
+    version: str | Version = "1.0.0"
+    bands: Sequence[str] | None = None
+    kernel_size: int | Sequence[int] | None = None
+    patch_dimensions: int | Sequence[int] | None = None
+    tensor_depths: Mapping[str, int] | None = None
+    sequence: bool | None = None
+    shapes: Mapping[str, Sequence[int]] | None = None
+    mixer: MixerLike | None = None
+    patches: Sequence[int] | None = None
+    description: str = ""
+    copy: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportPlan:
     """The version that an import would publish.
 
     Attributes:
+        folder: the folder that is imported.
+        options: how it is imported.
         prepared: the version.
         exports: the export of each split.
         source: the store with the files under the names that the version uses.
     """
 
+    folder: str | os.PathLike[str]
+    options: ImportOptions
     prepared: PreparedDataset
     exports: Mapping[str, StoredExport]
     source: Store
@@ -68,6 +105,20 @@ class ImportPlan:
             f"{split}: {sentence}" if several else sentence
             for split, export in self.exports.items()
             for sentence in _notes(export)
+        )
+
+    def publish(
+        self, catalog: Catalog, *, promote: bool | None = None, progress: ProgressCallback | None = None
+    ) -> Publication:
+        """Publish the version; see ``import_export``."""
+        return catalog.publish_prepared(
+            self.source,
+            self.prepared,
+            in_place=not self.options.copy,
+            place=self.folder,
+            is_derived=self.options.name is None,
+            promote=promote,
+            progress=progress,
         )
 
 
@@ -86,7 +137,7 @@ def import_export(
     tensor_depths: Mapping[str, int] | None = None,
     sequence: bool | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
-    mixer: Mixer | None = None,
+    mixer: MixerLike | None = None,
     patches: Sequence[int] | None = None,
     description: str = "",
     copy: bool = False,
@@ -112,7 +163,7 @@ def import_export(
         tensor_depths: number of values of a pixel of each array band, by name; None infers it.
         sequence: whether each record is a pixel; None infers it.
         shapes: shapes of a table's array columns, by name.
-        mixer: replaces the mixer next to the files.
+        mixer: replaces the mixer next to the files: a path, JSON text, a document or a Mixer.
         patches: indexes in the grid of the stored patches, ascending, if the export dropped some.
         description: description of the dataset.
         copy: copy the files to the data directory. Otherwise the version reads them from the folder, which must not
@@ -137,8 +188,7 @@ def import_export(
     """
     if copy:
         catalog.require_data_dir()  # before all records are read
-    plan = preview_export(
-        folder,
+    options = ImportOptions(
         prefix=prefix,
         split=split,
         name=name,
@@ -154,49 +204,27 @@ def import_export(
         patches=patches,
         description=description,
         copy=copy,
-        progress=progress,
     )
-    return catalog.publish_prepared(
-        plan.source,
-        plan.prepared,
-        in_place=not copy,
-        place=folder,
-        is_derived=name is None,
-        promote=promote,
-        progress=progress,
-    )
+    return preview_export(folder, options, progress=progress).publish(catalog, promote=promote, progress=progress)
 
 
 def preview_export(
     folder: str | os.PathLike[str],
+    options: ImportOptions | None = None,
     *,
-    prefix: Prefixes = None,
-    split: str = "train",
-    name: str | None = None,
-    config: str | None = None,
-    version: str | Version = "1.0.0",
-    bands: Sequence[str] | None = None,
-    kernel_size: int | Sequence[int] | None = None,
-    patch_dimensions: int | Sequence[int] | None = None,
-    tensor_depths: Mapping[str, int] | None = None,
-    sequence: bool | None = None,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    mixer: Mixer | None = None,
-    patches: Sequence[int] | None = None,
-    description: str = "",
-    copy: bool = False,
     progress: ProgressCallback | None = None,
 ) -> ImportPlan:
-    """Plan an import: read all records, and write nothing.
-
-    The arguments and errors are those of ``import_export``.
-    """
+    """Plan an import: read all records, and write nothing. The errors are those of ``import_export``."""
+    options = options or ImportOptions()
+    name, config, version = options.name, options.config, options.version
+    mixer = None if options.mixer is None else find_mixer(options.mixer).mixer
+    patches = options.patches
     number = Version.parse(version) if isinstance(version, str) else version
     if name is not None:
         check_name(name)
     if config is not None:
         check_config(config)
-    wanted = dict(prefix) if isinstance(prefix, Mapping) else {split: prefix}
+    wanted = dict(options.prefix) if isinstance(options.prefix, Mapping) else {options.split: options.prefix}
     if not wanted:
         raise UsageError(
             "prefix does not name a split", hint="Give one prefix, or name splits: prefix={'train': 'area'}."
@@ -214,23 +242,25 @@ def preview_export(
             folder,
             prefix=own,
             patches=None if patches is None else tuple(patches),
-            bands=bands,
-            kernel_size=kernel_size,
-            patch_dimensions=patch_dimensions,
-            tensor_depths=tensor_depths,
-            sequence=sequence,
+            bands=options.bands,
+            kernel_size=options.kernel_size,
+            patch_dimensions=options.patch_dimensions,
+            tensor_depths=options.tensor_depths,
+            sequence=options.sequence,
             mixer=mixer,
             count=True,
             advance=count_progress(progress, "counting", os.fspath(folder)),
         )
         for one, own in wanted.items()
     }
-    features = _join_features({one: _features(export, shapes) for one, export in exports.items()})
+    features = _join_features({one: _features(export, options.shapes) for one, export in exports.items()})
     root, places = _root(folder, exports)
     named = name or _name_of(root, exports)
     result = {one: KeptSplit.of(export).to_value() for one, export in exports.items()}
-    source, splits = _splits(root, named, exports, places, copy=copy)
+    source, splits = _splits(root, named, exports, places, copy=options.copy)
     return ImportPlan(
+        folder=folder,
+        options=options,
         prepared=PreparedDataset(
             name=named,
             config=config,
@@ -238,7 +268,7 @@ def preview_export(
             splits=splits,
             features=features,
             metadata=DatasetMetadata(
-                description=description,
+                description=options.description,
                 custom={METADATA_KEY: {"splits": result}},
             ),
             disable_shuffling=True,  # the order determines the place of each patch
@@ -246,6 +276,22 @@ def preview_export(
         exports=exports,
         source=source,
     )
+
+
+def open_files(
+    folder: str | os.PathLike[str],
+    split: str | ReadInstruction,
+    *,
+    read_config: ReadConfig | None = None,
+    state: State | Sequence[State] | None = None,
+    process: tuple[int, int] = (0, 1),
+    **files: Unpack[FileArguments],
+) -> Reader:
+    """The reader of an export that is not in a catalog. All files are read once first, to count the records."""
+    plan = preview_export(folder, ImportOptions(name="export", copy=True, **files))
+    readable = readable_folder(plan.source, plan.prepared)
+    plan_of_split = resolve(split, readable.facts.layout)
+    return Reader(readable, plan_of_split, read_config=read_config, state=state, process=process)
 
 
 def _features(export: StoredExport, shapes: Mapping[str, Sequence[int]] | None) -> FeaturesDict:
