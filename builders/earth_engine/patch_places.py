@@ -307,12 +307,14 @@ def open_reader(
     rounding: str | None,
     **reading: Unpack[ReadArguments],
 ) -> Reader:
-    """The reader of a published version or of a pin.
+    """The reader of a published version or of a pin. A reader is returned as it is.
 
     Raises:
-        UsageError: ``source`` is neither.
+        UsageError: ``source`` is something else.
         The errors of ``Dataset.read``.
     """
+    if isinstance(source, Reader):
+        return source
     if not isinstance(source, SplitSource):
         raise UsageError(
             f"expected a published version or a pin, found {source!r:.60}",

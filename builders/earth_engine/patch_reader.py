@@ -110,7 +110,7 @@ class Patches:
 
     def __init__(
         self,
-        source: Dataset | Pin | PinFile,
+        source: Dataset | Pin | PinFile | Reader,
         split: str | ReadInstruction | None = None,
         *,
         bands: Sequence[str] | None = None,
@@ -126,7 +126,8 @@ class Patches:
         """The patches of a published version, or of a pin.
 
         Args:
-            source: the version, as ``catalog.dataset`` gives it, or a pin, or a file of one pin.
+            source: the version, as ``catalog.dataset`` gives it, or a pin, or a file of one pin; or a reader, whose
+                options apply.
             split: a split expression such as ``train[:80%]``; None uses the only split of a version, or the slice of
                 a pin.
             bands: the bands to read, in order; None reads all, in the order of the export.
@@ -147,11 +148,43 @@ class Patches:
             SplitNotFoundError: the version does not have the split.
             StorageError: a file cannot be read.
         """
-        reader = open_reader(source, split, slicing=slicing, rounding=rounding, **reading)
+        reader = open_reader(source, split, slicing=slicing, rounding=rounding, **reading).with_ids()
         metadata = reader.readable.facts.metadata.custom  # a pin records none
         if isinstance(mixer, Mapping) and METADATA_KEY in mixer:
             metadata, mixer = mixer, None
-        self._start(reader.with_ids(), metadata, bands, margin, layout, dtype, mixer, kernel_size)
+        if layout not in LAYOUTS:
+            raise UsageError(
+                f"invalid layout {layout!r:.60}: expected one of {', '.join(map(repr, LAYOUTS))}",
+                details={"option": "layout"},
+            )
+        self._places = {
+            split.name: places_of_split(
+                reader.features,
+                KeptSplit.find(metadata, split.name),
+                num_records=split.shard_lengths.num_examples,
+                split=split.name,
+                bands=bands,
+                mixer=mixer,
+                kernel=None if kernel_size is None else read_size(kernel_size, "kernel_size", least=0),
+            )
+            for split in reader.plan.splits
+        }
+        first = next(iter(self._places.values()))
+        if first.is_sequence:
+            raise UsageError(
+                "expected patches, found pixels with series (sequenceData)",
+                hint="Read them with PixelSeries(dataset, split).",
+            )
+        self._margin, self._layout = margin, layout
+        self._bands = first.bands
+        self._is_collapsed = first.is_collapsed
+        self.channels = tuple(name for band in first.bands for name in band.channels)
+        self.crs = None if first.mixer is None else first.mixer.crs
+        features = [band.feature for band in first.bands]
+        self.reader = reader if list(reader.features) == features else reader.select(features)
+        self._dtype = np.dtype(dtype) if dtype is not None else None
+        self._joint = self._dtype or _joint_dtype(self.reader.features)
+        self._numbers = RecordNumbers(reader.plan)
 
     @classmethod
     def of_files(
@@ -189,55 +222,7 @@ class Patches:
         from registry.builders.earth_engine.stored.importing import open_files
 
         reader = open_files(folder, split, read_config=read_config, state=state, process=process, **files)
-        result = cls.__new__(cls)
-        custom = reader.readable.facts.metadata.custom
-        result._start(reader.with_ids(), custom, bands, margin, layout, dtype, None, None)
-        return result
-
-    def _start(
-        self,
-        reader: Reader,
-        metadata: Mapping[str, Any],
-        bands: Sequence[str] | None,
-        margin: bool,
-        layout: Layout,
-        dtype: npt.DTypeLike | None,
-        mixer: MixerLike | None,
-        kernel_size: int | Sequence[int] | None,
-    ) -> None:
-        if layout not in LAYOUTS:
-            raise UsageError(
-                f"invalid layout {layout!r:.60}: expected one of {', '.join(map(repr, LAYOUTS))}",
-                details={"option": "layout"},
-            )
-        self._places = {
-            split.name: places_of_split(
-                reader.features,
-                KeptSplit.find(metadata, split.name),
-                num_records=split.shard_lengths.num_examples,
-                split=split.name,
-                bands=bands,
-                mixer=mixer,
-                kernel=None if kernel_size is None else read_size(kernel_size, "kernel_size", least=0),
-            )
-            for split in reader.plan.splits
-        }
-        first = next(iter(self._places.values()))
-        if first.is_sequence:
-            raise UsageError(
-                "expected patches, found pixels with series (sequenceData)",
-                hint="Read them with PixelSeries(dataset, split).",
-            )
-        self._margin, self._layout = margin, layout
-        self._bands = first.bands
-        self._is_collapsed = first.is_collapsed
-        self.channels = tuple(name for band in first.bands for name in band.channels)
-        self.crs = None if first.mixer is None else first.mixer.crs
-        features = [band.feature for band in first.bands]
-        self.reader = reader if list(reader.features) == features else reader.select(features)
-        self._dtype = np.dtype(dtype) if dtype is not None else None
-        self._joint = self._dtype or _joint_dtype(self.reader.features)
-        self._numbers = RecordNumbers(reader.plan)
+        return cls(reader, bands=bands, margin=margin, layout=layout, dtype=dtype)
 
     def __len__(self) -> int:
         """Number of patches of one epoch."""

@@ -61,7 +61,7 @@ class PixelSeries:
 
     def __init__(
         self,
-        source: Dataset | Pin,
+        source: Dataset | Pin | Reader,
         split: str | ReadInstruction | None = None,
         *,
         bands: Sequence[str] | None = None,
@@ -73,7 +73,7 @@ class PixelSeries:
         """The pixels of a published version, or of a pin.
 
         Args:
-            source: the version, as ``catalog.dataset`` gives it, or a pin.
+            source: the version, as ``catalog.dataset`` gives it, or a pin; or a reader, whose options apply.
             split: a split expression; None uses the only split of a version, or the slice of a pin.
             bands: the bands to read; None reads all.
             mixer: replaces the mixer in the version's metadata; for a pin, the mixer or the version's metadata.
@@ -90,29 +90,6 @@ class PixelSeries:
         metadata = reader.readable.facts.metadata.custom  # a pin records none
         if isinstance(mixer, Mapping) and METADATA_KEY in mixer:
             metadata, mixer = mixer, None
-        self._start(reader, metadata, bands, mixer)
-
-    @classmethod
-    def of_files(
-        cls,
-        folder: str | os.PathLike[str],
-        split: str | ReadInstruction = "train",
-        *,
-        bands: Sequence[str] | None = None,
-        read_config: ReadConfig | None = None,
-        **files: Unpack[FileArguments],
-    ) -> PixelSeries:
-        """The pixels of an export that is not in a catalog; see ``Patches.of_files``."""
-        from registry.builders.earth_engine.stored.importing import open_files
-
-        reader = open_files(folder, split, read_config=read_config, **files)
-        result = cls.__new__(cls)
-        result._start(reader, reader.readable.facts.metadata.custom, bands, None)
-        return result
-
-    def _start(
-        self, reader: Reader, metadata: Mapping[str, Any], bands: Sequence[str] | None, mixer: MixerLike | None
-    ) -> None:
         kept = {split.name: KeptSplit.find(metadata, split.name) for split in reader.plan.splits}
         first = next(iter(kept.values()))
         if first is None or not first.is_sequence:
@@ -142,6 +119,21 @@ class PixelSeries:
         self.reader = reader
         self._ids = reader.reopened(state=reader.state())  # at the same place: each iteration of either begins an epoch
         self._numbers = RecordNumbers(reader.plan)
+
+    @classmethod
+    def of_files(
+        cls,
+        folder: str | os.PathLike[str],
+        split: str | ReadInstruction = "train",
+        *,
+        bands: Sequence[str] | None = None,
+        read_config: ReadConfig | None = None,
+        **files: Unpack[FileArguments],
+    ) -> PixelSeries:
+        """The pixels of an export that is not in a catalog; see ``Patches.of_files``."""
+        from registry.builders.earth_engine.stored.importing import open_files
+
+        return cls(open_files(folder, split, read_config=read_config, **files), bands=bands)
 
     def __len__(self) -> int:
         """Number of pixels of one epoch."""
