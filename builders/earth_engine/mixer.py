@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from registry.builders.earth_engine.grid import NO_KERNEL, Grid, Size, Transform, margin_of
+from registry.builders.earth_engine.grid import NO_MARGIN, Grid, Size, Tile, Transform
 from registry.errors import PreparedFormatError, UsageError
 from registry.json_node import JsonNode, parse_json
 from registry.storage import Store
@@ -144,13 +144,13 @@ class Mixer:
             "totalPatches": self.total_patches,
         }
 
-    def grid(self, kernel: Size = NO_KERNEL) -> Grid:
-        """The grid of patches, with the margin of ``kernel``."""
+    def grid(self, tile: Tile | None = None) -> Grid:
+        """The grid of patches, with the margin of the stored tiles."""
         return Grid(
             patch=self.patch,
             patches_per_row=self.patches_per_row,
             num_rows=self.total_patches // self.patches_per_row,
-            margin=margin_of(kernel),
+            margin=NO_MARGIN if tile is None else tile.margin,
         )
 
 

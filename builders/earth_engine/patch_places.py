@@ -57,11 +57,7 @@ class SplitPlaces:
     @cached_property
     def grid(self) -> Grid | None:
         """The grid of patches, with the stored margin."""
-        if self.mixer is None:
-            return None
-        grid = self.mixer.grid()
-        margin = NO_MARGIN if self.tile is None else self.tile.margin
-        return Grid(patch=grid.patch, patches_per_row=grid.patches_per_row, num_rows=grid.num_rows, margin=margin)
+        return None if self.mixer is None else self.mixer.grid(self.tile)
 
     def numbers_of(self, records: Numbers) -> Numbers:
         """The numbers of the patches of these records; the numbers of the records if the grid is unknown."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from registry.builders.earth_engine.grid import Grid, Size, Transform, infer_tile
+from registry.builders.earth_engine.grid import Grid, Size, Tile, Transform, infer_tile
 from registry.builders.earth_engine.mixer import Mixer
 from registry.errors import PreparedFormatError, RegistryError, ShardMismatchError, StorageError, UsageError
 from registry.storage import open_store
@@ -37,7 +37,8 @@ def test_a_real_mixer() -> None:
     mixer = Mixer.from_json(REAL)
     assert (mixer.crs, mixer.patch, mixer.patches_per_row, mixer.total_patches) == ("EPSG:4326", (256, 256), 5, 10)
     assert mixer.transform == (8.983152841195215e-4, 0, 13.599595086285436, 0, -8.983152841195215e-4, 45.40175277468474)
-    assert mixer.grid(Size(128, 128)) == Grid(patch=Size(256, 256), patches_per_row=5, num_rows=2, margin=Size(64, 64))
+    tile = Tile(size=Size(384, 384), patch=Size(256, 256), margin=Size(64, 64))
+    assert mixer.grid(tile) == Grid(patch=Size(256, 256), patches_per_row=5, num_rows=2, margin=Size(64, 64))
     assert mixer.to_value() == json.loads(REAL)
 
 

@@ -125,11 +125,7 @@ class StoredExport:
     @property
     def grid(self) -> Grid | None:
         """The grid of patches with the stored margin; None without a mixer."""
-        if self.mixer is None:
-            return None
-        grid = self.mixer.grid()
-        margin = NO_MARGIN if self.tile is None else self.tile.margin
-        return Grid(patch=grid.patch, patches_per_row=grid.patches_per_row, num_rows=grid.num_rows, margin=margin)
+        return None if self.mixer is None else self.mixer.grid(self.tile)
 
     @property
     def num_channels(self) -> int | None:
