@@ -12,7 +12,7 @@ import base64
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,43 +29,79 @@ from registry.intake.value_types import inexact_integers, is_list, is_nullable, 
 from registry.intake.values import in_halves, python_value, quote, show_value
 from registry.shards.arrow_values import import_pyarrow, plain_array
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 Faults = dict[int, str]
 """Why a value does not fit, by its index."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class ColumnSchema:
+    """One column.
+
+    Attributes:
+        name: its name.
+        feature: its feature.
+        arrow_type: the type of its values after ``Schema.convert``.
+        num_nulls: the number of rows in which it is null; None if they were not counted.
+        example: one value as text for people, shortened and escaped.
+        reason: why it has this feature, for people; may be empty.
+        is_requested: whether the user or the source decided on the feature. Text is then parsed as numbers are usually
+            written, such as ``007`` and ``1e5``; see ``text_types``.
+        is_text: whether the source has text only, so that its numbers are parsed.
+        anew: if values must have the type of the version before, the type that they would have without it.
+        checks_files: whether the bytes of images and sounds are checked. Readers of folders have checked them already.
+        null_as_empty: whether a null is read as an empty list.
+        decimals: the paths of texts that were decimals in the source, and their Arrow types.
+    """
+
+    name: str
+    feature: Feature
+    arrow_type: pa.DataType
+    num_nulls: int | None = None
+    example: str = ""
+    reason: str = ""
+    is_requested: bool = False
+    is_text: bool = False
+    anew: str = ""
+    checks_files: bool = False
+    null_as_empty: bool = False
+    decimals: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Target:
     """What values are converted to.
 
     Attributes:
+        column: the column that has them.
         feature: the feature; for elements of a tensor with a shape, the tensor.
         kind: the Arrow type.
-        is_requested: whether the user or the source decided on the type. Text is then parsed as numbers are usually
-            written (``007``, ``1e5``), and floats are rounded; otherwise, the value must write back the same text.
-        is_text: whether the source has text only, so that its numbers are parsed.
-        is_kept: whether the type is that of the version before, and values must have it already.
         is_element: whether the values are elements of lists, which cannot be null.
-        is_column: whether the values are those of a column, and not of a field or of elements.
-        checks_files: whether the bytes of images and sounds are checked.
-        null_as_empty: whether a null is converted to an empty list.
+        is_column: whether the values are those of the column, and not of a field or of elements.
     """
 
+    column: ColumnSchema
     feature: Feature
     kind: Any
-    is_requested: bool
-    is_text: bool = False
-    is_kept: bool = False
     is_element: bool = False
     is_column: bool = True
-    checks_files: bool = False
-    null_as_empty: bool = False
+
+    def inside(self, feature: Feature, kind: Any, *, is_element: bool) -> _Target:
+        """The target of fields, or of elements."""
+        return _Target(column=self.column, feature=feature, kind=kind, is_element=is_element, is_column=False)
 
 
-def convert_values(array: Any, target: Target) -> tuple[Any, Faults]:
-    """An array of the type of ``target`` and of the same length, and the faults of values that do not fit.
+def convert_values(array: Any, column: ColumnSchema) -> tuple[Any, Faults]:
+    """An array of the type of ``column`` and of the same length, and the faults of values that do not fit.
 
     A null struct becomes a struct of nulls. At the index of a fault, the result holds any value.
     """
+    return _convert(array, _Target(column=column, feature=column.feature, kind=column.arrow_type))
+
+
+def _convert(array: Any, target: _Target) -> tuple[Any, Faults]:
     array = plain_array(array)
     types = import_pyarrow().types
     if types.is_map(array.type):
@@ -85,7 +121,7 @@ def convert_values(array: Any, target: Target) -> tuple[Any, Faults]:
         faults |= _convert_numbers(converted, converted.type, replace(target, kind=import_pyarrow().float32()))[1]
     if isinstance(leaf, Tensor) and not isinstance(leaf, BBox | ClassLabel):  # whose numbers are compared elsewhere
         faults = _find_outside(converted, leaf) | faults
-    if target.checks_files and is_file_feature(target.feature):
+    if target.column.checks_files and is_file_feature(target.feature):
         faults |= _check_files(converted, target.feature)
     if converted.null_count and not _allows_null(target):
         for index in places_of(converted.is_null()):
@@ -114,13 +150,13 @@ def _find_outside(converted: Any, leaf: Tensor) -> Faults:
     return {int(places[row]): f"must be {leaf.limits}, found {show_outside(values[row])}" for row in outside.tolist()}
 
 
-def _allows_null(target: Target) -> bool:
+def _allows_null(target: _Target) -> bool:
     if target.is_element or not isinstance(target.feature, Leaf):
         return False
     return target.feature.may_be_absent or isinstance(target.feature, ClassLabel)
 
 
-def _explain_null(target: Target) -> str:
+def _explain_null(target: _Target) -> str:
     """Why a null is a fault, and which type would allow it."""
     if is_list(target.kind):
         word = show_type(target.kind).replace("text", "Text")
@@ -133,22 +169,20 @@ def _explain_null(target: Target) -> str:
     return f"is null, and the type {word} does not allow it; {word}? does"
 
 
-def _convert_nullable(array: Any, target: Target) -> tuple[Any, Faults]:
+def _convert_nullable(array: Any, target: _Target) -> tuple[Any, Faults]:
     """Lists of none or one: a null is an empty list."""
     arrow = import_pyarrow()
     valid = _as_mask(array.is_valid())
     feature = target.feature.feature  # type: ignore[attr-defined]  # a Sequence, or a tensor of one unknown dimension
-    inner = replace(
-        target, feature=feature, kind=target.kind.value_type, is_element=True, is_column=False, null_as_empty=False
-    )
-    values, problems = convert_values(array.drop_null(), inner)
+    inner = target.inside(feature, target.kind.value_type, is_element=True)
+    values, problems = _convert(array.drop_null(), inner)
     places = np.flatnonzero(valid)
     starts = np.concatenate([np.zeros(1, np.int32), np.cumsum(valid, dtype=np.int32)])
     lists = arrow.ListArray.from_arrays(arrow.array(starts), values)
     return lists.cast(target.kind), {int(places[index]): problem for index, problem in problems.items()}
 
 
-def _convert_structs(array: Any, target: Target) -> tuple[Any, Faults]:
+def _convert_structs(array: Any, target: _Target) -> tuple[Any, Faults]:
     arrow = import_pyarrow()
     types = arrow.types
     faults: Faults = {}
@@ -164,8 +198,8 @@ def _convert_structs(array: Any, target: Target) -> tuple[Any, Faults]:
     for field in target.kind:
         values = found.pop(field.name) if field.name in found else arrow.nulls(len(array))
         feature = target.feature[field.name]  # type: ignore[index]  # the caller checked that it is a FeaturesDict
-        inner = replace(target, feature=feature, kind=field.type, is_column=False, null_as_empty=False)
-        child, problems = convert_values(values, inner)
+        inner = target.inside(feature, field.type, is_element=target.is_element)
+        child, problems = _convert(values, inner)
         children.append(child)
         for index, problem in problems.items():
             faults.setdefault(index, f"field {quote(field.name)}: {problem}")
@@ -175,10 +209,10 @@ def _convert_structs(array: Any, target: Target) -> tuple[Any, Faults]:
     return arrow.StructArray.from_arrays(children, fields=list(target.kind)), faults
 
 
-def _convert_lists(array: Any, target: Target) -> tuple[Any, Faults]:
+def _convert_lists(array: Any, target: _Target) -> tuple[Any, Faults]:
     arrow = import_pyarrow()
     types = arrow.types
-    is_empty = target.null_as_empty and not types.is_fixed_size_list(target.kind)
+    is_empty = target.is_column and target.column.null_as_empty and not types.is_fixed_size_list(target.kind)
     if array.null_count == len(array):
         if is_empty:
             return arrow.array([[]] * len(array), target.kind), {}
@@ -200,10 +234,8 @@ def _convert_lists(array: Any, target: Target) -> tuple[Any, Faults]:
     if faults:
         array, lengths = array.take(arrow.array(rows)), lengths.take(arrow.array(rows))
     feature = target.feature.feature if isinstance(target.feature, SequenceFeature) else target.feature
-    inner = replace(
-        target, feature=feature, kind=target.kind.value_type, is_element=True, is_column=False, null_as_empty=False
-    )
-    child, problems = convert_values(array.flatten(), inner)
+    inner = target.inside(feature, target.kind.value_type, is_element=True)
+    child, problems = _convert(array.flatten(), inner)
     starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths.to_numpy(zero_copy_only=False), dtype=np.int64)])
     for place, problem in problems.items():
         row = int(np.searchsorted(starts, place, side="right")) - 1
@@ -219,7 +251,7 @@ def _convert_lists(array: Any, target: Target) -> tuple[Any, Faults]:
     return result.cast(target.kind), faults
 
 
-def _convert_json(array: Any, target: Target) -> tuple[Any, Faults]:
+def _convert_json(array: Any, target: _Target) -> tuple[Any, Faults]:
     """Parse texts that hold a list or an object as JSON."""
     arrow = import_pyarrow()
     faults: Faults = {}
@@ -236,7 +268,7 @@ def _convert_json(array: Any, target: Target) -> tuple[Any, Faults]:
                 made = _one_value(value, target.kind)
             except (ValueError, RecursionError, OverflowError, arrow.ArrowException):
                 faults[index] = f"expected a JSON {word} of {show_type(target.kind)}, found {show_value(text)}"
-        values, problems = convert_values(made, target)
+        values, problems = _convert(made, target)
         converted.append(values)
         for problem in problems.values():
             faults.setdefault(index, problem)
@@ -252,7 +284,7 @@ def _one_value(value: Any, kind: Any) -> Any:
         return arrow.array([value], kind)
 
 
-def _convert_halves(array: Any, target: Target) -> tuple[Any, Faults]:
+def _convert_halves(array: Any, target: _Target) -> tuple[Any, Faults]:
     """Convert values without nested types. If Arrow refuses all of them, convert halves to find those that it refuses.
 
     It refuses times in an unknown zone and text that is not UTF-8, for example.
@@ -271,7 +303,7 @@ def _convert_halves(array: Any, target: Target) -> tuple[Any, Faults]:
     return arrow.concat_arrays([first, second]), faults | {middle + index: fault for index, fault in more.items()}
 
 
-def _convert_leaves(array: Any, target: Target) -> tuple[Any, Faults]:
+def _convert_leaves(array: Any, target: _Target) -> tuple[Any, Faults]:
     arrow = import_pyarrow()
     types, kind = arrow.types, target.kind
     result = plain_type(array.type)
@@ -281,7 +313,7 @@ def _convert_leaves(array: Any, target: Target) -> tuple[Any, Faults]:
         return _convert_labels(array, result, target)
     if result == kind:
         return array.cast(kind), {}
-    if target.is_kept and not _is_form(result, kind, is_text=target.is_text):
+    if target.column.anew and not _is_form(result, kind, is_text=target.column.is_text):
         return _refuse_type(array, target)
     if types.is_struct(result) and types.is_binary(kind) and array.type.get_field_index("bytes") >= 0:
         return _take_files(array, target)
@@ -291,7 +323,7 @@ def _convert_leaves(array: Any, target: Target) -> tuple[Any, Faults]:
         return _write_texts(array, result)
     if types.is_string(result):
         texts = array.cast(arrow.string())
-        return parse_texts(texts, kind, is_requested=target.is_requested, is_exact=target.is_kept)
+        return parse_texts(texts, kind, is_requested=target.column.is_requested, is_exact=bool(target.column.anew))
     if types.is_decimal(result):
         return parse_texts(array.cast(arrow.string()), kind, is_requested=True)
     if _is_number(result) and _is_number(kind):
@@ -303,7 +335,7 @@ def _convert_leaves(array: Any, target: Target) -> tuple[Any, Faults]:
     return _refuse_type(array, target)
 
 
-def _convert_labels(array: Any, found: Any, target: Target) -> tuple[Any, Faults]:
+def _convert_labels(array: Any, found: Any, target: _Target) -> tuple[Any, Faults]:
     arrow = import_pyarrow()
     compute, types, label = arrow.compute, arrow.types, target.feature
     if not isinstance(label, ClassLabel) or not (
@@ -346,10 +378,10 @@ def _parse_labels(array: Any, label: ClassLabel) -> tuple[Any, Faults]:
     return arrow.array(values, mask=~mask), faults
 
 
-def _take_files(array: Any, target: Target) -> tuple[Any, Faults]:
+def _take_files(array: Any, target: _Target) -> tuple[Any, Faults]:
     """The bytes of files in structs of bytes and path, as Hugging Face stores images."""
     index = array.type.get_field_index("bytes")
-    files, faults = convert_values(array.flatten()[index], target)
+    files, faults = _convert(array.flatten()[index], target)
     for row in places_of(files.is_null()):
         if array[row].is_valid:
             faults[row] = "has the path of a file, and not its bytes"
@@ -391,7 +423,7 @@ def _as_plain(value: Any) -> Any:
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
-def _convert_numbers(array: Any, found: Any, target: Target) -> tuple[Any, Faults]:
+def _convert_numbers(array: Any, found: Any, target: _Target) -> tuple[Any, Faults]:
     arrow = import_pyarrow()
     types, kind = arrow.types, target.kind
     if types.is_boolean(found):
@@ -410,9 +442,9 @@ def _convert_numbers(array: Any, found: Any, target: Target) -> tuple[Any, Fault
     elif types.is_floating(kind):
         with np.errstate(over="ignore"):
             bad = np.isinf(values.astype(dtype)) & np.isfinite(values)
-            if target.is_kept:
+            if target.column.anew:
                 bad |= (values.astype(dtype) != values) & ~np.isnan(values)
-        if values.dtype.kind != "f" and not target.is_requested:
+        if values.dtype.kind != "f" and not target.column.is_requested:
             bad |= inexact_integers(array)
     else:
         bounds = np.iinfo(dtype)
@@ -482,7 +514,7 @@ def _check_files(files: Any, feature: Feature) -> Faults:
     return faults
 
 
-def _refuse_type(array: Any, target: Target, expected: str | None = None) -> tuple[Any, Faults]:
+def _refuse_type(array: Any, target: _Target, expected: str | None = None) -> tuple[Any, Faults]:
     """Faults for all values of a type that cannot be converted."""
     word = expected or f"expected {show_type(target.kind)}"
     faults = {index: f"{word}, found {show_value(python_value(array, index))}" for index in places_of(array.is_valid())}

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from registry.errors import NotStoredError, PreparedFormatError, SourceError, UsageError
+from registry.intake.conversion import ColumnSchema
 from registry.intake.feature_text import arrow_type_of, as_optional
 from registry.intake.file_parts import refuse_folder_columns
 from registry.intake.keys import KeyRule
@@ -28,7 +29,7 @@ from registry.intake.record_files import (
     order_shards,
     refuse_folders_of_others,
 )
-from registry.intake.schema import ColumnSchema, Schema
+from registry.intake.schema import Schema
 from registry.intake.source import FileUse, Source, SourcePart, account_for
 from registry.intake.split_names import NamedSplits, find_splits
 from registry.interop.parquet import FILE_FORMAT, FIRST_VERSION, SplitFiles, describe_parquet

@@ -18,6 +18,7 @@ from registry.errors import FeatureError, PreparedFormatError, SourceError, Usag
 from registry.features import ClassLabel, Feature, Image, Text
 from registry.features import Sequence as SequenceFeature
 from registry.intake.classes import ClassValues, continue_classes
+from registry.intake.conversion import ColumnSchema
 from registry.intake.feature_text import Wish, arrow_type_of, as_optional, feature_of_type, type_word
 from registry.intake.media_bytes import (
     common_picture,
@@ -28,7 +29,7 @@ from registry.intake.media_bytes import (
     without_decoding,
 )
 from registry.intake.remembered import AS_BEFORE, keep_types
-from registry.intake.schema import ColumnSchema, Schema, describe_type
+from registry.intake.schema import Schema, describe_type
 from registry.intake.source import Rows
 from registry.intake.text_types import TextTypes
 from registry.intake.value_types import (

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO
+from typing import Any, Final, NoReturn, TextIO
 
 from registry.errors import FeatureError, PinFormatError, PreparedFormatError, SourceError, UsageError
 from registry.features import (
@@ -24,7 +24,7 @@ from registry.features import (
     features_from_json,
     features_to_json,
 )
-from registry.intake.conversion import Target, convert_values
+from registry.intake.conversion import ColumnSchema, convert_values
 from registry.intake.feature_text import Wish, arrow_type_of, as_optional, leaf_types, parse_feature, type_word
 from registry.intake.source import Rows
 from registry.intake.value_types import is_list, is_nullable, nullable_paths, nullable_type
@@ -32,43 +32,6 @@ from registry.intake.values import column_array, column_errors, quote
 from registry.pins.yaml_text import join_key, read_yaml, write_yaml
 from registry.shards.arrow_values import import_pyarrow
 from registry.storage import read_file
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnSchema:
-    """One column.
-
-    Attributes:
-        name: its name.
-        feature: its feature.
-        arrow_type: the type of its values after ``Schema.convert``.
-        num_nulls: the number of rows in which it is null; None if they were not counted.
-        example: one value as text for people, shortened and escaped.
-        reason: why it has this feature, for people; may be empty.
-        is_requested: whether the user or the source decided on the feature. Text is then parsed as numbers are usually
-            written, such as ``007`` and ``1e5``; see ``text_types``.
-        is_text: whether the source has text only, so that its numbers are parsed.
-        anew: if values must have the type of the version before, the type that they would have without it.
-        checks_files: whether the bytes of images and sounds are checked. Readers of folders have checked them already.
-        null_as_empty: whether a null is read as an empty list.
-        decimals: the paths of texts that were decimals in the source, and their Arrow types.
-    """
-
-    name: str
-    feature: Feature
-    arrow_type: pa.DataType
-    num_nulls: int | None = None
-    example: str = ""
-    reason: str = ""
-    is_requested: bool = False
-    is_text: bool = False
-    anew: str = ""
-    checks_files: bool = False
-    null_as_empty: bool = False
-    decimals: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,17 +94,8 @@ class Schema:
         arrays: list[Any] = []
         faults: dict[int, tuple[str | None, str]] = {}
         for column in self.columns:
-            target = Target(
-                feature=column.feature,
-                kind=column.arrow_type,
-                is_requested=column.is_requested,
-                is_text=column.is_text,
-                is_kept=bool(column.anew),
-                checks_files=column.checks_files,
-                null_as_empty=column.null_as_empty,
-            )
             with column_errors(column.name, column.arrow_type):
-                array, problems = convert_values(column_array(rows.table, column.name), target)
+                array, problems = convert_values(column_array(rows.table, column.name), column)
             arrays.append(array)
             for row, problem in problems.items():
                 faults.setdefault(row, (column.name, problem))
@@ -219,7 +173,7 @@ def write_schema_file(schema: Schema, stream: TextIO) -> None:
 def describe_type(column: ColumnSchema) -> str:
     """The type of a column for people: the word that ``parse_feature`` reads, if there is one.
 
-    >>> from registry.features import ClassLabel, Text
+    >>> from registry.features import Text
     >>> from registry.shards.arrow_values import import_pyarrow
     >>> describe_type(ColumnSchema(name="t", feature=Text(), arrow_type=import_pyarrow().string()))
     'Text'

@@ -40,7 +40,7 @@ from registry.features import (
     merge_outside,
 )
 from registry.features.containers import columns_of
-from registry.intake.conversion import Target, convert_values
+from registry.intake.conversion import ColumnSchema, convert_values
 from registry.intake.feature_text import arrow_type_of
 from registry.interop.parquet import describe_parquet
 from registry.model import ShardedFileTemplate, ShardLengths, Split
@@ -377,5 +377,7 @@ def test_add_refuses_the_rows_of_a_table_that_the_encoder_refuses(data: st.DataO
     feature = data.draw(_of_columns())
     rows = [_value_of_column(data.draw, feature) for _ in range(data.draw(st.integers(1, 6)))]
     kind = arrow_type_of(feature)
-    _, faults = convert_values(pa.array(rows, kind), Target(feature=feature, kind=kind, is_requested=True))
+    _, faults = convert_values(
+        pa.array(rows, kind), ColumnSchema(name="x", feature=feature, arrow_type=kind, is_requested=True)
+    )
     assert sorted(faults) == [place for place, row in enumerate(rows) if is_refused(feature, row)]

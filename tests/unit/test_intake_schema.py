@@ -17,9 +17,10 @@ from registry.features import ClassLabel, Feature, FeaturesDict, Image, Scalar, 
 from registry.features import Sequence as SequenceFeature
 from registry.images.png import encode_png
 from registry.intake import value_types
+from registry.intake.conversion import ColumnSchema
 from registry.intake.feature_text import parse_feature
 from registry.intake.inference import Inference, declare_schema
-from registry.intake.schema import ColumnSchema, Schema, parse_schema_file, read_schema_file, write_schema_file
+from registry.intake.schema import Schema, parse_schema_file, read_schema_file, write_schema_file
 from registry.intake.source import Rows
 
 PNG = encode_png(np.zeros((2, 2, 3), np.uint8))
