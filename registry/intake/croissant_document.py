@@ -29,24 +29,19 @@ _WIKIDATA_SPLIT: Final = "Q3985153"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileObject:
-    """A file, or an archive. ``url`` is relative to the document unless it is refused later."""
+class Resource:
+    """A FileObject, which is a file or an archive, or a FileSet, which is chosen by globs in which ``*`` matches ``/``.
+
+    ``url`` is relative to the document unless it is refused later.
+    """
 
     id: str
+    is_set: bool
     url: str
     encoding: str
     sha256: str
-    contained_in: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileSet:
-    """Files chosen by globs, in which ``*`` matches ``/``."""
-
-    id: str
     includes: tuple[str, ...]
     excludes: tuple[str, ...]
-    encoding: str
     contained_in: tuple[str, ...]
 
 
@@ -112,7 +107,7 @@ class Document:
     """A Croissant document."""
 
     metadata: DatasetMetadata
-    files: Mapping[str, FileObject | FileSet] = field(default_factory=dict)
+    files: Mapping[str, Resource] = field(default_factory=dict)
     record_sets: tuple[RecordSet, ...] = ()
 
     def set_of_field(self, field_id: str) -> RecordSet | None:
@@ -145,7 +140,7 @@ class _DocumentParser:
     def document(self, found: Any) -> Document:
         if not isinstance(found, dict) or not ({"recordSet", "distribution"} & set(found)):
             self._fail("expected a Croissant dataset with 'distribution' and 'recordSet'")
-        files: dict[str, FileObject | FileSet] = {}
+        files: dict[str, Resource] = {}
         for node in _dicts(found.get("distribution")):
             resource = self._resource(node)
             if resource.id in files:
@@ -163,26 +158,20 @@ class _DocumentParser:
         )
         return Document(metadata=metadata, files=files, record_sets=sets)
 
-    def _resource(self, found: Mapping[str, Any]) -> FileObject | FileSet:
-        contained = tuple(_references(found.get("containedIn")))
+    def _resource(self, found: Mapping[str, Any]) -> Resource:
         types = _texts(found.get("@type"))
-        if "FileObject" in types:
-            return FileObject(
-                id=self._id(found),
-                url=_text(found.get("contentUrl")),
-                encoding=_text(found.get("encodingFormat")),
-                sha256=_text(found.get("sha256")).lower(),
-                contained_in=contained,
-            )
-        if "FileSet" not in types:
+        if not {"FileObject", "FileSet"} & set(types):
             found_types = ", ".join(types) or "no @type"
             self._fail(f"{self._id(found)!r}: expected a FileObject or a FileSet, found {found_types}")
-        return FileSet(
+        return Resource(
             id=self._id(found),
+            is_set="FileObject" not in types,
+            url=_text(found.get("contentUrl")),
+            encoding=_text(found.get("encodingFormat")),
+            sha256=_text(found.get("sha256")).lower(),
             includes=tuple(_texts(found.get("includes"))),
             excludes=tuple(_texts(found.get("excludes"))),
-            encoding=_text(found.get("encodingFormat")),
-            contained_in=contained,
+            contained_in=tuple(_references(found.get("containedIn"))),
         )
 
     def _record_set(self, found: Mapping[str, Any]) -> RecordSet:
@@ -320,13 +309,13 @@ class Resources:
         found = self._document.files.get(resource)
         if found is None:
             self.fail(f"'distribution' does not list the file {resource!r}, which is read", CHECK)
-        if isinstance(found, FileObject):
+        if not found.is_set:
             files = self._file(found)
             return files if not is_archive(files.names[0]) else extract(files, files.names)
         listed = [self._document.files[name] for name in found.contained_in if name in self._document.files]
         # A Git repository, such as Hugging Face's documents name, is the folder of the document: its clone.
         containers = [container for container in listed if not container.encoding.startswith("git")]
-        if containers and all(isinstance(container, FileSet) for container in containers):
+        if containers and all(container.is_set for container in containers):
             inside = {
                 name
                 for container in containers
@@ -354,7 +343,7 @@ class Resources:
             self._check_listed(names)
         return base.only(names)
 
-    def _file(self, file: FileObject) -> Files:
+    def _file(self, file: Resource) -> Files:
         url = unquote(file.url)
         if file.contained_in:
             self.fail(f"the file {file.id!r} is in an archive, which is supported for file sets only", OTHER)
@@ -372,9 +361,7 @@ class Resources:
 
     def _check_listed(self, names: Sequence[str]) -> None:
         """Check the files of a set whose digests the document has, too."""
-        digests = {
-            unquote(file.url): file.sha256 for file in self._document.files.values() if isinstance(file, FileObject)
-        }
+        digests = {unquote(file.url): file.sha256 for file in self._document.files.values() if not file.is_set}
         for name in names:
             self._check_sha256(name, digests.get(name, ""))
 

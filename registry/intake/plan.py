@@ -14,7 +14,7 @@ import shlex
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
@@ -286,7 +286,7 @@ def plan_source(
             details={"column": split_by},
         )
     stored = [name for name in names if name != split_by]
-    rule, reason = _choose_rule(stored, names, _Keys(key, options.key_by, has_paths), earlier or {})
+    rule, reason = _choose_rule(stored, names, options, earlier or {}, has_paths=has_paths)
     if rule.kind == "path" and source.path_column in stored:
         rule = replace(rule, columns=(source.path_column,))
     plan = Plan(
@@ -375,14 +375,6 @@ class _KeptRows:
             yield rows.popleft()
 
 
-class _Keys(NamedTuple):
-    """The requests of the caller, and whether the source names its records."""
-
-    column: str | None
-    by: str | None
-    has_paths: bool
-
-
 def _check_key_by(key: str | None, key_by: str | None) -> None:
     if key_by is not None and key_by not in ("path", "content"):
         raise UsageError(
@@ -399,23 +391,23 @@ def _check_key_by(key: str | None, key_by: str | None) -> None:
 
 
 def _choose_rule(
-    stored: Sequence[str], names: Sequence[str], keys: _Keys, before: Mapping[str, Any]
+    stored: Sequence[str], names: Sequence[str], options: AddOptions, before: Mapping[str, Any], *, has_paths: bool
 ) -> tuple[KeyRule, str]:
     earlier, columns = KeyRule.from_json(before.get("key")), before.get("columns")
-    if keys.column is not None:
-        return KeyRule(kind="column", columns=(keys.column,)), REQUESTED
-    if keys.by == "path" and not keys.has_paths:
+    if options.key is not None:
+        return KeyRule(kind="column", columns=(options.key,)), REQUESTED
+    if options.key_by == "path" and not has_paths:
         raise UsageError(
             "--key-by path: the records of this source have no paths",
             hint="Leave it out, or write --key-by content.",
             details={"key_by": "path"},
         )
     requested = REQUESTED
-    if keys.by is None:
+    if options.key_by is None:
         if earlier is not None and earlier.kind == "column" and earlier.columns[0] in names:
             return earlier, "as in the version before"
         requested = ""
-    if keys.has_paths and keys.by != "content" and (keys.by == "path" or not _is_content(earlier, stored)):
+    if has_paths and options.key_by != "content" and (options.key_by == "path" or not _is_content(earlier, stored)):
         return KeyRule(kind="path"), requested or "the path of a file, or the key in an archive"
     if earlier is not None and _is_content(earlier, stored):
         # The same columns, also if content keys are requested: the same line then gives the same keys each time.
