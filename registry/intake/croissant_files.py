@@ -29,7 +29,7 @@ from registry.intake.croissant_document import (
 )
 from registry.intake.feature_text import parse_feature
 from registry.intake.file_parts import FilePart, combine_splits, decode_text, open_parts
-from registry.intake.kinds import KINDS
+from registry.intake.kinds import KINDS, kind_of
 from registry.intake.listing import list_folder
 from registry.intake.media_bytes import CheckMedia
 from registry.intake.options import AddOptions
@@ -212,7 +212,7 @@ class _Opener:
         }
         reason = f"the field {plan.split.name!r}" if plan.split else "the record set has no field of splits"
         source = combine_splits(sources, split_reason=reason)
-        first = next((rows for part in source.parts for rows in part.read()), None)
+        first = source.first_rows()
         known = [] if first is None else first.table.column_names
         wanted = [*columns.values(), *([by_column] if by_column else [])]
         if missing := [name for name in wanted if name not in known]:
@@ -221,10 +221,8 @@ class _Opener:
             )
         own = {column: source.hints[column] for column in columns.values() if column in source.hints}
         is_untyped = source.is_text or kind == "json"
-        hints = {
-            field.name: hint
-            for field in plan.columns
-            if (hint := own.get(columns[field.name]) or self._hint(field, is_untyped=is_untyped)) is not None
+        hints = self._hints(plan.columns, is_untyped=is_untyped) | {
+            field.name: own[columns[field.name]] for field in plan.columns if columns[field.name] in own
         }
         parts = [replace(part, read=partial(_select, part.read, columns)) for part in source.parts]
         if by_column:
@@ -253,16 +251,12 @@ class _Opener:
         resource = self._document.files[ids.pop()]
         if resource.encoding in _ENCODINGS:
             return _ENCODINGS[resource.encoding]
-        name = plan.files.names[0].lower()
-        kinds = [
-            kind
-            for kind, reader in KINDS.items()
-            if kind in ("csv", "json", "parquet", "arrow") and name.endswith(reader.extensions)
-        ]
-        if not kinds:
-            hint = "For a folder of TFDS, use: registry import tfds DIR" if "tfrecord" in name else OTHER
-            self._files.fail(f"records cannot be read from {plan.files.names[0]} ({resource.encoding})", hint)
-        return kinds[0]
+        name = plan.files.names[0]
+        kind = kind_of(name)
+        if kind not in ("csv", "json", "parquet", "arrow"):
+            hint = "For a folder of TFDS, use: registry import tfds DIR" if "tfrecord" in name.lower() else OTHER
+            self._files.fail(f"records cannot be read from {name} ({resource.encoding})", hint)
+        return kind
 
     def _split_values(self, field: RecordField | None) -> list[str]:
         """The names of the splits, from the record set that lists them."""
@@ -325,7 +319,7 @@ class _Opener:
                 else None,
             )
 
-        hints = {field.name: hint for field in others if (hint := self._hint(field, is_untyped=True)) is not None}
+        hints = self._hints(others)
         if picture is not None:
             hints[content.name] = picture
         return Source(
@@ -340,11 +334,18 @@ class _Opener:
     def _open_inline(self, record_set: RecordSet) -> Source:
         """The records in the document itself."""
         table = import_pyarrow().table({field.name: record_set.values(field.id) for field in record_set.fields})
-        hints = {
-            field.name: hint for field in record_set.fields if (hint := self._hint(field, is_untyped=True)) is not None
-        }
         part = SourcePart(split="train", name=self._name, read=partial(_inline_rows, table))
-        return Source(kind=KIND, summary=f"{table.num_rows:,} records in the document", parts=[part], hints=hints)
+        return Source(
+            kind=KIND,
+            summary=f"{table.num_rows:,} records in the document",
+            parts=[part],
+            hints=self._hints(record_set.fields),
+        )
+
+    def _hints(self, fields: Sequence[RecordField], *, is_untyped: bool = True) -> dict[str, Feature]:
+        """The features that the document defines, by column."""
+        hints = {field.name: self._hint(field, is_untyped=is_untyped) for field in fields}
+        return {name: hint for name, hint in hints.items() if hint is not None}
 
     def _hint(self, field: RecordField, *, is_untyped: bool) -> Feature | None:
         """The feature that the document defines: a label's classes, or a type for values that are text."""

@@ -19,11 +19,10 @@ from pathlib import Path
 from typing import Final
 
 from registry.errors import SourceError, UsageError, suggest
-from registry.intake.archives import EXTENSIONS as ARCHIVES
 from registry.intake.archives import extract, is_archive
 from registry.intake.croissant_files import find_document
 from registry.intake.hugging_face_card import files_of_config, is_hugging_face
-from registry.intake.kinds import ARCHIVE, KINDS, MEDIA, sniff_kind
+from registry.intake.kinds import ARCHIVE, KINDS, MEDIA, kind_of, sniff_kind
 from registry.intake.listing import Progress, list_files
 from registry.intake.media_bytes import extension_of
 from registry.intake.media_files import is_metadata
@@ -31,7 +30,6 @@ from registry.intake.options import AddOptions
 from registry.intake.record_files import explain_records, format_of_records
 from registry.intake.source import Files, FileUse, Role, Source, root_of
 from registry.intake.split_names import names_split
-from registry.intake.text_files import COMPRESSIONS
 from registry.intake.webdataset import is_webdataset
 from registry.interop.dataset_card import describe_card, fill_from_card, read_card
 from registry.splits import counted
@@ -61,13 +59,6 @@ _NAMED_IN: Final = 2**16
 """The bytes of a table in which the names of such files are looked for."""
 
 _MOST_SNIFFED: Final = 1000
-_KIND_OF_EXTENSION: Final = {
-    extension: kind for kind, those in KINDS.items() for extension in those.extensions if extension.count(".") == 1
-}
-_LAST_EXTENSIONS: Final = frozenset({"." + archive.rpartition(".")[2] for archive in ARCHIVES} | set(COMPRESSIONS))
-_LONG_EXTENSIONS: Final = {
-    extension: kind for kind, those in KINDS.items() for extension in those.extensions if extension.count(".") > 1
-}
 _OTHER_FORMATS: Final = {
     ".xlsx": "Read it with pandas: registry.add(pandas.read_excel({path!r}), 'NAME')",
     ".xls": "Read it with pandas: registry.add(pandas.read_excel({path!r}), 'NAME')",
@@ -218,7 +209,7 @@ def _group(files: Files) -> dict[str, list[str]]:
     result: defaultdict[str, list[str]] = defaultdict(list)
     others: list[str] = []
     for name in files.names:
-        kind = _kind_of(name)
+        kind = kind_of(name)
         if kind is None:
             others.append(name)
         else:
@@ -257,17 +248,6 @@ def _are_described(files: Files, records: Mapping[str, Sequence[str]]) -> bool:
     return False
 
 
-def _kind_of(name: str) -> str | None:
-    extension = extension_of(name)
-    kind = _KIND_OF_EXTENSION.get(extension)
-    if kind is not None or extension not in _LAST_EXTENSIONS:
-        return kind
-    lower = name.lower()
-    if is_archive(lower):
-        return ARCHIVE
-    return next((kind for extension, kind in _LONG_EXTENSIONS.items() if lower.endswith(extension)), None)
-
-
 def _why_side_file(name: str) -> str | None:
     """Why a file next to records is not one of them; None if it may be."""
     last = name.rpartition("/")[2].lower()
@@ -295,7 +275,7 @@ def _skip_others(files: Files, names: Iterable[str], *, kind: str | None = None)
         if name == _CARD:
             others["metadata", "the dataset card"].append(name)
         else:
-            own = _kind_of(name)
+            own = kind_of(name)
             reason = _why_side_file(name) or (
                 "a note" if own == "text" and kind != "text" else "no known kind" if own is None else f"not {kind}"
             )

@@ -30,7 +30,7 @@ from registry.errors import FeatureError, SourceError, UsageError, suggest
 from registry.features import ClassLabel, Feature
 from registry.intake.file_parts import combine_splits
 from registry.intake.hugging_face import is_saved_dataset, open_saved_dataset
-from registry.intake.kinds import KINDS, MEDIA
+from registry.intake.kinds import KINDS, MEDIA, kind_of
 from registry.intake.options import AddOptions
 from registry.intake.source import Files, Source
 from registry.interop.dataset_card import CARD, read_card, read_front_matter
@@ -255,9 +255,7 @@ def _literal(token: str) -> str:
 
 def _kind_of(files: Files, split: str, names: Sequence[str]) -> str:
     """The kind of the files of a split, by their extensions; next to images, tables are their metadata."""
-    found = {
-        kind for name in names for kind, reader in KINDS.items() if name.lower().endswith(reader.extensions or "\0")
-    }
+    found = {kind for name in names if (kind := kind_of(name)) in KINDS}
     media = [kind for kind in MEDIA if kind in found]
     kinds = media or sorted(found)
     if len(kinds) != 1:

@@ -241,7 +241,7 @@ def plan_source(
     if split_by is None:  # a column names its splits only as its rows are read
         check_cases([*source.splits, *([] if holdout is None else [holdout.split])])
     keep_freed_memory()
-    first = next((rows for part in source.parts for rows in part.read()), None)
+    first = source.first_rows()
     schema = None
     if first is not None:
         if not source.may_lack_columns and first.table.num_columns:  # before a long read

@@ -241,6 +241,10 @@ class Source:
         """The names of the splits, in order."""
         return tuple(dict.fromkeys(part.split for part in self.parts))
 
+    def first_rows(self) -> Rows | None:
+        """The first rows; None if no part has any."""
+        return next((rows for part in self.parts for rows in part.read()), None)
+
     def with_split_names(self, names: Mapping[str, str]) -> Source:
         """This source with the name in ``names`` for each split."""
         return replace(
