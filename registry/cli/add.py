@@ -282,7 +282,7 @@ def _describe_overlap(session: Session, report: AddReport, overlap: RecordOverla
 
 def _describe_plan(addition: Addition) -> Iterator[Block]:
     """What was found, before anything is written."""
-    from registry.intake.keys import describe_candidate
+    from registry.intake.records import describe_candidate
     from registry.intake.schema import describe_type
 
     plan = addition.plan
@@ -342,7 +342,7 @@ def _describe_report(session: Session, report: AddReport) -> Iterator[Block]:
         if report.num_bad > 20:
             yield Note(f"  and {report.num_bad - 20:,} more; --format json lists them")
     if report.suggested_key != report.plan.suggested_key and report.suggested_key is not None:
-        from registry.intake.keys import describe_candidate
+        from registry.intake.records import describe_candidate
 
         yield describe_candidate(report.suggested_key, is_first=report.plan.is_first)
     if len(report.splits) > 1 and report.outcome != "unchanged":

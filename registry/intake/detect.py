@@ -22,12 +22,12 @@ from registry.errors import SourceError, UsageError, suggest
 from registry.intake.archives import extract, is_archive
 from registry.intake.croissant_files import find_document
 from registry.intake.hugging_face_card import files_of_config, is_hugging_face
+from registry.intake.in_place import explain_records, format_of_records
 from registry.intake.kinds import ARCHIVE, KINDS, MEDIA, kind_of, sniff_kind
 from registry.intake.listing import Progress, list_files
 from registry.intake.media_bytes import extension_of
 from registry.intake.media_files import is_metadata
 from registry.intake.options import AddOptions
-from registry.intake.record_files import explain_records, format_of_records
 from registry.intake.source import Files, FileUse, Role, Source, root_of
 from registry.intake.split_names import names_split
 from registry.intake.webdataset import is_webdataset

@@ -2,47 +2,60 @@
 
     Parquet files                           described by their columns: ``interop.parquet``
     a version folder of TFDS                described by its own files, as ``registry import tfds`` does
-    other TFRecord and ArrayRecord files    described by the caller's schema: ``record_files``
+    other TFRecord and ArrayRecord files    described by the caller's schema: ``describe_records``
 
 Nothing is converted, keyed or sorted, so options that change records are refused. ``registry.api`` publishes the plan
-with ``publish_next_in_place``.
+with ``publish_next_in_place``. ``detect`` refuses to copy TFRecord and ArrayRecord files, and ``explain_records`` says
+what to do.
 """
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Collection, Mapping, Sequence
+import re
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from registry.errors import NotStoredError, PreparedFormatError, SourceError, UsageError
+from registry.engines import Piece, choose_engine
+from registry.errors import (
+    CorruptExampleError,
+    NotStoredError,
+    PreparedFormatError,
+    RegistryError,
+    SourceError,
+    StorageError,
+    UnusableRowsError,
+    UsageError,
+)
+from registry.features import FeaturesDict
 from registry.intake.conversion import ColumnSchema
 from registry.intake.feature_text import arrow_type_of, as_optional
 from registry.intake.file_parts import refuse_folder_columns
-from registry.intake.keys import KeyRule
+from registry.intake.media_bytes import format_of
 from registry.intake.options import AddOptions
 from registry.intake.plan import BadRows, Plan
-from registry.intake.record_files import (
-    describe_records,
-    explain_records,
-    format_of_records,
-    order_shards,
-    refuse_folders_of_others,
-)
+from registry.intake.records import KeyRule
 from registry.intake.schema import Schema
 from registry.intake.source import FileUse, Source, SourcePart, account_for
 from registry.intake.split_names import NamedSplits, find_splits
+from registry.intake.values import list_names
 from registry.interop.parquet import FILE_FORMAT, FIRST_VERSION, SplitFiles, describe_parquet
 from registry.interop.parquet import find_splits as find_splits_by_file
 from registry.interop.tfds import VersionFolder
 from registry.masking import mask
-from registry.model import Reference, SlicingRule
+from registry.model import Reference, ShardedFileTemplate, ShardLengths, SlicingRule, Split, Version
+from registry.pins.yaml_text import write_yaml
 from registry.prepared import PreparedDataset
 from registry.prepared.info import FILENAME as INFO_FILENAME
+from registry.shards import decode_block, open_shard, read_records, walk_file
 from registry.shards.arrow_values import import_pyarrow
-from registry.shards.asking import find_sizes
+from registry.shards.asking import find_sizes, list_sizes
 from registry.splits import counted
 from registry.storage import Store, open_store
+from registry.wire import FlatValue, decode_example
 
 if TYPE_CHECKING:
     from registry.intake.feature_text import Wish
@@ -275,3 +288,324 @@ def _column(name: str, feature: Any, reason: str) -> ColumnSchema:
     except SourceError:  # TFDS has features that no column of a table has; the records are not converted
         kind = import_pyarrow().null()
     return ColumnSchema(name=name, feature=feature, arrow_type=kind, reason=reason)
+
+
+_RECORDS: Final = re.compile(
+    r"\.(?:(tfrecords?|tfrec)|array_?records?)(-[0-9]{5,}-of-[0-9]{5,})?(\.gz)?", re.IGNORECASE
+)
+_SHARD: Final = re.compile(r"(?P<before>.*?)(?P<index>[0-9]{5,})-of-(?P<count>[0-9]{5,})(?P<after>\D.*|)")
+_NUMBERED: Final = re.compile(r"(?P<before>(?:.*\D)?)(?P<index>[0-9]{5,})(?P<after>\D*)")
+_PART: Final = re.compile(r"(?P<before>(?:.*/)?part-)(?P<index>[0-9]{5,})(?P<after>-.*)")  # part-00000-UUID, of Spark
+_DECODED_AT_ONCE: Final = 1024
+_MOST_NAMED: Final = 20
+_MOST_OF_A_FILE: Final = 1000
+_NAMES_HINT: Final = (
+    "Name the files of a split train-00000-of-00002{0}, train-00001-of-00002{0}, or train{0}. "
+    "If each file is a split: --split NAME=GLOB"
+)
+
+
+def format_of_records(name: str) -> str | None:
+    """The format of a file with records: ``tfrecord`` or ``array_record``; None for other files.
+
+    >>> format_of_records("a/mnist-train.tfrecord-00000-of-00002"), format_of_records("train.csv")
+    ('tfrecord', None)
+    """
+    last = name.rpartition("/")[2]
+    result = next((match for match in _RECORDS.finditer(last) if match.end() == len(last)), None)
+    return None if result is None else "tfrecord" if result[1] else "array_record"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordFiles:
+    """Files that stay where they are, described; ``files`` and ``split_reason`` are those of ``Source``."""
+
+    prepared: PreparedDataset
+    files: Sequence[FileUse]
+    split_reason: str
+
+
+def describe_records(
+    store: Store,
+    reference: Reference,
+    features: FeaturesDict,
+    options: AddOptions,
+    *,
+    skipped: Sequence[str] = (),
+) -> RecordFiles:
+    """Describe the TFRecord or ArrayRecord files in a folder. Reads and decodes every record.
+
+    Args:
+        store: the folder.
+        reference: the name and config of the dataset.
+        features: the features of a record.
+        options: the glob of each split, or none to derive splits from the names, and other names for splits.
+        skipped: keys of the records that the features leave out on purpose.
+
+    Raises:
+        SourceError: the files are of two formats, splits are ambiguous, no template matches the names of a split, or a
+            record has a key that neither ``features`` nor ``skipped`` names.
+        UnusableRowsError: records do not match the features; names the first ones.
+        CorruptRecordError, ShardMismatchError: a file is damaged.
+        StorageError: a file cannot be read.
+    """
+    sizes = list_sizes(store)
+    formats = {name: record_format for name in sizes if (record_format := format_of_records(name)) is not None}
+    if len(set(formats.values())) > 1:
+        raise SourceError(
+            f"{store.url} contains both TFRecord and ArrayRecord files",
+            hint="Move the files of one format to a folder of their own.",
+            details={"folder": store.url},
+        )
+    file_format = next(iter(formats.values()))
+    named = find_splits(list(formats), options)
+    ordered = {split: order_shards(split, names, file_format) for split, names in named.files.items()}
+    names = [name for _, those in ordered.values() for name in those]
+    counted = _count(store, names, _Counter(store, file_format, features, tuple(skipped)), sizes)
+    splits = tuple(
+        Split(
+            name=split,
+            shard_lengths=ShardLengths([counted[name].num_records for name in those]),
+            num_bytes=sum(counted[name].num_payload_bytes for name in those),
+            files=ShardedFileTemplate(dataset=reference.name, template=template, file_format=file_format),
+        )
+        for split, (template, those) in ordered.items()
+    )
+    empty = [split.name for split in splits if not split.num_examples]
+    if empty:
+        raise SourceError(
+            f"{store.url}: the split {empty[0]!r} has no records",
+            hint="Every split needs a record. Move its files away, or choose the splits: --split NAME=GLOB",
+            details={"split": empty[0]},
+        )
+    others = [(name, size) for name, size in sizes.items() if name not in formats]
+    unmatched = [(name, sizes[name]) for name in named.unmatched]
+    uses = [
+        *(
+            use
+            for split, (_, those) in ordered.items()
+            for use in account_for([(name, sizes[name]) for name in those], "records", split=split)
+        ),
+        *account_for(others, "skipped", reason="not a file of records"),
+        *account_for(unmatched, "skipped", reason="no --split matches it"),
+    ]
+    prepared = PreparedDataset(
+        name=reference.name,
+        config=reference.config,
+        version=Version(1, 0, 0),
+        splits=splits,
+        features=features,
+        file_format=file_format,
+    )
+    return RecordFiles(prepared=prepared, files=uses, split_reason=named.reason)
+
+
+def explain_records(store: Store, name: str, location: str) -> SourceError:
+    """The error for record files without a schema; its hint describes the first record of ``name``."""
+    noun = "TFRecord" if format_of_records(name) == "tfrecord" else "ArrayRecord"
+    command = f"registry add {shlex.quote(location)} --in-place --schema schema.yaml"
+    return SourceError(
+        f"{location}: {noun} files do not describe their records",
+        hint=f"Write the types of the columns to a file schema.yaml, and add the folder where it is: {command}\n"
+        f"{_propose_schema(store, name)}",
+        details={"location": location, "file": name},
+    )
+
+
+def _propose_schema(store: Store, name: str) -> str:
+    """A schema file for the first record of a file, or the place where types are explained."""
+    try:
+        record = next(iter(read_records(store, name, file_format=format_of_records(name) or "", take=1)), None)
+        columns = {} if record is None else _nest(decode_example(record))
+    except RegistryError:
+        columns = {}
+    if not columns:
+        return "docs/adding.md lists the types. For example:\ncolumns:\n  image: Image\n  label: ClassLabel(cat, dog)"
+    text = io.StringIO()
+    text.write(write_yaml({"columns": columns}))
+    return f"The first record of {name} has these columns; correct the types:\n{text.getvalue().rstrip()}"
+
+
+def _nest(flat: Mapping[str, FlatValue]) -> dict[str, Any]:
+    """The types of the values of a record, by column; ``a/b`` is the field ``b`` of ``a``."""
+    result: dict[str, Any] = {}
+    for key, value in sorted(flat.items()):
+        *folders, last = key.split("/")
+        inside = result
+        for folder in folders:
+            inner = inside.setdefault(folder, {"fields": {}})
+            if not isinstance(inner, dict):  # ``a`` has values of its own: keep the whole key
+                inside, last = result, key
+                break
+            inside = inner["fields"]
+        inside[last] = _guess_type(value)
+    return result
+
+
+def _guess_type(value: FlatValue) -> str:
+    if isinstance(value, list):
+        first = value[0] if value else b""
+        try:
+            word = (
+                "Image" if format_of(first) in ("PNG", "JPEG") else "Text" if first.decode() or not first else "bytes"
+            )
+        except UnicodeDecodeError:
+            word = "bytes"
+    else:
+        word = str(value.dtype)
+    return word if len(value) == 1 else f"{word}[]"
+
+
+def order_shards(split: str, names: Sequence[str], file_format: str) -> tuple[str, list[str]]:
+    """The template of the names of a split, and the names in the order of their shards.
+
+    Raises SourceError if no template matches the names.
+    """
+    if len(names) == 1 and not _SHARD.fullmatch(names[0]):
+        return _checked(split, names[0], list(names), file_format, count=1)
+    for pattern, variable in ((_SHARD, "SHARD_X_OF_Y"), (_NUMBERED, "SHARD_INDEX"), (_PART, "SHARD_INDEX")):
+        parsed = [found for name in names if (found := pattern.fullmatch(name)) is not None]
+        if len(parsed) == len(names) and len({(match["before"], match["after"]) for match in parsed}) == 1:
+            template = f"{parsed[0]['before']}{{{variable}}}{parsed[0]['after']}"
+            in_order = [match[0] for match in sorted(parsed, key=lambda match: int(match["index"]))]
+            count = int(parsed[0]["count"]) if variable == "SHARD_X_OF_Y" else len(names)
+            return _checked(split, template, in_order, file_format, count=count)
+    raise _no_template(split, names)
+
+
+def _checked(split: str, template: str, names: list[str], file_format: str, *, count: int) -> tuple[str, list[str]]:
+    """The template and the names, if they are the names of ``count`` shards."""
+    try:
+        files = ShardedFileTemplate(dataset="d", template=template, file_format=file_format)
+    except UsageError:
+        raise _no_template(split, names) from None
+    name_shard, present = files.namer(split, count), set(names)
+    missing = next((name for index in range(count) if (name := name_shard(index)) not in present), None)
+    if missing is not None or len(names) != count:
+        raise _no_template(split, names, "" if missing is None else f"; {missing!r} is missing")
+    return template, names
+
+
+def _no_template(split: str, names: Sequence[str], why: str = "") -> SourceError:
+    return SourceError(
+        f"the files of the split {split!r} are not named like the shards of one split{why}: {list_names(names)}",
+        hint=_NAMES_HINT.format(".parquet") + ". Or leave out --in-place: then the records are copied"
+        if names[0].endswith(".parquet")
+        else _NAMES_HINT.format(".tfrecord"),
+        details={"split": split, "files": list(names[:100])},
+    )
+
+
+def _check_keys(store: Store, name: str, file_format: str, known: Sequence[str]) -> None:
+    """Check that the first record of a file has no key that the schema does not name."""
+    try:
+        keys = decode_example(next(iter(read_records(store, name, file_format=file_format, take=1))))
+    except CorruptExampleError as error:
+        raise SourceError(
+            f"{name}: the records are not tf.train.Examples: {error.message}",
+            hint="Only serialized tf.train.Examples can be read.",
+            details={"file": name},
+        ) from error
+    more = sorted(key for key in keys if not any(key == one or key.startswith(f"{one}/") for one in known))
+    if more:
+        raise SourceError(
+            f"{name}: record 0 has a column {more[0]!r} that is not in the schema",
+            hint=f"Add it to the schema, with the type `skip` to leave it out. Columns: {', '.join(known)[:200]}.",
+            details={"file": name, "column": more[0]},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Counted:
+    """A file whose records were read. ``faults`` are the first records that do not match the features."""
+
+    num_records: int
+    num_payload_bytes: int
+    num_faults: int
+    faults: tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Counter:
+    """Counts the records of one file and decodes them; it can be pickled. ``skipped`` are keys that are left out."""
+
+    store: Store
+    file_format: str
+    features: FeaturesDict
+    skipped: tuple[str, ...]
+
+    def __call__(self, name: str) -> _Counted:
+        facts = walk_file(self.store, name, file_format=self.file_format)
+        if facts.num_records:
+            _check_keys(self.store, name, self.file_format, (*self.features, *self.skipped))
+        faults = list(self._faults(name, facts.num_records))
+        return _Counted(
+            num_records=facts.num_records,
+            num_payload_bytes=facts.num_payload_bytes,
+            num_faults=len(faults),
+            faults=tuple(faults[:_MOST_NAMED]),
+        )
+
+    def _faults(self, name: str, num_records: int) -> Iterator[tuple[int, str]]:
+        shard = open_shard(
+            self.store,
+            name,
+            file_format=self.file_format,
+            num_records=num_records,
+            verify="off",  # its checksums have just been checked
+        )
+        start = num_faults = 0
+        while start < num_records and num_faults < _MOST_OF_A_FILE:
+            block = shard.read(start, min(_DECODED_AT_ONCE, num_records - start))
+            decoded = decode_block(self.features, block, copy=False)
+            if decoded.fault is None:
+                start += block.num_records
+                continue
+            if not isinstance(decoded.fault, CorruptExampleError):
+                raise decoded.fault
+            start += int(decoded.fault.details["record"]) + 1
+            num_faults += 1
+            yield start - 1, decoded.fault.message
+
+
+def _count(store: Store, names: Sequence[str], counter: _Counter, sizes: Mapping[str, int]) -> dict[str, _Counted]:
+    """Read every record of the files; raise an error that names the records that do not match the features."""
+
+    def pieces() -> Iterable[Piece[str, _Counted]]:
+        return (Piece(counter, name) for name in names)
+
+    is_local, num_bytes = store.local_root is not None, sum(sizes[name] for name in names)
+    with choose_engine(num_bytes=num_bytes, is_local=is_local, reads=(store.url,)) as engine:
+        result = dict(engine.run(pieces(), doing="read records", failure=StorageError))
+    bad = [(name, record, problem) for name in names for record, problem in result[name].faults]
+    if bad:
+        count = sum(fault.num_faults for fault in result.values())
+        lines = [f"  {name}: record {record}: {problem}" for name, record, problem in bad[:_MOST_NAMED]]
+        if count > len(lines):
+            lines.append(f"  and {count - len(lines):,} more")
+        raise UnusableRowsError(
+            "\n".join([f"{count:,} record{'s do' if count > 1 else ' does'} not match the schema", *lines]),
+            hint="Correct the schema, or write the files again: files that stay where they are keep all records.",
+            details={
+                "num_bad": count,
+                "bad": [{"file": name, "record": record, "reason": problem} for name, record, problem in bad[:100]],
+            },
+        )
+    return result
+
+
+def refuse_folders_of_others(store: Store, names: Sequence[str]) -> None:
+    """Raise if the folder contains version folders of TFDS, or is an export of Earth Engine."""
+    if any(name.endswith("mixer.json") for name in names):
+        raise SourceError(
+            f"{store.url} is an export of Earth Engine",
+            hint="Import it: registry import earth-engine DIR",
+            details={"folder": store.url},
+        )
+    folders = sorted(name.rpartition("/")[0] for name in names if name.endswith("/dataset_info.json"))
+    if folders:
+        raise PreparedFormatError(
+            f"{store.url} contains {counted(len(folders), 'version')} that TFDS prepared",
+            hint=f"Name the folder of one: {store.locate(folders[-1])}. To catalog all: registry import tfds DIR",
+            details={"folder": store.url, "folders": folders[:100]},
+        )

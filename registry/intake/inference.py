@@ -17,7 +17,6 @@ import numpy as np
 from registry.errors import FeatureError, PreparedFormatError, SourceError, UsageError, suggest
 from registry.features import ClassLabel, Feature, Image, Text
 from registry.features import Sequence as SequenceFeature
-from registry.intake.classes import ClassValues, continue_classes
 from registry.intake.conversion import ColumnSchema
 from registry.intake.feature_text import Wish, arrow_type_of, as_optional, feature_of_type, type_word
 from registry.intake.media_bytes import (
@@ -28,7 +27,7 @@ from registry.intake.media_bytes import (
     other_files,
     without_decoding,
 )
-from registry.intake.remembered import AS_BEFORE, keep_types
+from registry.intake.remembered import AS_BEFORE, ClassValues, continue_classes, keep_types
 from registry.intake.schema import Schema, describe_type
 from registry.intake.source import Rows
 from registry.intake.text_types import TextTypes

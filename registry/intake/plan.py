@@ -23,10 +23,9 @@ from registry.features import FeaturesDict
 from registry.intake.conversion import ColumnSchema
 from registry.intake.feature_text import Wish, is_type
 from registry.intake.inference import Inference, check_wishes, declare_schema
-from registry.intake.keys import Holdout, KeyCandidates, KeyRule
 from registry.intake.options import AddOptions
 from registry.intake.python_values import MIXED_LIST
-from registry.intake.records import stored_features
+from registry.intake.records import Holdout, KeyCandidates, KeyRule, stored_features
 from registry.intake.remembered import AS_BEFORE, describe_requests
 from registry.intake.schema import Schema
 from registry.intake.source import BadRow, Rows, Source, no_column

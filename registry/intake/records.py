@@ -3,28 +3,394 @@
     Rows -> converted to the schema -> records (tf.train.Example) and keys -> Encoded
 
 ``staging`` sends every ``Rows`` of every part here, and sorts what comes back.
+
+A key is the value of a column, the path of a file, or a hash of the content. It decides where a record is stored, as in
+a build: records are sorted by ``md5(split || key)``. It also decides the split in a holdout. Keys are stable, so that
+rows that are added later leave the other records where they are.
+
+A content key is the md5 of the record, which is also its sort key, because it is a hash already. Identical records get
+``-1``, ``-2`` ... at its end, and are sorted by the md5 of that. The columns that are hashed are recorded with the
+version: a later version that adds a column hashes the same columns, and keeps the order.
+
+Without a key column, a corrected cell makes another record. The key is chosen with the first version, because another
+one stores the records in another order; so ``KeyCandidates`` finds the column that could be the key: one that is named
+like a key, is unique and has no null. It watches the rows while they are read for another purpose, and names a column
+only if all of its values were compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+import shlex
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
-from registry.building import SortKeys, hash_contents, hash_keys
-from registry.errors import CorruptExampleError, SourceError
+from registry.building import SORT_KEY_BYTES, SortKeys, hash_contents, hash_key, hash_keys
+from registry.errors import CorruptExampleError, SourceError, UsageError
 from registry.features import ClassLabel, FeaturesDict
 from registry.intake.conversion import places_of
-from registry.intake.keys import Hashes, Holdout, KeyRule, content_keys, first_words
 from registry.intake.schema import Schema
 from registry.intake.source import BadRow, Rows
+from registry.model import check_split_name, fold_name
+from registry.shards.arrow_values import import_pyarrow
 from registry.shards.blocks import TableBlock
 from registry.tfrecord import Frames, frame_records
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+Hashes: TypeAlias = npt.NDArray[np.uint64]
+
+KeyKind: TypeAlias = Literal["column", "path", "content"]
+
+_LEAST_MARKS: Final = 2**19
+_MOST_MARKS: Final = 2**26
+"""Bytes of marks, a power of two. Beyond 8 million hashes, more and more new ones meet the mark of another."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRule:
+    """Where the keys of the records come from.
+
+    Attributes:
+        kind: ``column``, ``path`` or ``content``.
+        columns: the key column, or the columns whose content is hashed; for ``path``, the column that has it, or empty.
+        ties: for content keys, the columns of earlier versions that had more than ``columns``, oldest first. Records
+            with equal ``columns`` are ordered by these columns before the others, as in those versions.
+    """
+
+    kind: KeyKind
+    columns: tuple[str, ...] = ()
+    ties: tuple[tuple[str, ...], ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The rule as it is stored with the version."""
+        ties = {"ties": [list(tie) for tie in self.ties]} if self.ties else {}
+        return {"kind": self.kind, "columns": list(self.columns), **ties}
+
+    @classmethod
+    def from_json(cls, stored: object) -> KeyRule | None:
+        """Read a rule that an earlier version stored; None if there is none, or it is malformed."""
+        if not isinstance(stored, Mapping):
+            return None
+        kind, columns = stored.get("kind"), stored.get("columns")
+        if kind not in ("column", "path", "content") or not isinstance(columns, list):
+            return None
+        ties = stored.get("ties", [])
+        if not isinstance(ties, list) or not all(isinstance(tie, list) for tie in ties):
+            return None
+        if not all(isinstance(name, str) for names in (columns, *ties) for name in names):
+            return None
+        return cls(kind=kind, columns=tuple(columns), ties=tuple(map(tuple, ties)))
+
+    def with_more_columns(self, before: Sequence[str], stored: Sequence[str]) -> KeyRule:
+        """The rule of a version that stores the columns ``stored``; the version before had the columns ``before``.
+
+        >>> rule = KeyRule(kind="content", columns=("a",)).with_more_columns(["a"], ["a", "b"])
+        >>> rule.ties, rule.with_more_columns(["a", "b"], ["a", "b", "c"]).ties
+        ((), (('a', 'b'),))
+        """
+        known = [*self.ties, tuple(sorted(before))]
+        ties = [tie for tie in dict.fromkeys(known) if set(self.columns) < set(tie) < set(stored)]
+        return KeyRule(kind=self.kind, columns=self.columns, ties=tuple(ties))
+
+    def __str__(self) -> str:
+        match self.kind:
+            case "column":
+                return f"the column {self.columns[0]!r}"
+            case "path":
+                return "the name of each record in the source"
+            case _:
+                return "the content of the record"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holdout:
+    """A split that is cut from another by the hash of the key, so that each record stays on its side.
+
+    Attributes:
+        split: the name of the new split.
+        fraction: its share of the records, above 0 and below 1.
+        seed: another seed gives another cut.
+
+    >>> Holdout.parse("test=10%", seed=7)
+    Holdout(split='test', fraction=0.1, seed=7)
+    """
+
+    split: str
+    fraction: float
+    seed: int = 0
+
+    @classmethod
+    def parse(cls, text: str, *, seed: int = 0) -> Holdout:
+        """Read ``NAME=PERCENT%``.
+
+        Raises:
+            UsageError: the text has another form, or the percentage is not above 0 and below 100.
+        """
+        match = re.fullmatch(r"([^=]+)=([0-9]+(?:\.[0-9]+)?)%", text.strip())
+        if match is None or not 0 < float(match[2]) < 100:
+            raise UsageError(
+                f"invalid holdout {text!r}: expected NAME=PERCENT%, with a percentage above 0 and below 100",
+                hint="For example: test=10%",
+                details={"holdout": text},
+            )
+        check_split_name(match[1])
+        return cls(split=match[1], fraction=float(match[2]) / 100, seed=seed)
+
+    def takes(self, key: str) -> bool:
+        """Whether the record with this key belongs to the new split. Depends on the key and the seed only."""
+        digest = hash_key(f"holdout-{self.seed}/", key)
+        return int.from_bytes(digest[:8], "big") / 2**64 < self.fraction
+
+
+class Occurrences:
+    """Counts how often each 64-bit hash has occurred: 0 the first time, 1 the second, and so on.
+
+    Takes 16 to 24 bytes for each distinct hash, and 16 more if it occurs again. While arrays are merged, it takes 8
+    bytes more.
+
+    >>> seen = Occurrences()
+    >>> seen.count(np.array([7, 8, 7], np.uint64)).tolist(), seen.count(np.array([7, 9], np.uint64)).tolist()
+    ([0, 0, 1], [2, 0])
+    """
+
+    def __init__(self) -> None:
+        self._known: list[Hashes] = []  # sorted arrays of growing sizes, so that a block is looked up in few of them
+        self._repeats: list[tuple[Hashes, npt.NDArray[np.int64]]] = []  # the same, with occurrences after the first
+        self._num_known = 0
+        self._marks = np.zeros(_LEAST_MARKS, bool)  # by the last bits of a hash: whether one like it is known
+
+    def count(self, hashes: Hashes) -> npt.NDArray[np.int64]:
+        """Return the number of earlier occurrences of each hash, shape (n,), and count these."""
+        is_marked = self._marks[self._places(hashes)]
+        ordered = np.sort(hashes)
+        if not (ordered[1:] == ordered[:-1]).any() and not (
+            is_marked.any() and self._is_known(hashes[is_marked]).any()
+        ):
+            self._add(ordered)  # almost always
+            return np.zeros(len(hashes), np.int64)
+        unique, inverse, counts = np.unique(hashes, return_inverse=True, return_counts=True)
+        is_known = self._is_known(unique)
+        before = is_known.astype(np.int64)
+        is_repeated = is_known | (counts > 1)
+        more = counts[is_repeated] - ~is_known[is_repeated]
+        before[is_repeated] += self._repeat(unique[is_repeated], more.astype(np.int64))
+        self._add(unique[~is_known])
+        return before[inverse] + _ranks(inverse, len(unique))
+
+    def _places(self, hashes: Hashes) -> npt.NDArray[np.intp]:
+        """The place of each hash in the marks."""
+        return (hashes & np.uint64(len(self._marks) - 1)).astype(np.intp)
+
+    def _is_known(self, hashes: Hashes) -> npt.NDArray[np.bool_]:
+        is_known = np.zeros(len(hashes), bool)
+        for known in self._known:
+            is_known |= _find(known, hashes)[1]
+        return is_known
+
+    def _add(self, hashes: Hashes) -> None:
+        """Note hashes that occur for the first time, sorted."""
+        if not len(hashes):
+            return
+        self._num_known += len(hashes)
+        # Like digits of a number: arrays of similar size are merged, so that there are few.
+        merged, size = [hashes], len(hashes)
+        while self._known and len(self._known[-1]) <= 2 * size:
+            merged.append(self._known.pop())
+            size += len(merged[-1])
+        if len(merged) > 1:
+            merged_hashes = np.concatenate(merged)
+            merged.clear()
+            merged_hashes.sort()
+            self._known.append(merged_hashes)
+        else:
+            self._known.append(hashes)
+        if len(self._marks) < _MOST_MARKS and len(self._marks) < 8 * self._num_known:
+            self._marks = np.zeros(min(_MOST_MARKS, 4 * len(self._marks)), bool)
+            for known in self._known:
+                self._marks[self._places(known)] = True
+        else:
+            self._marks[self._places(hashes)] = True
+
+    def _repeat(self, hashes: Hashes, counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Count occurrences after the first of distinct hashes, sorted; returns how many there were before."""
+        before = np.zeros(len(hashes), np.int64)
+        is_new = np.ones(len(hashes), bool)
+        for known, numbers in self._repeats:
+            places, found = _find(known, hashes)
+            before[found] = numbers[places[found]]
+            numbers[places[found]] += counts[found]
+            is_new &= ~found
+        if is_new.any():
+            hashes, counts = hashes[is_new], counts[is_new]
+            while self._repeats and len(self._repeats[-1][0]) <= 2 * len(hashes):
+                others, numbers = self._repeats.pop()
+                hashes, counts = np.concatenate([others, hashes]), np.concatenate([numbers, counts])
+                order = np.argsort(hashes, kind="stable")
+                hashes, counts = hashes[order], counts[order]
+            self._repeats.append((hashes, counts))
+        return before
+
+
+def _find(known: Hashes, hashes: Hashes) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.bool_]]:
+    """Where each hash is in ``known``, which is sorted and not empty, and whether it is there."""
+    places = np.searchsorted(known, hashes)
+    places[places == len(known)] = 0
+    return places, known[places] == hashes
+
+
+def _ranks(groups: npt.NDArray[np.intp], num_groups: int) -> npt.NDArray[np.int64]:
+    """For each item, the number of earlier items of its group."""
+    if num_groups == len(groups):
+        return np.zeros(len(groups), np.int64)
+    order = np.argsort(groups, kind="stable")
+    sorted_groups = groups[order]
+    starts = np.r_[0, np.flatnonzero(sorted_groups[1:] != sorted_groups[:-1]) + 1]
+    ranks = np.empty(len(groups), np.int64)
+    sizes = np.diff(np.r_[starts, len(groups)])
+    ranks[order] = np.arange(len(groups)) - np.repeat(starts, sizes)
+    return ranks
+
+
+def first_words(hashes: SortKeys) -> Hashes:
+    """The first 8 bytes of each hash as a number, shape (n,)."""
+    return hashes.view(">u8")[:, 0].astype(np.uint64)
+
+
+def content_keys(hashes: SortKeys) -> list[str]:
+    """The key of each record that occurs for the first time: its md5 in hexadecimal digits.
+
+    >>> content_keys(np.array([[10] * 16], np.uint8))
+    ['0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a']
+    """
+    digits = hashes.tobytes().hex()
+    return [digits[start : start + 2 * SORT_KEY_BYTES] for start in range(0, len(digits), 2 * SORT_KEY_BYTES)]
+
+
+def sort_keys_of_repeated(hashes: SortKeys, occurrences: Sequence[int]) -> SortKeys:
+    """The sort keys of records that occurred before: the md5 of their keys, such as ``0a…0a-1``.
+
+    A record that occurs for the first time has its own md5 as sort key.
+    """
+    keys = zip(content_keys(hashes), occurrences, strict=True)
+    return hash_contents([f"{key}-{number}".encode() for key, number in keys])
+
+
+MOST_ROWS: Final = 1_000_000
+"""Of a source with more rows, nothing is claimed. Each column takes 8 bytes for a row, twice as much for a moment."""
+
+_MOST_COLUMNS: Final = 4
+_WORDS: Final = (
+    "id",
+    "key",
+    "uuid",
+    "guid",
+    "uid",
+    "identifier",
+    "pk",
+    "accession",
+    "isbn",
+    "doi",
+    "sku",
+    "barcode",
+    "slug",
+)
+_PAIRS: Final = (("file", "name"), ("file", "path"))
+_JOINED: Final = ("filename", "filepath")
+
+
+class KeyCandidates:
+    """Watches the rows of a source.
+
+    Args:
+        is_excluded: the columns that the caller chose a type for. Their stored values may be equal where those of the
+            source differ: ``7`` and ``07``.
+
+    >>> import pyarrow as pa
+    >>> seen = KeyCandidates()
+    >>> seen.update(pa.table({"sale_id": [7, 8], "user_id": [1, 1], "price": [1.5, 2.5]}))
+    >>> seen.update(pa.table({"sale_id": [9], "user_id": [2], "price": [3.5]}))
+    >>> seen.find(["price", "sale_id", "user_id"])
+    'sale_id'
+    """
+
+    def __init__(self, is_excluded: Collection[str] = ()) -> None:
+        self._excluded = frozenset(is_excluded)
+        self._columns: dict[str, Occurrences] | None = None  # None until the first rows name the columns
+        self._num_rows = 0
+
+    def update(self, table: Any) -> None:
+        """Take the rows of an Arrow table into account."""
+        if not table.num_rows:  # its columns may have no type
+            return
+        self._num_rows += table.num_rows
+        if self._num_rows > MOST_ROWS:
+            self._columns = {}
+        if self._columns is None:
+            names = [name for name in table.schema.names if _rank(name) is not None and name not in self._excluded]
+            self._columns = {name: Occurrences() for name in sorted(names, key=_sort_key)[:_MOST_COLUMNS]}
+        for name, seen in list((self._columns or {}).items()):
+            hashes = _hashes(table, name)
+            if hashes is None or seen.count(hashes).any():
+                del self._columns[name]
+
+    def find(self, stored: Collection[str]) -> str | None:
+        """The unique column that reads most like a key, of those that are ``stored``; None if there is none."""
+        if self._num_rows < 2:
+            return None
+        return min((name for name in self._columns or () if name in stored), key=_sort_key, default=None)
+
+
+def describe_candidate(name: str, *, is_first: bool) -> str:
+    """The advice to use the column ``name`` as the key; ``is_first`` if no version is published yet.
+
+    >>> describe_candidate("sale_id", is_first=False)
+    '`sale_id` is unique: with `--key sale_id` a diff shows corrected cells as changes. It moves every record once.'
+    """
+    when = "Decide now; later it moves every record." if is_first else "It moves every record once."
+    return f"`{name}` is unique: with `--key {shlex.quote(name)}` a diff shows corrected cells as changes. {when}"
+
+
+def _rank(name: str) -> int | None:
+    """How much a name reads like that of a key, 0 the most; None if it does not."""
+    words = [word for word in re.split(r"[^a-z0-9]+", fold_name(name)) if word]
+    if not words:
+        return None
+    if len(words) == 1 and words[0] in _WORDS:
+        return 0
+    if words[-1] in _WORDS:
+        return 1
+    is_file = words[-1] in _JOINED or tuple(words[-2:]) in _PAIRS
+    return 2 if is_file else 3 if words[0] in _WORDS else None
+
+
+def _sort_key(name: str) -> tuple[int, int, str]:
+    rank = _rank(name)
+    return (9 if rank is None else rank), len(name), name
+
+
+def _hashes(table: Any, name: str) -> Hashes | None:
+    """A hash of each value of a column; None if it has a null or is neither of integers nor of text."""
+    pa = import_pyarrow()
+    if table.schema.get_field_index(name) < 0:  # missing, or there are several of this name
+        return None
+    column = table.column(name)
+    if column.null_count:
+        return None
+    if pa.types.is_integer(column.type):
+        kind = np.uint64 if pa.types.is_unsigned_integer(column.type) else np.int64
+        hashes: Hashes = column.to_numpy().astype(kind).view(np.uint64)
+        return hashes
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        values = column.to_pylist()
+        # An empty text is a null of a table in text; as a key it names nothing.
+        return None if "" in values else np.fromiter(map(hash, values), np.int64, len(values)).view(np.uint64)
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

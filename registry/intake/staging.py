@@ -31,9 +31,19 @@ from registry.engines import Engine, Piece, choose_engine, watch_tasks
 from registry.errors import DuplicateKeyError, SourceError, UsageError, suggest
 from registry.features import FeaturesDict
 from registry.features.fold import FingerprintFold, SplitFold
-from registry.intake.keys import Hashes, Holdout, KeyCandidates, Occurrences, first_words, sort_keys_of_repeated
 from registry.intake.plan import BadRows, Plan, return_freed_memory
-from registry.intake.records import Chunk, ChunkEncoder, Encoded, Keyed
+from registry.intake.records import (
+    Chunk,
+    ChunkEncoder,
+    Encoded,
+    Hashes,
+    Holdout,
+    KeyCandidates,
+    Keyed,
+    Occurrences,
+    first_words,
+    sort_keys_of_repeated,
+)
 from registry.intake.source import BadRow, Source
 from registry.intake.split_names import check_cases
 from registry.model import (

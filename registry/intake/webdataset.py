@@ -21,7 +21,6 @@ from typing import Any, Final
 from registry.errors import FeatureError, SourceError
 from registry.features import ClassLabel, Feature, Image, Text
 from registry.intake.archives import ZIP_SIGNATURES, archive_errors, open_tar, tar_members
-from registry.intake.classes import MAX_CLASSES
 from registry.intake.file_parts import MAX_FILE_BYTES, account_for_source, decode_text, refuse_folder_columns
 from registry.intake.json_files import MAX_COLUMNS
 from registry.intake.json_rows import BadValueError, parse_value
@@ -29,6 +28,7 @@ from registry.intake.listing import why_skipped
 from registry.intake.media_bytes import IMAGES, CheckMedia, extension_of, is_picture
 from registry.intake.options import AddOptions
 from registry.intake.python_values import Column, ValueConverter, columns_of, convert_block
+from registry.intake.remembered import MAX_CLASSES
 from registry.intake.source import (
     MAX_BYTES,
     MAX_ROWS,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.intake import keys
-from registry.intake.keys import Occurrences
+from registry.intake import records
+from registry.intake.records import Occurrences
 
 HASHES = st.one_of(st.integers(0, 12), st.sampled_from([2**63, 2**64 - 1]), st.integers(0, 2**64 - 1))
 
@@ -19,8 +19,8 @@ HASHES = st.one_of(st.integers(0, 12), st.sampled_from([2**63, 2**64 - 1]), st.i
 def test_occurrences_are_counted_for_any_cut_into_blocks(blocks: list[list[int]], marks: int) -> None:
     seen: Counter[int] = Counter()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keys, "_LEAST_MARKS", marks)  # so that hashes share marks, and the marks grow
-        patch.setattr(keys, "_MOST_MARKS", 16)
+        patch.setattr(records, "_LEAST_MARKS", marks)  # so that hashes share marks, and the marks grow
+        patch.setattr(records, "_MOST_MARKS", 16)
         occurrences = Occurrences()
         for block in blocks:
             expected = []

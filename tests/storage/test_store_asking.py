@@ -13,8 +13,8 @@ from support.prepared_samples import animals, prepare
 import registry
 from registry.errors import NotStoredError
 from registry.features import FeaturesDict, Scalar, codec_of
+from registry.intake.in_place import describe_records
 from registry.intake.options import AddOptions
-from registry.intake.record_files import describe_records
 from registry.prepared import read_prepared
 from registry.publishing.verify import stamp_shards
 from registry.shards.asking import ask_sizes, find_sizes, list_sizes

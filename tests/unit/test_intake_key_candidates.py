@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import registry
-from registry.intake import keys
-from registry.intake.keys import KeyCandidates, describe_candidate
+from registry.intake import records
+from registry.intake.records import KeyCandidates, describe_candidate
 
 
 def find(columns: dict[str, Any], step: int = 2, excluded: tuple[str, ...] = ()) -> str | None:
@@ -65,7 +65,7 @@ def test_a_column_that_later_rows_lack_is_not_claimed() -> None:
 
 
 def test_beyond_the_bound_nothing_is_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keys, "MOST_ROWS", 10)
+    monkeypatch.setattr(records, "MOST_ROWS", 10)
     assert find({"id": list(range(10))}) == "id"
     assert find({"id": list(range(11))}) is None
 

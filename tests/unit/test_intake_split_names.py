@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from registry.errors import SourceError, UsageError
+from registry.intake.in_place import order_shards
 from registry.intake.options import AddOptions
-from registry.intake.record_files import order_shards
 from registry.intake.split_names import NamedSplits
 from registry.intake.split_names import find_splits as find_splits_by
 from registry.model import ShardedFileTemplate
