@@ -56,52 +56,25 @@ from registry.storage import spell_place
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_COLUMNS: Final = {"images": "image", "audio": "audio", "videos": "video", "text": "text"}
+
 _MOST_SOUNDS: Final = 20
 """The number of audio files that are opened to find the sample rate and the channels."""
 
 
-def open_images(files: Files, options: AddOptions) -> Source:
-    """Open a folder of images; see the module.
+def open_media(files: Files, options: AddOptions) -> Source:
+    """Open a folder of files of the kind ``options.kind``; see the module.
 
-    If an Image can hold all of them, the column ``image`` is an Image, with the sizes on which all agree. Otherwise it
-    has the bytes of the files: decoding would lose values or frames.
-
-    Raises:
-        SourceError: there is no image, the names of splits are ambiguous, or metadata cannot be used.
-    """
-    return _open("images", "image", files, options)
-
-
-def open_audio(files: Files, options: AddOptions) -> Source:
-    """Open a folder of audio files; see the module.
-
-    The column ``audio`` is an Audio if the files can be decoded here, otherwise the bytes of the files.
+    If an Image can hold all pictures, the column ``image`` is an Image, with the sizes on which all agree. Otherwise it
+    has the bytes of the files: decoding would lose values or frames. The column ``audio`` is an Audio if the files can
+    be decoded here, otherwise their bytes; ``video`` has the bytes. Texts are UTF-8: a byte order mark is removed, and
+    newlines are kept.
 
     Raises:
-        SourceError: there is no audio file, the names of splits are ambiguous, or metadata cannot be used.
+        SourceError: there is no such file, the names of splits are ambiguous, or metadata cannot be used.
     """
-    return _open("audio", "audio", files, options)
-
-
-def open_videos(files: Files, options: AddOptions) -> Source:
-    """Open a folder of videos; see the module. The column ``video`` has the bytes of the files.
-
-    Raises:
-        SourceError: there is no video, the names of splits are ambiguous, or metadata cannot be used.
-    """
-    return _open("videos", "video", files, options)
-
-
-def open_texts(files: Files, options: AddOptions) -> Source:
-    """Open text files in UTF-8; see the module. A byte order mark is removed, and newlines are kept.
-
-    Raises:
-        SourceError: there is no text file, or the names of splits are ambiguous.
-    """
-    return _open("text", "text", files, options)
-
-
-def _open(kind: str, column: str, files: Files, options: AddOptions) -> Source:
+    kind = options.kind or ""
+    column = _COLUMNS[kind]
     import_pyarrow()
     is_text = kind == "text"
     # Files without an extension are here only because their first bytes are those of media: see detect.

@@ -20,7 +20,7 @@ from registry.images.png import encode_png
 from registry.intake import file_parts
 from registry.intake.listing import list_files
 from registry.intake.media_bytes import CheckMedia
-from registry.intake.media_files import find_labels, open_audio, open_images, open_videos
+from registry.intake.media_files import find_labels, open_media
 from registry.intake.options import AddOptions
 from registry.intake.source import FileUse, Rows, Source
 
@@ -52,7 +52,7 @@ def write(folder: Path, files: dict[str, bytes]) -> Path:
 
 
 def images(folder: Path, files: dict[str, bytes], **splits: str) -> Source:
-    return open_images(list_files(write(folder, files)), AddOptions(splits=splits, paths=False))
+    return open_media(list_files(write(folder, files)), AddOptions(kind="images", splits=splits, paths=False))
 
 
 def rows_of(source: Source) -> list[Rows]:
@@ -165,7 +165,7 @@ def test_other_formats_are_bytes(tmp_path: Path) -> None:
 
 def test_audio_and_video(tmp_path: Path) -> None:
     files = {"a/1.wav": sound(), "b/2.wav": sound(channels=2), "a/3.wav": sound()[:20]}
-    source = open_audio(list_files(write(tmp_path / "audio", files)), AddOptions(paths=False))
+    source = open_media(list_files(write(tmp_path / "audio", files)), AddOptions(kind="audio", paths=False))
     assert source.hints["audio"] == Audio(shape=(None, 2), dtype="int32", sample_rate=8000, lazy_decode=True)
     assert values(source) == {
         "a/1.wav": {"audio": files["a/1.wav"], "label": "a"},
@@ -173,11 +173,12 @@ def test_audio_and_video(tmp_path: Path) -> None:
     }
     assert bad(source) == ["a/3.wav: damaged WAV file: the fmt or data chunk is missing"]
     files = {"1.wav": sound(8000), "2.wav": sound(16000), "3.wav": sound()[:20]}
-    source = open_audio(list_files(write(tmp_path / "rates", files)), AddOptions(paths=False))
+    source = open_media(list_files(write(tmp_path / "rates", files)), AddOptions(kind="audio", paths=False))
     assert source.hints["audio"] == Audio(shape=(None,), dtype="int32", lazy_decode=True)
     assert bad(source) == ["3.wav: damaged WAV file: the fmt or data chunk is missing"]
-    source = open_videos(
-        list_files(write(tmp_path / "video", {"1.mp4": VIDEOS["mp4"], "1.txt": b""})), AddOptions(paths=False)
+    source = open_media(
+        list_files(write(tmp_path / "video", {"1.mp4": VIDEOS["mp4"], "1.txt": b""})),
+        AddOptions(kind="videos", paths=False),
     )
     assert source.hints == {"video": Tensor(shape=(), dtype=bytes, description="The bytes of a video file.")}
     assert values(source) == {"1.mp4": {"video": VIDEOS["mp4"]}}

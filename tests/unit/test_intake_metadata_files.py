@@ -15,7 +15,7 @@ from support.media_samples import IMAGES
 import registry
 from registry.errors import SourceError, UnusableRowsError
 from registry.intake.listing import list_files
-from registry.intake.media_files import open_images
+from registry.intake.media_files import open_media
 from registry.intake.options import AddOptions
 from registry.intake.source import Source
 
@@ -39,7 +39,7 @@ def write_entries(folder: Path, suffix: str, names: Sequence[str | None]) -> Non
 def images(folder: Path, files: dict[str, bytes]) -> Source:
     """Write images beside the metadata, and open the folder."""
     write_files(folder, files)
-    return open_images(list_files(folder), AddOptions())
+    return open_media(list_files(folder), AddOptions(kind="images"))
 
 
 def numbers(source: Source) -> dict[str, str]:
@@ -201,7 +201,7 @@ def test_an_absolute_path_names_a_file_of_the_source(tmp_path: Path, suffix: str
     write_files(source, {"a/1.png": PNG, "a/2.png": PNG, "a/3.png": PNG})
     entries = [str(source / "a/1.png"), str(tmp_path / "link/a/2.png"), f"{source}/b/../a/3.png"]
     write_entries(source / "a", suffix, entries)
-    opened = open_images(list_files(tmp_path / "link"), AddOptions())
+    opened = open_media(list_files(tmp_path / "link"), AddOptions(kind="images"))
     assert set(numbers(opened)) == {"a/1.png", "a/2.png", "a/3.png"}
     assert bad(opened) == []
 

@@ -9,7 +9,7 @@ import pytest
 from registry.errors import SourceError
 from registry.features import ClassLabel, Text
 from registry.intake.listing import list_files
-from registry.intake.media_files import open_texts
+from registry.intake.media_files import open_media
 from registry.intake.options import AddOptions
 
 
@@ -25,7 +25,7 @@ def test_each_file_is_a_record(tmp_path: Path) -> None:
     for name, content in contents.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(content)
-    source = open_texts(list_files(tmp_path), AddOptions(paths=False))
+    source = open_media(list_files(tmp_path), AddOptions(kind="text", paths=False))
     assert source.hints == {"text": Text(), "label": ClassLabel(names=["neg", "pos"])}
     assert (
         source.summary == "5 text files in 2 folders, each of which is a record; label: the names of 2 folders, sorted"
@@ -49,6 +49,6 @@ def test_each_file_is_a_record(tmp_path: Path) -> None:
 def test_a_folder_without_text(tmp_path: Path) -> None:
     (tmp_path / "1.png").touch()
     with pytest.raises(SourceError) as caught:
-        open_texts(list_files(tmp_path), AddOptions(paths=False))
+        open_media(list_files(tmp_path), AddOptions(kind="text", paths=False))
     assert str(caught.value) == f"{tmp_path}: no text file among 1 files"
     assert caught.value.hint == "Names of text files end with one of .txt .md"
