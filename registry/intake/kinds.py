@@ -31,13 +31,11 @@ class Kind:
     Attributes:
         opener: the module below ``registry.intake`` and the function that opens files of this kind.
         extensions: the ends of their names, in lower case. Empty if other files decide; see ``detect``.
-        about: one line for people.
         noun: one file of this kind, for people; several have an s.
     """
 
     opener: str
     extensions: tuple[str, ...] = ()
-    about: str
     noun: str = "file"
 
     def open(self) -> Opener:
@@ -51,73 +49,22 @@ def _with_compressed(*extensions: str) -> tuple[str, ...]:
 
 
 KINDS: Final[dict[str, Kind]] = {
-    "csv": Kind(
-        opener="csv_files:open_csv",
-        extensions=_with_compressed(".csv", ".tsv"),
-        about="tables as text, separated by commas, tabs, semicolons or bars; also compressed",
-        noun="CSV file",
-    ),
+    "csv": Kind(opener="csv_files:open_csv", extensions=_with_compressed(".csv", ".tsv"), noun="CSV file"),
     "json": Kind(
-        opener="json_files:open_json",
-        extensions=_with_compressed(".json", ".jsonl", ".ndjson"),
-        about="JSON: an object in each line, or a list of objects; also compressed",
-        noun="JSON file",
+        opener="json_files:open_json", extensions=_with_compressed(".json", ".jsonl", ".ndjson"), noun="JSON file"
     ),
-    "parquet": Kind(
-        opener="arrow_files:open_parquet",
-        extensions=(".parquet", ".pq"),
-        about="Parquet files",
-        noun="Parquet file",
-    ),
+    "parquet": Kind(opener="arrow_files:open_parquet", extensions=(".parquet", ".pq"), noun="Parquet file"),
     "arrow": Kind(
-        opener="arrow_files:open_arrow",
-        extensions=(".arrow", ".feather", ".ipc", ".arrows"),
-        about="Arrow IPC files and streams",
-        noun="Arrow file",
+        opener="arrow_files:open_arrow", extensions=(".arrow", ".feather", ".ipc", ".arrows"), noun="Arrow file"
     ),
-    "images": Kind(
-        opener="media_files:open_media",
-        extensions=IMAGES,
-        about="images, labelled by folder or by metadata.csv, .jsonl or .parquet",
-        noun="image",
-    ),
-    "audio": Kind(
-        opener="media_files:open_media",
-        extensions=AUDIO,
-        about="audio files, labelled like images",
-        noun="audio file",
-    ),
-    "videos": Kind(
-        opener="media_files:open_media",
-        extensions=VIDEOS,
-        about="video files, labelled like images; stored as bytes",
-        noun="video",
-    ),
-    "text": Kind(
-        opener="media_files:open_media",
-        extensions=(".txt", ".md"),
-        about="text files in UTF-8, each of which is a record; labelled by folder",
-        noun="text file",
-    ),
-    "arrays": Kind(
-        opener="array_files:open_arrays",
-        extensions=(".npy", ".npz"),
-        about="arrays of NumPy, whose first axis is the record",
-        noun="array file",
-    ),
-    "webdataset": Kind(
-        opener="webdataset:open_webdataset",
-        about="tars of samples: files with the same name up to the first dot are one record",
-        noun="WebDataset tar",
-    ),
-    "hugging_face": Kind(
-        opener="hugging_face_card:open_hugging_face",
-        about="a folder that save_to_disk wrote, or a repository whose dataset card names its files",
-    ),
-    "croissant": Kind(
-        opener="croissant_files:open_croissant",
-        about="a Croissant document (JSON-LD) next to the files that it describes",
-    ),
+    "images": Kind(opener="media_files:open_media", extensions=IMAGES, noun="image"),
+    "audio": Kind(opener="media_files:open_media", extensions=AUDIO, noun="audio file"),
+    "videos": Kind(opener="media_files:open_media", extensions=VIDEOS, noun="video"),
+    "text": Kind(opener="media_files:open_media", extensions=(".txt", ".md"), noun="text file"),
+    "arrays": Kind(opener="array_files:open_arrays", extensions=(".npy", ".npz"), noun="array file"),
+    "webdataset": Kind(opener="webdataset:open_webdataset", noun="WebDataset tar"),
+    "hugging_face": Kind(opener="hugging_face_card:open_hugging_face"),
+    "croissant": Kind(opener="croissant_files:open_croissant"),
 }
 
 

@@ -87,10 +87,9 @@ def test_the_kind_is_detected(tmp_path: Path, files: dict[str, bytes], kind: str
     assert {use.role for use in source.files} == {"records"}
 
 
-def test_every_kind_has_a_reader_and_a_line_for_people() -> None:
+def test_every_kind_has_a_reader() -> None:
     for kind in KINDS.values():
         assert callable(kind.open())
-        assert kind.about
 
 
 @pytest.mark.parametrize(
