@@ -46,7 +46,7 @@ from registry.interop.parquet import FILE_FORMAT, FIRST_VERSION, SplitFiles, des
 from registry.interop.parquet import find_splits as find_splits_by_file
 from registry.interop.tfds import VersionFolder
 from registry.masking import mask
-from registry.model import Reference, ShardedFileTemplate, ShardLengths, SlicingRule, Split, Version
+from registry.model import DatasetMetadata, Reference, ShardedFileTemplate, ShardLengths, SlicingRule, Split, Version
 from registry.pins.yaml_text import write_yaml
 from registry.prepared import PreparedDataset
 from registry.prepared.info import FILENAME as INFO_FILENAME
@@ -140,7 +140,7 @@ def plan_in_place(
         refuse_folders_of_others(store, names)
         if not wishes:
             raise explain_records(store, records[0], location)
-        return _plan_records(store, reference, wishes, options)
+        return describe_records(store, reference, wishes, options)
     if described is not None:
         options.refuse_changes("features", "schema", "splits", "rename_splits")
         prepared = replace(described.renamed(reference.name), config=reference.config, version=FIRST_VERSION)
@@ -204,17 +204,6 @@ def _is_file(location: str) -> bool:
     if "://" not in location:
         return os.path.isfile(location)  # noqa: PTH113 (of any length)
     return bool(name) and not folder.endswith(":/") and open_store(folder).exists(name)
-
-
-def _plan_records(
-    store: Store, reference: Reference, wishes: Mapping[str, Wish], options: AddOptions
-) -> PlannedInPlace:
-    schema = _schema_of(wishes)
-    records = describe_records(store, reference, schema.features(), options, skipped=schema.skipped)
-    prepared = records.prepared
-    if types := schema.arrow_types():
-        prepared = replace(prepared, metadata=replace(prepared.metadata, custom={"arrow_types": types}))
-    return _planned(store, prepared, schema=schema, files=records.files, split_reason=records.split_reason)
 
 
 def _schema_of(wishes: Mapping[str, Wish]) -> Schema:
@@ -316,39 +305,27 @@ def format_of_records(name: str) -> str | None:
     return None if result is None else "tfrecord" if result[1] else "array_record"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordFiles:
-    """Files that stay where they are, described; ``files`` and ``split_reason`` are those of ``Source``."""
-
-    prepared: PreparedDataset
-    files: Sequence[FileUse]
-    split_reason: str
-
-
 def describe_records(
-    store: Store,
-    reference: Reference,
-    features: FeaturesDict,
-    options: AddOptions,
-    *,
-    skipped: Sequence[str] = (),
-) -> RecordFiles:
+    store: Store, reference: Reference, wishes: Mapping[str, Wish], options: AddOptions
+) -> PlannedInPlace:
     """Describe the TFRecord or ArrayRecord files in a folder. Reads and decodes every record.
 
     Args:
         store: the folder.
         reference: the name and config of the dataset.
-        features: the features of a record.
+        wishes: the types of all columns of a record.
         options: the glob of each split, or none to derive splits from the names, and other names for splits.
-        skipped: keys of the records that the features leave out on purpose.
 
     Raises:
         SourceError: the files are of two formats, splits are ambiguous, no template matches the names of a split, or a
-            record has a key that neither ``features`` nor ``skipped`` names.
-        UnusableRowsError: records do not match the features; names the first ones.
+            record has a key that ``wishes`` do not name.
+        UsageError: a type is not known, or all columns are left out.
+        UnusableRowsError: records do not match the types; names the first ones.
         CorruptRecordError, ShardMismatchError: a file is damaged.
         StorageError: a file cannot be read.
     """
+    schema = _schema_of(wishes)
+    features = schema.features()
     sizes = list_sizes(store)
     formats = {name: record_format for name in sizes if (record_format := format_of_records(name)) is not None}
     if len(set(formats.values())) > 1:
@@ -361,12 +338,12 @@ def describe_records(
     named = find_splits(list(formats), options)
     ordered = {split: order_shards(split, names, file_format) for split, names in named.files.items()}
     names = [name for _, those in ordered.values() for name in those]
-    counted = _count(store, names, _Counter(store, file_format, features, tuple(skipped)), sizes)
+    facts = _count(store, names, _Counter(store, file_format, features, schema.skipped), sizes)
     splits = tuple(
         Split(
             name=split,
-            shard_lengths=ShardLengths([counted[name].num_records for name in those]),
-            num_bytes=sum(counted[name].num_payload_bytes for name in those),
+            shard_lengths=ShardLengths([facts[name].num_records for name in those]),
+            num_bytes=sum(facts[name].num_payload_bytes for name in those),
             files=ShardedFileTemplate(dataset=reference.name, template=template, file_format=file_format),
         )
         for split, (template, those) in ordered.items()
@@ -389,15 +366,17 @@ def describe_records(
         *account_for(others, "skipped", reason="not a file of records"),
         *account_for(unmatched, "skipped", reason="no --split matches it"),
     ]
+    types = schema.arrow_types()
     prepared = PreparedDataset(
         name=reference.name,
         config=reference.config,
         version=Version(1, 0, 0),
         splits=splits,
         features=features,
+        metadata=DatasetMetadata(custom={"arrow_types": types} if types else {}),
         file_format=file_format,
     )
-    return RecordFiles(prepared=prepared, files=uses, split_reason=named.reason)
+    return _planned(store, prepared, schema=schema, files=uses, split_reason=named.reason)
 
 
 def explain_records(store: Store, name: str, location: str) -> SourceError:

@@ -13,6 +13,7 @@ from support.prepared_samples import animals, prepare
 import registry
 from registry.errors import NotStoredError
 from registry.features import FeaturesDict, Scalar, codec_of
+from registry.intake.feature_text import Wish
 from registry.intake.in_place import describe_records
 from registry.intake.options import AddOptions
 from registry.prepared import read_prepared
@@ -103,9 +104,10 @@ def test_record_files_in_a_bucket_are_described_without_asking_for_the_size_of_e
         record = codec_of(features).encode({"number": index})
         store.write_bytes(f"n-train.tfrecord-{index:05}-of-{AT_ONCE:05}", frame_record(record))
     monkeypatch.setattr(ObjectStore, "size", None)
-    found = describe_records(store, registry.Reference.parse("n"), features, AddOptions())
+    wishes = {"number": Wish(text="int64", feature=features["number"])}
+    found = describe_records(store, registry.Reference.parse("n"), wishes, AddOptions())
     assert [split.num_examples for split in found.prepared.splits] == [AT_ONCE]
-    assert {one.num_bytes for one in found.files} == {store.open(store.list()[0]).num_bytes}
+    assert {one.num_bytes for one in found.plan.source.files} == {store.open(store.list()[0]).num_bytes}
 
 
 def test_shards_that_are_published_in_place_are_stamped_by_several_requests_at_a_time(
