@@ -62,7 +62,8 @@ def empty(cli: Callable[..., Ran]) -> Callable[..., Ran]:
 def published_digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the catalog and the data of the shipped digits, built once."""
     folder = tmp_path_factory.mktemp("published")
-    with registry.connect(folder / "catalog.db") as catalog:
+    with pytest.MonkeyPatch.context() as patch, registry.connect(folder / "catalog.db") as catalog:
+        patch.setenv("REGISTRY_ACTOR", "tester")
         catalog.build("digits")
     return folder
 
@@ -71,6 +72,32 @@ def published_digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def digits(cli: Callable[..., Ran], workspace: Path, published_digits: Path) -> Callable[..., Ran]:
     """The same, with the digits published: a copy, for a catalog and its data move together."""
     shutil.copytree(published_digits, workspace, dirs_exist_ok=True)
+    return cli
+
+
+@pytest.fixture(scope="session")
+def lock_of_digits(tmp_path_factory: pytest.TempPathFactory, published_digits: Path) -> Path:
+    """A pin file with the first 80% and the last 20% of the digits."""
+    path = tmp_path_factory.mktemp("pinned") / "dataset.lock.yaml"
+    places = ("-o", str(path), "--catalog", f"{published_digits}/catalog.db")
+    assert run(["pin", "create", "digits:1.*", "train=train[:80%]", "validation=train[80%:]", *places]) == 0
+    return path
+
+
+@pytest.fixture
+def pins(digits: Callable[..., Ran], workspace: Path, lock_of_digits: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The digits in the working folder, with this pin file as ``dataset.lock.yaml``."""
+    monkeypatch.chdir(workspace)
+    shutil.copy(lock_of_digits, workspace)
+    return digits
+
+
+@pytest.fixture
+def prices(cli: Callable[..., Ran], workspace: Path) -> Callable[..., Ran]:
+    """An empty catalog beside ``prices.csv``."""
+    (workspace / "prices.csv").write_text(
+        "item,price,zip,sold\nlamp,19.5,01069,2020-01-31\nchair,42.0,10115,\ndesk,120.25,80331,2021-03-01\n"
+    )
     return cli
 
 
@@ -97,7 +124,8 @@ class Words(Numbers):
 def published_numbers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with numbers 1.0.0 (canonical), 1.1.0, 1.1.1, 2.0.0; words/de (default) and words/en 1.0.0, 2.0.0."""
     folder = tmp_path_factory.mktemp("numbers")
-    with registry.connect(folder / "catalog.db") as catalog:
+    with pytest.MonkeyPatch.context() as patch, registry.connect(folder / "catalog.db") as catalog:
+        patch.setenv("REGISTRY_ACTOR", "tester")
         for version in ("1.0.0", "1.1.0", "1.1.1", "2.0.0"):
             catalog.build(Numbers(version=version), processes=1)
         for version in ("1.0.0", "2.0.0"):

@@ -1,11 +1,8 @@
 from __future__ import annotations
 
-import gzip
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 import registry
 from registry.catalog import schema
@@ -31,33 +28,6 @@ def test_a_catalog_is_saved_and_restored(digits: Callable[..., Any], workspace: 
     ]
     assert digits("verify", "digits", "--catalog", url).code == 0
     assert digits("db", "check", "--catalog", url).code == 0
-
-
-def test_json_has_the_facts_of_the_backup(digits: Callable[..., Any], workspace: Path) -> None:
-    saved = digits("backup", str(workspace / "catalog.gz"), "--format", "json").json()
-    assert saved["schema"] == "registry.backup/1"
-    told = saved["data"]
-    assert told["file"] == str(workspace / "catalog.gz")
-    assert (told["rows"]["shard"], told["rows"]["event"], len(told["sha256"])) == (4, 2, 64)
-
-    again = digits("restore", told["file"], "--catalog", str(workspace / "new.db"), "--no-verify", "--format", "json")
-    data = again.json()["data"]
-    assert again.json()["schema"] == "registry.restore/1"
-    assert {name: data[name] for name in ("rows", "head", "sha256")} == {
-        name: told[name] for name in ("rows", "head", "sha256")
-    }
-    assert (data["is_verified"], data["secrets_removed"]) == (False, [])
-
-
-def test_a_file_is_replaced_only_on_request(digits: Callable[..., Any], workspace: Path) -> None:
-    path = workspace / "catalog.gz"
-    path.write_text("mine")
-    refused = digits("backup", str(path))
-    assert refused.code == 1
-    assert refused.err == (f"error: {path} already exists\nhint: Name another file, or replace it with --force.\n")
-    assert path.read_text() == "mine"
-    assert digits("backup", str(path), "--force").code == 0
-    assert gzip.decompress(path.read_bytes()).startswith(b'{"format":"registry.backup/1"')
 
 
 def test_a_catalog_with_rows_and_a_damaged_file_are_refused(digits: Callable[..., Any], workspace: Path) -> None:
@@ -97,23 +67,6 @@ def test_a_wrong_anchor_is_refused_with_what_was_expected_and_found(
     assert not (workspace / "new.db").exists()
 
 
-def test_a_restore_names_the_absolute_catalog_and_the_data_directory(
-    digits: Callable[..., Any], workspace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    digits("backup", str(workspace / "catalog.gz"))
-    monkeypatch.chdir(workspace)
-    done = digits("restore", "catalog.gz", "--catalog", "new.db", "--data-dir", "my data")
-    url = f"sqlite:///{workspace}/new.db"
-    assert done.out.splitlines()[0] == f"restored 1 version, 4 shards, 2 events to {url}"
-    assert done.err.splitlines() == [
-        f"note: the files of the datasets are expected in {workspace}/my data; to compare them with the catalog:",
-        "  registry verify --all --catalog new.db --data-dir 'my data'",
-    ]
-    other = digits("restore", "catalog.gz", "--catalog", "other.db", "--format", "json").json()["data"]
-    assert other["catalog"] == f"sqlite:///{workspace}/other.db"
-    assert other["data_dir"] == f"{workspace}/datasets"
-
-
 def test_dry_runs_say_what_would_be_done_and_change_nothing(digits: Callable[..., Any], workspace: Path) -> None:
     path, new = workspace / "catalog.gz", workspace / "folder/new.db"
     planned = digits("backup", str(path), "--dry-run")
@@ -130,11 +83,6 @@ def test_dry_runs_say_what_would_be_done_and_change_nothing(digits: Callable[...
     assert digits("restore", str(path), "--catalog", str(new), "--dry-run", "--anchor", "ab" * 32).code == 5
     path.write_bytes(path.read_bytes()[:-100])
     assert digits("restore", str(path), "--catalog", str(new), "--dry-run").code == BackupFormatError.exit_code
-
-
-def test_what_does_not_name_a_file_is_refused(digits: Callable[..., Any], workspace: Path) -> None:
-    assert digits("backup", f"{workspace}/").code == 2
-    assert digits("backup", "").code == 2
 
 
 def test_a_backup_goes_to_a_bucket_and_comes_back(digits: Callable[..., Any], workspace: Path, bucket: str) -> None:

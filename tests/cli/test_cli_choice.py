@@ -15,55 +15,6 @@ from registry.model import Candidate, Reference, Standing, Version, VersionState
 Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
 
 
-def test_show_says_why_and_what_became_of_the_others(numbers: Cli) -> None:
-    ran = numbers("show", "numbers:1.*", "--why")
-    assert ran.code == 0
-    assert ran.out.startswith(
-        "numbers:1.*.* allows 1.1.1, 1.1.0, 1.0.0: 1.1.1 is the highest that is neither yanked nor dropped.\n"
-        "1.1.1 is experimental, above the canonical version 1.0.0.\n"
-        "VERSION  STATUS        VERDICT\n"
-        "2.0.0    experimental  not in 1.*.*\n"
-        "1.1.1    experimental  chosen\n"
-        "1.1.0    experimental  lower than 1.1.1\n"
-        "1.0.0    canonical     lower than 1.1.1\n"
-        "\n"
-        "dataset      numbers:1.1.1\n"
-    )
-    assert numbers("show", "numbers:1.*", "--why", "--format", "json").json()["data"]["why"] == {
-        "version": [
-            "numbers:1.*.* allows 1.1.1, 1.1.0, 1.0.0: 1.1.1 is the highest that is neither yanked nor dropped.",
-            "1.1.1 is experimental, above the canonical version 1.0.0.",
-        ],
-        "considered": [
-            {"version": "2.0.0", "status": "experimental", "verdict": "not in 1.*.*"},
-            {"version": "1.1.1", "status": "experimental", "verdict": "chosen"},
-            {"version": "1.1.0", "status": "experimental", "verdict": "lower than 1.1.1"},
-            {"version": "1.0.0", "status": "canonical", "verdict": "lower than 1.1.1"},
-        ],
-    }
-    assert "why" not in numbers("show", "numbers", "--format", "json").json()["data"]
-
-
-def test_resolve_says_what_became_of_the_others(numbers: Cli) -> None:
-    ran = numbers("resolve", "words", "train", "--why")
-    assert ran.out == (
-        "words/de:1.0.0 train: 1 example, records train 0..1 (documented slicing)\n"
-        "  words does not name a config: de is the default config of words.\n"
-        "  words does not name a version: 1.0.0 is the canonical one.\n"
-        "  The slicing rule documented was published with words/de:1.0.0.\n"
-        "  train reads records train 0..1: 1 of 1.\n"
-        "  It reads 1 record by 1 file instruction: words-train.tfrecord-00000-of-00001 (skip 0, take 1).\n"
-        "VERSION  STATUS        VERDICT\n"
-        "2.0.0    experimental  not the canonical version\n"
-        "1.0.0    canonical     chosen\n"
-        "\n"
-        "FILE                                 SKIP  TAKE  OF\n"
-        "words-train.tfrecord-00000-of-00001     0     1   1\n"
-    )
-    why = numbers("resolve", "words", "train", "--why", "--format", "json").json()["data"]["why"]
-    assert [one["verdict"] for one in why["considered"]] == ["not the canonical version", "chosen"]
-
-
 def test_a_long_table_of_versions_is_cut_around_the_chosen_one(capsys: pytest.CaptureFixture[str]) -> None:
     standing = Standing(name="many", candidates=tuple(Candidate(version=Version(1, n, 0)) for n in range(99, -1, -1)))
     considered = choose(standing, Reference.parse("many:1.2.*")).considered

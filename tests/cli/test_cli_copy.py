@@ -12,48 +12,6 @@ import pytest
 Cli = Callable[..., Any]
 
 
-def test_versions_are_copied_to_a_catalog_that_is_created(numbers: Cli, workspace: Path) -> None:
-    target = workspace / "lab/catalog.db"
-    to = ("--to", str(target))
-
-    ran = numbers("copy", "numbers:1.*", *to, "--dry-run")
-    assert (ran.code, target.parent.exists()) == (0, False)
-    folder = workspace / "lab/datasets/numbers"
-    assert [line.partition(" (")[0] for line in ran.out.splitlines()] == [
-        f"would copy numbers:{number} to {folder}/{number}" for number in ("1.0.0", "1.1.0", "1.1.1")
-    ]
-
-    data = numbers("copy", "numbers:1.*", *to, "--dry-run", "--format", "json").json()["data"]
-    assert (data["to"], data["data_dir"]) == (f"sqlite:///{target}", str(workspace / "lab/datasets"))
-
-    ran = numbers("copy", "numbers:1.*", "words/de", *to)
-    assert ran.code == 0
-    assert ran.out.splitlines()[0] == f"copied numbers:1.0.0 to {folder}/1.0.0 (1 example, 1 file, 35 B)"
-    assert len(ran.out.splitlines()) == 5
-
-    ran = numbers("copy", "--all", *to, "--format", "json")
-    data = ran.json()["data"]
-    assert (ran.code, data["to"], data["data_dir"]) == (0, f"sqlite:///{target}", str(workspace / "lab/datasets"))
-    assert [(one["dataset"], one["version"], one["outcome"]) for one in data["versions"]] == [
-        ("numbers", "1.0.0", "known"),
-        ("numbers", "1.1.0", "known"),
-        ("numbers", "1.1.1", "known"),
-        ("numbers", "2.0.0", "copied"),
-        ("words/de", "1.0.0", "known"),
-        ("words/de", "2.0.0", "known"),
-        ("words/en", "1.0.0", "copied"),
-        ("words/en", "2.0.0", "copied"),
-    ]
-    for line in (("verify", "--all"), ("log", "verify"), ("db", "check")):
-        assert numbers(*line, "--catalog", str(target)).code == 0
-    events = numbers("log", "--catalog", str(target), "--limit", "2", "--dataset", "numbers", "--format", "json").json()
-    first, second = events["data"]
-    assert first["summary"].partition(", from ")[2].startswith(f"sqlite:///{workspace}"[:40])
-    assert second["action"] == "imported"
-    assert second["summary"].startswith("publish by ")
-    assert numbers("copy", "numbers:1.0.0", *to).out == "numbers:1.0.0 is there already\n"
-
-
 def test_a_number_that_is_taken_is_a_conflict(numbers: Cli, digits: Cli, workspace: Path) -> None:
     other = workspace / "other.db"
     shutil.copy(workspace / "catalog.db", other)
@@ -97,11 +55,3 @@ def test_files_that_the_catalogs_shared_are_copied_later(
     (version,) = numbers(*to, "--to-data-dir", there, "--format", "json").json()["data"]["versions"]
     assert (version["outcome"], version["only_files"]) == ("known", False)
     assert numbers("verify", "--all", "--catalog", str(workspace / "lab.db"), "--data-dir", there).code == 0
-
-
-def test_a_mistyped_reference_creates_no_catalog(numbers: Cli, workspace: Path) -> None:
-    target = workspace / "lab/catalog.db"
-    ran = numbers("copy", "nubmers", "--to", str(target))
-    assert (ran.code, ran.out) == (3, "")
-    assert "numbers" in ran.err
-    assert not target.parent.exists()

@@ -12,7 +12,6 @@ import rasterio
 from affine import Affine
 
 from registry.builders.earth_engine.exporting.image import export_image
-from registry.builders.earth_engine.table import read_table
 from registry.storage import open_store
 from registry.tfrecord import read_records
 from registry.wire import decode_example, decode_sequence_example
@@ -221,29 +220,6 @@ def test_options_that_mean_nothing_are_refused(
     ran = cli(*EXPORT, scene, str(workspace / "out"), *options)
     assert (ran.code, ran.out, ran.err) == (2, "", error)
     assert names(workspace / "out") == []
-
-
-def test_a_table_is_exported(cli: Cli, workspace: Path) -> None:
-    table = workspace / "samples.csv"
-    table.write_text("name,ndvi\na,0.5\nb,0.25\n")
-    ran = cli(*EXPORT, str(table), str(workspace / "out"), "--column", "ndvi", "--column", "name")
-    assert (ran.code, ran.err) == (0, "")
-    assert names(workspace / "out") == ["samples.tfrecord.gz"]
-    size = (workspace / "out" / "samples.tfrecord.gz").stat().st_size
-    assert ran.out == (f"exported 2 rows, {size} B: {workspace / 'out'}\nsamples.tfrecord.gz  ndvi, name\n")
-    assert [row["ndvi"] for row in read_table(workspace / "out" / "samples.tfrecord.gz")] == [0.5, 0.25]
-    again = cli(*EXPORT, str(table), str(workspace / "out"), "--dry-run")
-    assert again.out == "samples: 2 rows; nothing was written\n"
-
-
-def test_an_option_of_rasters_is_refused_for_a_table(cli: Cli, workspace: Path) -> None:
-    table = workspace / "samples.csv"
-    table.write_text("name,ndvi\na,0.5\n")
-    ran = cli(*EXPORT, str(table), str(workspace / "out"), "--masked-threshold", "0.5")
-    assert (ran.code, ran.err) == (
-        2,
-        "error: --masked-threshold applies only to rasters\nhint: Remove --masked-threshold.\n",
-    )
 
 
 def test_records_hold_the_bands(cli: Cli, scene: str, workspace: Path) -> None:

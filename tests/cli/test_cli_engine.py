@@ -14,53 +14,6 @@ from registry.cli.pin import checking, making
 Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
 
 
-@pytest.mark.parametrize(
-    ("options", "message", "hint"),
-    [
-        (["--engine", "rai"], "unknown engine 'rai'", "Did you mean 'ray'? There are: local, ray."),
-        (
-            ["--address", "10.0.0.1:6379"],
-            "an address cannot be set for the engine local",
-            "Use use_engine('ray', address=...) in Python, --engine ray on the command line.",
-        ),
-        (
-            ["--runtime-env", '{"env_vars": {}}'],
-            "a runtime environment cannot be set for the engine local",
-            "Use use_engine('ray', runtime_env=...) in Python, --engine ray on the command line.",
-        ),
-        (
-            ["--engine", "local", "--task-memory", "2GB"],
-            "the memory of a task cannot be set for the engine local",
-            "Use use_engine('ray', task_memory=...) in Python, --engine ray on the command line.",
-        ),
-        (
-            ["--object-store-memory", "2GB"],
-            "the memory of an object store cannot be set for the engine local",
-            "Use use_engine('ray', object_store_memory=...) in Python, --engine ray on the command line.",
-        ),
-        (
-            ["--engine", "ray", "--task-memory", "much"],
-            "--task-memory is 'much': expected a number of bytes",
-            "Write the number alone or with a unit, e.g. --task-memory 2GB or 512MiB.",
-        ),
-        (
-            ["--engine", "ray", "--task-memory", "100MB"],
-            "task_memory must be 268435456 or more, not 100000000",
-            "It is in bytes. An interpreter with NumPy and Ray takes 150 MB of it.",
-        ),
-        (
-            ["--engine", "ray", "--object-store-memory", "10"],
-            "object_store_memory must be 1048576 or more, not 10",
-            "It is in bytes. An input of a build may be large: 1 GB is usual.",
-        ),
-    ],
-)
-def test_a_wrong_engine_is_a_usage_error(empty: Cli, options: list[str], message: str, hint: str) -> None:
-    ran = empty("verify", "digits", *options, "--format", "json")
-    assert ran.code == 2
-    assert (ran.error()["code"], ran.error()["message"], ran.error()["hint"]) == ("usage", message, hint)
-
-
 ENVIRONMENT_HINT = (
     'Write JSON, e.g. --runtime-env \'{"py_modules": ["./my_package"]}\', or the path of a .json or .yaml file.'
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,6 @@ from registry.building import BuilderConfig, DatasetBuilder
 from registry.features import FeaturesDict, Scalar
 
 Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
-
-ADD = ("experiment", "add", "new_shuffle", "--description", "Shuffle by the hash.")
 
 
 class Greetings(DatasetBuilder):
@@ -31,88 +28,6 @@ class Greetings(DatasetBuilder):
 
     def splits(self) -> Mapping[str, Any]:
         return {"train": [(0, {"number": 1})]}
-
-
-def test_the_life_of_a_flag(empty: Cli) -> None:
-    today = f"{datetime.now(UTC):%Y-%m-%d}"
-    before = empty("experiment", "list")
-    assert (before.code, before.out) == (0, "")
-    assert before.err == (
-        "The catalog has no experiments. Add one with: registry experiment add NAME --description TEXT\n"
-    )
-    assert empty(*ADD, "--dry-run").out == "would add new_shuffle, off by default\n"
-    assert empty(*ADD).out == "added new_shuffle, off by default\n"
-    assert empty(*ADD).out == "new_shuffle is there already\n"
-    refused = empty("experiment", "retire", "new_shuffle")
-    assert (refused.code, refused.err) == (
-        4,
-        "error: new_shuffle is off by default, but a retired flag is on for good\n"
-        "hint: First: registry experiment set-default new_shuffle on\n",
-    )
-    dry = empty("experiment", "set-default", "new_shuffle", "on", "--dry-run")
-    assert dry.out == "would set the default of new_shuffle: off -> on\n"
-    assert empty("experiment", "set", "new_shuffle", "on").out == "set the default of new_shuffle: off -> on\n"
-    assert empty("experiment", "set-default", "new_shuffle", "on").out == "new_shuffle is on by default already\n"
-    head, row = empty("experiment", "list").out.splitlines()
-    assert head.split() == ["EXPERIMENT", "DEFAULT", "ENABLED", "BY", "DISABLED", "BY", "DESCRIPTION"]
-    assert row.split() == ["new_shuffle", "on", "0", "0", "Shuffle", "by", "the", "hash."]
-    assert empty("experiment", "retire", "new_shuffle", "--dry-run").out == (
-        "would retire new_shuffle: it is on for good\n"
-    )
-    assert empty("experiment", "retire", "new_shuffle").out == "retired new_shuffle: it is on for good\n"
-    assert empty("experiment", "retire", "new_shuffle").out == (
-        f"new_shuffle is retired already, on for good since {today}\n"
-    )
-    assert f"on for good since {today}" in empty("experiment", "list").out
-    assert empty(*ADD).code == 4
-
-
-def test_programs_get_every_change_as_json(cli: Cli) -> None:
-    dry = cli(*ADD, "--default", "on", "--dry-run", "--format", "json").json()
-    assert dry == {
-        "schema": "registry.experiment.add/1",
-        "data": {
-            "experiment": {
-                "name": "new_shuffle",
-                "description": "Shuffle by the hash.",
-                "default": True,
-                "retired": False,
-                "created_at": None,
-                "retired_at": None,
-                "num_enabling": 0,
-                "num_disabling": 0,
-            },
-            "before": None,
-            "changed": False,
-            "would_change": True,
-            "dry_run": True,
-        },
-        "warnings": [],
-    }
-    cli(*ADD, "--default", "on")
-    flipped = cli("experiment", "set-default", "new_shuffle", "off", "--format", "json").json()
-    assert flipped["schema"] == "registry.experiment.set-default/1"
-    assert (flipped["data"]["before"]["default"], flipped["data"]["experiment"]["default"]) == (True, False)
-    listed = cli("experiment", "list", "--format", "json").json()
-    assert listed["schema"] == "registry.experiment.list/1"
-    assert [one["name"] for one in listed["data"]] == ["new_shuffle"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (("experiment", "add", "New", "--description", "x"), 2, "invalid experiment 'New'"),
-        (("experiment", "add", "flag", "--description", " "), 2, "an experiment needs a description"),
-        (("experiment", "add", "flag"), 2, "Missing option '--description'."),
-        (("experiment", "set-default", "flag", "maybe"), 2, "Invalid value for 'on|off'"),
-        (("experiment", "set-default", "flag", "on"), 3, "no experiment 'flag' in the catalog"),
-        (("experiment", "retire", "flag"), 3, "no experiment 'flag' in the catalog"),
-    ],
-)
-def test_a_wrong_call_is_one_message(empty: Cli, arguments: tuple[str, ...], code: int, message: str) -> None:
-    ran = empty(*arguments)
-    assert ran.code == code
-    assert ran.err.startswith(f"error: {message}")
 
 
 @pytest.fixture

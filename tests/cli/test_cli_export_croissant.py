@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Callable
 from copy import deepcopy
@@ -41,35 +40,6 @@ def test_what_is_missing_is_named_beside_the_document(digits: Cli) -> None:
     assert answer["schema"] == "registry.export.croissant/1"
     assert answer["data"] == {"path": None, "document": ran.json()}
     assert answer["warnings"] == ["note: Croissant requires creator, which this version lacks"]
-
-
-def test_a_file_is_written_once_and_not_replaced_unasked(
-    digits: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(workspace)
-    wanted = ("export", "croissant", "digits", "-o", "croissant.json", "--creator", "E. Alpaydin")
-    assert digits(*wanted).out == "wrote croissant.json\n"
-    text = Path("croissant.json").read_text(encoding="utf-8")
-    assert digits(*wanted).code == 0
-    other = digits(*wanted, "--url", "https://example.org/digits")
-    assert (other.code, other.err) == (
-        1,
-        "error: croissant.json already exists with other content\n"
-        "hint: Name another file with -o, or replace it with --force.\n",
-    )
-    assert Path("croissant.json").read_text(encoding="utf-8") == text
-    assert digits(*wanted, "--url", "https://example.org/digits", "--force").code == 0
-    first = json.loads(Path("croissant.json").read_bytes())["distribution"][0]
-    assert first["contentUrl"] == "https://example.org/digits/digits-train.tfrecord-00000-of-00004"
-
-
-def test_an_address_that_is_none_is_refused(digits: Cli) -> None:
-    ran = digits("export", "croissant", "digits", "--url", "here")
-    assert (ran.code, ran.err) == (
-        2,
-        "error: 'here' is not the URL of a folder\n"
-        "hint: Use the URL of the folder with the shards, e.g. https://example.org/mnist/3.0.1\n",
-    )
 
 
 def test_what_is_printed_may_stand_in_a_page_whatever_stdout_takes(

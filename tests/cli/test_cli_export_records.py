@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
 import shutil
@@ -116,20 +115,6 @@ def test_a_file_for_several_splits_needs_an_expression(words: Cli) -> None:
     assert pyarrow.parquet.read_table("words.parquet").column_names == ["kind", "length", "word"]
 
 
-def test_the_only_split_may_be_a_file(digits: Cli, workspace: Path) -> None:
-    path = workspace / "labels.csv.gz"
-    ran = digits("export", "csv", "digits", str(path), "--columns", "label", "--labels", "numbers")
-    assert ran.out.startswith(f"wrote {path}: 1,797 records of train, ")
-    lines = gzip.decompress(path.read_bytes()).decode().splitlines()
-    assert (lines[0], len(lines), set(lines[1:])) == ('"label"', 1798, set("0123456789"))
-    refused = digits("export", "csv", "digits", str(path), "--force")
-    assert (refused.code, refused.err) == (
-        2,
-        "error: CSV cannot hold the column image (an image)\n"
-        "hint: Export jsonl or parquet, or imagefolder, or only some columns: --columns label\n",
-    )
-
-
 def test_stdout_gets_the_records_and_nothing_else(words: Cli) -> None:
     ran = words("export", "jsonl", "words", "-", "--split", "test")
     assert (ran.code, ran.err) == (0, "")
@@ -235,23 +220,6 @@ def test_python_takes_a_binary_file_and_checks_what_it_is_given(words: Cli) -> N
             dataset.export("csv", 3)  # type: ignore[arg-type]
         with pytest.raises(ValueError, match='labels must be "names" or "numbers", not 3'):
             dataset.export("csv", file, labels=3)  # type: ignore[arg-type]
-
-
-def test_images_are_written_as_folders_and_as_tars(digits: Cli, workspace: Path) -> None:
-    folder, tars = workspace / "images", workspace / "tars"
-    ran = digits("export", "imagefolder", "digits", str(folder), "--split", "train[:30]", "--labels", "numbers")
-    size = sum(path.stat().st_size for path in folder.rglob("*.png"))
-    assert (ran.out, ran.err) == (f"wrote {folder}: 30 records of train[:30], {size / 1024:.1f} KiB\n", "")
-    ran = digits("export", "webdataset", "digits", str(tars), "--shard-size", "1", "--format", "json")
-    assert [(file["path"], file["num_records"]) for file in ran.json()["data"]["files"]] == [
-        (f"{tars}/train-{shard:06}.tar", count) for shard, count in enumerate([507, 507, 507, 276])
-    ]
-    again = digits("export", "webdataset", "digits", str(tars))
-    assert (again.code, again.err) == (
-        1,
-        f"error: {tars} already exists and has an export of webdataset\n"
-        "hint: Name another destination, or replace it with --force (force=True in Python).\n",
-    )
 
 
 def test_images_come_out_as_the_stored_bytes(digits: Cli, workspace: Path) -> None:

@@ -100,12 +100,6 @@ def test_a_dry_run_and_believed_lengths(cli: Cli, data_dir: Path) -> None:
     assert cli("verify", "animals", "--deep").code == 0
 
 
-def test_a_folder_without_datasets_is_an_error(cli: Cli, tmp_path: Path) -> None:
-    ran = cli("import", "tfds", str(tmp_path / "nowhere"))
-    assert ran.code == 1
-    assert ran.err.splitlines()[0] == f"error: there is no folder {tmp_path / 'nowhere'}"
-
-
 def test_a_pin_of_an_imported_version_is_verified_where_the_named_catalog_reads_it(
     cli: Cli, data_dir: Path, tmp_path: Path
 ) -> None:
@@ -128,14 +122,6 @@ def test_export_says_how_to_load_what_it_wrote(cli: Cli, data_dir: Path, tmp_pat
     assert (again["newly"], again["folder"]) == (False, str(folder))
     (folder / "features.json").unlink()
     assert cli("export", "tfds", "animals:1.0.0", str(tmp_path / "out")).code == 4
-
-
-def test_unknown_formats_name_the_nearest(cli: Cli) -> None:
-    ran = cli("import", "tfsd", ".")
-    assert (ran.code, ran.err.splitlines()[:2]) == (
-        2,
-        ["error: no command 'import tfsd'", "hint: Did you mean 'tfds'? There are: tfds, parquet, earth-engine."],
-    )
 
 
 def test_a_warning_of_the_library_is_a_note(cli: Cli, data_dir: Path) -> None:

@@ -20,49 +20,6 @@ def own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
     monkeypatch.setenv("REGISTRY_CACHE", str(tmp_path_factory.mktemp("cache")))
 
 
-def test_du_lists_datasets_versions_and_locations(numbers: Callable[..., Any], workspace: Path) -> None:
-    assert numbers("du").out.splitlines() == [
-        "DATASET   VERSIONS  FILES  SIZE",
-        "numbers          4      4  175 B",
-        "words/de         2      2  105 B",
-        "words/en         2      2  105 B",
-        "8 versions, 8 files, 385 B",
-    ]
-    assert numbers("du", "words/de").out.splitlines() == [
-        "VERSION         STATE      FILES  SIZE  LOCATION",
-        f"words/de:1.0.0  supported      1  35 B  {workspace}/datasets/words/de/1.0.0",
-        f"words/de:2.0.0  supported      1  70 B  {workspace}/datasets/words/de/2.0.0",
-        "2 versions, 2 files, 105 B",
-    ]
-    assert numbers("du", "words", "--by", "dataset").out.splitlines()[-1] == "4 versions, 4 files, 210 B"
-    assert numbers("du", "--by", "location").out.splitlines()[0].split() == ["LOCATION", "VERSIONS", "FILES", "SIZE"]
-    assert numbers("du", "nothing").code == 3
-
-
-def test_du_as_json_and_its_check(numbers: Callable[..., Any], workspace: Path) -> None:
-    told = numbers("du", "numbers:1.0.0", "--format", "json").json()
-    assert told["schema"] == "registry.du/1"
-    assert told["data"]["total"] == {"num_versions": 1, "num_files": 1, "num_bytes": 35}
-    assert told["data"]["stored"] is None
-    assert told["data"]["versions"][0]["location"] == f"{workspace}/datasets/numbers/1.0.0"
-
-    assert numbers("du", "numbers:1.0.0", "--check").code == 0
-    (shard,) = (workspace / "datasets/numbers/1.0.0").glob("*.tfrecord*")
-    shard.unlink()
-    checked = numbers("du", "numbers:1.0.0", "--check")
-    assert checked.code == 5
-    assert checked.out.splitlines()[-1] == f"  {shard} is missing"
-    stored = numbers("du", "numbers:1.0.0", "--check", "--format", "json").json()["data"]["stored"]
-    assert [(one["num_faults"], one["missing"], one["versions"]) for one in stored] == [
-        (1, [str(shard)], ["numbers:1.0.0"])
-    ]
-
-
-def test_du_of_an_empty_catalog(empty: Callable[..., Any]) -> None:
-    ran = empty("du")
-    assert (ran.code, ran.out, ran.err) == (0, "0 versions, 0 files, 0 B\n", "Nothing is published.\n")
-
-
 DEAD = replace(Owner.this_process(), pid=2**22 + 1, started="1")
 """A process that has ended: no process has so large a number."""
 
@@ -147,14 +104,6 @@ def test_gc_ends_with_the_code_of_what_could_not_be_removed(
     assert ran.code == 75
     assert ran.out.splitlines()[-1] == (
         f"{folder} could not be removed: cannot remove numbers/{folder.name}: no answer"
-    )
-
-
-def test_gc_refuses_what_is_no_duration(numbers: Callable[..., Any]) -> None:
-    ran = numbers("gc", "--older-than", "a week")
-    assert (ran.code, ran.err) == (
-        2,
-        "error: invalid duration 'a week'\nhint: Write a number and s, m, h, d or w, e.g. 7d for seven days.\n",
     )
 
 

@@ -65,11 +65,6 @@ def test_the_log_is_filtered(moved: Cli) -> None:
     assert moved("log", "--until", "2020-01-01").err == "No events match these options.\n"
 
 
-def test_an_empty_log_says_how_to_begin(empty: Cli) -> None:
-    assert empty("log").err == "The log is empty. Start with: registry quickstart\n"
-    assert empty("log", "--action", "yank").err == "No events match these options.\n"
-
-
 def test_programs_get_every_detail(moved: Cli) -> None:
     event = moved("log", "--action", "alias-set", "--format", "json").json()["data"][0]
     assert event["details"] == {"alias": "paper", "before": None, "after": "1.0.0", "message": "As\nsubmitted."}
@@ -116,50 +111,6 @@ def test_what_was_changed_behind_the_log_is_named(moved: Cli, workspace: Path) -
     told = moved("log", "verify", "--format", "json")
     assert (told.error()["code"], told.error()["details"]["num_faults"]) == ("log_tampered", 2)
     assert told.json()["data"]["faults"][0]["where"] == "digits@paper"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--since", "yesterday"], "invalid date 'yesterday'"),
-        (["--limit", "0"], "Invalid value for '--limit': 0 is not in the range 1<=x<=100000."),
-        (["--limit", "3", "verify"], "--limit is an option of 'registry log' alone"),
-        (["verify", "--anchor", "abc"], "'abc' is not the head of a log"),
-        (
-            ["verify", "--anchor", "0" * 64],
-            "an anchor of 64 zeros is the beginning of every log and proves nothing",
-        ),
-        (
-            ["--since", "2026-11-22", "--until", "2026-11-21"],
-            "since (2026-11-22 00:00:00 UTC) is after until (the end of 2026-11-21 UTC)",
-        ),
-    ],
-)
-def test_mistakes_are_explained(digits: Cli, arguments: list[str], message: str) -> None:
-    ran = digits("log", *arguments)
-    assert (ran.code, ran.err.splitlines()[0]) == (2, f"error: {message}")
-
-
-def test_an_unknown_dataset_offers_the_nearest(digits: Cli) -> None:
-    ran = digits("log", "--dataset", "digit")
-    assert (ran.code, ran.err) == (
-        3,
-        "error: no dataset 'digit' in the catalog\nhint: Did you mean 'digits'? There are: digits.\n",
-    )
-
-
-def test_an_unknown_action_offers_the_nearest(digits: Cli) -> None:
-    listed = (
-        "publish, promote, deprecate, undo-deprecate, yank, undo-yank, drop, undo-drop, default-config, alias-set, "
-        "alias-remove, experiment-add, experiment-set-default, experiment-retire, fingerprint, protect, unprotect, "
-        "remove-secrets, mirror-add, mirror-remove, relocate, data-dir, imported, producer, correct-clock"
-    )
-    ran = digits("log", "--action", "publish", "--action", "yankk")
-    assert (ran.code, ran.err) == (
-        2,
-        f"error: no action 'yankk'\nhint: Did you mean 'yank'? There are: {listed}.\n",
-    )
-    assert digits("log", "--action", "").err == f"error: no action ''\nhint: There are: {listed}.\n"
 
 
 def test_every_known_action_may_be_asked_for(digits: Cli) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from registry.errors import MirrorWarning
 from registry.shards import mirrored, proved
 
 Cli = Callable[..., Any]
@@ -84,93 +83,3 @@ def test_a_mirror_is_added_listed_checked_and_removed(digits: Cli, home: Path, c
     assert (ran.code, ran.error()["code"]) == (3, "not_found")
     ran = digits("mirror", "remove", "digits", f"digits/{home.name}")
     assert (ran.code, f"digits/{home.name} is the only location of {reference}" in ran.err) == (4, True)
-
-
-def test_a_mirror_with_a_wrong_file_is_refused(digits: Cli, copy: Path) -> None:
-    (copy / FILE).write_bytes(b"other")
-    ran = digits("mirror", "add", "digits", str(copy), "--format", "json")
-    assert (ran.code, ran.error()["code"]) == (5, "shard_mismatch")
-    assert len(digits("mirror", "list", "digits", "--format", "json").json()["data"]["locations"]) == 1
-
-
-def test_reading_notes_that_a_location_failed(digits: Cli, home: Path, copy: Path) -> None:
-    digits("mirror", "add", "digits", str(copy))
-    (home / FILE).unlink()
-    ran = digits("read", "digits", "train", "--take", "1")
-    assert ran.code == 0
-    assert f"note: digits:{home.name}: the location {home} failed" in ran.err
-    assert f"reading from {copy} instead" in ran.err
-    assert issubclass(MirrorWarning, UserWarning)
-
-
-def test_a_moved_folder_is_relocated(digits: Cli, home: Path, workspace: Path) -> None:
-    moved = home.rename(workspace / "moved")
-    assert digits("read", "digits", "train", "--take", "1").code == 1
-    ran = digits("relocate", "digits", str(workspace / "nowhere"))
-    assert ran.code == 5
-    ran = digits("relocate", "digits", str(moved))
-    assert ran.out == f"digits:{home.name} is read from {moved}\n{home} is no longer read\n"
-    assert ran.code == 0
-    (found,) = digits("mirror", "list", "digits", "--format", "json").json()["data"]["locations"]
-    (event,) = digits("log", "--action", "relocate", "--format", "json").json()["data"]
-    assert (found["added_at"], found["added_by"]) == (event["at"], event["actor"])
-    assert digits("mirror", "list").err == "No version has mirrors.\n"
-    assert digits("read", "digits", "train", "--take", "1").code == 0
-    assert digits("log", "verify").code == 0
-    ran = digits("log", "--action", "relocate")
-    assert f"digits/{home.name} -> {moved}" in ran.out
-
-    moved.rename(workspace / "again")
-    ran = digits("relocate", "--from", str(moved), "--to", str(workspace / "again"), "--dry-run", "--format", "json")
-    assert ran.json()["data"]["locations"] == [
-        {
-            "dataset": "digits",
-            "version": home.name,
-            "before": str(moved),
-            "after": str(workspace / "again"),
-            "error": None,
-        }
-    ]
-    ran = digits("relocate", "--from", str(moved), "--to", str(workspace / "wrong"))
-    assert (ran.code, f"digits:{home.name}: not relocated: {workspace}/wrong is not a copy of" in ran.out) == (5, True)
-    ran = digits("relocate", "--from", str(moved), "--to", str(workspace / "again"))
-    assert (ran.code, ran.out) == (0, f"relocated digits:{home.name} from {moved} to {workspace}/again\n")
-    ran = digits("relocate", "--from", str(moved), "--to", str(workspace / "again"))
-    assert (ran.code, ran.out) == (0, "")
-    assert f"No location begins with {moved}." in ran.err
-
-
-def test_each_location_of_a_version_is_relocated_once(digits: Cli, home: Path, copy: Path, workspace: Path) -> None:
-    assert digits("mirror", "add", "digits", str(copy)).code == 0
-    moved = Path(shutil.copytree(home.parent, workspace / "archive")) / home.name
-    ran = digits("relocate", "--from", str(home.parent), "--to", str(workspace / "archive"))
-    assert (ran.code, ran.out) == (0, f"relocated digits:{home.name} from {home} to {moved}\n")
-    found = digits("mirror", "list", "digits", "--format", "json").json()["data"]["locations"]
-    assert [one["location"] for one in found] == [str(moved), str(copy)]
-
-
-def test_places_below_the_data_directory_are_named_as_mirror_list_prints_them(
-    digits: Cli, home: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (workspace / "elsewhere").mkdir()
-    monkeypatch.chdir(workspace / "elsewhere")  # here is no digits/1.0.0
-    reference = f"digits:{home.name}"
-    moved = Path(shutil.copytree(home.parent, workspace / "archive")) / home.name
-    ran = digits("relocate", "--from", str(home.parent), "--to", str(workspace / "archive"))
-    assert (ran.code, ran.out) == (0, f"relocated {reference} from {home} to {moved}\n")
-    ran = digits("relocate", "digits", f"digits/{home.name}")
-    assert (ran.code, ran.out) == (0, f"{reference} is read from {home}\n{moved} is no longer read\n")
-    ran = digits("relocate", "digits", f"digits/{home.name}")
-    assert ran.out == f"{reference}: {home} is its first location already\n"
-    (location,) = digits("mirror", "list", "digits", "--format", "json").json()["data"]["locations"]
-    assert location["location"] == f"digits/{home.name}"  # still relative to the data directory
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [[], ["digits"], ["digits", "x", "--from", "y"], ["--from", "x"], ["digits", "--from", "x", "--to", "y"]],
-)
-def test_relocate_takes_one_version_or_two_prefixes(digits: Cli, arguments: list[str]) -> None:
-    ran = digits("relocate", *arguments)
-    assert ran.code == 2
-    assert "name one version and its new place, or --from and --to" in ran.err

@@ -14,82 +14,6 @@ from registry.features import FeaturesDict
 
 Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
 
-READING = [
-    ("alias", "list", "digits"),
-    ("alias", "set", "digits:1.0.0", "paper"),
-    ("config", "list", "digits"),
-    ("config", "unprotect"),
-    ("db", "check"),
-    ("db", "downgrade", "base", "--yes"),
-    ("db", "reindex"),
-    ("diff", "digits:1.0.0", "digits:1.0.1"),
-    ("drop", "digits:1.0.0", "--reason", "x"),
-    ("experiment", "list"),
-    ("export", "csv", "digits", "digits.csv"),
-    ("list",),
-    ("log",),
-    ("log", "verify"),
-    ("pin", "create", "digits", "train"),
-    ("read", "digits", "train"),
-    ("reservation", "list"),
-    ("resolve", "digits", "train"),
-    ("search", "digits"),
-    ("show", "digits"),
-    ("split", "check", "digits", "train", "test"),
-    ("verify", "--all"),
-    ("verify", "digits"),
-    ("verify", "--all", "--state", "state"),
-    ("versions", "digits"),
-    ("alias", "history", "digits@paper"),
-    ("backup", "backup.jsonl"),
-    ("copy", "--all", "--to", "other.db"),
-    ("du",),
-    ("gc",),
-    ("mirror", "list"),
-    ("promote", "digits:1.0.0"),
-    ("yank", "digits:1.0.0", "--reason", "x"),
-]
-
-
-def said(path: Path, reason: str, origin: str) -> str:
-    return (
-        f"error: no catalog at {path}: {reason}\n"
-        f"hint: To create a catalog there: registry db upgrade --catalog sqlite:///{path}\n{origin}\n"
-    )
-
-
-@pytest.mark.parametrize("arguments", READING, ids=" ".join)
-def test_a_command_that_publishes_nothing_creates_nothing(
-    cli: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
-) -> None:
-    monkeypatch.chdir(workspace)
-    ran = cli(*arguments)
-    assert ran.code == 3
-    assert ran.err == said(
-        workspace / "catalog.db", "no such file", "This catalog is named by the environment variable REGISTRY_CATALOG."
-    )
-    assert list(workspace.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("add", "rows.jsonl", "--dry-run"),
-        ("build", "digits", "--dry-run"),
-        ("config", "protect", "--dry-run"),
-        ("experiment", "add", "flag", "--description", "A flag.", "--dry-run"),
-    ],
-    ids=" ".join,
-)
-def test_a_dry_run_needs_no_catalog_and_leaves_no_file_and_no_folder(
-    cli: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
-) -> None:
-    monkeypatch.chdir(workspace)
-    Path("rows.jsonl").write_text('{"a": 1}\n')
-    ran = cli(*arguments)
-    assert (ran.code, ran.err) == (0, "")
-    assert [one.name for one in workspace.iterdir()] == ["rows.jsonl"]
-
 
 @pytest.mark.parametrize(
     ("code", "arguments"),
@@ -138,43 +62,6 @@ class FailingBuilder(registry.DatasetBuilder):
         raise ValueError("the source is damaged")
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [("config", "data-dir", "files"), ("config", "protect"), ("experiment", "add", "flag", "--description", "A flag.")],
-    ids=" ".join,
-)
-def test_a_command_that_only_records_something_says_that_the_catalog_is_new(
-    cli: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
-) -> None:
-    monkeypatch.chdir(workspace)
-    ran = cli(*arguments)
-    assert (ran.code, ran.err.splitlines()[0]) == (0, f"note: created the catalog sqlite:///{workspace}/catalog.db")
-    ran = cli(*arguments)
-    assert ran.code == 0
-    assert "created" not in ran.err
-
-
-def test_a_path_after_the_option(empty: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ran = empty("list", "--catalog", str(workspace / "no/such/catalog.db"))
-    assert (ran.code, ran.err) == (
-        3,
-        said(
-            workspace / "no/such/catalog.db",
-            f"the folder {workspace / 'no'} does not exist",
-            "This path was given by --catalog.",
-        ),
-    )
-    monkeypatch.chdir(workspace)
-    ran = empty("list", "--catalog", "catlog.db")
-    assert ran.err == (
-        f"error: no catalog at {workspace}/catlog.db: no such file\n"
-        f"hint: Did you mean {workspace}/catalog.db? "
-        "To create a catalog there: registry db upgrade --catalog sqlite:///catlog.db\n"
-        "This path was given by --catalog.\n"
-    )
-    assert [one.name for one in workspace.iterdir()] == ["catalog.db"]
-
-
 def test_the_default_catalog(cli: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REGISTRY_CATALOG")
     monkeypatch.setenv("XDG_DATA_HOME", str(workspace))
@@ -190,18 +77,6 @@ def test_the_default_catalog(cli: Cli, workspace: Path, monkeypatch: pytest.Monk
     with pytest.raises(CatalogNotFoundError, match="no catalog at"):
         registry.load("digits", split="train")
     assert list(workspace.iterdir()) == []
-
-
-def test_an_empty_file_stays_empty(cli: Cli, workspace: Path) -> None:
-    (workspace / "catalog.db").touch()
-    ran = cli("list")
-    assert (ran.code, ran.err) == (
-        8,
-        f"error: sqlite:///{workspace}/catalog.db holds no catalog yet\n"
-        f"hint: Create one with: registry db upgrade --catalog sqlite:///{workspace}/catalog.db\n"
-        "This catalog is named by the environment variable REGISTRY_CATALOG.\n",
-    )
-    assert [(one.name, one.stat().st_size) for one in workspace.iterdir()] == [("catalog.db", 0)]
 
 
 @pytest.mark.parametrize(

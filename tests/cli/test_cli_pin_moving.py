@@ -19,89 +19,11 @@ FIRST, SECOND, THIRD, FOURTH = (f"digits/1.0.0/digits-train.tfrecord-0000{index}
 UNREADABLE = "hint: Check the name, and that its disk or bucket is available.\n"
 
 
-@pytest.fixture
-def pins(digits: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
-    """The command line in a folder with dataset.lock.yaml: train[:80%] and train[80%:] of digits."""
-    monkeypatch.chdir(workspace)
-    assert digits("pin", "create", "digits:1.*", "train=train[:80%]", "validation=train[80%:]").code == 0
-    return digits
-
-
 def key_of(text: str) -> str:
     """The key that a line names."""
     found = re.search("sha256:[0-9a-f]{64}", text)
     assert found is not None
     return found[0]
-
-
-def test_restore_copies_what_is_not_there(pins: Cli, workspace: Path) -> None:
-    dry = pins("pin", "restore", "dataset.lock.yaml", "validation", "--to", "copy", "--dry-run")
-    assert (dry.code, dry.out, dry.err) == (0, "would copy 1 file (84.0 KiB) to copy\n", "")
-    assert not Path("copy").exists()
-    one = pins("pin", "restore", "dataset.lock.yaml", "validation", "--to", "copy")
-    assert (one.code, one.out, one.err) == (0, "copied 1 file (84.0 KiB) to copy\n", "")
-    rest = pins("pin", "restore", "dataset.lock.yaml", "--to", "copy")
-    assert (rest.code, rest.out, rest.err) == (0, "copied 3 files (252.0 KiB) to copy; 1 file was there\n", "")
-    shutil.rmtree("datasets")
-    again = pins("pin", "restore", "dataset.lock.yaml", "train[80%:]", "--to", "copy", "--format", "json")
-    assert again.json() == {
-        "schema": "registry.pin.restore/1",
-        "data": {
-            "file": "dataset.lock.yaml",
-            "target": f"file://{workspace}/copy",
-            "dry_run": False,
-            "num_bytes": 85967,
-            "num_bytes_copied": 0,
-            "files": [{"path": FOURTH, "num_bytes": 85967, "source": None, "problems": []}],
-        },
-        "warnings": [],
-    }
-    assert pins("pin", "verify", "dataset.lock.yaml", "--data-dir", "copy").code == 0
-
-
-def test_restore_replaces_other_bytes_with_force_only(pins: Cli, workspace: Path) -> None:
-    pins("pin", "restore", "dataset.lock.yaml", "--to", "copy")
-    wrong = workspace / "copy" / SECOND
-    wrong.write_bytes(b"something else")
-    refused = pins("pin", "restore", "dataset.lock.yaml", "--to", "copy")
-    assert (refused.code, refused.out, refused.err) == (
-        1,
-        "",
-        f"error: 1 file exists with other bytes than the pinned ones\n  {wrong}\n"
-        "hint: Choose another folder, or replace them with --force (force=True in Python).\n",
-    )
-    assert wrong.read_bytes() == b"something else"
-    forced = pins("pin", "restore", "dataset.lock.yaml", "--to", "copy", "--force")
-    assert (forced.code, forced.out) == (0, "copied 1 file (83.9 KiB) to copy; 3 files were there\n")
-    assert wrong.read_bytes() == (workspace / "datasets" / SECOND).read_bytes()
-
-
-def test_a_place_with_other_bytes_is_told_and_passed_over(pins: Cli, workspace: Path) -> None:
-    shutil.copytree("datasets", "data")
-    (workspace / "data" / FOURTH).write_bytes(b"short")
-    ran = pins("pin", "restore", "dataset.lock.yaml", "validation", "--to", "copy")
-    assert (ran.code, ran.out, ran.err) == (
-        0,
-        "copied 1 file (84.0 KiB) to copy\n",
-        f"{FOURTH}: {workspace}/data/{FOURTH}: expected 85967 bytes, found 5\n",
-    )
-    shutil.rmtree("datasets")
-    gone = pins("pin", "restore", "dataset.lock.yaml", "validation", "--to", "again")
-    assert (gone.code, gone.out) == (5, "")
-    lines = gone.err.splitlines()
-    assert lines[0] == "error: cannot find 1 pinned file with the pinned content"
-    assert lines[1].startswith(f"  {FOURTH} (sha256:")
-    assert lines[2:4] == [
-        f"    {workspace}/data/{FOURTH}: expected 85967 bytes, found 5",
-        f"    {workspace}/datasets/{FOURTH}: no such file",
-    ]
-    shutil.rmtree("data")
-    assert pins("pin", "restore", "dataset.lock.yaml", "validation", "--to", "again").code == 1
-    unknown = pins("pin", "restore", "dataset.lock.yaml", "validatoin", "--to", "again")
-    assert (unknown.code, unknown.err) == (
-        3,
-        "error: no pin 'validatoin' in the pin file\nhint: Did you mean 'validation'? There are: train, validation.\n",
-    )
 
 
 def test_bundle_packs_what_its_pins_need(pins: Cli, workspace: Path) -> None:
@@ -145,20 +67,6 @@ def test_bundle_packs_what_its_pins_need(pins: Cli, workspace: Path) -> None:
         "error: cannot find 4 pinned files with the pinned content",
     )
     assert not Path("late.tar").exists()
-
-
-def test_names_of_bundles(pins: Cli) -> None:
-    ran = pins("pin", "bundle", "dataset.lock.yaml", "-o", "paper.zip")
-    assert (ran.code, ran.err) == (
-        2,
-        "error: invalid name of a bundle: 'paper.zip'; expected letters, digits and '_ . + -', and .tar at the end\n"
-        "hint: Name it e.g. paper.tar: the folder in it is then called paper.\n",
-    )
-    unknown = pins("pin", "bundle", "dataset.lock.yaml", "nope", "-o", "paper.tar")
-    assert (unknown.code, unknown.err) == (
-        3,
-        "error: no pin 'nope' in the pin file\nhint: There are: train, validation.\n",
-    )
 
 
 def test_a_signature_goes_into_the_bundle_of_the_whole_file(pins: Cli, workspace: Path) -> None:

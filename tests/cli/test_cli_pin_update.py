@@ -29,33 +29,6 @@ def told(path: str = "dataset.lock.yaml") -> dict[str, tuple[str, list[str]]]:
     return {entry["name"]: (entry["version"], list(entry["locations"])) for entry in entries}
 
 
-def test_a_pin_whose_request_gives_the_same_stays(pins: Cli) -> None:
-    before = Path("dataset.lock.yaml").read_bytes()
-    ran = pins("pin", "update", "dataset.lock.yaml")
-    assert (ran.code, ran.out, ran.err) == (
-        0,
-        "old: numbers:1.0.0 stays\nnew: numbers:2.0.0 stays\nnothing changes\n",
-        "",
-    )
-    as_json = pins("pin", "update", "dataset.lock.yaml", "old", "--yes", "--format", "json").json()
-    digest = as_json["data"]["digest"]
-    assert digest["before"] == digest["after"]
-    assert as_json == {
-        "schema": "registry.pin.update/1",
-        "data": {
-            "file": "dataset.lock.yaml",
-            "written": False,
-            "dry_run": False,
-            "digest": digest,
-            "pins": [
-                {"name": "old", "before": "numbers:1.0.0", "after": "numbers:1.0.0", "changes": False, "diff": None}
-            ],
-        },
-        "warnings": [],
-    }
-    assert Path("dataset.lock.yaml").read_bytes() == before
-
-
 def test_what_changes_is_shown_and_written_with_yes_only(pins: Cli) -> None:
     before = Path("dataset.lock.yaml").read_bytes()
     shown = pins("diff", "numbers:1.0.0", "numbers:2.0.0").out
@@ -94,17 +67,6 @@ def test_every_pin_is_moved_where_none_is_named(pins: Cli) -> None:
     assert told() == {"old": ("1.1.1", []), "new": ("1.1.1", [])}
 
 
-def test_an_alias_is_pinned_with_its_event(pins: Cli) -> None:
-    assert pins("alias", "set", "paper", "numbers:1.1.0", "--reason", "as submitted").code == 0
-    assert pins("pin", "update", "dataset.lock.yaml", "old", "--to", "@paper", "--yes").code == 0
-    explained = pins("pin", "explain", "dataset.lock.yaml", "old").out.splitlines()
-    assert explained[1] == (
-        "  The request numbers@paper gave numbers:1.1.0, which was experimental when it was pinned."
-    )
-    (event,) = [line for line in explained if line.startswith("  The alias paper was set to this version on ")]
-    assert event.endswith(" by tester: as submitted.")
-
-
 def test_locations_are_added_to_the_pins_that_are_named(pins: Cli) -> None:
     dry = pins("pin", "update", "dataset.lock.yaml", "old", "--location", "https://example.org/a", "--dry-run")
     assert (dry.code, dry.out) == (0, "would add 1 location to old\n")
@@ -125,45 +87,6 @@ def test_locations_are_added_to_the_pins_that_are_named(pins: Cli) -> None:
     assert told() == {"old": ("1.1.1", ["https://example.org/d"]), "new": ("2.0.0", both)}, "others are of 1.0.0"
 
 
-REFUSALS = {
-    "no such pin": (
-        ["odl", "--location", "https://example.org/a"],
-        3,
-        "no pin 'odl' in the pin file\nhint: Did you mean 'old'? There are: old, new.",
-    ),
-    "no such pin to move": (
-        ["odl", "--to", "2.*"],
-        3,
-        "no pin 'odl' in the pin file\nhint: Did you mean 'old'? There are: old, new.",
-    ),
-    "a password": (
-        ["--location", "https://ann:p@ss@example.org/a"],
-        2,
-        "invalid location of a pin: 'https://***@example.org/a': it contains a user name or password",
-    ),
-    "another dataset": (
-        ["old", "--to", "words:1.*"],
-        2,
-        "the pin 'old' belongs to numbers, and words:1.*.* is another dataset\n"
-        "hint: Pin it separately: registry pin add 'words:1.*.*' train -o FILE",
-    ),
-    "no such version": (
-        ["old", "--to", "7.*"],
-        3,
-        "no version '7.*.*' in numbers\n"
-        "hint: Published: 2.0.0 (experimental), 1.1.1 (experimental), 1.1.0 (experimental), 1.0.0 (canonical).",
-    ),
-}
-
-
-@pytest.mark.parametrize(("arguments", "code", "message"), REFUSALS.values(), ids=REFUSALS)
-def test_what_update_refuses(pins: Cli, arguments: list[str], code: int, message: str) -> None:
-    before = Path("dataset.lock.yaml").read_bytes()
-    ran = pins("pin", "update", "dataset.lock.yaml", *arguments)
-    assert (ran.code, ran.out, ran.err) == (code, "", f"error: {message}\n")
-    assert Path("dataset.lock.yaml").read_bytes() == before
-
-
 def test_unknown_fields_of_a_newer_release_are_kept(pins: Cli) -> None:
     from registry.pins import PinFile
 
@@ -174,43 +97,6 @@ def test_unknown_fields_of_a_newer_release_are_kept(pins: Cli) -> None:
     kept.save("dataset.lock.yaml", force=True)
     assert pins("pin", "update", "dataset.lock.yaml", "old", "--to", "1.1.0", "--yes").code == 0
     assert "    mood: calm\n" in Path("dataset.lock.yaml").read_text()
-
-
-def test_pin_files_differ_by_version(pins: Cli) -> None:
-    pins("pin", "create", "numbers:1.1.0", "old=train", "-o", "next.yaml")
-    ran = pins("pin", "diff", "dataset.lock.yaml", "next.yaml", "--exit-code")
-    assert (ran.code, ran.out) == (
-        1,
-        "old: changed, the same records\n"
-        "  version: numbers:1.0.0 -> numbers:1.1.0\n"
-        "  request: numbers:1.0.* -> numbers:1.1.0\n"
-        "  status when pinned: canonical -> experimental\n"
-        "new: removed\n"
-        "  numbers:2.0.0 train, 2 records\n",
-    )
-
-
-def test_verify_against_another_version(pins: Cli, workspace: Path) -> None:
-    same = pins("pin", "verify", "dataset.lock.yaml", "old", "--against", "numbers:1.1.0")
-    assert same.code == 0
-    assert same.out.startswith("old: numbers:1.0.0 train: 1 record as pinned: ")
-    assert same.out.splitlines()[0].endswith(f" in {workspace / 'datasets/numbers/1.1.0'})")
-    other = pins("pin", "verify", "dataset.lock.yaml", "new", "--against", "numbers:1.0.0")
-    assert (other.code, other.out) == (
-        5,
-        f"new: numbers:2.0.0 train in {workspace / 'datasets/numbers/1.0.0'} differs from the pin\n"
-        "  expected records 0..2 of train, which has 1 records here\n",
-    )
-
-
-def test_verify_against_another_dataset_is_refused(pins: Cli) -> None:
-    ran = pins("pin", "verify", "dataset.lock.yaml", "--against", "words:1.0.0")
-    assert (ran.code, ran.out, ran.err) == (
-        2,
-        "",
-        "error: the pin old is of numbers, and --against names words/de:1.0.0\n"
-        "hint: Name a version of numbers, or the pins of words.\n",
-    )
 
 
 def test_pins_are_made_by_the_api_of_lines_of_text_and_by_one_process_at_least(
@@ -256,16 +142,3 @@ def test_on_a_terminal_you_are_asked(pins: Cli, monkeypatch: pytest.MonkeyPatch,
     stopped = pins("pin", "update", "dataset.lock.yaml", "new", "--to", "1.1.0")
     assert stopped.code == 130
     assert told()["new"] == ("2.0.0", [])
-
-
-def test_a_location_without_a_scheme_that_is_no_folder_is_noted(pins: Cli, workspace: Path) -> None:
-    (workspace / "mirror").mkdir()
-    for location, noted in [("example.org/digits", True), ("mirror", False), ("s3://bucket/digits", False)]:
-        ran = pins("pin", "create", "numbers", "train", "-o", "other.yaml", "--location", location, "--dry-run")
-        assert ran.code == 0
-        assert ran.err == (
-            f"note: the location {location} means a folder next to other.yaml, which does not exist. "
-            f"For an address, write https://{location}\n"
-            if noted
-            else ""
-        )

@@ -39,19 +39,6 @@ def test_the_last_line_of_a_publication_says_what_became_canonical(cli: Cli, fol
     )
 
 
-def test_a_build_that_is_not_to_be_promoted_leaves_the_canonical_version(cli: Cli) -> None:
-    ran = cli("build", "digits", "--no-promote", "--format", "json")
-    assert ran.json()["data"]["promotion"] == {"before": None, "after": None, "reason": "not_asked", "protected": None}
-    assert cli("show", "digits").code == 3
-    again = cli("build", "digits")
-    assert again.out.splitlines()[-1] == (
-        "canonical: no version of digits, because 1.0.0 was published before. "
-        "To change it: registry promote digits:1.0.0"
-    )
-    assert cli("promote", "digits:1.0.0").code == 0
-    assert cli("show", "digits").code == 0
-
-
 def test_a_protected_dataset_is_promoted_by_promote_alone(cli: Cli, folders: dict[str, str]) -> None:
     last_line(cli, folders["1.0.0"])
     protected = cli("config", "protect", "animals")

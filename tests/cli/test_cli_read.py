@@ -83,15 +83,6 @@ def test_a_shuffle_without_a_seed_says_which_one_it_drew(digits: Cli) -> None:
         assert (again.out, again.err) == (ran.out, "")
 
 
-def test_options_that_mean_nothing_are_refused(digits: Cli) -> None:
-    assert digits("read", "digits", "train", "--cycle-length", "0").code == 2
-    assert digits("read", "digits", "train", "--block-length", "x").code == 2
-    assert digits("read", "digits", "train", "--shuffle", "records").code == 2
-    ran = digits("read", "digits", "train", "--shuffle", "global", "--shuffle-seed", "-1")
-    assert (ran.code, ran.out) == (2, "")
-    assert ran.err == "error: seed must be 0 or more, not -1\n"
-
-
 def test_a_progress_bar_is_drawn_on_a_terminal_and_never_among_the_examples(digits: Cli, workspace: Path) -> None:
     command = [sys.executable, "-m", "registry", "read", "digits", "train"]
     main, terminal = pty.openpty()

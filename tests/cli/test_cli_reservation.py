@@ -56,11 +56,6 @@ def test_reservations_are_listed(cli: Cli, held: Holder) -> None:
     }
 
 
-def test_an_empty_list_says_so(empty: Cli) -> None:
-    ran = empty("reservation", "list")
-    assert (ran.code, ran.out, ran.err) == (0, "", "Nothing is reserved.\n")
-
-
 def test_a_reservation_is_released(cli: Cli, held: Holder) -> None:
     dry = cli("reservation", "release", "mnist:1.0.0", "--dry-run")
     assert dry.out == f"would release mnist:1.0.0: it was held by {held}, {PLACE}\n"

@@ -12,16 +12,6 @@ import registry
 Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
 
 
-def test_words_need_no_quotes(digits: Cli) -> None:
-    ran = digits("search", "HAND", "dig")
-
-    assert (ran.code, ran.err) == (0, "")
-    head, row = ran.out.splitlines()
-    assert head.split() == ["DATASET", "VERSION", "MATCHED", "DESCRIPTION"]
-    assert row.split()[:5] == ["digits", "1.0.0", "name,", "description,", "details"]
-    assert digits("search", "HAND dig").out == ran.out
-
-
 def test_programs_get_the_hits(digits: Cli) -> None:
     answer = digits("search", "digits", "--format", "json").json()
 
@@ -35,45 +25,6 @@ def test_programs_get_the_hits(digits: Cli) -> None:
     with registry.connect() as catalog:
         assert hit["description"] == catalog.dataset("digits").metadata.description
         assert [found.dataset for found in catalog.search("digits")] == ["digits"]
-
-
-def test_nothing_found_is_no_failure_and_says_why(digits: Cli) -> None:
-    note = "Nothing matches 'digist'. Did you mean digits?"
-    human = digits("search", "digist")
-    assert (human.code, human.out, human.err) == (0, "", f"{note}\n")
-    answer = digits("search", "digist", "--format", "json")
-    assert answer.code == 0
-    assert answer.json() == {"schema": "registry.search/1", "data": [], "warnings": [note]}
-
-
-def test_an_empty_catalog_says_what_to_do(empty: Cli) -> None:
-    ran = empty("search", "digits")
-    assert (ran.code, ran.out, ran.err) == (0, "", "The catalog is empty. Start with: registry quickstart\n")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "error: Missing argument 'TEXT...'.\nhint: See registry search --help.\n"),
-        (
-            ["", "*"],
-            "error: no word to search for in ' *'\nhint: A word has letters or digits, e.g. handwritten digits.\n",
-        ),
-        (
-            ["digits", "--limit", "0"],
-            "error: Invalid value for '--limit': 0 is not in the range 1<=x<=10000.\n"
-            "hint: See registry search --help.\n",
-        ),
-        (
-            ["-digits"],
-            "error: No such option '-d'.\n"
-            "hint: See registry search --help. Put values that start with '-' after '--'.\n",
-        ),
-    ],
-)
-def test_a_wrong_call_is_answered(digits: Cli, arguments: list[str], message: str) -> None:
-    ran = digits("search", *arguments)
-    assert (ran.code, ran.out, ran.err) == (2, "", message)
 
 
 def test_more_hits_than_the_limit_are_told_of(cli: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:

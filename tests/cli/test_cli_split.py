@@ -16,32 +16,6 @@ import registry
 Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
 
 
-def test_no_validation_record_is_in_train(digits: Cli) -> None:
-    ran = digits("split", "check", "digits", "train[:80%]", "train[80%:]", "--disjoint", "--covering")
-    assert (ran.code, ran.err) == (0, "")
-    assert ran.out == (
-        "digits:1.0.0 (documented slicing)\n"
-        "SPLIT        RECORDS  RANGES\n"
-        "train[:80%]    1,438  records train 0..1,438\n"
-        "train[80%:]      359  records train 1,438..1,797\n"
-        "disjoint: yes (they share no record position; --by content compares the records)\n"
-        "covering: yes\n"
-    )
-
-
-def test_what_two_expressions_share_is_named(digits: Cli) -> None:
-    ran = digits("split", "check", "digits", "train[:80%]", "train[79%:]")
-    assert ran.code == 5
-    assert ran.out.splitlines()[-2:] == [
-        "disjoint: no",
-        "  train[:80%] and train[79%:] share records train 1,420..1,438 (18 in all)",
-    ]
-    assert ran.err == (
-        "error: the expressions are not disjoint\n"
-        "hint: The output names the records. To see how each bound was rounded: registry resolve --why\n"
-    )
-
-
 def test_the_error_comes_after_the_answer_where_both_go_to_one_pipe(digits: Cli) -> None:
     program = str(Path(sys.executable).parent / "registry")
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
@@ -81,87 +55,6 @@ def test_programs_get_every_range(digits: Cli) -> None:
     assert [split["num_examples"] for split in ran.json()["data"]["splits"]] == [1078, 898, 180]
     assert ran.error()["code"] == "verification_failed"
     assert ran.error()["details"] == {"checks": ["disjoint"]}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "verdicts"),
-    [
-        (["train[:10%]", "train[:50%]", "--subset"], 0, ["subset: yes"]),
-        (
-            ["train[:50%]", "train[:10%]", "--subset"],
-            5,
-            ["subset: no", "  in train[:50%] but not in train[:10%]: records train 180..899 (719 in all)"],
-        ),
-        (
-            ["train[:10]", "train[:50]", "train[:9]", "--subset"],
-            5,
-            ["subset: no", "  in train[:10] but not in train[:9]: records train 9..10 (1 in all)"],
-        ),
-        (["train[:50%]+train[50%:]", "train", "all", "--equal"], 0, ["equal: yes"]),
-        (
-            ["train[:5]", "train[3:8]", "--equal"],
-            5,
-            [
-                "equal: no",
-                "  in train[:5] but not in train[3:8]: records train 0..3 (3 in all)",
-                "  in train[3:8] but not in train[:5]: records train 5..8 (3 in all)",
-            ],
-        ),
-        (["train[:99%]", "--covering"], 5, ["covering: no", "  they leave out records train 1,779..1,797 (18 in all)"]),
-        (["train[:33%]", "train[33%:50%]", "--covering", "--of", "train[:50%]"], 0, ["covering: yes"]),
-        (
-            ["even(train, 3)[0]", "even(train, 3)[1:]", "--covering", "--disjoint"],
-            0,
-            ["disjoint: yes (they share no record position; --by content compares the records)", "covering: yes"],
-        ),
-    ],
-)
-def test_each_proof(digits: Cli, arguments: list[str], code: int, verdicts: list[str]) -> None:
-    ran = digits("split", "check", "digits", *arguments)
-    assert ran.code == code
-    assert ran.out.splitlines()[-len(verdicts) :] == verdicts
-
-
-def test_the_rule_and_the_rounding_may_be_chosen(digits: Cli) -> None:
-    halves = ["train[:0.5shard]"]
-    assert digits("split", "check", "digits", *halves, "train").code == 2
-    ran = digits("split", "check", "digits", "train[:0shard]", "train", "--equal", "--slicing", "tfds-4")
-    assert (ran.code, ran.out.splitlines()[0]) == (0, "digits:1.0.0 (tfds-4 slicing)")
-    ran = digits("split", "check", "digits", "train[:100%]", "--covering", "--rounding", "pct1_dropremainder")
-    assert ran.out.splitlines()[0] == "digits:1.0.0 (documented slicing, pct1_dropremainder)"
-    assert ran.out.splitlines()[-1] == "  they leave out records train 1,700..1,797 (97 in all)"
-    broken = digits("split", "check", "digits", "train[:5]", "train[3:8]", "--equal", "--disjoint", "--subset").err
-    assert broken.startswith("error: the expressions are not disjoint and are not equal and are not subsets\n")
-
-
-def test_what_is_read_twice_is_noted(digits: Cli) -> None:
-    ran = digits("split", "check", "digits", "train[:5]+train[:3]", "train[5:]")
-    assert (ran.code, ran.err) == (
-        0,
-        "note: train[:5]+train[:3] reads some records more than once: records train 0..3\n",
-    )
-
-
-def test_very_many_faults_are_counted(digits: Cli) -> None:
-    ran = digits("split", "check", "digits", *["train"] * 8)
-    assert ran.out.splitlines()[-1] == "  and 8 more; --format json lists them all"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            ["train"],
-            "error: expressions are compared with each other: expected two or more, found one\n"
-            "hint: Name another expression, or add --covering.\n",
-        ),
-        (["train", "all", "--of", "train"], "error: --of is an option of --covering\nhint: Add --covering.\n"),
-        ([], "error: Missing argument 'SPLIT...'.\nhint: See registry split check --help.\n"),
-    ],
-)
-def test_a_question_that_means_nothing_is_refused(digits: Cli, arguments: list[str], message: str) -> None:
-    ran = digits("split", "check", "digits", *arguments)
-    assert (ran.code, ran.out, ran.err) == (2, "", message)
 
 
 def test_the_python_api_takes_the_rule_and_gives_the_shape_back(digits: Cli) -> None:

@@ -18,38 +18,6 @@ from support import warm_python
 Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
 
 
-def test_verify_all_names_every_version_that_is_damaged_and_goes_on(digits: Cli, workspace: Path) -> None:
-    whole = digits("verify", "--all")
-    assert (whole.code, whole.err) == (0, "")
-    assert "digits:1.0.0: 4 of 4 shards are as published (1,797 examples, 335.9 KiB of files)\n" in whole.out
-
-    shard = next(workspace.glob("**/digits-train.tfrecord-00001-of-00004"))
-    shard.unlink()
-    log = digits("log", "verify")
-    assert log.code == 0  # the rows are as they were
-    assert log.out.splitlines()[-1] == "No file was opened: registry verify --all compares the files with these rows."
-    ran = digits("verify", "--all")
-    assert ran.code == 5
-    assert "digits:1.0.0: 3 of 4 shards are as published" in ran.out
-    assert "  cannot read " in ran.out
-    as_json = digits("verify", "--all", "--format", "json")
-    assert as_json.code == 5
-    data = as_json.json()["data"]
-    assert data["num_sound"] == data["num_versions"] - 1
-    (digits_row,) = [one for one in data["versions"] if one["dataset"] == "digits"]
-    assert (digits_row["version"], digits_row["state"], digits_row["is_sound"]) == ("1.0.0", "supported", False)
-    assert [fault["filename"] for fault in digits_row["faults"]] == [shard.name]
-
-
-def test_verify_takes_one_version_or_all(digits: Cli) -> None:
-    for arguments in ([], ["digits", "--all"]):
-        ran = digits("verify", *arguments)
-        assert (ran.code, ran.err) == (
-            2,
-            "error: name one version, or --all alone\nhint: Try: registry verify digits, or: registry verify --all\n",
-        )
-
-
 def test_a_dropped_version_whose_files_are_gone_is_not_brought_back(digits: Cli, workspace: Path) -> None:
     assert digits("drop", "digits:1.0.0", "--reason", "licence").code == 0
     assert re.fullmatch(r"0 of 0 versions are as published \(0\.\d s\)\n", digits("verify", "--all").out)
@@ -108,14 +76,6 @@ def test_any_number_of_processes_gives_the_same_report(numbers: Cli, workspace: 
         return found.json()["data"]
 
     assert told(*options) == told(*(["--deep"] if "--deep" in options else []))
-
-
-def test_a_report_is_of_all_versions(digits: Cli) -> None:
-    ran = digits("verify", "digits", "--report", "x.json")
-    assert (ran.code, ran.err) == (
-        2,
-        "error: --report writes the result of --all\nhint: Leave it out, or try: --format json > FILE\n",
-    )
 
 
 @pytest.mark.parametrize("processes", ["1", "3"])
@@ -189,19 +149,6 @@ def test_an_interrupted_run_is_continued(numbers: Cli, workspace: Path) -> None:
     assert "already exists" in again.err
 
 
-def test_versions_that_were_sound_since_a_moment_are_skipped(numbers: Cli, workspace: Path) -> None:
-    state = ["--state", str(workspace / "state.jsonl")]
-    assert "skipped" not in numbers("verify", "--all", "--since", "1d", *state).out
-    assert numbers("verify", "--all", "--since", "1d", *state).out.count("skipped") == 8
-    assert numbers("verify", "--all", "--since", "2020-01-01", *state).out.count("skipped") == 8
-    assert "skipped" not in numbers("verify", "--all", "--since", "0s", *state).out
-    assert "skipped" not in numbers("verify", "--all", "--since", "2100-01-01", *state).out
-    assert "skipped" not in numbers("verify", "--all", *state).out
-    assert "skipped" not in numbers("verify", "--all", "--since", "1d", "--deep", *state).out
-    assert numbers("verify", "--all", "--since", "1d", *state).out.count("skipped") == 8
-    assert numbers("verify", "--all", "--since", "1d", "--deep", *state).out.count("skipped") == 8
-
-
 def test_a_version_that_was_damaged_or_moved_is_not_skipped(numbers: Cli, workspace: Path) -> None:
     state = ["--since", "1d", "--state", str(workspace / "state.jsonl")]
     damaged = next(workspace.glob("datasets/numbers/1.1.0/*tfrecord*"))
@@ -242,15 +189,3 @@ def test_where_a_state_cannot_be_kept_the_run_goes_on(
     refused = numbers("verify", "--all", "--since", "1d")
     assert (refused.code, refused.err.splitlines()[-2]) == (2, "error: since needs a state")
     assert numbers("verify", "--all", "--state", str(workspace / "cache/state")).code == 1
-
-
-def test_the_options_of_all_versions_need_all(numbers: Cli) -> None:
-    for options in (["--since", "1d"], ["--state", "x"], ["--restart"]):
-        ran = numbers("verify", "numbers:1.0.0", *options)
-        assert (ran.code, ran.err.splitlines()[0]) == (2, "error: --since, --state and --restart belong to --all")
-    wrong = numbers("verify", "--all", "--since", "yesterday")
-    assert (wrong.code, wrong.out) == (2, "")  # it did not begin, so it did not stop early
-    assert wrong.err.splitlines() == [
-        "error: invalid date 'yesterday'",
-        "hint: Write a duration, a day or a moment, e.g. 12h, 7d, 2026-11-21 or 2026-11-21T10:00.",
-    ]

@@ -98,8 +98,8 @@ def _thin(items: Sequence[pytest.Item]) -> None:
 
 def _keep(those: Sequence[pytest.Item], number: int, place: str) -> None:
     """Mark as long all but ``number`` of the cases of the test at ``place``, evenly spaced."""
-    first = zlib.crc32(place.rpartition("/")[2].encode())
-    chosen = {(first + step * len(those) // number) % len(those) for step in range(min(number, len(those)))}
+    first, number = zlib.crc32(place.rpartition("/")[2].encode()), min(number, len(those))
+    chosen = {(first + step * len(those) // number) % len(those) for step in range(number)}
     for position, item in enumerate(those):
         if position not in chosen:
             item.add_marker(pytest.mark.long)

@@ -92,6 +92,8 @@ EVERYDAY_CASES: Final = {
     "test_no_command_prints_a_secret": 12,
     # of cli/test_cli_split:
     "test_a_reader_who_leaves_does_not_make_a_proof_hold": 1,
+    # of cli/test_cli_transcripts, all of them:
+    "test_transcript": 1_000,
     # of cli/test_cli_verify_all:
     "test_ctrl_c_keeps_the_results_so_far": 1,
     # of conformance/frozen/test_frozen:
