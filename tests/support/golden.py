@@ -28,6 +28,6 @@ def check_errors(path: Path, calls: Iterable[Callable[[], object]]) -> None:
         blocks.append(f"{kinds}\n{error}\n" + (f"hint: {error.hint}\n" if error.hint else ""))
     text = "\n".join(blocks)
     if os.environ.get("REGISTRY_WRITE_GOLDEN"):
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     assert text == path.read_text(encoding="utf-8")

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.golden import check_errors
 
 from registry.builders.earth_engine.grid import Grid, Size, Tile, Transform, infer_tile
 from registry.builders.earth_engine.mixer import Mixer
-from registry.errors import PreparedFormatError, RegistryError, ShardMismatchError, StorageError, UsageError
+from registry.errors import PreparedFormatError, RegistryError, StorageError, UsageError
 from registry.storage import open_store
+
+GOLDEN = Path(__file__).with_name("golden")
 
 # As a blog post has it: the one complete mixer of a real export that is public.
 REAL = """{ "projection": { "crs": "EPSG:4326",
@@ -56,50 +60,30 @@ def test_south_up_and_turned_transforms_stay_as_they_are() -> None:
     assert Mixer.from_json(changed("projection.affine.doubleMatrix", [10, 0, 0, 0, 10, 0])).transform.e == 10
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "message"),
-    [
-        ("projection", ..., "m.json: 'projection' is missing"),
-        ("projection.crs", ..., "m.json: projection: 'crs' is missing"),
-        ("projection.crs", "", "m.json: projection.crs: expected a CRS, found an empty text"),
-        ("projection.crs", 4326, "m.json: projection.crs: expected text, found a number"),
-        ("projection.affine", [1], "m.json: projection.affine: expected an object, found a list"),
+def test_a_malformed_mixer_is_refused_with_the_key_at_fault() -> None:
+    check_errors(
+        GOLDEN / "earth_engine_mixer" / "a_malformed_mixer_is_refused_with_the_key_at_fault.txt",
         (
-            "projection.affine.doubleMatrix",
-            [1, 2],
-            ("m.json: projection.affine.doubleMatrix: invalid transform [1.0, 2.0]: expected six finite numbers"),
+            partial(lambda path, value: Mixer.from_json(changed(path, value), "m.json"), *row)
+            for row in [
+                ("projection", ...),
+                ("projection.crs", ...),
+                ("projection.crs", ""),
+                ("projection.crs", 4326),
+                ("projection.affine", [1]),
+                ("projection.affine.doubleMatrix", [1, 2]),
+                ("projection.affine.doubleMatrix", [1, 2, 0, 2, 4, 0]),
+                ("projection.affine.doubleMatrix", [1, "0", 0, 0, 1, 0]),
+                ("patchDimensions", [256]),
+                ("patchDimensions", [256, 0]),
+                ("patchDimensions", [256, 2.5]),
+                ("patchesPerRow", ...),
+                ("patchesPerRow", 2**40),
+                ("totalPatches", 11),
+                ("totalPatches", -10),
+            ]
         ),
-        (
-            "projection.affine.doubleMatrix",
-            [1, 2, 0, 2, 4, 0],
-            (
-                "m.json: projection.affine.doubleMatrix: invalid transform (1.0, 2.0, 0.0, 2.0, 4.0, "
-                "0.0): it maps all pixels to one line"
-            ),
-        ),
-        (
-            "projection.affine.doubleMatrix",
-            [1, "0", 0, 0, 1, 0],
-            "m.json: projection.affine.doubleMatrix[1]: expected a number, found text",
-        ),
-        ("patchDimensions", [256], "m.json: patchDimensions: expected two numbers, width and height, found 1"),
-        ("patchDimensions", [256, 0], "m.json: patchDimensions[1]: expected a whole number above 0, found 0"),
-        ("patchDimensions", [256, 2.5], "m.json: patchDimensions[1]: expected an integer, found a number"),
-        ("patchesPerRow", ..., "m.json: 'patchesPerRow' is missing"),
-        ("patchesPerRow", 2**40, "m.json: patchesPerRow: expected a whole number above 0, found 1099511627776"),
-        (
-            "totalPatches",
-            11,
-            "m.json: totalPatches must be a multiple of patchesPerRow (5), found 11",
-        ),
-        ("totalPatches", -10, "m.json: totalPatches: expected a whole number above 0, found -10"),
-    ],
-    ids=lambda value: value if isinstance(value, str) and "m.json" not in value else "",
-)
-def test_a_malformed_mixer_is_refused_with_the_key_at_fault(path: str, value: Any, message: str) -> None:
-    with pytest.raises(PreparedFormatError) as caught:
-        Mixer.from_json(changed(path, value), "m.json")
-    assert caught.value.message == message
+    )
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"projection": NaN}', '{"a": 1, "a": 2}', "[" * 100_000])
@@ -146,63 +130,21 @@ def test_the_tile_is_known_from_the_number_of_values() -> None:
     assert (even_and_odd.size, even_and_odd.margin, even_and_odd.is_uneven) == (Size(7, 4), Size(1, 1), True)
 
 
-@pytest.mark.parametrize(
-    ("values", "patch", "kernel", "error", "message"),
-    [
+def test_a_tile_that_cannot_be_is_an_error() -> None:
+    check_errors(
+        GOLDEN / "earth_engine_mixer" / "a_tile_that_cannot_be_is_an_error.txt",
         (
-            257 * 257,
-            Size(256, 256),
-            None,
-            UsageError,
-            (
-                "the band 'b' has 66049 values, 257 x 257 around a patch of 256 x 256: the margin "
-                "cannot be the same on both sides"
-            ),
+            partial(lambda values, patch, kernel: infer_tile(values, patch, kernel, what="the band 'b'"), *row)
+            for row in [
+                (257 * 257, Size(256, 256), None),
+                (10, Size(3, 2), None),
+                (17, Size(2, 2), None),
+                (3, Size(2, 2), None),
+                (5, Size(3, 2), None),
+                (25, Size(2, 2), Size(2, 2)),
+            ]
         ),
-        (
-            10,
-            Size(3, 2),
-            None,
-            UsageError,
-            ("the band 'b' has 10 values around a patch of 3 x 2: the width and height of the margin are ambiguous"),
-        ),
-        (
-            17,
-            Size(2, 2),
-            None,
-            ShardMismatchError,
-            "the band 'b': expected 4 values, or more with a margin, for a patch of 2 x 2, found 17",
-        ),
-        (
-            3,
-            Size(2, 2),
-            None,
-            ShardMismatchError,
-            "the band 'b': expected 4 values, or more with a margin, for a patch of 2 x 2, found 3",
-        ),
-        (
-            5,
-            Size(3, 2),
-            None,
-            ShardMismatchError,
-            "the band 'b': expected 6 values, or more with a margin, for a patch of 3 x 2, found 5",
-        ),
-        (
-            25,
-            Size(2, 2),
-            Size(2, 2),
-            ShardMismatchError,
-            ("the band 'b': expected 16 values for a patch of 2 x 2 with a kernel of 2 x 2, found 25"),
-        ),
-    ],
-    ids=["odd", "oblong", "no-square", "few", "few-oblong", "other-kernel"],
-)
-def test_a_tile_that_cannot_be_is_an_error(
-    values: int, patch: Size, kernel: Size | None, error: type[RegistryError], message: str
-) -> None:
-    with pytest.raises(error) as caught:
-        infer_tile(values, patch, kernel, what="the band 'b'")
-    assert caught.value.message == message
+    )
 
 
 def test_the_bounds_of_a_rotated_window_tightly_enclose_its_four_corners() -> None:

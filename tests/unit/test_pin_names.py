@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 import os
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
+from support.golden import check_errors
 from support.pin_law_samples import whole_file
 from support.pin_samples import sample_entry
 
@@ -17,6 +18,8 @@ from registry.pins import PinFile
 from registry.pins.compare import compare_pins
 from registry.pins.create import check_locations, check_names
 
+GOLDEN = Path(__file__).with_name("golden")
+
 NAME_HINT = 'Use e.g. train; in Python pin({"train": "train[:80%]"})'
 
 
@@ -25,39 +28,24 @@ def pins() -> PinFile:
     return PinFile.from_yaml(whole_file().encode(), "f")
 
 
-@pytest.mark.parametrize(
-    ("name", "shown"),
-    [
-        ("", "''"),
-        ("a\nb", r"'a\nb'"),
-        ("a\x00", r"'a\x00'"),
-        (5, "5"),
-        (None, "None"),
-        ("\ud800", r"'\ud800'"),
-        ("x" * 100_001, f"'{'x' * 96}..."),
-    ],
-)
-def test_a_name_is_one_line_of_text(name: Any, shown: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        check_names(["train", name])
-    assert caught.value.message == f"invalid name of a pin: {shown}; expected one line of text"
-    assert caught.value.hint == NAME_HINT
+def test_a_name_is_one_line_of_text() -> None:
+    check_errors(
+        GOLDEN / "pin_names" / "a_name_is_one_line_of_text.txt",
+        (
+            partial(lambda name: check_names(["train", name]), row)
+            for row in ["", "a\nb", "a\x00", 5, None, "\ud800", "x" * 100_001]
+        ),
+    )
 
 
-@pytest.mark.parametrize(
-    ("location", "shown"),
-    [
-        ("", "''"),
-        ("https://x/\ny", r"'https://x/\ny'"),
-        ("https://user:secret\n@x/y", r"'https://***@x/y'"),
-        (Path("/x"), repr(Path("/x"))),
-        ("/" + "x" * 1000, f"'/{'x' * 95}..."),
-    ],
-)
-def test_a_location_is_one_line_of_text(location: Any, shown: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        check_locations(["https://example.org/a", location])
-    assert caught.value.message == (f"invalid location of a pin: {shown}; expected one line of at most 1000 characters")
+def test_a_location_is_one_line_of_text() -> None:
+    check_errors(
+        GOLDEN / "pin_names" / "a_location_is_one_line_of_text.txt",
+        (
+            partial(lambda location: check_locations(["https://example.org/a", location]), row)
+            for row in ["", "https://x/\ny", "https://user:secret\n@x/y", Path("/x"), "/" + "x" * 1000]
+        ),
+    )
 
 
 def test_a_text_is_refused_as_a_list_of_locations() -> None:

@@ -8,16 +8,20 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.golden import check_errors
 
-from registry.errors import CorruptRecordError, OutOfRangeError, RegistryError, UsageError, WrongTypeError
+from registry.errors import CorruptRecordError, OutOfRangeError, UsageError, WrongTypeError
 from registry.slim import read_ahead
 from registry.slim.parallel_reader import parallel_read, single_pass_read
 from registry.slim.readers import TextLineReader
 from registry.tfrecord import frame_record
+
+GOLDEN = Path(__file__).with_name("golden")
 
 SIZES = [3, 0, 5, 1, 4]
 
@@ -116,41 +120,24 @@ def test_files_without_records_are_not_read_for_ever(deterministic: bool, mix_ep
     assert caught.value.hint == "Check the data sources, or pass num_epochs=1."
 
 
-@pytest.mark.parametrize(
-    ("options", "kind", "message", "hint"),
-    [
-        ({"num_readers": 0}, UsageError, "num_readers must be 1 or more, not 0", None),
-        ({"num_epochs": 0}, UsageError, "num_epochs must be 1 or more, not 0", None),
-        ({"num_epochs": 1.5}, WrongTypeError, "num_epochs must be a whole number, not 1.5", None),
-        ({"capacity": 0}, UsageError, "capacity must be 1 or more, not 0", None),
-        ({"min_after_dequeue": -1}, UsageError, "min_after_dequeue must be 0 or more, not -1", None),
-        ({"seed": "7"}, WrongTypeError, "seed must be a whole number, not '7'", None),
+def test_what_cannot_be_is_refused() -> None:
+    check_errors(
+        GOLDEN / "slim_parallel_reader" / "what_cannot_be_is_refused.txt",
         (
-            {"capacity": 128},
-            UsageError,
-            "capacity=128 must be more than min_after_dequeue=128: no record would ever be drawn",
-            "Pass e.g. capacity=256. A larger buffer shuffles better.",
+            partial(lambda options: parallel_read("f-*", **options), row)
+            for row in [
+                {"num_readers": 0},
+                {"num_epochs": 0},
+                {"num_epochs": 1.5},
+                {"capacity": 0},
+                {"min_after_dequeue": -1},
+                {"seed": "7"},
+                {"capacity": 128},
+                {"dtypes": ["string", "int64"]},
+                {"reader_class": "TFRecordReader"},
+            ]
         ),
-        (
-            {"dtypes": ["string", "int64"]},
-            WrongTypeError,
-            "dtypes must be two strings, of key and record, not ['string', 'int64']",
-            "Leave dtypes out: readers return bytes, and the decoder converts them.",
-        ),
-        (
-            {"reader_class": "TFRecordReader"},
-            WrongTypeError,
-            "the reader 'TFRecordReader' cannot be called",
-            "A reader is called with a path and returns an iterator of (key, record), both bytes.",
-        ),
-    ],
-)
-def test_what_cannot_be_is_refused(
-    options: dict[str, Any], kind: type[RegistryError], message: str, hint: str | None
-) -> None:
-    with pytest.raises(kind) as caught:
-        parallel_read("f-*", **options)
-    assert (type(caught.value), str(caught.value), caught.value.hint) == (kind, message, hint)
+    )
 
 
 def test_a_reader_that_cannot_be_called_so_is_refused_at_once() -> None:
