@@ -2,7 +2,7 @@
 
 Follows ${down_revision | comma,n}. Imports no live code; goes up and down on a populated database of both kinds.
 SQLite's batch mode copies the table: hand it the whole table (`copy_from=`), because CHECK constraints and WITHOUT ROWID
-are not reflected. Afterwards append the revision to REVISIONS in registry/catalog/schema.py.
+are not reflected. Afterwards append the revision to REVISIONS in registry/catalog/revision.py.
 """
 
 from __future__ import annotations

@@ -7,23 +7,28 @@ Only this folder wires the parts together; the command line is built on it.
     for example in digits.read("train[:10%]"): ...
 """
 
-from registry.api.adding import Addition, AddReport
-from registry.api.arguments import DatasetLike, read_uses
-from registry.api.backups import back_up, restore
-from registry.api.catalog import Catalog, connect
-from registry.api.dataset import Dataset
-from registry.api.lifecycle import Lifecycle
-from registry.api.loading import add, as_dataframe, load, load_pin
-from registry.api.locations import (
-    CATALOG_VARIABLE,
-    DATA_DIR_VARIABLE,
-    cache,
-    catalog_url,
-    data_folder,
-    make_catalog_folder,
-)
-from registry.api.lock import is_locked, locked
-from registry.api.tfds_compat import builder
+from typing import TYPE_CHECKING
+
+from registry.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from registry.api.adding import Addition, AddReport
+    from registry.api.arguments import DatasetLike, read_uses
+    from registry.api.backups import back_up, restore
+    from registry.api.catalog import Catalog, connect
+    from registry.api.dataset import Dataset
+    from registry.api.lifecycle import Lifecycle
+    from registry.api.loading import add, as_dataframe, load, load_pin
+    from registry.api.locations import (
+        CATALOG_VARIABLE,
+        DATA_DIR_VARIABLE,
+        cache,
+        catalog_url,
+        data_folder,
+        make_catalog_folder,
+    )
+    from registry.api.lock import is_locked, locked
+    from registry.api.tfds_compat import builder
 
 __all__ = [
     "CATALOG_VARIABLE",
@@ -50,3 +55,19 @@ __all__ = [
     "read_uses",
     "restore",
 ]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "adding": "Addition AddReport",
+        "arguments": "DatasetLike read_uses",
+        "backups": "back_up restore",
+        "catalog": "Catalog connect",
+        "dataset": "Dataset",
+        "lifecycle": "Lifecycle",
+        "loading": "add as_dataframe load load_pin",
+        "locations": "CATALOG_VARIABLE DATA_DIR_VARIABLE cache catalog_url data_folder make_catalog_folder",
+        "lock": "is_locked locked",
+        "tfds_compat": "builder",
+    },
+)

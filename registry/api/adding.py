@@ -20,17 +20,12 @@ from registry.api.arguments import read_version
 from registry.api.locations import open_data
 from registry.api.publishing import Publishing
 from registry.argument_types import require_path, typed_arguments
-from registry.catalog import CatalogBackend
 from registry.catalog.absent import previews, publishes
 from registry.engines import announces
 from registry.errors import ConflictError, NotFoundError, UsageError
 from registry.intake.options import takes_options
 from registry.model import (
-    Advance,
-    DatasetVersion,
-    NameUse,
     Producer,
-    ProgressCallback,
     Reference,
     Version,
     check_config,
@@ -42,15 +37,21 @@ from registry.model import (
     other_source,
 )
 from registry.model.version import HIGHEST
-from registry.storage import local_path
 
 if TYPE_CHECKING:
+    from registry.catalog import CatalogBackend
     from registry.features import FeaturesDict
     from registry.intake.in_place import PlannedInPlace
     from registry.intake.options import AddArguments, AddOptions
     from registry.intake.plan import Plan
     from registry.intake.source import BadRow, FileUse, Source
     from registry.intake.staging import StagedSource
+    from registry.model import (
+        Advance,
+        DatasetVersion,
+        NameUse,
+        ProgressCallback,
+    )
     from registry.publishing import NumberWish, Publication, RecordOverlap, VersionDiff
     from registry.publishing.changes import Changes
 
@@ -625,6 +626,7 @@ def _open(source: Any, options: AddOptions, advance: Advance | None) -> Source:
 def _stamp_inputs(source: Any) -> Mapping[str, str] | None:
     """The stamps of the files of a source before they are read; None if it is not a path, or has very many files."""
     from registry.building.witness import stamps_below
+    from registry.storage import local_path
 
     if not isinstance(source, str | os.PathLike):
         return None

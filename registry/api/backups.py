@@ -17,15 +17,16 @@ from typing import TYPE_CHECKING, Final
 
 from registry.api.locations import catalog_url, make_catalog_folder, name_origin
 from registry.argument_types import typed_arguments
-from registry.catalog import BackupFacts, LogReport
 from registry.errors import AlreadyStoredError, UsageError
 from registry.masking import has_secret
-from registry.model import ProgressCallback, count_progress
+from registry.model import count_progress
 
 if TYPE_CHECKING:  # fsspec is loaded when a store is opened
     from _typeshed import ReadableBuffer
 
+    from registry.catalog import BackupFacts, LogReport
     from registry.catalog.schema import RemovedSecrets
+    from registry.model import ProgressCallback
     from registry.storage import Store
 
 _LEVEL: Final = 6

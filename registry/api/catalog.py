@@ -20,8 +20,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from registry.api.adding import Adding
 from registry.api.arguments import (
-    DatasetLike,
-    Moment,
     exact_version,
     read_dataset,
     read_exact_reference,
@@ -29,7 +27,6 @@ from registry.api.arguments import (
     read_reference,
 )
 from registry.api.dataset import Dataset
-from registry.api.lifecycle import Aliases, Experiments, Lifecycle, Reservations
 from registry.api.locations import (
     ClientDataDirectory,
     catalog_url,
@@ -42,19 +39,10 @@ from registry.api.locations import (
     open_indexes,
 )
 from registry.api.lock import current_lock, refuse_moving
-from registry.api.mirrors import Mirrors
 from registry.api.provenance import CatalogSource, Provenance
-from registry.api.reports import CatalogReport, CopiedVersion, CopyReport, GarbageReport, VerifiedVersion
 from registry.argument_types import typed_arguments
 from registry.catalog import (
-    CatalogBackend,
-    ClockCorrection,
-    DataDirectoryChange,
-    DatasetSummary,
     EventFilter,
-    LogReport,
-    SearchHit,
-    VersionSummary,
     masked_url,
     open_catalog,
     sqlite_path,
@@ -75,12 +63,8 @@ from registry.errors import (
 )
 from registry.masking import MASK
 from registry.model import (
-    DatasetVersion,
-    Event,
     Progress,
-    ProgressCallback,
     Reference,
-    Standing,
     VersionState,
     count_progress,
     parse_duration,
@@ -88,8 +72,30 @@ from registry.model import (
 )
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or published
+    from registry.api.arguments import (
+        DatasetLike,
+        Moment,
+    )
     from registry.api.backups import Backup
+    from registry.api.lifecycle import Aliases, Experiments, Lifecycle, Reservations
+    from registry.api.mirrors import Mirrors
     from registry.api.pinning import CatalogPins
+    from registry.api.reports import CatalogReport, CopiedVersion, CopyReport, GarbageReport, VerifiedVersion
+    from registry.catalog import (
+        CatalogBackend,
+        ClockCorrection,
+        DataDirectoryChange,
+        DatasetSummary,
+        LogReport,
+        SearchHit,
+        VersionSummary,
+    )
+    from registry.model import (
+        DatasetVersion,
+        Event,
+        ProgressCallback,
+        Standing,
+    )
     from registry.publishing import VersionDiff
     from registry.publishing.garbage import Leftover
     from registry.publishing.usage import Usage
@@ -316,6 +322,8 @@ class Catalog(Adding):
     @cached_property
     def lifecycle(self) -> Lifecycle:
         """Promote, deprecate, yank and drop versions; protect datasets; choose the default config."""
+        from registry.api.lifecycle import Lifecycle
+
         return Lifecycle(self.backend, data_dir=self.data_dir)
 
     @cached_property
@@ -344,22 +352,30 @@ class Catalog(Adding):
     @property
     def aliases(self) -> Aliases:
         """Aliases of versions, which can be moved: ``set``, ``remove``, ``list``, ``history``."""
+        from registry.api.lifecycle import Aliases
+
         return Aliases(self.backend.aliases, actor=log_actor())
 
     @cached_property
     def mirrors(self) -> Mirrors:
         """The places that hold the files of a version: ``list``, ``add``, ``remove``, ``check``, ``relocate``."""
+        from registry.api.mirrors import Mirrors
+
         recorded = self.directory.recorded()
         return Mirrors(self.backend, data_dir=recorded or self.data_dir, is_recorded=recorded is not None)
 
     @cached_property
     def reservations(self) -> Reservations:
         """The publishers that are writing to object stores: ``list``, ``release``, ``clear``."""
+        from registry.api.lifecycle import Reservations
+
         return Reservations(self.backend, data_dir=self.data_dir)
 
     @property
     def experiments(self) -> Experiments:
         """The flags that versions may override: ``add``, ``list``, ``set_default``, ``retire``."""
+        from registry.api.lifecycle import Experiments
+
         return Experiments(self.backend, actor=log_actor())
 
     @property
@@ -629,6 +645,8 @@ class Catalog(Adding):
             dry_run=dry_run,
             each=each,
         )
+        from registry.api.reports import GarbageReport
+
         return GarbageReport(leftovers, notes=notes)
 
     @typed_arguments
@@ -675,6 +693,7 @@ class Catalog(Adding):
             UsageError: ``processes`` is not a positive integer, ``since`` is malformed, or there is no ``state``.
             StorageError: the state cannot be read or written.
         """
+        from registry.api.reports import CatalogReport, VerifiedVersion
         from registry.engines import Piece, ThisProcess, has_engine_of_block
         from registry.publishing.verify_state import VerifyState
 
@@ -798,6 +817,8 @@ class Catalog(Adding):
     def _verify(
         self, version: VersionSummary, *, deep: bool, processes: int | None, progress: ProgressCallback
     ) -> VerifiedVersion:
+        from registry.api.reports import VerifiedVersion
+
         reference = version.reference
         report, failed, started = None, None, time.monotonic()
         try:

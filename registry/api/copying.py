@@ -7,14 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from registry.api.arguments import (
-    DatasetLike,
     exact_version,
     read_reference,
 )
 from registry.api.locations import log_actor, open_data
 from registry.api.provenance import CatalogSource
 from registry.api.reports import CopiedVersion, CopyOutcome, CopyReport
-from registry.catalog import AliasSummary, CatalogBackend, EventFilter, Origin, load_shards, stream_events
+from registry.catalog import EventFilter, Origin, load_shards, stream_events
 from registry.catalog.absent import to_publish
 from registry.errors import (
     CatalogError,
@@ -24,18 +23,24 @@ from registry.errors import (
     VersionNotFoundError,
 )
 from registry.model import (
-    DatasetVersion,
-    Event,
-    ProgressCallback,
     Reference,
-    Shard,
     VersionState,
     count_progress,
     version_folder,
 )
 
 if TYPE_CHECKING:  # numpy is loaded when files are copied
+    from registry.api.arguments import (
+        DatasetLike,
+    )
     from registry.api.publishing import Publishing
+    from registry.catalog import AliasSummary, CatalogBackend
+    from registry.model import (
+        DatasetVersion,
+        Event,
+        ProgressCallback,
+        Shard,
+    )
     from registry.publishing import Publication
     from registry.storage import Store
 

@@ -13,38 +13,40 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from registry.api.locations import cache, open_indexes
-from registry.api.provenance import CatalogSource, Reasons
+from registry.api.provenance import CatalogSource
 from registry.api.sliced_version import SlicedVersion
 from registry.argument_types import typed_arguments
 from registry.engines import announces
 from registry.errors import UsageError
 from registry.model import (
-    Considered,
-    ProgressCallback,
-    Reference,
-    Shard,
-    SlicingRule,
-    VersionStatus,
     count_progress,
     no_experiment,
     whole_number,
 )
-from registry.splits import ReadInstruction
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     import datasets
     import ray.data
 
     from registry.api.info import DatasetInfo
+    from registry.api.provenance import Reasons
     from registry.interop.export_columns import Labels
     from registry.interop.exporting import ExportKind, ExportReport
     from registry.interop.tfds import Exported
+    from registry.model import (
+        Considered,
+        ProgressCallback,
+        Reference,
+        Shard,
+        SlicingRule,
+        VersionStatus,
+    )
     from registry.order import ReadConfig
     from registry.pins import PinFile
     from registry.publishing import RecordOverlap, VerifyReport
     from registry.reading import Reader, Slice, State
     from registry.reading.fetching import FetchReport
-    from registry.splits import Explanation, Relation
+    from registry.splits import Explanation, ReadInstruction, Relation
     from registry.tfrecord import Verify
 
 

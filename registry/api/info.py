@@ -8,13 +8,12 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from registry.model import Split, Version
-from registry.splits import FileInstruction, Plan, ReadInstruction
-
 if TYPE_CHECKING:
     from registry.api.sliced_version import SlicedVersion
     from registry.features import FeaturesDict
+    from registry.model import Split, Version
     from registry.prepared.info import SupervisedKeys
+    from registry.splits import FileInstruction, Plan, ReadInstruction
 
 
 class DatasetInfo:

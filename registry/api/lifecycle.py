@@ -21,23 +21,26 @@ from registry.api.arguments import (
 from registry.api.locations import log_actor, mirrors_of, open_data, open_version
 from registry.argument_types import typed_arguments
 from registry.catalog import (
-    AliasChange,
-    AliasMove,
-    AliasSummary,
-    CatalogBackend,
-    Change,
-    ConfigSummary,
-    DefaultChange,
-    ProtectionChange,
-    Reservation,
     load_shards,
 )
 from registry.catalog.absent import to_publish
-from registry.catalog.backend import AliasCalls, Expected
 from registry.errors import ShardMismatchError, UsageError
-from registry.model import DatasetVersion, Experiment, ExperimentChange, Reference, Use, Version
+from registry.model import Use
 
 if TYPE_CHECKING:  # fsspec is loaded when a store is opened
+    from registry.catalog import (
+        AliasChange,
+        AliasMove,
+        AliasSummary,
+        CatalogBackend,
+        Change,
+        ConfigSummary,
+        DefaultChange,
+        ProtectionChange,
+        Reservation,
+    )
+    from registry.catalog.backend import AliasCalls, Expected
+    from registry.model import DatasetVersion, Experiment, ExperimentChange, Reference, Version
     from registry.publishing import Cleared
     from registry.storage import Store
 

@@ -14,22 +14,25 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, Unpack
 
-from registry.api.adding import AddReport
-from registry.api.arguments import DatasetLike, Moment, read_reference
-from registry.api.catalog import Catalog, connect
-from registry.api.dataset import Dataset
+from registry.api.arguments import read_reference
+from registry.api.catalog import connect
 from registry.api.locations import open_pin_file
 from registry.api.lock import current_lock
 from registry.argument_types import typed_arguments
 from registry.errors import CatalogNotFoundError, DatasetNotFoundError, UsageError, YankedVersionWarning
 from registry.intake.options import takes_options
-from registry.model import ProgressCallback, SlicingRule, Version, whole_number
+from registry.model import whole_number
 from registry.splits import ReadInstruction
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from registry.api.adding import AddReport
+    from registry.api.arguments import DatasetLike, Moment
+    from registry.api.catalog import Catalog
+    from registry.api.dataset import Dataset
     from registry.intake.options import AddArguments
+    from registry.model import ProgressCallback, SlicingRule, Version
     from registry.order import ReadConfig
     from registry.pins import Pin, PinFile
     from registry.reading import Batches, Reader, SupervisedReader

@@ -20,9 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from registry.catalog import (
-    CatalogBackend,
     DataDirectory,
-    DataDirectoryChange,
     catalog_identity,
     quote_catalog,
     sqlite_path,
@@ -38,10 +36,14 @@ from registry.errors import (
     StorageError,
     UsageError,
 )
-from registry.model import DatasetVersion, Reference, VersionState, is_absolute, version_folder
-from registry.splits import counted
+from registry.model import VersionState, is_absolute, version_folder
 
 if TYPE_CHECKING:  # numpy and pydantic are loaded when something is read
+    from registry.catalog import (
+        CatalogBackend,
+        DataDirectoryChange,
+    )
+    from registry.model import DatasetVersion, Reference
     from registry.pins import PinFile, Places
     from registry.storage import Allowed, Store
     from registry.storage.cache import FileCache
@@ -445,6 +447,8 @@ class ClientDataDirectory:
         """Refuse a place with none of the versions that were published before data directories were recorded."""
         inside, data = self._inside(), open_data(offered.place)
         if inside and not any(data.child(location).list() for _, location in reversed(inside)):
+            from registry.splits import counted
+
             num_versions = len({reference for reference, _ in inside})
             raise OtherDataDirectoryError(
                 f"the catalog has {counted(num_versions, 'version')}, and none of them is in {offered.place}",

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Final
 from registry.argument_types import typed_arguments
 from registry.environment import malformed_setting, read_variable
 from registry.errors import LockedError, UsageError
-from registry.model import Reference, describe_moment
+from registry.model import describe_moment
 
 if TYPE_CHECKING:  # pydantic is loaded when a pin file is read
+    from registry.model import Reference
     from registry.pins import PinFile
 
 LOCKED_VARIABLE: Final = "REGISTRY_LOCKED"

@@ -9,14 +9,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from registry.api.arguments import (
-    DatasetLike,
     exact_version,
     read_reference,
 )
 from registry.api.locations import log_actor, open_data, open_indexes
 from registry.api.reports import LocationReport, RelocatedVersion, RelocationReport
 from registry.argument_types import typed_arguments
-from registry.catalog import CatalogBackend, EventFilter, LocationChange, load_shards, stream_events
+from registry.catalog import EventFilter, load_shards, stream_events
 from registry.errors import (
     CatalogError,
     MissingExtraError,
@@ -25,9 +24,14 @@ from registry.errors import (
     StorageError,
     UsageError,
 )
-from registry.model import DatasetVersion, ProgressCallback, Reference, VersionState, count_progress, is_absolute
+from registry.model import VersionState, count_progress, is_absolute
 
 if TYPE_CHECKING:  # numpy is loaded when files are compared
+    from registry.api.arguments import (
+        DatasetLike,
+    )
+    from registry.catalog import CatalogBackend, LocationChange
+    from registry.model import DatasetVersion, ProgressCallback, Reference
     from registry.publishing import VerifyReport
     from registry.storage import Store
 

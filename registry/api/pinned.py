@@ -11,25 +11,26 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from registry.api.arguments import Moment
 from registry.api.dataset import Dataset
-from registry.api.provenance import Provenance, Reasons
+from registry.api.provenance import Provenance
 from registry.errors import LockedError, SliceError, SplitNotFoundError
-from registry.model import Considered, Reference, Shard, SlicingRule, Split, VersionStatus, content_digest
-from registry.pins import Pin, PinFile
+from registry.model import Considered, Reference, SlicingRule, VersionStatus, content_digest
 from registry.pins.layout import counts_shards, shards_of, splits_of
 from registry.pins.pin import join_pins
-from registry.splits import Plan, ReadInstruction, RecordRange, resolve
+from registry.splits import ReadInstruction, resolve
 from registry.splits.layout import common, without
 from registry.splits.terms import ALL
 
 if TYPE_CHECKING:
+    from registry.api.arguments import Moment
+    from registry.api.provenance import Reasons
     from registry.features import FeaturesDict
+    from registry.model import Shard, Split
     from registry.order import ReadConfig
-    from registry.pins import PinSource, Places
+    from registry.pins import Pin, PinFile, PinSource, Places
     from registry.publishing import VerifyReport
     from registry.reading import ReadableVersion, Slice
-    from registry.splits import Explanation
+    from registry.splits import Explanation, Plan, RecordRange
     from registry.storage import Store
 
 

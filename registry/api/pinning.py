@@ -12,11 +12,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from registry.api.arguments import DatasetLike, read_reference
+from registry.api.arguments import read_reference
 from registry.api.provenance import software
-from registry.api.sliced_version import SlicedVersion
 from registry.argument_types import typed_arguments
-from registry.catalog import CatalogBackend
 from registry.engines import announces
 from registry.errors import (
     FetchNotAllowedError,
@@ -29,8 +27,8 @@ from registry.errors import (
     WrongTypeError,
 )
 from registry.masking import mask
-from registry.model import Advance, ProgressCallback, Reference, SlicingRule, count_progress
-from registry.pins import Pin, PinFile, PinSource, choose_names, make_entry
+from registry.model import Reference, count_progress
+from registry.pins import Pin, PinFile, choose_names, make_entry
 from registry.pins.citation import Citation
 from registry.pins.create import check_locations, check_names
 from registry.pins.layout import config_of, folder_of
@@ -38,7 +36,12 @@ from registry.pins.pin_file import name_taken
 from registry.splits import ReadInstruction
 
 if TYPE_CHECKING:
+    from registry.api.arguments import DatasetLike
+    from registry.api.sliced_version import SlicedVersion
+    from registry.catalog import CatalogBackend
+    from registry.model import Advance, ProgressCallback, SlicingRule
     from registry.order import ReadConfig
+    from registry.pins import PinSource
     from registry.publishing import VersionDiff
     from registry.splits import Plan
 

@@ -22,11 +22,7 @@ from registry.escaping import printable
 from registry.model import (
     Candidate,
     Considered,
-    DatasetVersion,
     Reference,
-    Shard,
-    SlicingRule,
-    Version,
     VersionState,
     VersionStatus,
     choose,
@@ -36,17 +32,22 @@ from registry.model import (
     version_folder,
 )
 from registry.plugins import BUILDERS, list_plugins
-from registry.splits import Plan, ReadInstruction, resolve
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     from registry.api.locations import ClientDataDirectory
     from registry.catalog import CatalogBackend, PastLookUp
     from registry.features import FeaturesDict
+    from registry.model import (
+        DatasetVersion,
+        Shard,
+        SlicingRule,
+        Version,
+    )
     from registry.order import ReadConfig
     from registry.pins import AliasEntry, BuilderEntry, PinSource, Places
     from registry.publishing import VerifyReport
     from registry.reading import ReadableVersion, Slice
-    from registry.splits import Explanation
+    from registry.splits import Explanation, Plan, ReadInstruction
     from registry.storage import Store
 
 
@@ -213,6 +214,8 @@ class CatalogSource:
         return self.backend.experiments.of_version(self.facts)
 
     def resolve(self, split: str | ReadInstruction, *, slicing: SlicingRule | str, rounding: str | None) -> Plan:
+        from registry.splits import resolve
+
         return resolve(split, self.facts.layout, slicing=slicing, rounding=rounding)
 
     def explain(self, split: str | ReadInstruction, *, slicing: SlicingRule | str, rounding: str | None) -> Explanation:

@@ -11,22 +11,15 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from registry.api.arguments import (
-    DatasetLike,
-)
-from registry.api.locations import ClientDataDirectory, log_actor, open_data, open_indexes, open_version
-from registry.api.reports import ImportReport
+from registry.api.locations import log_actor, open_data, open_indexes, open_version
 from registry.api.sliced_version import SlicedVersion
 from registry.argument_types import typed_arguments
-from registry.catalog import CatalogBackend, DataDirectory, Unpromoted, refuse_protected
 from registry.catalog.absent import previews, publishes
 from registry.engines import announces
 from registry.errors import ConflictError, NotFoundError, OtherSourceError, WrongTypeError
 from registry.model import (
-    Advance,
     DatasetVersion,
     Producer,
-    ProgressCallback,
     Reference,
     Version,
     check_continues,
@@ -37,7 +30,17 @@ from registry.model import (
 )
 
 if TYPE_CHECKING:
+    from registry.api.arguments import (
+        DatasetLike,
+    )
+    from registry.api.locations import ClientDataDirectory
+    from registry.api.reports import ImportReport
     from registry.building import DatasetBuilder
+    from registry.catalog import CatalogBackend, DataDirectory
+    from registry.model import (
+        Advance,
+        ProgressCallback,
+    )
     from registry.prepared import PreparedDataset
     from registry.publishing import Preview, Publication, Target
     from registry.storage import Store
@@ -149,6 +152,8 @@ class Publishing:
                 build.staged, build.prepared, build.shards, target, fingerprints=build.fingerprints
             )
         if is_experimental and publication.newly:
+            from registry.catalog import Unpromoted
+
             return replace(publication, promotion=replace(publication.promotion, reason=Unpromoted.EXPERIMENTAL))
         return publication
 
@@ -303,6 +308,7 @@ class Publishing:
             CatalogError: the catalog failed. Versions that were imported before stay imported.
         """
         from registry.api.imports import find_tfds, list_found, publish_found
+        from registry.api.reports import ImportReport
 
         folders = find_tfds(folder, name=name)
         references = [one.prepared.reference for one in folders if one.prepared is not None]
@@ -619,6 +625,8 @@ class Publishing:
         """Refuse before the work starts, not after it."""
         scope = self.backend.configs.protection(reference.name, reference.config) if promote else None
         if scope is not None:
+            from registry.catalog import refuse_protected
+
             raise refuse_protected(reference, scope)
 
 

@@ -8,11 +8,12 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Generic, Protocol, Self, TypeVar, overload
 
-from registry.catalog import Promotion
-from registry.errors import PartialFailureError, RegistryError, VerificationError
-from registry.model import Reference, VersionState
+from registry.errors import PartialFailureError, VerificationError
 
 if TYPE_CHECKING:  # numpy is loaded when something is verified
+    from registry.catalog import Promotion
+    from registry.errors import RegistryError
+    from registry.model import Reference, VersionState
     from registry.publishing import ValuesOutside, VerifyReport
     from registry.publishing.garbage import Leftover
 

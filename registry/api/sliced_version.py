@@ -8,16 +8,16 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from registry.api.provenance import Provenance
 from registry.argument_types import typed_arguments
 from registry.errors import UnknownFeatureWarning, UsageError
-from registry.model import DatasetMetadata, DatasetVersion, Reference, Shard, SlicingRule, Split, Version
-from registry.splits import Plan, ReadInstruction
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
+    from registry.api.provenance import Provenance
     from registry.features import FeaturesDict
+    from registry.model import DatasetMetadata, DatasetVersion, Reference, Shard, SlicingRule, Split, Version
     from registry.order import ReadConfig
     from registry.reading import ReadableVersion, Slice
+    from registry.splits import Plan, ReadInstruction
 
 
 class SlicedVersion:

@@ -11,11 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from registry.api.arguments import DatasetLike, read_reference
-from registry.api.catalog import Catalog
+from registry.api.arguments import read_reference
 from registry.api.dataset import Dataset
 from registry.api.loading import (
-    SplitArgument,
     find_dataset,
     open_catalog_for,
     read_tree,
@@ -24,13 +22,19 @@ from registry.api.loading import (
 )
 from registry.argument_types import typed_arguments
 from registry.errors import NotFoundError, RegistryError, UsageError, VersionWithdrawnError, YankedVersionWarning
-from registry.model import Reference, SlicingRule, Version, VersionRequest
-from registry.splits import ReadInstruction
+from registry.model import Reference, VersionRequest
 
 if TYPE_CHECKING:
+    from registry.api.arguments import DatasetLike
+    from registry.api.catalog import Catalog
     from registry.api.info import DatasetInfo
+    from registry.api.loading import (
+        SplitArgument,
+    )
+    from registry.model import SlicingRule, Version
     from registry.order import ReadConfig
     from registry.reading import Slice
+    from registry.splits import ReadInstruction
 
 
 @typed_arguments

@@ -9,46 +9,50 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from registry.catalog.backend import CatalogBackend, EventFilter, LengthBlock
-from registry.catalog.paging import (
-    LoadedShardLengths,
-    PublishedShards,
-    catalog_identity,
-    load_shards,
-    stream_events,
-)
-from registry.catalog.values import (
-    AliasChange,
-    AliasMove,
-    AliasSummary,
-    BackupFacts,
-    Change,
-    ClockCorrection,
-    ConfigSummary,
-    DataDirectory,
-    DataDirectoryChange,
-    DatasetSummary,
-    DefaultChange,
-    Holder,
-    LocationChange,
-    LogFault,
-    LogReport,
-    Origin,
-    PastLookUp,
-    Promotion,
-    ProtectionChange,
-    PublicationDetails,
-    Reservation,
-    SearchHit,
-    Unpromoted,
-    VersionSize,
-    VersionSummary,
-    is_of_catalog,
-    refuse_protected,
-)
+from registry.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from registry.catalog.backend import CatalogBackend, EventFilter, LengthBlock
+    from registry.catalog.outcomes import (
+        AliasChange,
+        AliasMove,
+        AliasSummary,
+        BackupFacts,
+        Change,
+        ClockCorrection,
+        ConfigSummary,
+        DataDirectoryChange,
+        DefaultChange,
+        Holder,
+        LocationChange,
+        LogFault,
+        LogReport,
+        Origin,
+        Promotion,
+        ProtectionChange,
+        PublicationDetails,
+        Reservation,
+        Unpromoted,
+        is_of_catalog,
+        refuse_protected,
+    )
+    from registry.catalog.paging import (
+        LoadedShardLengths,
+        PublishedShards,
+        catalog_identity,
+        load_shards,
+        stream_events,
+    )
+    from registry.catalog.values import (
+        DataDirectory,
+        DatasetSummary,
+        PastLookUp,
+        SearchHit,
+        VersionSize,
+        VersionSummary,
+    )
 
 __all__ = [
     "AliasChange",
@@ -92,6 +96,20 @@ __all__ = [
     "sqlite_path",
     "stream_events",
 ]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "backend": "CatalogBackend EventFilter LengthBlock",
+        "paging": "LoadedShardLengths PublishedShards catalog_identity load_shards stream_events",
+        "outcomes": (
+            "AliasChange AliasMove AliasSummary BackupFacts Change ClockCorrection ConfigSummary DataDirectoryChange "
+            "DefaultChange Holder LocationChange LogFault LogReport Origin Promotion ProtectionChange "
+            "PublicationDetails Reservation Unpromoted is_of_catalog refuse_protected"
+        ),
+        "values": "DataDirectory DatasetSummary PastLookUp SearchHit VersionSize VersionSummary",
+    },
+)
 
 
 def open_catalog(url: str | os.PathLike[str], *, create: bool = True) -> CatalogBackend:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
-from registry.catalog.backend import Expected
 from registry.catalog.clock import corrected, read_clock
 from registry.catalog.events import append_event
+from registry.catalog.outcomes import AliasChange, AliasMove, AliasSummary
 from registry.catalog.queries import find_version_id
 from registry.catalog.rows import check_text
 from registry.catalog.selection import (
@@ -31,9 +31,12 @@ from registry.catalog.selection import (
 )
 from registry.catalog.session import reading, transact
 from registry.catalog.tables import alias, alias_event, builder, builder_config, dataset_version
-from registry.catalog.values import AliasChange, AliasMove, AliasSummary, stored_values
+from registry.catalog.values import stored_values
 from registry.errors import AliasMovedError, AliasNotFoundError, NotFoundError, UsageError, VersionWithdrawnError
 from registry.model import Reference, Version, VersionState, check_alias
+
+if TYPE_CHECKING:
+    from registry.catalog.backend import Expected
 
 _MAX_MESSAGE: Final = 10_000
 

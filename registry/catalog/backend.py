@@ -15,31 +15,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
-from registry.catalog.values import (
-    AliasChange,
-    AliasMove,
-    AliasSummary,
-    Change,
-    ClockCorrection,
-    ConfigSummary,
-    DataDirectory,
-    DataDirectoryChange,
-    DatasetSummary,
-    DefaultChange,
-    Holder,
-    LocationChange,
-    LogReport,
-    PastLookUp,
-    Promotion,
-    ProtectionChange,
-    PublicationDetails,
-    Reservation,
-    SearchHit,
-    VersionSize,
-    VersionSummary,
-)
 from registry.model import (
     DatasetVersion,
     Event,
@@ -54,6 +31,33 @@ from registry.model import (
     Use,
     Version,
 )
+
+if TYPE_CHECKING:
+    from registry.catalog.outcomes import (
+        AliasChange,
+        AliasMove,
+        AliasSummary,
+        Change,
+        ClockCorrection,
+        ConfigSummary,
+        DataDirectoryChange,
+        DefaultChange,
+        Holder,
+        LocationChange,
+        LogReport,
+        Promotion,
+        ProtectionChange,
+        PublicationDetails,
+        Reservation,
+    )
+    from registry.catalog.values import (
+        DataDirectory,
+        DatasetSummary,
+        PastLookUp,
+        SearchHit,
+        VersionSize,
+        VersionSummary,
+    )
 
 Advance: TypeAlias = Callable[[int], None]
 """A callback that receives the number of rows processed since its last call."""

@@ -11,17 +11,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
-from registry.catalog.backend import Advance
 from registry.catalog.backup_file import MAX_LINE_BYTES, end_line, head_line, row_line, table_line
 from registry.catalog.events import FIRST_PREVIOUS
-from registry.catalog.schema import HEAD, SchemaStatus, read_status, read_status_of, require_current
+from registry.catalog.outcomes import BackupFacts
+from registry.catalog.revision import HEAD, SchemaStatus, read_status, read_status_of, require_current
 from registry.catalog.session import open_engine, reading_at_length
 from registry.catalog.tables import UtcDateTime, event, metadata, search_document
-from registry.catalog.values import BackupFacts, damaged, stored_values
+from registry.catalog.values import damaged, stored_values
+
+if TYPE_CHECKING:
+    from registry.catalog.backend import Advance
 
 DERIVED: Final = {search_document.name: "made from the rows of versions; a restored catalog makes it again"}
 """The tables that are not in a backup, and why."""

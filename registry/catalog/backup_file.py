@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import IO, Any, Final
 
-from registry.catalog.values import BackupFacts
+from registry.catalog.outcomes import BackupFacts
 from registry.errors import BackupFormatError
 
 FORMAT: Final = "registry.backup/1"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import sqlalchemy as sa
 
@@ -29,9 +29,12 @@ from registry.catalog.selection import (
 )
 from registry.catalog.session import reading, transact
 from registry.catalog.tables import builder, builder_config, dataset_version, protection
-from registry.catalog.values import ConfigSummary, DefaultChange, ProtectionChange, stored_values
+from registry.catalog.values import stored_values
 from registry.errors import ConfigNotFoundError
 from registry.model import Reference, Use
+
+if TYPE_CHECKING:  # loaded where they are made: a look-up makes none
+    from registry.catalog.outcomes import ConfigSummary, DefaultChange, ProtectionChange
 
 PROTECT: Final = "protect"
 UNPROTECT: Final = "unprotect"
@@ -44,6 +47,8 @@ class SqlConfigs:
         self._engine = engine
 
     def list(self, name: str) -> tuple[ConfigSummary, ...]:
+        from registry.catalog.outcomes import ConfigSummary
+
         num_versions = (
             sa.select(sa.func.count())
             .select_from(dataset_version)
@@ -83,6 +88,8 @@ class SqlConfigs:
     def set_default(
         self, name: str, config: str, *, actor: str, dry_run: bool = False, uses: Sequence[Use] = ()
     ) -> DefaultChange:
+        from registry.catalog.outcomes import DefaultChange
+
         check_text(actor, "actor")
         if not config:
             raise ConfigNotFoundError("the config is missing", hint=f"Name one, e.g. {name}/plain.")
@@ -122,6 +129,8 @@ class SqlConfigs:
     def set_protection(
         self, dataset: Reference | None, *, protect: bool, actor: str, dry_run: bool = False
     ) -> ProtectionChange:
+        from registry.catalog.outcomes import ProtectionChange
+
         check_text(actor, "actor")
         scope = "" if dataset is None else dataset.dataset
         wider = () if dataset is None else scopes(dataset.name, dataset.config)

@@ -26,6 +26,7 @@ import sqlalchemy as sa
 from registry.catalog.clock import TOLERANCE, read_clock
 from registry.catalog.events import UNREADABLE, Faults, append_event, describe_event, in_json, lock_log, read_events
 from registry.catalog.locations import MIRROR_ADD, MIRROR_REMOVE, RELOCATE, told_steps
+from registry.catalog.outcomes import ClockCorrection
 from registry.catalog.tables import (
     alias_event,
     builder,
@@ -35,7 +36,7 @@ from registry.catalog.tables import (
     version_ledger,
     version_location,
 )
-from registry.catalog.values import ClockCorrection, stored_values
+from registry.catalog.values import stored_values
 from registry.errors import UsageError
 from registry.model import Event, Version
 

@@ -14,18 +14,21 @@ import socket
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
-from registry.catalog.backend import Advance
 from registry.catalog.clock import read_write_clock
 from registry.catalog.rows import canonical_json
 from registry.catalog.selection import explain_dataset, is_dataset, is_version, parse_dataset, published_versions
 from registry.catalog.tables import builder, builder_config, corrected_time, dataset_version, event
-from registry.catalog.values import LogFault, stored_values
+from registry.catalog.values import stored_values
 from registry.errors import LogTamperedError, RegistryError, UsageError
 from registry.model import Event, Version
+
+if TYPE_CHECKING:
+    from registry.catalog.backend import Advance
+    from registry.catalog.outcomes import LogFault
 
 FIRST_PREVIOUS: Final = "0" * 64
 """The previous hash of the first event of a catalog."""
@@ -270,6 +273,8 @@ class Faults:
         """Note one."""
         self.num_faults += 1
         if len(self.kept) < _MAX_FAULTS:
+            from registry.catalog.outcomes import LogFault
+
             self.kept.append(LogFault(where=where, problem=problem))
 
 

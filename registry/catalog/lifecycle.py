@@ -14,13 +14,14 @@ import sqlalchemy as sa
 from registry.catalog.events import append_event, events_of_version
 from registry.catalog.experiments import refuse_retired
 from registry.catalog.history import read_state
+from registry.catalog.outcomes import Change
 from registry.catalog.queries import find_version_id
 from registry.catalog.rows import check_text
 from registry.catalog.search import refresh
 from registry.catalog.selection import explain_refusal, find_default_config, load_standing, lock_dataset
 from registry.catalog.session import transact
 from registry.catalog.tables import builder_config, dataset_version
-from registry.catalog.values import Change, stored_values
+from registry.catalog.values import stored_values
 from registry.errors import UsageError
 from registry.model import Candidate, Reference, Standing, Use, Version, VersionState, changes, choose
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import sqlalchemy as sa
 
@@ -28,9 +28,12 @@ from registry.catalog.selection import (
 )
 from registry.catalog.session import reading, transact
 from registry.catalog.tables import builder, builder_config, dataset_version, event, version_location
-from registry.catalog.values import DataDirectory, DataDirectoryChange, LocationChange, stored_values
+from registry.catalog.values import DataDirectory, stored_values
 from registry.errors import ConflictError, NotFoundError, OtherDataDirectoryError
 from registry.model import LocationStep, Reference, Version, VersionState, current_locations, is_absolute
+
+if TYPE_CHECKING:  # loaded where they are made: a look-up makes none
+    from registry.catalog.outcomes import DataDirectoryChange, LocationChange
 
 Plan: TypeAlias = Callable[[Reference, tuple[str, ...]], tuple[LocationStep, ...]]
 """The steps to append, for a version and its present locations."""
@@ -107,6 +110,8 @@ class SqlLocations:
             return find_data_dir(connection)
 
     def set_data_dir(self, data_dir: DataDirectory, *, actor: str, dry_run: bool = False) -> DataDirectoryChange:
+        from registry.catalog.outcomes import DataDirectoryChange
+
         check_text(actor, "actor")
 
         def act(connection: sa.Connection) -> DataDirectoryChange:
@@ -122,6 +127,8 @@ class SqlLocations:
     def _change(
         self, action: str, exactly: Reference, plan: Plan, details: dict[str, Any], *, actor: str, dry_run: bool
     ) -> LocationChange:
+        from registry.catalog.outcomes import LocationChange
+
         check_text(actor, "actor")
 
         def act(connection: sa.Connection) -> LocationChange:

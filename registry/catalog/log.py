@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from registry.catalog.backend import Advance, EventFilter
 from registry.catalog.events import find_datasets, read_page
 from registry.catalog.log_verify import verify_log
 from registry.catalog.rows import check_text
 from registry.catalog.search import index_faults
 from registry.catalog.session import reading, transact
 from registry.catalog.tables import event, split
-from registry.catalog.values import ClockCorrection, LogReport
 from registry.errors import UsageError
 from registry.model import Event, describe_moment, whole_number
+
+if TYPE_CHECKING:
+    from registry.catalog.backend import Advance, EventFilter
+    from registry.catalog.outcomes import ClockCorrection, LogReport
 
 _MAX_LIMIT = 2**31 - 1
 

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
 from registry.catalog.aliases import moved_from, moved_to, select_moves
-from registry.catalog.backend import Advance
 from registry.catalog.configs import PROTECT, UNPROTECT
 from registry.catalog.corrections import compare_corrections
 from registry.catalog.events import UNREADABLE, Faults, describe_event, in_json, read_events, walk_chain
 from registry.catalog.faults import decoded_text
 from registry.catalog.history import Replayed, ReplayedConfig, ReplayedVersion, describe_refusal
+from registry.catalog.outcomes import LogReport
 from registry.catalog.rows import TagsSeal, fingerprint_seals, read_canonical, version_seal
 from registry.catalog.schema import wrong_triggers
 from registry.catalog.search import stale_documents
@@ -38,10 +38,13 @@ from registry.catalog.tables import (
     version_ledger,
     version_location,
 )
-from registry.catalog.values import LogReport, stored_values
+from registry.catalog.values import stored_values
 from registry.catalog.writes import ALGORITHMS, load_fingerprints
 from registry.errors import CatalogError
 from registry.model import Candidate, ContentHasher, Event, Reference, Version
+
+if TYPE_CHECKING:
+    from registry.catalog.backend import Advance
 
 _VERSIONS: Final = 100
 """Number of versions that one query reads; their schemas are in memory together."""

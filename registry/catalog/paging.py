@@ -13,21 +13,26 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, overload
 
-from registry.catalog.backend import EventFilter, LengthBlock, LogCalls, ShardCalls
+from registry.catalog.backend import EventFilter
 from registry.catalog.values import damaged, stored_values
 from registry.errors import SplitNotFoundError, UsageError
 from registry.model import (
     AbstractShardLengths,
-    DatasetVersion,
-    Event,
-    Promises,
     Shard,
     ShardLengths,
     Split,
     UntaggedShards,
 )
+
+if TYPE_CHECKING:
+    from registry.catalog.backend import LengthBlock, LogCalls, ShardCalls
+    from registry.model import (
+        DatasetVersion,
+        Event,
+        Promises,
+    )
 
 _EVENTS: Final = 1000
 """Number of events on a page."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
@@ -45,12 +45,9 @@ from registry.catalog.selection import (
 from registry.catalog.session import reading
 from registry.catalog.shards import SqlShards
 from registry.catalog.tables import builder, builder_config, dataset_version, event, shard, split, version_ledger
-from registry.catalog.values import DatasetSummary, Neighbours, VersionSize, VersionSummary, damaged, stored_values
+from registry.catalog.values import DatasetSummary, VersionSize, VersionSummary, damaged, stored_values
 from registry.errors import VersionExistsError
 from registry.model import (
-    AbstractShardLengths,
-    DatasetMetadata,
-    DatasetVersion,
     Producer,
     Reference,
     ShardedFileTemplate,
@@ -61,6 +58,14 @@ from registry.model import (
     current_locations,
     version_status,
 )
+
+if TYPE_CHECKING:
+    from registry.catalog.values import Neighbours
+    from registry.model import (
+        AbstractShardLengths,
+        DatasetMetadata,
+        DatasetVersion,
+    )
 
 _EAGER: Final = 4096
 """Splits with at most this many shards load all lengths at once, which costs no more than the queries of a slice."""

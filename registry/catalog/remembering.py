@@ -19,9 +19,8 @@ from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from registry.catalog.backend import CatalogBackend
 from registry.catalog.paging import load_shards
 from registry.catalog.values import DataDirectory
 from registry.catalog.wrapper import CatalogWrapper, pass_call
@@ -42,6 +41,9 @@ from registry.model import (
     describe_moment,
 )
 from registry.storage.memory import Memory
+
+if TYPE_CHECKING:
+    from registry.catalog.backend import CatalogBackend
 
 _SHARD_FIELDS: Final = [field.name for field in fields(Shard)]
 MOST_SHARDS: Final = 20_000

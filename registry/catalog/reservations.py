@@ -17,19 +17,22 @@ import uuid
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict, fields, replace
 from datetime import datetime, timedelta
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import sqlalchemy as sa
 
 from registry.catalog.clock import read_clock
 from registry.catalog.events import check_clock
+from registry.catalog.outcomes import IDENTITY_DIGITS, Holder, Reservation
 from registry.catalog.queries import is_published
 from registry.catalog.rows import canonical_json, check_text
 from registry.catalog.session import reading, transact, write
 from registry.catalog.tables import event, reservation
-from registry.catalog.values import IDENTITY_DIGITS, Holder, Reservation, stored_values
+from registry.catalog.values import stored_values
 from registry.errors import ConflictError, NotFoundError, ReservationLostError, ReservedError
-from registry.model import Reference
+
+if TYPE_CHECKING:
+    from registry.model import Reference
 
 T = TypeVar("T")
 

@@ -15,30 +15,25 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
-from registry.catalog.backend import Advance
 from registry.catalog.backup import stored_tables
 from registry.catalog.backup_file import BackupReader
 from registry.catalog.events import FIRST_PREVIOUS
 from registry.catalog.log_verify import verify_log
-from registry.catalog.schema import (
-    HEAD,
-    REVISIONS,
-    RemovedSecrets,
-    finish_upgrade,
-    migrate_within,
-    read_status_of,
-    require_ours,
-)
+from registry.catalog.revision import HEAD, REVISIONS, read_status_of, require_ours
+from registry.catalog.schema import RemovedSecrets, finish_upgrade, migrate_within
 from registry.catalog.search import rebuild_documents
 from registry.catalog.session import migrating, open_engine, use_wal
 from registry.catalog.tables import CONTINUES, UtcDateTime, event
 from registry.catalog.urls import describe_url, is_sqlite, parse_url, quote_catalog
-from registry.catalog.values import BackupFacts, LogReport
 from registry.errors import BackupFormatError, CatalogNotEmptyError, LogTamperedError, SchemaAheadError, UsageError
+
+if TYPE_CHECKING:
+    from registry.catalog.backend import Advance
+    from registry.catalog.outcomes import BackupFacts, LogReport
 
 _BATCH: Final = 5000
 _MIGRATORS: Final = (0x72656769, 1)  # "regi", and the lock of migrations/env.py

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import chain, groupby
 from operator import attrgetter
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
@@ -20,7 +20,10 @@ from registry.catalog.selection import NUMBER, is_version, named_config, publish
 from registry.catalog.session import reading
 from registry.catalog.tables import builder, builder_config, dataset_version, shard, split
 from registry.catalog.values import stored_values
-from registry.model import DatasetVersion, Reference, Shard, ShardedFileTemplate, Version
+from registry.model import Reference, Shard, ShardedFileTemplate, Version
+
+if TYPE_CHECKING:
+    from registry.model import DatasetVersion
 
 _DIGESTS: Final = 500
 _VERSIONS: Final = 500

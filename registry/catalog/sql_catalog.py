@@ -10,35 +10,47 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from registry.catalog import history, schema, search
-from registry.catalog.backend import Advance
 from registry.catalog.clock import read_clock
-from registry.catalog.configs import SqlConfigs
-from registry.catalog.experiments import SqlExperiments
 from registry.catalog.queries import SqlLookUps, list_versions
-from registry.catalog.reservations import SqlReservations
+from registry.catalog.revision import read_status, require_current
 from registry.catalog.selection import load_standing
 from registry.catalog.session import open_engine, reading, require_file, use_wal
 from registry.catalog.shards import SqlShards
-from registry.catalog.urls import describe_url, sqlite_file
-from registry.catalog.values import PastLookUp, SearchHit, VersionSummary
-from registry.catalog.writes import SqlPublications
-from registry.model import Reference, Standing
+from registry.catalog.urls import describe_url, is_sqlite, sqlite_file
 
 if TYPE_CHECKING:  # loaded when they are used, to keep look-ups on the command line fast
+    from collections.abc import Iterator, Mapping
+    from datetime import datetime
+
     import sqlalchemy as sa
 
     from registry.catalog.aliases import SqlAliases
+    from registry.catalog.backend import Advance
+    from registry.catalog.configs import SqlConfigs
+    from registry.catalog.experiments import SqlExperiments
     from registry.catalog.lifecycle import SqlLifecycle
     from registry.catalog.locations import SqlLocations
     from registry.catalog.log import SqlLog
+    from registry.catalog.outcomes import Promotion, PublicationDetails
+    from registry.catalog.reservations import SqlReservations
+    from registry.catalog.values import PastLookUp, SearchHit, VersionSummary
+    from registry.catalog.writes import SqlPublications
+    from registry.model import (
+        DatasetVersion,
+        NameUse,
+        Producer,
+        Reference,
+        Shard,
+        SplitFingerprint,
+        Standing,
+    )
 
 
 def open_sql_catalog(url: str | os.PathLike[str], *, create: bool = True) -> SqlCatalog:
     """Open the catalog in the database at ``url``; see ``registry.catalog.open_catalog``."""
     engine = open_engine(url)
     try:
-        schema.create_or_require(engine, create=create)
+        _create_or_require(engine, create=create)
         use_wal(engine)
         require_file(engine)
     except BaseException:
@@ -50,13 +62,24 @@ def open_sql_catalog(url: str | os.PathLike[str], *, create: bool = True) -> Sql
     return catalog
 
 
+def _create_or_require(engine: sa.Engine, *, create: bool) -> None:
+    # Any other database than a new or empty SQLite file must be upgraded first.
+    status = read_status(engine)
+    if create and is_sqlite(engine.url) and status.state in ("absent", "empty"):
+        from registry.catalog import schema
+
+        schema.create(engine)
+        status = read_status(engine)
+    require_current(status)
+
+
 def _close_connections(engine: sa.Engine, opened_by: int) -> None:
     # After a fork, these connections belong to the parent, which still uses them.
     if os.getpid() == opened_by:
         engine.dispose()
 
 
-class SqlCatalog(SqlLookUps, SqlPublications):
+class SqlCatalog(SqlLookUps):
     """An open catalog of the current schema. Threads may share it, and a forked process may use it."""
 
     @property
@@ -79,10 +102,14 @@ class SqlCatalog(SqlLookUps, SqlPublications):
 
     @cached_property
     def configs(self) -> SqlConfigs:
+        from registry.catalog.configs import SqlConfigs
+
         return SqlConfigs(self._engine)
 
     @cached_property
     def experiments(self) -> SqlExperiments:
+        from registry.catalog.experiments import SqlExperiments
+
         return SqlExperiments(self._engine)
 
     @cached_property
@@ -105,19 +132,56 @@ class SqlCatalog(SqlLookUps, SqlPublications):
 
     @cached_property
     def reservations(self) -> SqlReservations:
+        from registry.catalog.reservations import SqlReservations
+
         return SqlReservations(self._engine)
 
     @cached_property
     def shards(self) -> SqlShards:
         return SqlShards(self._engine)
 
+    @cached_property
+    def _publications(self) -> SqlPublications:
+        from registry.catalog.writes import SqlPublications
+
+        return SqlPublications(self._engine)
+
+    def publish(
+        self,
+        version: DatasetVersion,
+        shards: Mapping[str, tuple[Shard, ...]],
+        *,
+        promote: bool | None,
+        default_config: bool = False,
+        actor: str,
+        details: PublicationDetails | None = None,
+    ) -> Promotion | None:
+        return self._publications.publish(
+            version, shards, promote=promote, default_config=default_config, actor=actor, details=details
+        )
+
+    def add_producer(self, exactly: Reference, producer: Producer, name_use: NameUse, *, actor: str) -> None:
+        self._publications.add_producer(exactly, producer, name_use, actor=actor)
+
+    def fingerprints(self, version: DatasetVersion) -> dict[str, SplitFingerprint]:
+        return self._publications.fingerprints(version)
+
+    def add_fingerprints(
+        self, version: DatasetVersion, fingerprints: Mapping[str, SplitFingerprint], *, actor: str
+    ) -> bool:
+        return self._publications.add_fingerprints(version, fingerprints, actor=actor)
+
     def find_at(self, reference: Reference, moment: datetime) -> PastLookUp:
+        from registry.catalog import history
+
         with reading(self._engine) as connection:
             return history.find_at(connection, reference, moment)
 
     def standing(self, name: str, config: str | None = None, *, at: datetime | None = None) -> Standing:
         with reading(self._engine) as connection:
             if at is not None:
+                from registry.catalog import history
+
                 return history.standing_at(connection, name, config, at)
             return load_standing(connection, name, config)
 
@@ -126,14 +190,20 @@ class SqlCatalog(SqlLookUps, SqlPublications):
     ) -> tuple[VersionSummary, ...]:
         with reading(self._engine) as connection:
             if at is not None:
+                from registry.catalog import history
+
                 return history.versions_at(connection, name, config, at)
             return list_versions(connection, name, config)
 
     def search(self, text: str, *, limit: int = 20) -> tuple[SearchHit, ...]:
+        from registry.catalog import search
+
         with reading(self._engine) as connection:
             return search.find_hits(connection, text, limit)
 
     def explain_no_hits(self, text: str) -> str:
+        from registry.catalog import search
+
         with reading(self._engine) as connection:
             return search.explain_no_hits(connection, text)
 

@@ -19,6 +19,7 @@ from registry.catalog.configs import find_protection, mark_default
 from registry.catalog.events import append_event, check_clock, lock_log
 from registry.catalog.experiments import current_defaults, insert_overrides
 from registry.catalog.locations import require_data_dir
+from registry.catalog.outcomes import Origin, Promotion, PublicationDetails, Unpromoted, refuse_protected
 from registry.catalog.queries import find_neighbours, find_producers, find_version_id, is_published
 from registry.catalog.reservations import require_free, use_up
 from registry.catalog.rows import (
@@ -42,16 +43,7 @@ from registry.catalog.tables import (
     split,
     version_ledger,
 )
-from registry.catalog.values import (
-    DataDirectory,
-    Origin,
-    Promotion,
-    PublicationDetails,
-    Unpromoted,
-    damaged,
-    refuse_protected,
-    stored_values,
-)
+from registry.catalog.values import DataDirectory, damaged, stored_values
 from registry.errors import CatalogError, CatalogUnavailableError, ConflictError, NeighboursChangedError, UsageError
 from registry.model import (
     DatasetVersion,

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from registry.errors import SliceError
 from registry.model import SlicingRule
 from registry.splits.instruction import ReadInstruction
 from registry.splits.layout import Extent, Layout, RecordRange, counted, print_ranges
-from registry.splits.plan import Plan
 from registry.splits.resolve import Finder
 from registry.splits.terms import ALL, BoundReason, EvenPart, SplitSlice, Term
+
+if TYPE_CHECKING:
+    from registry.splits.plan import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple, overload
 
 from registry.errors import SliceError, UsageError
 from registry.model import ShardSpan, SlicingRule
-from registry.splits.instruction import ReadInstruction
 from registry.splits.layout import (
     Located,
     Ranges,
@@ -32,6 +31,7 @@ from registry.splits.layout import (
 
 if TYPE_CHECKING:
     from registry.order import Order, ReadConfig
+    from registry.splits.instruction import ReadInstruction
 
 
 class _Fields(NamedTuple):

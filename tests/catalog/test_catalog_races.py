@@ -10,7 +10,7 @@ from support.catalog_samples import execute, publish, sample
 from support.levels import either
 
 from registry.catalog import CatalogBackend, schema
-from registry.catalog.schema import REVISIONS
+from registry.catalog.revision import REVISIONS
 from registry.model import Version
 
 Start = Callable[..., "subprocess.Popen[str]"]

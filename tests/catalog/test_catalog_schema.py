@@ -12,7 +12,7 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 from support.catalog_samples import execute, publish
 
-from registry.catalog import open_catalog, schema, sqlite_path
+from registry.catalog import open_catalog, revision, schema, sqlite_path
 from registry.catalog.session import migrating, open_engine
 from registry.errors import (
     CatalogError,
@@ -230,8 +230,9 @@ def test_a_failed_upgrade_says_that_nothing_was_changed(
     with open_catalog(catalog_url) as catalog:
         publish(catalog, "mnist:1.0.0")
     ours, head = schema.config, schema.HEAD
-    monkeypatch.setattr(schema, "HEAD", NEXT)
-    monkeypatch.setattr(schema, "REVISIONS", (*schema.REVISIONS, NEXT))
+    for module in (schema, revision):
+        monkeypatch.setattr(module, "HEAD", NEXT)
+        monkeypatch.setattr(module, "REVISIONS", (*revision.REVISIONS, NEXT))
 
     def with_one_more(connection: sa.Connection) -> Config:
         folder = Path(ours(connection).get_main_option("script_location") or "") / "versions"
@@ -330,8 +331,9 @@ def test_a_catalog_of_a_newer_registry_is_refused(catalog_url: str) -> None:
 
 def test_a_catalog_of_an_older_registry_asks_for_an_upgrade(catalog_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     present = schema.HEAD
-    monkeypatch.setattr(schema, "HEAD", NEXT)
-    monkeypatch.setattr(schema, "REVISIONS", (*schema.REVISIONS, NEXT))
+    for module in (schema, revision):
+        monkeypatch.setattr(module, "HEAD", NEXT)
+        monkeypatch.setattr(module, "REVISIONS", (*revision.REVISIONS, NEXT))
 
     with pytest.raises(SchemaBehindError, match=f"has the schema {present}, this registry needs {NEXT}") as caught:
         open_catalog(catalog_url)

@@ -25,28 +25,28 @@ def copied_catalogs() -> Iterator[None]:
     """Put the copy in place before a catalog is opened that does not exist yet; opening checks it as always."""
     from registry.catalog import schema
 
-    create_or_require = schema.create_or_require
+    create = schema.create
 
-    def copy_first(engine: sa.Engine, *, create: bool) -> None:
-        test = os.environ.get("PYTEST_CURRENT_TEST", "")
-        if create and engine.dialect.name == "sqlite" and not test.startswith(ABOUT_MIGRATIONS):
-            _copy_to(Path(engine.url.database or ""))
-        create_or_require(engine, create=create)
+    def copy_first(engine: sa.Engine) -> None:
+        path = Path(engine.url.database or "")
+        is_about_migrations = os.environ.get("PYTEST_CURRENT_TEST", "").startswith(ABOUT_MIGRATIONS)
+        if not is_about_migrations and not path.exists() and _copy_to(path):
+            return
+        create(engine)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(schema, "create_or_require", copy_first)
+        patch.setattr(schema, "create", copy_first)
         yield
 
 
-def _copy_to(path: Path) -> None:
+def _copy_to(path: Path) -> bool:
     """All of the file or nothing, and only if no other process was first."""
-    if path.exists():
-        return
     with contextlib.suppress(OSError), NamedTemporaryFile(dir=path.parent, prefix=".ready-") as file:
         file.write(_catalog())
         file.flush()
         Path(file.name).chmod(0o644)
         Path(path).hardlink_to(file.name)
+    return path.exists()
 
 
 @cache

@@ -1,0 +1,506 @@
+"""Values that the calls that change, verify or back up a catalog take and return.
+
+Like those of ``values.py``, which look-ups need, they are frozen, can be pickled and hold no connection. They are apart
+from them, because making a class takes time, and a look-up on the command line makes none of these.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from registry.errors import LogTamperedError, ProtectedError
+from registry.model import (
+    Effect,
+    Event,
+    NameUse,
+    Producer,
+    Reference,
+    SplitFingerprint,
+    Standing,
+    Use,
+    Version,
+    VersionState,
+    default_effects,
+    natural_effects,
+    use_effects,
+)
+
+if TYPE_CHECKING:  # it loads urllib, which look-ups do not need
+    from registry.catalog.values import DataDirectory, Neighbours
+    from registry.storage.names import Owner
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AliasSummary:
+    """An alias: the version that it points to and its state, and who set it when."""
+
+    name: str
+    config: str | None
+    alias: str
+    version: Version
+    state: VersionState
+    set_at: datetime
+    set_by: str
+
+    @property
+    def reference(self) -> Reference:
+        """The reference that names it."""
+        return Reference(name=self.name, config=self.config, alias=self.alias)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AliasMove:
+    """A change of an alias; ``before`` is None if it was new, ``after`` is None if it was removed."""
+
+    at: datetime
+    actor: str
+    before: Version | None
+    after: Version | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AliasChange:
+    """The result of setting or removing an alias.
+
+    Attributes:
+        reference: the alias, with its config.
+        before, after: its target before and after; None for no alias.
+        is_dry_run: nothing was written.
+    """
+
+    reference: Reference
+    before: Version | None
+    after: Version | None
+    is_dry_run: bool = False
+
+    @property
+    def is_change(self) -> bool:
+        """Whether the call changed anything, or would have without ``dry_run``."""
+        return self.before != self.after
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocationChange:
+    """The result of a change of the locations of a version.
+
+    Attributes:
+        reference: the exact version.
+        before, after: its locations before and after, the one that is read first in front.
+        is_dry_run: nothing was written.
+    """
+
+    reference: Reference
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    is_dry_run: bool = False
+
+    @property
+    def is_change(self) -> bool:
+        """Whether the call changed anything, or would have without ``dry_run``."""
+        return self.before != self.after
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataDirectoryChange:
+    """The result of recording the data directory of a catalog.
+
+    Attributes:
+        before, after: the data directory before and after; None if none was recorded.
+        is_dry_run: nothing was written.
+        is_checked: the new data directory was listed, to find the files of the versions.
+    """
+
+    before: DataDirectory | None
+    after: DataDirectory
+    is_dry_run: bool = False
+    is_checked: bool = False
+
+    @property
+    def is_change(self) -> bool:
+        """Whether the call changed anything, or would have without ``dry_run``."""
+        return self.before is None or self.before.recorded != self.after.recorded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """The catalog from which a version is copied, and what it says about the version.
+
+    Attributes:
+        catalog: its URL, without a password.
+        published_at, published_by: when and by whom the version was published there.
+        events: the events of the version there, oldest first.
+        aliases: the aliases that point to it there.
+    """
+
+    catalog: str
+    published_at: datetime
+    published_by: str
+    events: tuple[Event, ...] = ()
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublicationDetails:
+    """What a publication records besides the version, and what must hold while it is written.
+
+    Attributes:
+        fingerprints: the fingerprint of each split, to prove later numbers against; empty if none is stored.
+        proved_between: the numbers right below and above, against which this number was proved.
+        experiment_defaults: the flags that the build received, without the overrides of the version; the event records
+            them. None means the current defaults.
+        held: the reservation of its location and its holder; the publication ends it.
+        unreserved: the location, in an object store, of files that existed before; refused while other content is
+            uploaded there.
+        origin: the catalog that the version is copied from. The row gets the time and the publisher of that catalog;
+            its events are appended as ``imported`` ones, and its aliases are set unless they exist here.
+        producer: what made the version; None if that is not known. The event records it.
+        name_use: where the name comes from, if the version may only continue what ``check_continues`` allows.
+        data_dir: the data directory that the location is relative to. The first publication records it.
+    """
+
+    fingerprints: Mapping[str, SplitFingerprint] = field(default_factory=dict)
+    proved_between: Neighbours | None = None
+    experiment_defaults: Mapping[str, bool] | None = None
+    held: tuple[Reservation, Holder] | None = None
+    unreserved: str | None = None
+    origin: Origin | None = None
+    producer: Producer | None = None
+    name_use: NameUse | None = None
+    data_dir: DataDirectory | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogFault:
+    """An event or a row that contradicts the log: ``where`` names it, ``problem`` says what is wrong."""
+
+    where: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.where} {self.problem}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockCorrection:
+    """Events that a wrong clock stamped, with the times at which they are read from now on.
+
+    Attributes:
+        events: those that are corrected, or would be in a dry run, oldest first. ``at`` is the corrected time,
+            ``stamped_at`` the time that is sealed with the event. Empty if there is nothing to correct.
+        clock: the time of the correction, by the clock that counts for the catalog.
+        is_dry_run: True if nothing was written.
+    """
+
+    events: tuple[Event, ...]
+    clock: datetime
+    is_dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogReport:
+    """The result of verifying the event log and comparing it with the tables.
+
+    Attributes:
+        num_events, num_versions, num_shards: number of each that was verified.
+        head: hash of the last event, which seals the whole log. Keep it: a later log must contain it.
+        faults: the first faults, events before rows.
+        num_faults: number of all faults.
+    """
+
+    num_events: int
+    num_versions: int
+    num_shards: int
+    head: str
+    faults: tuple[LogFault, ...] = ()
+    num_faults: int = 0
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the log is intact and all rows match it."""
+        return self.num_faults == 0
+
+    def require_sound(self) -> None:
+        """Raise an error unless the log is sound.
+
+        Raises:
+            LogTamperedError: there is a fault; the message names the first one.
+        """
+        if not self.is_sound:
+            more = f", and {self.num_faults - 1:,} more" if self.num_faults > 1 else ""
+            is_index_only = all("registry db reindex" in fault.problem for fault in self.faults)
+            raise LogTamperedError(
+                f"the catalog does not match its event log: {self.faults[0]}{more}",
+                hint="Another program changed the database. "
+                + (
+                    "Only its search index is damaged. Rebuild it: registry db reindex"
+                    if is_index_only
+                    else "Restore a copy that verifies, and compare: registry log."
+                ),
+                details={
+                    "num_faults": self.num_faults,
+                    "faults": [{"where": fault.where, "problem": fault.problem} for fault in self.faults],
+                },
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigSummary:
+    """A config of a dataset, as a list shows it; ``config`` is None if the dataset has none.
+
+    ``canonical`` and ``withdrawn`` are those of ``DatasetSummary``. ``is_protected``: whether only `registry promote`
+    changes its canonical version.
+    """
+
+    name: str
+    config: str | None
+    is_default: bool
+    canonical: Version | None
+    num_versions: int
+    is_protected: bool = False
+    withdrawn: Version | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefaultChange:
+    """The result of changing the default config.
+
+    Attributes:
+        before: the standing of the previous default config, or None.
+        after: the standing of the new default config.
+        uses: the references in use without a config; ``use_effects`` lists how they change.
+        is_dry_run: nothing was written.
+    """
+
+    before: Standing | None
+    after: Standing
+    uses: tuple[Use, ...] = ()
+    is_dry_run: bool = False
+
+    @property
+    def is_change(self) -> bool:
+        """Whether the call changed anything, or would have without ``dry_run``."""
+        return self.before is None or self.before.config != self.after.config
+
+    @property
+    def effects(self) -> tuple[Effect, ...]:
+        """Every common reference without a config that now gives another version."""
+        return default_effects(self.before, self.after) if self.is_change else ()
+
+    @property
+    def use_effects(self) -> tuple[Effect, ...]:
+        """The references in use that now give another version."""
+        return use_effects(self.before, self.after, self.uses)
+
+
+class Unpromoted(StrEnum):
+    """Why a publication did not change the canonical version."""
+
+    PUBLISHED_BEFORE = "published_before"
+    NOT_ASKED = "not_asked"
+    EXPERIMENTAL = "experimental"
+    LOWER = "lower"
+    PROTECTED = "protected"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promotion:
+    """What a publication did to the canonical version of its config.
+
+    Attributes:
+        before, after: the canonical version, or None.
+        reason: why it did not change, or None if the published version became canonical.
+        protected: the protected scope, if that is the reason; ``""`` is the whole catalog.
+    """
+
+    before: Version | None
+    after: Version | None
+    reason: Unpromoted | None = None
+    protected: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProtectionChange:
+    """The result of protecting a scope, or of removing its protection.
+
+    Attributes:
+        scope: ``name/config``, ``name``, or ``""`` for the whole catalog.
+        before, after: whether the scope itself was protected before and after.
+        protected_by: the scope that protects it afterwards, which may be a wider one, or None.
+        is_dry_run: nothing was written.
+    """
+
+    scope: str
+    before: bool
+    after: bool
+    protected_by: str | None
+    is_dry_run: bool = False
+
+    @property
+    def is_change(self) -> bool:
+        """Whether the call changed anything, or would have without ``dry_run``."""
+        return self.before != self.after
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A change of the state of a version; with ``is_dry_run``, it was only computed.
+
+    Attributes:
+        action: ``promote``, ``deprecate``, ``yank``, ``drop``, or one of the last three with the prefix ``undo-``.
+        reference: the exact version.
+        before, after: the standing of its config.
+        is_default: whether references without a config mean its config.
+        uses: the references in use; ``use_effects`` lists how they change.
+        is_dry_run: nothing was written.
+    """
+
+    action: str
+    reference: Reference
+    before: Standing
+    after: Standing
+    is_default: bool
+    uses: tuple[Use, ...] = ()
+    is_dry_run: bool = False
+
+    @property
+    def is_change(self) -> bool:
+        """Whether the call changed anything, or would have without ``dry_run``."""
+        return self.before != self.after
+
+    @property
+    def effects(self) -> tuple[Effect, ...]:
+        """Every common reference that now gives another version; with ``is_default``, also without the config."""
+        return natural_effects(self.before, self.after)
+
+    @property
+    def use_effects(self) -> tuple[Effect, ...]:
+        """The references in use that now give another version."""
+        return use_effects(self.before, self.after, self.uses)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """One publisher that uploads files to a location.
+
+    Attributes:
+        name: unique, also among the publishers of one process.
+        actor: the person or service.
+        owner: the process.
+        since: when it started.
+    """
+
+    name: str
+    actor: str
+    owner: Owner
+    since: datetime
+
+    @classmethod
+    def of_this_process(cls, actor: str) -> Holder:
+        """A new one."""
+        from registry.storage.names import Owner
+
+        return cls(
+            name=uuid.uuid4().hex,
+            actor=actor,
+            owner=Owner.this_process(),
+            since=datetime.now(UTC).replace(microsecond=0),
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """The holder as values for JSON output."""
+        return {
+            "actor": self.actor,
+            "host": self.owner.host,
+            "pid": self.owner.pid,
+            "since": self.since.isoformat(),
+            "is_dead": self.owner.is_dead(),
+        }
+
+    def __str__(self) -> str:
+        return f"{self.actor} (process {self.owner.pid} on {self.owner.host}, since {self.since:%Y-%m-%d %H:%M:%S} UTC)"
+
+
+IDENTITY_DIGITS: Final = 16
+"""Digits of the identity of a catalog in the token of a reservation."""
+
+
+def is_of_catalog(token: str | None, identity: str | None) -> bool:
+    """Whether a publisher of the catalog with this ``catalog_identity`` reserved a place with this token.
+
+    >>> is_of_catalog("0a1b.5feceb66ffc86f38", "5feceb66ffc86f38d952786c6d696c79"), is_of_catalog("0a1b", "5feceb66")
+    (True, False)
+    """
+    return token is not None and identity is not None and token.endswith(f".{identity[:IDENTITY_DIGITS]}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """A location in an object store, reserved for one content until its row is written.
+
+    Attributes:
+        location: its URL.
+        dataset, version: what is published there.
+        content_digest: the content that may be uploaded there.
+        token: the text of the marker in the store.
+        is_cleaning: its only holder is removing files that earlier publishers left.
+        holders: the publishers that upload files; empty if they died or gave up.
+        found: objects that existed before the reservation and must not be removed; None before they were listed.
+        reserved_at: when its first publisher started.
+    """
+
+    location: str
+    dataset: str
+    version: str
+    content_digest: str
+    token: str
+    is_cleaning: bool
+    holders: tuple[Holder, ...]
+    found: tuple[str, ...] | None
+    reserved_at: datetime
+
+    @property
+    def reference(self) -> str:
+        """``name[/config]:version``."""
+        return f"{self.dataset}:{self.version}"
+
+    @property
+    def living(self) -> tuple[Holder, ...]:
+        """The holders that may still be running."""
+        return tuple(holder for holder in self.holders if not holder.owner.is_dead())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackupFacts:
+    """What a backup says about itself.
+
+    Attributes:
+        schema: the revision of the schema.
+        rows: the number of rows of each table.
+        head: the hash of the last event, which seals the log; 64 zeros if there are no events.
+        made_at: when the backup was made.
+        made_by: the software and its version.
+        sha256: of the lines, without the last one; 64 hex digits.
+    """
+
+    schema: str
+    rows: Mapping[str, int]
+    head: str
+    made_at: datetime
+    made_by: str
+    sha256: str
+
+
+def refuse_protected(version: Reference, scope: str) -> ProtectedError:
+    """The error for a publication that must promote, in a protected scope."""
+    subject = f"{scope} is" if scope else "the whole catalog is"
+    return ProtectedError(
+        f"{version} cannot be made canonical by publishing it: {subject} protected",
+        hint=f"Publish it with --no-promote, then: registry promote {version}",
+        details={"version": str(version), "protected": scope},
+    )

@@ -1,0 +1,127 @@
+"""The revision of a catalog's schema: what the database has, and whether this registry can use it.
+
+Opening a catalog needs nothing else of a schema; ``schema.py`` changes and compares it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+import sqlalchemy as sa
+
+from registry.catalog.faults import no_catalog
+from registry.catalog.session import reading
+from registry.catalog.urls import describe_url, is_sqlite, quote_catalog, sqlite_path
+from registry.errors import NotACatalogError, SchemaAheadError, SchemaBehindError
+
+REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010")
+"""Every revision of ``registry.migrations``, in order; a test compares them."""
+
+HEAD: Final = REVISIONS[-1]
+
+_REVISION_TABLE: Final = sa.table("alembic_version", sa.column("version_num", sa.Text))
+
+# Tables of every catalog since the first revision; databases of other programs that use Alembic lack some of them.
+_LANDMARKS: Final = frozenset({"builder", "dataset_version", "shard", "version_ledger"})
+
+State = Literal["absent", "empty", "current", "behind", "ahead", "foreign"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaStatus:
+    """The schema of a database.
+
+    Attributes:
+        url: the database, without its password.
+        revision: the stored revision of the schema, or None.
+        head: the revision that this registry needs.
+        state: ``absent`` (the SQLite file does not exist), ``empty`` (no tables at all), ``current``, ``behind``,
+            ``ahead`` (a revision that this registry does not know), ``foreign`` (tables of another program).
+    """
+
+    url: str
+    revision: str | None
+    head: str
+    state: State
+
+
+def read_status(engine: sa.Engine) -> SchemaStatus:
+    """The state of the schema. A file that does not exist is ``absent`` and is not created."""
+    url = describe_url(engine.url)
+    if is_sqlite(engine.url) and not Path(engine.url.database or "").exists():
+        return SchemaStatus(url=url, revision=None, head=HEAD, state="absent")
+    with reading(engine) as connection:
+        return read_status_of(connection)
+
+
+def read_status_of(connection: sa.Connection) -> SchemaStatus:
+    """The state of the schema, as the transaction of ``connection`` sees it."""
+    names = set(sa.inspect(connection).get_table_names())
+    revision = read_revision(connection) if _REVISION_TABLE.name in names else None
+    state = _state(names - {_REVISION_TABLE.name}, revision)
+    return SchemaStatus(url=describe_url(connection.engine.url), revision=revision, head=HEAD, state=state)
+
+
+def read_revision(connection: sa.Connection) -> str | None:
+    """The stored revision of the schema; None if there is none."""
+    if not sa.inspect(connection).has_table(_REVISION_TABLE.name):
+        return None
+    return connection.execute(sa.select(_REVISION_TABLE.c.version_num)).scalars().first()
+
+
+def require_current(status: SchemaStatus) -> None:
+    """Refuse a database that this registry cannot use.
+
+    Raises:
+        CatalogNotFoundError, SchemaBehindError, SchemaAheadError, NotACatalogError: see ``SchemaStatus.state``.
+    """
+    match status.state:
+        case "current":
+            return
+        case "absent":
+            raise no_catalog(status.url, sqlite_path(status.url) or Path())
+        case "empty":
+            raise SchemaBehindError(
+                f"{status.url} holds no catalog yet",
+                hint=f"Create one with: registry db upgrade {quote_catalog(status.url)}",
+                details={"revision": None, "head": status.head},
+            )
+        case "behind":
+            raise SchemaBehindError(
+                f"{status.url} has the schema {status.revision}, this registry needs {status.head}",
+                hint=f"Bring it up to date with: registry db upgrade {quote_catalog(status.url)}",
+                details={"revision": status.revision, "head": status.head},
+            )
+        case _:
+            require_ours(status)
+
+
+def require_ours(status: SchemaStatus) -> None:
+    """Refuse a database of another program or of a newer registry.
+
+    Raises:
+        SchemaAheadError, NotACatalogError
+    """
+    if status.state == "ahead":
+        raise SchemaAheadError(
+            f"{status.url} has the schema {status.revision}, made by a newer registry than this one ({status.head})",
+            hint="Install a newer version: pip install --upgrade shardbook",
+            details={"revision": status.revision, "head": status.head},
+        )
+    if status.state == "foreign":
+        raise NotACatalogError(
+            f"{status.url} holds the tables of something else",
+            hint="Name another database. A catalog needs one of its own; an empty one will do.",
+        )
+
+
+def _state(names: set[str], revision: str | None) -> State:
+    if not names:
+        return "empty"
+    if not names >= _LANDMARKS or revision is None:
+        return "foreign"
+    if revision not in REVISIONS:
+        return "ahead"
+    return "current" if revision == HEAD else "behind"
