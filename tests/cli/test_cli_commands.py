@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -62,10 +63,9 @@ def test_quickstart_in_a_catalog_of_its_own_names_it_in_what_to_try_next(cli: Cl
     commands = shown[shown.index("Try next:\n") :].splitlines()[1:]
     assert len(commands) == 3
     for command in commands:
-        program = {"registry": f"{sys.executable} -m registry", "python": sys.executable}[command.split()[0]]
-        line = program + command.strip()[len(command.split()[0]) :]
-        done = subprocess.run(line, shell=True, capture_output=True, text=True, check=True)  # noqa: S602 (as printed)
-        assert done.stdout
+        program, *words = shlex.split(command)
+        start = {"registry": warm_python.PROGRAM, "python": sys.executable}[program]
+        assert warm_python.run([start, *words], capture_output=True, text=True, check=True).stdout
 
 
 def test_show_draws_nested_features_as_a_tree() -> None:
@@ -127,9 +127,7 @@ def test_completion_offers_commands_datasets_and_splits(digits: Cli, words: str,
         "COMP_WORDS": words,
         "COMP_CWORD": str(len(words.split()) - 1),
     }
-    done = subprocess.run(
-        [str(Path(sys.executable).parent / "registry")], env=environment, capture_output=True, text=True, check=True
-    )
+    done = warm_python.run([warm_python.PROGRAM], env=environment, capture_output=True, text=True, check=True)
     assert {line.split(",")[1] for line in done.stdout.splitlines()} == offered
 
 
@@ -141,8 +139,7 @@ def test_completion_makes_no_files(workspace: Path) -> None:
         "COMP_CWORD": "2",
         "REGISTRY_CATALOG": str(workspace / "new" / "catalog.db"),
     }
-    program = str(Path(sys.executable).parent / "registry")
-    done = subprocess.run([program], env=environment, capture_output=True, text=True, check=True)
+    done = warm_python.run([warm_python.PROGRAM], env=environment, capture_output=True, text=True, check=True)
     assert (done.stdout.strip(), list(workspace.iterdir())) == ("", [])
 
 
