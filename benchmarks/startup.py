@@ -1,9 +1,11 @@
-"""Measures the start of the command line: wall time of whole processes, next to the interpreter's own start.
+"""Measures the CPU of whole commands, next to an interpreter that imports SQLAlchemy and click and does nothing else.
 
-    python benchmarks/startup.py [--runs 15]
+    python benchmarks/startup.py [--runs 15] [--instructions]
 
-Byte code is compiled first, and a throw-away catalog holds the quickstart dataset. Prints the fastest and the median
-run in milliseconds, and the ratio of medians to `python -c pass`: the ratio is what can be compared between machines.
+Byte code is compiled first, and a throw-away catalog holds the quickstart dataset. The cases take turns, so that a busy
+machine slows all of them. Prints the median CPU time (user and system) of each, and its ratio to that of the
+interpreter, as the median over the rounds. ``--instructions`` counts the instructions of one run of each instead, with
+valgrind: slow, but the same on every run.
 """
 
 from __future__ import annotations
@@ -11,50 +13,71 @@ from __future__ import annotations
 import argparse
 import compileall
 import os
+import re
+import resource
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-REGISTRY = [str(Path(sys.executable).parent / "registry")]
-CASES = {
-    "python -c pass": [sys.executable, "-c", "pass"],
-    "import registry": [sys.executable, "-c", "import registry"],
-    "registry --help": [*REGISTRY, "--help"],
-    "registry resolve digits train[:10%]": [*REGISTRY, "resolve", "digits", "train[:10%]"],
-    "registry read digits train[:1]": [*REGISTRY, "read", "digits", "train[:1]"],
+BASELINE = "import sqlalchemy, click"
+PROGRAM = str(Path(sys.executable).parent / "registry")
+COMMANDS = {
+    "list": ["list"],
+    "resolve": ["resolve", "digits", "train[:10%]"],
+    "versions": ["versions", "digits"],
+    "log": ["log"],
+    "show": ["show", "digits"],
+    "read": ["read", "digits", "train[:1]"],
+    "TAB": [],
 }
+COUNTER = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
 
 
-def measure(command: list[str], environment: dict[str, str], runs: int) -> list[float]:
-    """Wall time of each run in milliseconds, after one that is not counted."""
-    times = []
-    for _ in range(runs + 1):
-        started = time.perf_counter()
-        subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
-        times.append((time.perf_counter() - started) * 1000)
-    return times[1:]
+def measure_cpu(command: list[str], environment: dict[str, str]) -> float:
+    """The CPU time of one run in milliseconds."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) * 1000
+
+
+def count_instructions(command: list[str], environment: dict[str, str]) -> float:
+    """The instructions of one run, in millions."""
+    ran = subprocess.run([*COUNTER, sys.executable, *command], env=environment, check=True, capture_output=True)
+    number = re.search(rb"I +refs: +([0-9,]+)", ran.stderr)
+    assert number is not None, ran.stderr
+    return int(number[1].replace(b",", b"")) / 1e6
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=15)
-    runs = parser.parse_args().runs
+    parser.add_argument("--instructions", action="store_true")
+    arguments = parser.parse_args()
+    measure, unit = (count_instructions, "million") if arguments.instructions else (measure_cpu, "CPU ms")
+    start = [] if arguments.instructions else [sys.executable]
     compileall.compile_dir(ROOT / "registry", quiet=1)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    cases = {BASELINE: ([*start, "-c", BASELINE], environment)}
     with tempfile.TemporaryDirectory() as folder:
-        environment["REGISTRY_CATALOG"] = str(Path(folder) / "catalog.db")
-        subprocess.run([*REGISTRY, "quickstart"], env=environment, check=True, stdout=subprocess.DEVNULL)
-        print(f"{'':<38}{'fastest ms':>12}{'median ms':>12}{'x python':>10}")
-        baseline = None
-        for name, command in CASES.items():
-            times = measure(command, environment, runs)
-            median = statistics.median(times)
-            baseline = baseline or median
-            print(f"{name:<38}{min(times):>12.0f}{median:>12.0f}{median / baseline:>10.1f}")
+        environment |= {"REGISTRY_CATALOG": f"{folder}/catalog.db", "REGISTRY_DATA_DIR": f"{folder}/datasets"}
+        subprocess.run([sys.executable, PROGRAM, "quickstart"], env=environment, check=True, stdout=subprocess.DEVNULL)
+        completing = {"_REGISTRY_COMPLETE": "bash_complete", "COMP_WORDS": "registry show d", "COMP_CWORD": "2"}
+        for name, words in COMMANDS.items():
+            cases[name] = ([*start, PROGRAM, *words], environment if words else environment | completing)
+        results: dict[str, list[float]] = {name: [] for name in cases}
+        for number in range(1 if arguments.instructions else arguments.runs + 1):  # the first round is not counted
+            for name, (command, variables) in cases.items():
+                result = measure(command, variables)
+                if number or arguments.instructions:
+                    results[name].append(result)
+    print(f"{'':<28}{unit:>10}{'ratio':>8}")
+    for name, values in results.items():
+        ratio = statistics.median(value / base for value, base in zip(values, results[BASELINE], strict=True))
+        print(f"{name:<28}{statistics.median(values):>10.0f}{ratio:>8.2f}")
 
 
 if __name__ == "__main__":
