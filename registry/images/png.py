@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from registry.images.deflate import compress
 from registry.images.pillow import has_pillow, run_codec
-from registry.tfrecord.streams import inflate_library
+from registry.inflate import inflate_library
 
 SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 _HEADER: Final = Struct(">IIBBBBB")

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
+from registry.inflate import inflate_library
 from registry.storage import Store
 from registry.tfrecord.framing import (
     HEADER_BYTES,
@@ -94,12 +95,3 @@ class _Inflater:
             raise DamagedStreamError("other bytes follow the gzip stream")
         else:
             self._member = self._new(_GZIP_FORMAT)
-
-
-def inflate_library() -> tuple[Callable[[int], Any], type[Exception]]:
-    """Return isal if the extra ``gzip`` is installed (about twice as fast), else zlib; the results are the same."""
-    try:
-        from isal import isal_zlib
-    except ImportError:
-        return zlib.decompressobj, zlib.error
-    return isal_zlib.decompressobj, isal_zlib.error  # type: ignore[return-value] # the stub says an instance
