@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from registry.errors import UsageError
+from registry.errors import RegistryError, UsageError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -56,6 +56,8 @@ def load_plugin(point: EntryPoint, kind: Any, subject: str) -> Any:
     hint = "Fix or uninstall that package."
     try:
         result = point.load()
+    except RegistryError:  # it says what to do, such as the extra to install
+        raise
     except (Exception, SystemExit) as error:
         raise UsageError(f"{subject} cannot be loaded: {type(error).__name__}: {error}", hint=hint) from error
     if not isinstance(result, kind):

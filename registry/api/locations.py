@@ -29,6 +29,7 @@ from registry.environment import read_variable
 from registry.errors import (
     CatalogError,
     CatalogNotFoundError,
+    CatalogUnavailableError,
     ConflictError,
     DataDirectoryMissingError,
     OtherDataDirectoryError,
@@ -323,11 +324,26 @@ class ClientDataDirectory:
                 self._recorded = self.recorded()
             except (CatalogNotFoundError, SchemaBehindError):  # whoever creates the catalog may record another one
                 return default_data_folder(self._backend.file)
+            except CatalogUnavailableError:
+                if self._backend.file is not None:
+                    raise
+                self._recorded = self._remembered()
+                if self._recorded is None:  # versions that were published in place are found without it
+                    return default_data_folder(None)
             self._path = self._recorded or default_data_folder(self._backend.file)
         return self._path
 
     def __str__(self) -> str:
         return self._path or "the recorded data directory"
+
+    def _remembered(self) -> str | None:
+        """The path or URL that a catalog on another machine recorded at the last look-up."""
+        from registry.catalog.remembering import RememberingCatalog
+
+        backend: object = self._backend
+        if not isinstance(backend, RememberingCatalog) or backend.known is None:
+            return None
+        return resolve_data_dir(None, backend.known.data_dir())
 
     def recorded(self) -> str | None:
         """The path or URL that the catalog records; None if it records none that can be used here."""

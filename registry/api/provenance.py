@@ -196,6 +196,8 @@ class CatalogSource:
         try:
             choice = choose(self.backend.standing(facts.name, facts.config), wanted)
         except CatalogUnavailableError:
+            if not self._is_recalled():
+                raise
             sentence = f"{wanted} names exactly {facts.version}. The catalog cannot be reached."
             considered = Considered(version=facts.version, status=facts.status, verdict="known on this machine")
             return (sentence,), (considered,)
@@ -205,13 +207,29 @@ class CatalogSource:
         return sentences, choice.considered
 
     def protection(self, moment: datetime | None) -> str | None:
-        """What protects the config, now or at the moment of the look-up; None while the catalog cannot be reached."""
-        with suppress(CatalogUnavailableError):
+        """What protects the config, now or at the moment of the look-up; None for a version that was recalled."""
+        try:
             return self.backend.configs.protection(self.facts.name, self.facts.config, at=moment)
-        return None
+        except CatalogUnavailableError:
+            if not self._is_recalled():
+                raise
+            return None
 
     def flags(self) -> Mapping[str, bool]:
-        return self.backend.experiments.of_version(self.facts)
+        """Every experiment; those that the version overrides if it was recalled: only the catalog has the others."""
+        try:
+            return self.backend.experiments.of_version(self.facts)
+        except CatalogUnavailableError:
+            if not self._is_recalled():
+                raise
+            return self.facts.experiments
+
+    def _is_recalled(self) -> bool:
+        """Whether this machine remembered the version, because the catalog did not answer."""
+        from registry.catalog.remembering import RememberingCatalog
+
+        backend: object = self.backend
+        return isinstance(backend, RememberingCatalog) and backend.is_recalled(self.facts)
 
     def resolve(self, split: str | ReadInstruction, *, slicing: SlicingRule | str, rounding: str | None) -> Plan:
         from registry.splits import resolve

@@ -66,6 +66,7 @@ class RememberingCatalog(CatalogWrapper):
         self.file = None
         self._backend = backend
         self._folder = folder
+        self._recalled: set[Reference] = set()
 
     @cached_property
     def known(self) -> KnownVersions | None:
@@ -74,12 +75,19 @@ class RememberingCatalog(CatalogWrapper):
         return None if folder is None else KnownVersions(folder, self.url)
 
     def remember(self, reference: Reference, version: DatasetVersion, *, most: int | None = None) -> None:
-        """Keep what the catalog answered to ``reference``, if the version has at most ``most`` shards."""
-        if self.known is None or reference.exact is None:
+        """Keep what the catalog answered to ``reference``, if the version has at most ``most`` shards.
+
+        What was recalled itself is not kept again: the warning says when the catalog last answered.
+        """
+        if self.known is None or reference.exact is None or version.reference in self._recalled:
             return
         if most is None or sum(split.num_shards for split in version.splits) <= most:
             with suppress(CatalogError):  # the look-up has succeeded
                 self.known.keep(reference, version, cast("CatalogBackend", self))
+
+    def is_recalled(self, version: DatasetVersion) -> bool:
+        """Whether the last look-up of ``version`` was answered without the catalog."""
+        return version.reference in self._recalled
 
     def close(self) -> None:
         """Close the connections, if there are any."""
@@ -98,9 +106,8 @@ class RememberingCatalog(CatalogWrapper):
                 raise
             return known
         if call == "find":
+            self._recalled.discard(result.reference)
             self.remember(_read(args[0]), result, most=MOST_SHARDS)
-        elif call == "locations.data_dir" and self.known is not None:
-            self.known.keep_data_dir(result)
         return result
 
     def _recall(self, known: KnownVersions, call: str, args: tuple[Any, ...], error: CatalogUnavailableError) -> Any:
@@ -110,6 +117,7 @@ class RememberingCatalog(CatalogWrapper):
                 version = known.find(_read(args[0]))
                 if version is None:
                     return None
+                self._recalled.add(version.facts.reference)
                 since = describe_moment(version.since.replace(microsecond=0))
                 warnings.warn(
                     f"{error.message}\n{version.facts.reference} is as this machine looked it up at {since}",
@@ -119,10 +127,9 @@ class RememberingCatalog(CatalogWrapper):
                 return version.facts
             case "shards.between":
                 facts, split, first, stop = args
-                shards = known.shards(_fields_of(facts))
-                return None if shards is None else shards[split][first:stop]
-            case "locations.data_dir":
-                return known.data_dir()
+                with suppress(ValueError, LookupError, TypeError, AttributeError):  # another release wrote the note
+                    shards = known.shards(_fields_of(facts))
+                    return None if shards is None else shards[split][first:stop]
         return None
 
 
@@ -174,9 +181,11 @@ class KnownVersions:
         return self._shards[name]
 
     def data_dir(self) -> DataDirectory | None:
-        """The data directory that the catalog records."""
-        values = self._load("data_dir", "")
-        return None if values is None else DataDirectory(**values)
+        """The data directory that the catalog recorded at the last look-up; None if that is not known."""
+        try:
+            return DataDirectory(**self._load("directory", ""))
+        except (ValueError, TypeError):
+            return None
 
     def keep(self, reference: Reference, facts: DatasetVersion, backend: CatalogBackend) -> None:
         """Keep what the catalog answered to an exact reference, and the data directory that it records."""
@@ -193,13 +202,7 @@ class KnownVersions:
             }
             self._keep("shards", name, rows)
         self._keep("version", str(reference), values)
-        if self.data_dir() is None:
-            self.keep_data_dir(backend.locations.data_dir())
-
-    def keep_data_dir(self, directory: DataDirectory | None) -> None:
-        """Keep the data directory that the catalog records, if a version of the catalog is known."""
-        if directory is not None and not self.is_empty():
-            self._keep("data_dir", "", _fields_of(directory))
+        self._keep("directory", "", backend.locations.data_dir())
 
     def _load(self, kind: str, name: str) -> Any:
         value = self._memory.load(kind, name.encode(), self.url.encode())

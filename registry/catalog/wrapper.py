@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Self
 
 _GROUPS: Final = frozenset(
     ("aliases", "configs", "experiments", "lifecycle", "locations", "log", "reservations", "shards")
@@ -17,6 +17,12 @@ class CatalogWrapper(ABC):
     @abstractmethod
     def _call(self, call: str, *args: Any, **kwargs: Any) -> Any:
         """Answer a call, such as ``find`` or ``reservations.list``."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # e.g. asked by pickle

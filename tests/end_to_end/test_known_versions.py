@@ -11,7 +11,9 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from support.catalog_fault_proxy import PostgresProxy, proxied
 from support.catalog_samples import execute
 from support.catalog_server import PostgresServer
@@ -208,7 +210,7 @@ def test_what_is_kept_has_no_secret(url: str, tmp_path: Path) -> None:
     with registry.connect(url) as opened:
         opened.dataset("animals:1.0.0")
     files = [path for path in (tmp_path / "cache" / "catalogs").rglob("*") if path.is_file()]
-    assert sorted(path.suffix for path in files) == [".data_dir", ".shards", ".version"]
+    assert sorted(path.suffix for path in files) == [".directory", ".shards", ".version"]
     for path in files:
         content = path.read_bytes()
         assert b"hunter2" not in content
@@ -286,7 +288,7 @@ def test_a_look_up_is_kept_once(url: str, monkeypatch: pytest.MonkeyPatch) -> No
     with registry.connect(url) as opened:
         for _ in range(3):
             opened.dataset("animals:1.0.0")
-    assert sorted(path.suffix for path in written) == [".data_dir", ".shards", ".version"]
+    assert sorted(path.suffix for path in written) == [".directory", ".shards", ".version"]
 
 
 def test_a_lock_holds_for_known_versions_too(url: str, proxy: PostgresProxy) -> None:
@@ -399,3 +401,69 @@ def test_the_recorded_data_directory_is_known_too(
         assert len(list(dataset.read("train"))) > 0
         with pytest.raises(CatalogUnavailableError):
             away.build("digits")
+
+
+def test_an_outage_after_the_look_up_is_an_error_and_no_answer(url: str, proxy: PostgresProxy) -> None:
+    """A version that the catalog gave is not described as one that this machine remembered."""
+    with registry.connect(url) as opened:
+        dataset = opened.dataset("animals")
+        proxy.close()
+        for question in ("protected", "why", "considered"):
+            with pytest.raises(CatalogUnavailableError):
+                getattr(dataset, question)
+
+
+def test_a_recalled_version_keeps_the_time_at_which_the_catalog_gave_it(url: str, proxy: PostgresProxy) -> None:
+    with registry.connect(url) as opened:
+        opened.dataset("animals:1.0.0")
+        note = known_versions(opened)._memory.file("version", b"animals:1.0.0")
+    os.utime(note, (1_600_000_000, 1_600_000_000))
+    proxy.close()
+    for _ in range(2):
+        with registry.connect(url) as away, pytest.warns(CatalogUnavailableWarning, match="2020-09-13"):
+            away.dataset("animals:1.0.0").fetch("train")
+
+
+def test_a_data_directory_that_moved_is_the_new_one_at_the_next_look_up(
+    url: str, proxy: PostgresProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("REGISTRY_DATA_DIR")
+    with registry.connect(url) as opened:
+        opened.dataset("animals:1.0.0")
+        shutil.copytree(tmp_path / "data", tmp_path / "moved")
+        opened.set_data_dir(tmp_path / "moved")
+    with registry.connect(url) as opened:
+        opened.dataset("animals:1.0.0")
+    proxy.close()
+    with registry.connect(url) as away:
+        with pytest.raises(CatalogUnavailableError):
+            _ = away.recorded_data_dir
+        assert away.data_dir == str(tmp_path / "moved")
+
+
+@pytest.mark.parametrize("note", ['"/x"', "[1]", "null", '{"recorded": 1, "more": 2}'])
+def test_a_note_of_another_release_is_no_error(url: str, proxy: PostgresProxy, note: str) -> None:
+    with registry.connect(url) as opened:
+        opened.dataset("animals:1.0.0")
+        known = known_versions(opened)
+        known._keep("directory", "", json.loads(note))
+        assert opened.dataset("animals:1.0.0").version == "1.0.0"
+        known._keep("directory", "", json.loads(note))
+    proxy.close()
+    with registry.connect(url) as away, pytest.warns(CatalogUnavailableWarning):
+        assert away.dataset("animals:1.0.0").version == "1.0.0"
+
+
+def test_a_version_that_was_published_in_place_is_read_without_a_data_directory(
+    postgres_server: PostgresServer, proxy: PostgresProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("REGISTRY_DATA_DIR", raising=False)
+    database = postgres_server.create_database(template="catalog_template").rpartition("/")[2].partition("?")[0]
+    (tmp_path / "numbers").mkdir()
+    parquet.write_table(pa.table({"age": [1, 2, 3]}), tmp_path / "numbers" / "train.parquet")
+    with registry.connect(proxy.url(database)) as opened:
+        opened.import_parquet(tmp_path / "numbers", name="numbers", version="1.0.0", copy=False)
+        assert ages(opened.dataset("numbers:1.0.0").read("train")) == [1, 2, 3]
+    proxy.close()
+    with registry.connect(proxy.url(database)) as away, pytest.warns(CatalogUnavailableWarning):
+        assert ages(away.dataset("numbers:1.0.0").read("train")) == [1, 2, 3]
