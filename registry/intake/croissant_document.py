@@ -321,7 +321,8 @@ class Resources:
                 for container in containers
                 for name in self._resolve_within(container.id, (*outer, resource)).names
             }
-            base = self._folder.only(sorted(inside))
+            # Names inside of an archive are those of other files than the folder's.
+            base = self._folder.only([name for name in self._folder.names if name in inside])
         elif containers:
             if len(containers) > 1:
                 self.fail(f"the file set {found.id!r} is in several archives, which is not supported", OTHER)

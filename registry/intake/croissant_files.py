@@ -33,7 +33,7 @@ from registry.intake.kinds import KINDS, kind_of
 from registry.intake.listing import list_folder
 from registry.intake.media_bytes import CheckMedia
 from registry.intake.options import AddOptions
-from registry.intake.source import Files, Rows, Source, SourcePart, root_of
+from registry.intake.source import Files, Rows, Source, SourcePart, account_for, root_of
 from registry.model.split import check_split_name
 from registry.shards.arrow_values import import_pyarrow
 
@@ -128,7 +128,9 @@ class _Opener:
             plan = self._plan(record_set)
             is_tables = not any(field.file_property == "content" for field in plan.columns)
             source = self._open_tables(plan) if is_tables else self._open_contents(plan)
-        document = self._folder.uses([self._name], "metadata", reason="the Croissant document")
+        # A document that is named by its path may be a hidden file, which is not among those of the folder.
+        size = self._folder.store.size(self._name)
+        document = account_for([(self._name, size)], "metadata", reason="the Croissant document")
         others = [name for name in self._folder.names if name not in self._files.used]
         skipped = self._folder.uses(others, "skipped", reason=f"not in the record set {record_set.name!r}")
         return replace(

@@ -6,6 +6,7 @@ pipeline reads every part: once to infer the schema, and once to write records.
 
 from __future__ import annotations
 
+import shlex
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -289,9 +290,11 @@ def _rename_columns(names: Mapping[str, str], must_exist: Collection[str], rows:
     renamed = [names.get(name, name) for name in columns]
     for name in names.values():
         if renamed.count(name) > 1:
+            old = next(old for old, new in names.items() if new == name)
             raise SourceError(
                 f"two columns would be named {name!r}",
-                hint="Choose another name with --rename-column.",
+                hint="Choose another name with --rename-column. "
+                f"If {old!r} has that name from the version before: --rename-column {shlex.quote(f'{old}={old}')}",
                 details={"column": name[:200]},
             )
     bad = tuple(
@@ -331,7 +334,10 @@ class Files:
 
     def size_of(self, name: str) -> int:
         """The size of a file. A million names need no dict, because they are sorted."""
-        return self.sizes[bisect_left(self.names, name)]
+        place = bisect_left(self.names, name)
+        if place == len(self.names) or self.names[place] != name:
+            raise AssertionError(f"expected one of the files of {self.location}, found {name!r}")
+        return self.sizes[place]
 
     def only(self, names: Sequence[str]) -> Files:
         """Some of the files; ``names`` are sorted."""

@@ -169,7 +169,9 @@ def plain_array(array: Any) -> Any:
             array = array.storage
             continue
         values = plain_array(array.dictionary)
-        if arrow.types.is_string_view(values.type):  # Arrow cannot take values of views
+        if arrow.types.is_run_end_encoded(values.type):  # Arrow cannot take values of runs
+            values = arrow.compute.run_end_decode(values)
+        if arrow.types.is_string_view(values.type):  # the same of views
             values = values.cast(arrow.large_string())
         elif arrow.types.is_binary_view(values.type):
             values = values.cast(arrow.large_binary())

@@ -169,3 +169,15 @@ def test_only_the_config_that_is_read_is_renamed(tmp_path: Path, catalog: Catalo
     for renamed in ("rename_columns", "rename_configs"):
         with pytest.raises(UsageError, match=renamed):
             catalog.add(tmp_path, "z", in_place=True, **{renamed: {"a": "b"}})
+
+
+def test_a_remembered_name_that_is_in_the_way_can_be_given_back(tmp_path: Path, catalog: Catalog) -> None:
+    source = tmp_path / "d.csv"
+    source.write_text("a,x\n1,2\n")
+    catalog.add(source, "d", rename_columns={"a": "q", "x": "a"})
+    source.write_text("a,q,x\n1,2,3\n")
+    with pytest.raises(SourceError, match="two columns would be named 'q'") as caught:
+        catalog.add(source, "d", rename_columns={"x": "y"})
+    assert "If 'a' has that name from the version before: " in (caught.value.hint or "")
+    catalog.add(source, "d", rename_columns={"x": "y", "a": "a"})
+    assert set(catalog.dataset("d").features) == {"a", "q", "y"}

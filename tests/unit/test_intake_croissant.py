@@ -249,6 +249,31 @@ def test_records_in_the_document_come_in(tmp_path: Path) -> None:
     assert rows_of(opened(path)) == {"train": read_by_mlcroissant(path, "rows")}
 
 
+def test_a_hidden_document_is_counted_by_its_own_size(tmp_path: Path) -> None:
+    field = a_field("rows", "x", "sc:Integer", None)
+    path = write(tmp_path, [], [record_set("rows", field, data=[{"rows/x": 1}])], name=".croissant.json")
+    for _ in range(2):  # without another file, then beside one whose name is after its own
+        (document,) = (file for file in opened(path).files if file.role == "metadata")
+        assert (document.name, document.num_bytes) == (".croissant.json", path.stat().st_size)
+        (tmp_path / "t.csv").write_text("a\n1\n")
+
+
+@pytest.mark.parametrize("others", [[], ["x/u.csv"]])
+def test_a_file_set_in_a_file_set_in_an_archive_is_refused(tmp_path: Path, others: list[str]) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for name in ("x/t.csv", *others):
+            archive.writestr(name, "a\n1\n")
+    files = [
+        file_object("a.zip", "application/zip"),
+        file_set("s", "x/*.csv", "text/csv", containedIn={"@id": "a.zip"}),
+        file_set("s2", "*t.csv", "text/csv", containedIn={"@id": "s"}),
+    ]
+    source = {"fileSet": {"@id": "s2"}, "extract": {"column": "a"}}
+    write(tmp_path, files, [record_set("rows", a_field("rows", "a", "sc:Integer", source))])
+    with pytest.raises(SourceError, match=r"^croissant\.json: no file matches \*t\.csv, the file set 's2'"):
+        opened(tmp_path)
+
+
 def test_one_of_several_record_sets_is_chosen_by_name(tmp_path: Path) -> None:
     resource = table_file(tmp_path, "csv")
     sets = [record_set(name, a_field(name, "x", "sc:Integer", column("data.csv", "id"))) for name in ("one set", "two")]

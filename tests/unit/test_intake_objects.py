@@ -193,6 +193,9 @@ def test_extension_types_become_their_values() -> None:
     assert rows_of(pa.table({"t": tensors}).slice(1)) == [{"t": [[6, 7, 8], [9, 10, 11]]}]
     views = pa.table({"s": pa.array(["a"], pa.string_view()), "r": pa.RunEndEncodedArray.from_arrays([1], [5])})
     assert rows_of(views) == [{"s": "a", "r": 5}]
+    runs = pa.RunEndEncodedArray.from_arrays([2, 3], ["a", None])
+    coded = pa.DictionaryArray.from_arrays(pa.array([1, 0, 2, None]), runs)
+    assert rows_of(pa.table({"c": coded})) == [{"c": "a"}, {"c": "a"}, {"c": None}, {"c": None}]
 
 
 def test_polars_frames_are_read() -> None:
