@@ -143,8 +143,9 @@ def make_parts(files: Files, options: AddOptions, kind: str, open_file: Callable
 
 def require_same_columns(first: str, columns: Sequence[str], other: str, others: Sequence[str]) -> None:
     """Check that two files have the same columns, in any order. Raises SourceError."""
-    missing = [name for name in columns if name not in set(others)]
-    added = [name for name in others if name not in set(columns)]
+    in_first, in_other = set(columns), set(others)  # a file may have a hundred thousand columns
+    missing = [name for name in columns if name not in in_other]
+    added = [name for name in others if name not in in_first]
     if missing or added:
         faults = [f"{other} lacks {list_names(missing)}"] if missing else []
         faults += [f"{first} lacks {list_names(added)}"] if added else []
