@@ -13,7 +13,7 @@ from registry.api.arguments import (
 from registry.api.locations import log_actor, open_data
 from registry.api.provenance import CatalogSource
 from registry.api.reports import CopiedVersion, CopyOutcome, CopyReport
-from registry.catalog import EventFilter, Origin, load_shards, stream_events
+from registry.catalog import EventFilter, Origin, is_published, load_shards, stream_events
 from registry.catalog.absent import to_publish
 from registry.errors import (
     CatalogError,
@@ -162,7 +162,7 @@ def _copy(
         num_bytes=num_bytes,
     )
     try:
-        is_there = _is_there(to.backend, version)
+        is_there = is_published(to.backend, version)
         known = _without_files(to, version) if is_there else None
         if known is not None:
             folder = open_data(to.data_dir).child(known.location)
@@ -196,12 +196,6 @@ def _without_files(to: Publishing, version: DatasetVersion) -> DatasetVersion | 
     return find_without_files(to.backend, open_data(to.data_dir), version)
 
 
-def _is_there(catalog: CatalogBackend, version: DatasetVersion) -> bool:
-    from registry.publishing.verify import is_published
-
-    return is_published(catalog, version)
-
-
 def _send(
     source: Publishing,
     version: DatasetVersion,
@@ -216,7 +210,7 @@ def _send(
     from registry.features import features_from_json
     from registry.publishing import copy_version
 
-    is_there = _is_there(to.backend, version)
+    is_there = is_published(to.backend, version)
     if not is_there:
         _add_flags(source.backend, to.backend, version)
     features = features_from_json(version.features_json).with_labels(version.labels)

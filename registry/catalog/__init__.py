@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         LoadedShardLengths,
         PublishedShards,
         catalog_identity,
+        is_published,
         load_shards,
         stream_events,
     )
@@ -88,6 +89,7 @@ __all__ = [
     "catalog_identity",
     "first_step",
     "is_of_catalog",
+    "is_published",
     "load_shards",
     "masked_url",
     "open_catalog",
@@ -101,7 +103,7 @@ __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "backend": "CatalogBackend EventFilter LengthBlock",
-        "paging": "LoadedShardLengths PublishedShards catalog_identity load_shards stream_events",
+        "paging": "LoadedShardLengths PublishedShards catalog_identity is_published load_shards stream_events",
         "outcomes": (
             "AliasChange AliasMove AliasSummary BackupFacts Change ClockCorrection ConfigSummary DataDirectoryChange "
             "DefaultChange Holder LocationChange LogFault LogReport Origin Promotion ProtectionChange "

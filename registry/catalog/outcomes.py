@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from registry.errors import LogTamperedError, ProtectedError
+from registry.errors import LogTamperedError, ProtectedError, VersionExistsError
 from registry.model import (
     Effect,
     Event,
@@ -30,7 +30,7 @@ from registry.model import (
     use_effects,
 )
 
-if TYPE_CHECKING:  # it loads urllib, which look-ups do not need
+if TYPE_CHECKING:
     from registry.catalog.values import DataDirectory, Neighbours
     from registry.storage.names import Owner
 
@@ -503,4 +503,15 @@ def refuse_protected(version: Reference, scope: str) -> ProtectedError:
         f"{version} cannot be made canonical by publishing it: {subject} protected",
         hint=f"Publish it with --no-promote, then: registry promote {version}",
         details={"version": str(version), "protected": scope},
+    )
+
+
+def other_content(version: Reference, published: str, offered: str, *, is_deleted: bool = False) -> VersionExistsError:
+    """The error for a number that was ``published`` with another content digest than the one ``offered``."""
+    subject = f"is published with other content: expected sha256 {published[:12]}, found {offered[:12]}"
+    return VersionExistsError(
+        f"{version} {'was published and deleted' if is_deleted else subject}",
+        hint="A number is never used twice. Raise the version: PATCH for the same records, "
+        "MINOR for added features, MAJOR for anything else.",
+        details={"published": published, "offered": offered},
     )

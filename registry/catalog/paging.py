@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, overload
 
-from registry.catalog.backend import EventFilter
+from registry.catalog.backend import CatalogBackend, EventFilter
 from registry.catalog.values import damaged, stored_values
 from registry.errors import SplitNotFoundError, UsageError
 from registry.model import (
@@ -371,3 +371,17 @@ class LoadedShardLengths(AbstractShardLengths):
 def _numbers(first: int, stop: int) -> range:
     """The numbers of the blocks that contain the shards ``first``..``stop`` (stop excluded)."""
     return range(first // _BLOCK, -(-stop // _BLOCK))
+
+
+def is_published(catalog: CatalogBackend, version: DatasetVersion) -> bool:
+    """Whether the number of ``version`` is published with the same content; False if the number is free.
+
+    Raises:
+        VersionExistsError: it is published with other content.
+    """
+    digest = catalog.published_digest(version.name, version.config, version.version)
+    if digest is not None and digest != version.content_digest:
+        from registry.catalog.outcomes import other_content
+
+        raise other_content(version.reference, digest, version.content_digest)
+    return digest is not None

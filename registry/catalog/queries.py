@@ -46,7 +46,6 @@ from registry.catalog.session import reading
 from registry.catalog.shards import SqlShards
 from registry.catalog.tables import builder, builder_config, dataset_version, event, shard, split, version_ledger
 from registry.catalog.values import DatasetSummary, VersionSize, VersionSummary, damaged, stored_values
-from registry.errors import VersionExistsError
 from registry.model import (
     Producer,
     Reference,
@@ -372,33 +371,6 @@ def find_version_id(connection: sa.Connection, name: str, config: str | None, ve
     """The row of a published version, in any state, or None."""
     query = sa.select(dataset_version.c.id).select_from(published_versions()).where(is_version(name, config, version))
     return connection.execute(query).scalar()
-
-
-def is_published(connection: sa.Connection, exactly: Reference, content_digest: str) -> bool:
-    """Whether this content is published under the number; False if the number is free.
-
-    Raises:
-        VersionExistsError: the number has other content, or was published and deleted.
-    """
-    if exactly.exact is None:
-        raise AssertionError("an exact reference has a number")
-    digest = find_digest(connection, exactly.name, exactly.config, exactly.exact)
-    if digest is None:
-        return False
-    exists = find_version_id(connection, exactly.name, exactly.config, exactly.exact) is not None
-    if exists and digest == content_digest:
-        return True
-    subject = (
-        f"is published with other content: expected sha256 {digest[:12]}, found {content_digest[:12]}"
-        if exists
-        else "was published and deleted"
-    )
-    raise VersionExistsError(
-        f"{exactly} {subject}",
-        hint="A number is never used twice. Raise the version: PATCH for the same records, "
-        "MINOR for added features, MAJOR for anything else.",
-        details={"published": digest, "offered": content_digest},
-    )
 
 
 def _read_split(row: sa.Row[*tuple[Any, ...]], shards: SqlShards) -> Split:

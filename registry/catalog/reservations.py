@@ -23,8 +23,8 @@ import sqlalchemy as sa
 
 from registry.catalog.clock import read_clock
 from registry.catalog.events import check_clock
-from registry.catalog.outcomes import IDENTITY_DIGITS, Holder, Reservation
-from registry.catalog.queries import is_published
+from registry.catalog.outcomes import IDENTITY_DIGITS, Holder, Reservation, other_content
+from registry.catalog.queries import find_digest, find_version_id
 from registry.catalog.rows import canonical_json, check_text
 from registry.catalog.session import reading, transact, write
 from registry.catalog.tables import event, reservation
@@ -65,10 +65,10 @@ class SqlReservations:
                     reserved_at=joining.since,
                 )
                 connection.execute(sa.insert(reservation).values(location=location, **_values(after)))
-                is_published(connection, exactly, content_digest)
+                has_content(connection, exactly, content_digest)
                 return after, None
             # After the lock: a rival whose row was just committed has deleted its reservation in the same transaction.
-            is_published(connection, exactly, content_digest)
+            has_content(connection, exactly, content_digest)
             # Without this holder: it asks again if the answer to its first call was lost.
             living = tuple(other for other in before.living if other.name != holder.name)
             is_same = before.content_digest == content_digest
@@ -335,3 +335,20 @@ def _read_holder(values: Any) -> Holder:
         owner=Owner(**owner),
         since=datetime.fromisoformat(values["since"]),
     )
+
+
+def has_content(connection: sa.Connection, exactly: Reference, content_digest: str) -> bool:
+    """Whether this content is published under the number; False if the number is free.
+
+    Raises:
+        VersionExistsError: the number has other content, or was published and deleted.
+    """
+    if exactly.exact is None:
+        raise AssertionError("an exact reference has a number")
+    digest = find_digest(connection, exactly.name, exactly.config, exactly.exact)
+    if digest is None:
+        return False
+    exists = find_version_id(connection, exactly.name, exactly.config, exactly.exact) is not None
+    if exists and digest == content_digest:
+        return True
+    raise other_content(exactly, digest, content_digest, is_deleted=not exists)

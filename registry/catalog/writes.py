@@ -20,8 +20,8 @@ from registry.catalog.events import append_event, check_clock, lock_log
 from registry.catalog.experiments import current_defaults, insert_overrides
 from registry.catalog.locations import require_data_dir
 from registry.catalog.outcomes import Origin, Promotion, PublicationDetails, Unpromoted, refuse_protected
-from registry.catalog.queries import find_neighbours, find_producers, find_version_id, is_published
-from registry.catalog.reservations import require_free, use_up
+from registry.catalog.queries import find_neighbours, find_producers, find_version_id
+from registry.catalog.reservations import has_content, require_free, use_up
 from registry.catalog.rows import (
     TagsSeal,
     canonical_json,
@@ -103,7 +103,7 @@ class SqlPublications:
 
         def action(connection: sa.Connection) -> Promotion | None:
             committing.clear()
-            if is_published(connection, version.reference, version.content_digest):
+            if has_content(connection, version.reference, version.content_digest):
                 return self._answer_again(connection, version)
             check_new_name(version.name)
             now = check_clock(connection)
@@ -180,7 +180,7 @@ class SqlPublications:
                 # config; in that case the number is still free, and this call tries again.
                 refused = error
                 with reading(self._engine) as connection:
-                    if is_published(connection, version.reference, version.content_digest):
+                    if has_content(connection, version.reference, version.content_digest):
                         return self._answer_again(connection, version)
             except CatalogUnavailableError:
                 if committing:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
 
-from registry.catalog import CatalogBackend, Holder, Origin, PublicationDetails, Reservation
+from registry.catalog import CatalogBackend, Holder, Origin, PublicationDetails, Reservation, is_published
 from registry.engines import Piece, choose_engine, watch_tasks
 from registry.errors import AlreadyStoredError, NotStoredError, StorageError
 from registry.model import (
@@ -33,7 +33,7 @@ from registry.prepared import describe, extra_files, write_prepared
 from registry.prepared.info import FILENAME as INFO_FILENAME
 from registry.publishing.placing import other_data, place_folder
 from registry.publishing.publish import Publication, Target, tag_shards, tell_default_config, unchanged
-from registry.publishing.verify import is_published, verify_shards
+from registry.publishing.verify import verify_shards
 from registry.shards.asking import ask_sizes
 from registry.storage import StagedFolder, Store
 from registry.storage.local import LocalStore, StagedOnDisk
@@ -94,7 +94,7 @@ def copy_version(
         tagged: Mapping[str, tuple[Shard, ...]], holders: tuple[Reservation, Holder] | None = None
     ) -> Publication:
         details = PublicationDetails(fingerprints=fingerprints, held=holders, origin=origin)
-        return target.write_row(copied, tagged, details, num_bytes=num_bytes)
+        return target.write_row(copied, tagged, details)
 
     if _is_in_place(copied, shards, target):
         with target.store.exclusive(place):

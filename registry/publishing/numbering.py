@@ -14,6 +14,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final
 
+from registry.catalog import is_published
 from registry.errors import ConflictError, UsageError, VersionExistsError, VersionTooSmallError
 from registry.model import (
     DatasetVersion,
@@ -33,7 +34,7 @@ from registry.publishing.markers import remove_marker
 from registry.publishing.outside import refuse_outside
 from registry.publishing.proof import Prover, VersionDiff, diff_few, diff_files
 from registry.publishing.publish import Candidate, Publication, Target, publish_folder, publish_staged
-from registry.publishing.verify import VerifyReport, is_published
+from registry.publishing.verify import VerifyReport
 from registry.storage import StagedFolder, Store
 
 FIRST: Final = Version(1, 0, 0)

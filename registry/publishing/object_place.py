@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
-from registry.catalog import CatalogBackend, Holder, Reservation
+from registry.catalog import CatalogBackend, Holder, Reservation, is_published
 from registry.engines import Piece, TaskWatch, choose_engine, watch_tasks
 from registry.errors import (
     AlreadyStoredError,
@@ -48,7 +48,7 @@ from registry.publishing.markers import (
     read_marker,
     write_marker,
 )
-from registry.publishing.verify import absolute_location, digest_of, is_published
+from registry.publishing.verify import absolute_location, digest_of
 from registry.splits import counted
 from registry.storage import StagedFolder, Store
 from registry.storage.names import MARKER_FILE

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from registry.building.finished import is_damaged, is_superseded
-from registry.catalog import CatalogBackend, Holder, Reservation
+from registry.catalog import CatalogBackend, Holder, Reservation, is_published
 from registry.errors import (
     CatalogUnavailableError,
     ConflictError,
@@ -28,7 +28,7 @@ from registry.model import Advance, DatasetVersion, Shard
 from registry.publishing.markers import is_promised
 from registry.publishing.object_place import ObjectPlace
 from registry.publishing.patience import Patience
-from registry.publishing.verify import absolute_location, digest_of, is_published
+from registry.publishing.verify import absolute_location, digest_of
 from registry.storage import StagedFolder, Store
 from registry.storage.local import LocalStore
 from registry.storage.names import FINISHED_FILE

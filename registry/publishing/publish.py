@@ -26,6 +26,7 @@ from registry.catalog import (
     Promotion,
     PublicationDetails,
     Unpromoted,
+    is_published,
 )
 from registry.engines import Piece, choose_engine
 from registry.errors import (
@@ -75,7 +76,6 @@ from registry.publishing.verify import (
     VerifyReport,
     absolute_location,
     describe_version,
-    is_published,
     name_rule,
     stamp_shards,
     verify_shards,
@@ -184,7 +184,6 @@ class Target:
         shards: Mapping[str, tuple[Shard, ...]],
         details: PublicationDetails,
         *,
-        num_bytes: int,
         has_row: bool = False,
     ) -> Publication:
         """Publish the version in the catalog with these options, and return the result.
@@ -213,7 +212,7 @@ class Target:
             version=version,
             newly=promotion is not None,
             recorded_data_dir=data_dir.place if data_dir is not None and is_recorded else None,
-            num_bytes=num_bytes,
+            num_bytes=sum(shard.num_bytes for of_split in shards.values() for shard in of_split),
             promotion=promotion or self.patience.call(partial(unchanged, self.catalog, version)),
         )
 
@@ -519,9 +518,8 @@ class Candidate:
                 producer=target.producer,
                 name_use=target.name_use,
             )
-            size = self.report.num_bytes
             try:
-                result = target.write_row(self.version, shards, details, num_bytes=size, has_row=self.has_row)
+                result = target.write_row(self.version, shards, details, has_row=self.has_row)
             except NeighboursChangedError:
                 if not candidate.fingerprints:
                     raise

@@ -14,7 +14,6 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 
-from registry.catalog import CatalogBackend
 from registry.engines import Piece, choose_engine, watch_tasks
 from registry.errors import (
     CorruptExampleError,
@@ -347,24 +346,6 @@ def describe_version(prepared: PreparedDataset, report: VerifyReport, slicing: S
         experiments=prepared.experiments,
         metadata=prepared.metadata,
     )
-
-
-def is_published(catalog: CatalogBackend, version: DatasetVersion) -> bool:
-    """Return whether the number is published with the same content.
-
-    Raises:
-        VersionExistsError: it is published with other content.
-    """
-    published = catalog.published_digest(version.name, version.config, version.version)
-    if published is not None and published != version.content_digest:
-        raise VersionExistsError(
-            f"{version.reference} is published with other content: expected sha256 {published[:12]}, "
-            f"found {version.content_digest[:12]}",
-            hint="A number is never used twice. Raise the version: PATCH for the same records, "
-            "MINOR for added features, MAJOR for anything else.",
-            details={"published": published, "offered": version.content_digest},
-        )
-    return published is not None
 
 
 def digest_of(folder: Store, slicing: SlicingRule) -> str | None:
