@@ -42,7 +42,7 @@ _READS: Final = frozenset(
             "sizes",
             "now",
         ),
-        *("datasets", "producers", "fingerprints"),
+        *("datasets", "producers", "fingerprints", "attachments"),
         *("locations.data_dir", "locations.outside", "configs.list", "configs.protection"),
         *("experiments.list", "experiments.defaults_for", "experiments.of_version", "reservations.list", "log.page"),
     )

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from registry.model import (
+    Attachment,
     DatasetVersion,
     Event,
     Experiment,
@@ -539,6 +540,17 @@ class CatalogBackend(Protocol):
         self, version: DatasetVersion, fingerprints: Mapping[str, SplitFingerprint], *, actor: str
     ) -> bool:
         """Store the fingerprints of a version published without them; False if it has fingerprints already."""
+
+    def attachments(self, version: DatasetVersion) -> tuple[Attachment, ...]:
+        """The files that are kept with a published version and are not its shards, by kind and name; one query."""
+
+    def attach(self, version: DatasetVersion, attachment: Attachment, *, actor: str) -> bool:
+        """Record a file of a published version, which is there already; False if it has the same attachment.
+
+        Raises:
+            VersionNotFoundError: the version is not published.
+            ConflictError: it has another attachment of this kind and name.
+        """
 
     def add_producer(self, exactly: Reference, producer: Producer, name_use: NameUse, *, actor: str) -> None:
         """Record that ``producer`` offered the content of a published version again, so that it may continue it.

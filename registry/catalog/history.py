@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
+from registry.catalog.attachments import ATTACH, read_told
 from registry.catalog.events import UNREADABLE, describe_event, find_datasets, read_events
 from registry.catalog.locations import MIRROR_ADD, MIRROR_REMOVE, RELOCATE, told_steps
 from registry.catalog.queries import list_versions, load_version
@@ -19,6 +20,7 @@ from registry.catalog.selection import explain_refusal, no_default_config
 from registry.catalog.values import PastLookUp, VersionSummary, damaged
 from registry.errors import ConfigNotFoundError, DatasetNotFoundError, LogTamperedError, VersionWithdrawnError
 from registry.model import (
+    Attachment,
     Candidate,
     Event,
     Reference,
@@ -34,6 +36,7 @@ DATASET_ACTIONS: Final = frozenset(
     {
         "publish",
         "fingerprint",
+        ATTACH,
         "remove-secrets",
         "promote",
         "default-config",
@@ -160,7 +163,8 @@ class ReplayedVersion:
 
     ``experiments`` are the flags it was built with and ``seal`` is the digest of its other rows (``rows.py``); both are
     None if the event lacks them. ``fingerprints`` are the seals of the fingerprints of its splits. ``steps`` are the
-    changes of its locations: kind, location, and the event. ``published`` is the event of its publication.
+    changes of its locations: kind, location, and the event. ``attachments`` are its attachments, each with the event
+    that added it. ``published`` is the event of its publication.
     """
 
     candidate: Candidate
@@ -172,6 +176,7 @@ class ReplayedVersion:
     entity_tags: str | None = None
     fingerprints: Mapping[str, str] = field(default_factory=dict)
     steps: tuple[tuple[str, str, Event], ...] = ()
+    attachments: Mapping[Attachment, Event] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -235,6 +240,11 @@ class Replayed:
             case "fingerprint":
                 version = _published(config, event.version)
                 config.versions[version] = replace(config.versions[version], fingerprints=dict(details))
+            case "attach":
+                version = _published(config, event.version)
+                known = config.versions[version]
+                attachments = {**known.attachments, read_told(details): event}
+                config.versions[version] = replace(known, attachments=attachments)
             case "remove-secrets":
                 _change_seal(config, _published(config, event.version), details.get("seal"))
             case "mirror-add" | "mirror-remove" | "relocate":
@@ -265,6 +275,7 @@ class Replayed:
             seal=details.get("seal"),
             entity_tags=details.get("entity_tags"),
             fingerprints=details.get("fingerprints", {}),
+            attachments={read_told(told): event for told in details.get("attachments", ())},
         )
         if details["promote"]:
             config.canonical = version

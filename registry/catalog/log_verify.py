@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import sqlalchemy as sa
 
 from registry.catalog.aliases import moved_from, moved_to, select_moves
+from registry.catalog.attachments import AttachmentRow, attachment_rows
 from registry.catalog.configs import PROTECT, UNPROTECT
 from registry.catalog.corrections import compare_corrections
 from registry.catalog.events import UNREADABLE, Faults, describe_event, in_json, read_events, walk_chain
@@ -234,6 +235,7 @@ class TableComparison:
 
     def _compare_versions(self, config_id: int, name: str, config: str | None, told_of: ReplayedConfig) -> None:
         overrides, steps = _overrides(self._connection, config_id), _location_steps(self._connection, config_id)
+        attachments = attachment_rows(self._connection, config_id)
         last = -1
         while rows := self._connection.execute(_version_query(config_id, name, config, last)).all():
             last = rows[-1].id
@@ -253,6 +255,7 @@ class TableComparison:
                     self._compare_version(where, row, told, content.hasher.hexdigest(), overrides.get(row.id, {}))
                     self._compare_seals(where, row, told, content.splits, overrides.get(row.id, {}))
                     self._compare_steps(where, steps.get(row.id, ()), told)
+                    self._compare_attachments(where, attachments.get(row.id, ()), told)
                     if told.published.rows_at is not None and content.tags.hexdigest() != told.entity_tags:
                         self._faults.add(where, "has other ETags of its shards than were published")
         self._report_missing(name, config, told_of)
@@ -264,6 +267,16 @@ class TableComparison:
             return
         for step, (_, _, event) in zip(steps, version.steps, strict=True):
             self._compare_time(where, f"changed its location {step.location}", step.at, event)
+
+    def _compare_attachments(self, where: str, rows: Sequence[AttachmentRow], version: ReplayedVersion) -> None:
+        if {row.attachment for row in rows} != version.attachments.keys():
+            self._faults.add(where, "has other attachments than its events say")
+            return
+        for row in rows:
+            event, subject = version.attachments[row.attachment], f"got the attachment {row.attachment.name}"
+            if row.added_by != event.actor:
+                self._faults.add(where, f"{subject} by {row.added_by}; its events say somebody else")
+            self._compare_time(where, subject, row.added_at, event)
 
     def _compare_version(
         self, where: str, row: Any, version: ReplayedVersion, digest: str, overrides: dict[str, bool]

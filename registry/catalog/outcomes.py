@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from registry.errors import LogTamperedError, ProtectedError, VersionExistsError
 from registry.model import (
+    Attachment,
     Effect,
     Event,
     NameUse,
@@ -151,6 +152,7 @@ class PublicationDetails:
 
     Attributes:
         fingerprints: the fingerprint of each split, to prove later numbers against; empty if none is stored.
+        attachments: the files that are kept with the version; they are there when the row is written.
         proved_between: the numbers right below and above, against which this number was proved.
         experiment_defaults: the flags that the build received, without the overrides of the version; the event records
             them. None means the current defaults.
@@ -165,6 +167,7 @@ class PublicationDetails:
     """
 
     fingerprints: Mapping[str, SplitFingerprint] = field(default_factory=dict)
+    attachments: tuple[Attachment, ...] = ()
     proved_between: Neighbours | None = None
     experiment_defaults: Mapping[str, bool] | None = None
     held: tuple[Reservation, Holder] | None = None

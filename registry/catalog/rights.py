@@ -44,7 +44,7 @@ def _rights(privileges: str, tables: str) -> tuple[Right, ...]:
 
 
 _PUBLISHER: Final = (
-    *_rights("INSERT", "builder builder_config dataset_version version_experiment split shard fingerprint"),
+    *_rights("INSERT", "builder builder_config dataset_version version_experiment split shard fingerprint attachment"),
     *_rights("INSERT", "version_ledger event search_document reservation"),
     *_rights("UPDATE DELETE", "reservation search_document"),
     Right("UPDATE", "builder_config", ("canonical_version_id", "is_default")),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from registry.catalog.clock import read_clock
-from registry.catalog.queries import SqlLookUps, list_versions
+from registry.catalog.queries import SqlLookUps, find_version_id, list_versions
 from registry.catalog.revision import read_status, require_current
 from registry.catalog.selection import load_standing
 from registry.catalog.session import open_engine, reading, require_file, use_wal
@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # loaded when they are used, to keep look-ups on the command 
     from registry.catalog.values import PastLookUp, SearchHit, VersionSummary
     from registry.catalog.writes import SqlPublications
     from registry.model import (
+        Attachment,
         DatasetVersion,
         NameUse,
         Producer,
@@ -170,6 +171,18 @@ class SqlCatalog(SqlLookUps):
         self, version: DatasetVersion, fingerprints: Mapping[str, SplitFingerprint], *, actor: str
     ) -> bool:
         return self._publications.add_fingerprints(version, fingerprints, actor=actor)
+
+    def attachments(self, version: DatasetVersion) -> tuple[Attachment, ...]:
+        from registry.catalog.attachments import load_attachments
+
+        with reading(self._engine) as connection:
+            version_id = find_version_id(connection, version.name, version.config, version.version)
+            return () if version_id is None else load_attachments(connection, version_id)
+
+    def attach(self, version: DatasetVersion, attachment: Attachment, *, actor: str) -> bool:
+        from registry.catalog.attachments import add_attachment
+
+        return add_attachment(self._engine, version, attachment, actor=actor)
 
     def find_at(self, reference: Reference, moment: datetime) -> PastLookUp:
         from registry.catalog import history

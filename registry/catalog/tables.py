@@ -5,6 +5,7 @@ the two. These are SQLAlchemy Core tables, without the ORM: rows never leave thi
 
     builder ─< builder_config ─< dataset_version ─< split ─< shard
                      │                  │              └──< fingerprint
+                     │                  ├─< attachment
                      │                  ├─< version_location
                      ├─< alias          └─< version_experiment >─ experiment
                      ├─< alias_event
@@ -163,6 +164,22 @@ version_location: Final = sa.Table(
     _text("actor"),
     sa.Index(None, "version_id", "id"),
     sa.CheckConstraint("change IN ('add', 'first', 'remove')", name="change"),
+)
+
+# Files that are kept with a version and are not its shards, such as its statistics.
+attachment: Final = sa.Table(
+    "attachment",
+    metadata,
+    sa.Column("version_id", sa.ForeignKey("dataset_version.id"), primary_key=True, autoincrement=False),
+    sa.Column("kind", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, primary_key=True),
+    _count("num_bytes"),
+    _text("sha256"),
+    sa.Column("added_at", UtcDateTime, nullable=False),
+    _text("added_by"),
+    sa.CheckConstraint("kind <> '' AND name <> ''", name="name"),
+    sa.CheckConstraint("num_bytes >= 0", name="not_negative"),
+    sa.CheckConstraint("length(sha256) = 64", name="sha256"),
 )
 
 split: Final = sa.Table(
@@ -376,6 +393,7 @@ IMMUTABLE: Final = (
     dataset_version,
     version_experiment,
     version_location,
+    attachment,
     split,
     shard,
     fingerprint,

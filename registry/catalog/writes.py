@@ -15,6 +15,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 
+from registry.catalog.attachments import insert_attachments, told_attachments
 from registry.catalog.configs import find_protection, mark_default
 from registry.catalog.events import append_event, check_clock, lock_log
 from registry.catalog.experiments import current_defaults, insert_overrides
@@ -99,6 +100,7 @@ class SqlPublications:
         published_by = actor if origin is None else check_text(origin.published_by, "publisher")
         values = version_values(version)
         canonical_json(dict(version.experiments))
+        attachments = told_attachments(details.attachments)
         committing: list[tuple[datetime, Promotion]] = []
 
         def action(connection: sa.Connection) -> Promotion | None:
@@ -120,6 +122,7 @@ class SqlPublications:
                 "published_by": published_by,
             }
             version_id = _insert_version(connection, version, row, shards, details.fingerprints)
+            insert_attachments(connection, version_id, details.attachments, at=now, actor=actor)
             # Flags, protections and the data directory cannot change until this event is appended.
             lock_log(connection)
             if data_dir is not None:
@@ -155,6 +158,7 @@ class SqlPublications:
                     **({} if version.superseded_by is None else {"superseded_by": str(version.superseded_by)}),
                     **({} if origin is None else {"imported_from": _told_origin(origin)}),
                     **_producer_details(details.producer),
+                    **attachments,
                 },
             )
             if origin is not None:

@@ -4,6 +4,7 @@ Every other folder passes these values around. They check themselves when they a
 back to them. Nothing here accesses the disk, the clock or a database.
 """
 
+from registry.model.attachment import ATTACHMENTS_FOLDER, Attachment
 from registry.model.changes import Answer, Effect, EffectKind, Use, default_effects, natural_effects, use_effects
 from registry.model.dataset_version import (
     DatasetMetadata,
@@ -83,12 +84,14 @@ from registry.model.version import (
 
 __all__ = [
     "ACTIONS",
+    "ATTACHMENTS_FOLDER",
     "DEFAULT_TEMPLATE",
     "LEAF_EXAMPLES",
     "WITHDRAWN",
     "AbstractShardLengths",
     "Advance",
     "Answer",
+    "Attachment",
     "Candidate",
     "Choice",
     "Considered",

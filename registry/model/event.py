@@ -26,6 +26,7 @@ ACTIONS: Final = (
     "experiment-set-default",
     "experiment-retire",
     "fingerprint",
+    "attach",
     "protect",
     "unprotect",
     "remove-secrets",

@@ -223,7 +223,7 @@ def test_who_may_not_publish_learns_it_before_the_work(
     assert type(error) is CatalogPermissionError
     assert ": the role 'r\\'e\"ader' may not publish: it lacks " in error.message
     assert error.message.endswith(
-        "it lacks INSERT on builder, INSERT on builder_config, INSERT on dataset_version and 15 more"
+        "it lacks INSERT on builder, INSERT on builder_config, INSERT on dataset_version and 16 more"
     )
     assert error.hint == (
         "The owner of the database can grant these rights with: registry db grant 'r'\"'\"'e\"ader' --as publisher"

@@ -14,7 +14,7 @@ from typing import Any
 
 from registry.catalog import CatalogBackend, Holder, PublicationDetails, load_shards
 from registry.catalog.backup_file import FORMAT
-from registry.model import DatasetMetadata, FeatureFingerprint, Reference, SplitFingerprint, Version
+from registry.model import Attachment, DatasetMetadata, FeatureFingerprint, Reference, SplitFingerprint, Version
 from support.catalog_samples import logged, publish, sample
 
 Line = Any
@@ -32,7 +32,8 @@ def fill(catalog: CatalogBackend) -> None:
     version, shards = sample("proved:1.0.0", lengths={"train": [5]})
     leaf = FeatureFingerprint(digest="1" * 64, blocks=("2" * 64,))
     fingerprints = {"train": SplitFingerprint(num_examples=5, features={"label": leaf, "a/b": leaf})}
-    details = PublicationDetails(fingerprints=fingerprints)
+    attachments = (Attachment.of("statistics", "statistics.json", b"{}"),)
+    details = PublicationDetails(fingerprints=fingerprints, attachments=attachments)
     moved = replace(version, location="/elsewhere/proved")
     assert catalog.publish(moved, shards, promote=True, actor="ann", details=details)
     for target in ("numbers:1.0.0", "numbers:1.3.0"):
@@ -51,6 +52,7 @@ def fill(catalog: CatalogBackend) -> None:
         "s3://bucket/next/1.0.0", at("next:1.0.0"), "0" * 64, holder := Holder.of_this_process("ann")
     )
     catalog.reservations.note_found(held, holder, ["a", "b"])
+    catalog.attach(version, Attachment.of("statistics", "later.json", b"[]"), actor="bob")
     catalog.log.correct_clock(first=1, last=1, ahead=timedelta(seconds=1), actor="ann")
 
 
@@ -81,6 +83,7 @@ def answers(catalog: CatalogBackend) -> dict[str, Any]:
                 ),
                 {split.name: load_shards(catalog.shards, version, split.name) for split in version.splits},
                 catalog.fingerprints(version),
+                catalog.attachments(version),
                 catalog.experiments.of_version(version),
             )
     for alias in catalog.aliases.list():

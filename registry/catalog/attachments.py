@@ -1,0 +1,115 @@
+"""The attachments of published versions in SQL: their rows are written with the version, or later with an event.
+
+The event of a publication lists them, and the event ``attach`` names one that was added later, so the log covers all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+import sqlalchemy as sa
+
+from registry.catalog.events import append_event, check_clock
+from registry.catalog.queries import find_version_id
+from registry.catalog.rows import check_text
+from registry.catalog.selection import lock_dataset
+from registry.catalog.session import write
+from registry.catalog.tables import attachment as table
+from registry.catalog.tables import dataset_version
+from registry.catalog.values import stored_values
+from registry.errors import ConflictError, UsageError, VersionNotFoundError
+from registry.model import Attachment, DatasetVersion
+
+ATTACH: Final = "attach"
+
+_FIELDS: Final = ("kind", "name", "num_bytes", "sha256")
+
+
+def add_attachment(engine: sa.Engine, version: DatasetVersion, attachment: Attachment, *, actor: str) -> bool:
+    """See ``CatalogBackend.attach``."""
+    check_text(actor, "actor")
+
+    def action(connection: sa.Connection) -> bool:
+        version_id = find_version_id(connection, version.name, version.config, version.version)
+        if version_id is None:
+            raise VersionNotFoundError(
+                f"{version.reference} is not published", hint="Publish it, then attach files to it."
+            )
+        lock_dataset(connection, version.name)  # from here on nobody else attaches to this dataset
+        for present in load_attachments(connection, version_id):
+            if present == attachment:
+                return False
+            if (present.kind, present.name) == (attachment.kind, attachment.name):
+                raise ConflictError(
+                    f"{version.reference} has another {attachment.kind} of the name {attachment.name}: "
+                    f"expected sha256 {present.sha256[:12]}, found {attachment.sha256[:12]}",
+                    hint="An attachment never changes. Attach other bytes under another name.",
+                    details={"attached": present.sha256, "offered": attachment.sha256},
+                )
+        now = check_clock(connection)
+        insert_attachments(connection, version_id, [attachment], at=now, actor=actor)
+        append_event(
+            connection,
+            actor=actor,
+            action=ATTACH,
+            dataset=version.reference.dataset,
+            version=str(version.version),
+            details=asdict(attachment),
+            rows_at=now,
+        )
+        return True
+
+    return write(engine, action)
+
+
+def insert_attachments(
+    connection: sa.Connection, version_id: int, attachments: Sequence[Attachment], *, at: datetime, actor: str
+) -> None:
+    """Write the rows of attachments of a version."""
+    rows = [{"version_id": version_id, "added_at": at, "added_by": actor, **asdict(value)} for value in attachments]
+    if rows:
+        connection.execute(sa.insert(table), rows)
+
+
+def load_attachments(connection: sa.Connection, version_id: int) -> tuple[Attachment, ...]:
+    """The attachments of a version, by kind and name."""
+    query = sa.select(*(table.c[name] for name in _FIELDS)).where(table.c.version_id == version_id)
+    with stored_values():
+        return tuple(sorted(Attachment(**row) for row in connection.execute(query).mappings()))
+
+
+class AttachmentRow(NamedTuple):
+    """An attachment, and who added it at which time."""
+
+    attachment: Attachment
+    added_at: datetime
+    added_by: str
+
+
+def attachment_rows(connection: sa.Connection, config_id: int) -> dict[int, list[AttachmentRow]]:
+    """The attachments of the versions of a config, by the version's id."""
+    result: dict[int, list[AttachmentRow]] = {}
+    query = sa.select(table).join(dataset_version).where(dataset_version.c.config_id == config_id)
+    for row in connection.execute(query):
+        attachment = Attachment(**{name: getattr(row, name) for name in _FIELDS})
+        result.setdefault(row.version_id, []).append(AttachmentRow(attachment, row.added_at, row.added_by))
+    return result
+
+
+def told_attachments(attachments: Sequence[Attachment]) -> dict[str, Any]:
+    """How the event of a publication lists the attachments of its version: not at all if there are none.
+
+    Raises:
+        UsageError: two have the same kind and name.
+    """
+    if len({(value.kind, value.name) for value in attachments}) != len(attachments):
+        raise UsageError("two attachments of a version have the same kind and name")
+    return {"attachments": [asdict(value) for value in sorted(attachments)]} if attachments else {}
+
+
+def read_told(details: Mapping[str, Any]) -> Attachment:
+    """The attachment in an event."""
+    return Attachment(**{name: details[name] for name in _FIELDS})
