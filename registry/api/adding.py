@@ -218,7 +218,7 @@ class Addition:
                     target,
                     wish,
                     show=show,
-                    fingerprints=result.fingerprints,
+                    folded=result.folded,
                 )
             elif result.staged is None or result.shards is None:
                 publication, preview = publish_next_in_place(
@@ -233,7 +233,7 @@ class Addition:
                     wish,
                     release_note=reason,
                     show=show,
-                    fingerprints=result.fingerprints,
+                    folded=result.folded,
                 )
         found = preview.next
         # Another publisher may have taken the number with the same content meanwhile.

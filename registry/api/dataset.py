@@ -5,19 +5,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from functools import cached_property, partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal
 
 from registry.api.locations import cache, open_indexes
 from registry.api.provenance import CatalogSource
 from registry.api.sliced_version import SlicedVersion
 from registry.argument_types import typed_arguments
 from registry.engines import announces
-from registry.errors import UsageError
+from registry.errors import NotFoundError, UsageError
 from registry.model import (
     count_progress,
     no_experiment,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     from registry.interop.exporting import ExportKind, ExportReport
     from registry.interop.tfds import Exported
     from registry.model import (
+        Attachment,
         Considered,
         ProgressCallback,
         Reference,
@@ -48,6 +50,8 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     from registry.reading.fetching import FetchReport
     from registry.splits import Explanation, ReadInstruction, Relation
     from registry.tfrecord import Verify
+
+_SHOWN: Final = 10
 
 
 class Dataset(SlicedVersion):
@@ -143,6 +147,38 @@ class Dataset(SlicedVersion):
         from registry.api.info import DatasetInfo
 
         return DatasetInfo(self)
+
+    @property
+    def attachments(self) -> tuple[Attachment, ...]:
+        """The files that are kept with this version and are not its shards, such as its statistics, by kind and name.
+
+        Those that the catalog records now, at whatever moment the version was looked up. A pin file records none.
+        """
+        return self.provenance.source.attachments()
+
+    @typed_arguments
+    def read_attachment(self, kind: str, name: str) -> bytes:
+        """Read an attachment. Its bytes are compared with the catalog before they are returned.
+
+        Args:
+            kind: its kind, such as ``statistics``.
+            name: the name of the file.
+
+        Raises:
+            NotFoundError: this version has no such attachment.
+            NotStoredError: its file is in none of the folders of the version.
+            ShardMismatchError: its file was changed.
+            StorageError: it cannot be read, or has more than 64 MiB.
+        """
+        for attachment in (attachments := self.attachments):
+            if (attachment.kind, attachment.name) == (kind, name):
+                return self.provenance.source.read_attachment(attachment)
+        listing = ", ".join(f"{attachment.kind}/{attachment.name}" for attachment in attachments[:_SHOWN])
+        raise NotFoundError(
+            f"{self.reference} has no attachment {f'{kind}/{name}'!r:.120}",
+            hint=f"Attached are: {listing}." if listing else "Nothing is attached to it.",
+            details={"name": f"{kind}/{name}"[:120]},
+        )
 
     def explain(
         self,
@@ -642,6 +678,8 @@ class Dataset(SlicedVersion):
     ) -> VerifyReport:
         """Compare every shard file with its record in the catalog or pin file: size, number of records, sha256.
 
+        The files of attachments are compared, too.
+
         >>> report = digits.verify()
         >>> report.num_examples, report.faults
         (1797, ())
@@ -654,7 +692,7 @@ class Dataset(SlicedVersion):
             progress: called with a ``Progress``, in records.
 
         Returns:
-            The shards that match, and a fault for each that does not. A whole file with other records has the code
+            The shards that match, and a fault for each file that does not. A whole file with other records has the code
             ``foreign_shard``, and ``recovery`` says how to put the published file back.
 
         Raises:
@@ -672,7 +710,8 @@ class Dataset(SlicedVersion):
             processes=processes,
             advance=count_progress(progress, "verifying", str(self.reference), total=self.facts.num_examples),
         )
-        return self.provenance.source.describe_foreign(report)
+        report = self.provenance.source.describe_foreign(report)
+        return dataclasses.replace(report, faults=(*report.faults, *self.provenance.source.attachment_faults()))
 
     @cached_property
     def _reasons(self) -> Reasons:

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from registry.api.arguments import Moment
     from registry.api.provenance import Reasons
     from registry.features import FeaturesDict
-    from registry.model import Shard, Split
+    from registry.model import Attachment, Shard, Split
     from registry.order import ReadConfig
     from registry.pins import Pin, PinFile, PinSource, Places
-    from registry.publishing import VerifyReport
+    from registry.publishing import ShardFault, VerifyReport
     from registry.reading import ReadableVersion, Slice
     from registry.splits import Explanation, Plan, RecordRange
     from registry.storage import Store
@@ -201,6 +201,16 @@ class PinFileSource:
                 details={"reference": str(self.facts.reference), "split": split},
             )
         return shards_of(self._joined.entry, split)
+
+    def attachments(self) -> tuple[Attachment, ...]:
+        """None: pins do not record them."""
+        return ()
+
+    def read_attachment(self, attachment: Attachment) -> bytes:
+        raise AssertionError(f"pins do not record {attachment.name}")
+
+    def attachment_faults(self) -> Iterator[ShardFault]:
+        yield from ()
 
     def describe_foreign(self, report: VerifyReport) -> VerifyReport:
         return report.name_foreign(lambda _: {}, "Get the pinned files again: registry pin restore FILE")

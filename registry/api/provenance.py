@@ -38,6 +38,7 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     from registry.catalog import CatalogBackend, PastLookUp
     from registry.features import FeaturesDict
     from registry.model import (
+        Attachment,
         DatasetVersion,
         Shard,
         SlicingRule,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     )
     from registry.order import ReadConfig
     from registry.pins import AliasEntry, BuilderEntry, PinSource, Places
-    from registry.publishing import VerifyReport
+    from registry.publishing import ShardFault, VerifyReport
     from registry.reading import ReadableVersion, Slice
     from registry.splits import Explanation, Plan, ReadInstruction
     from registry.storage import Store
@@ -154,6 +155,15 @@ class VersionSource(Protocol):
         Raises:
             LockedError: ``all_shards`` is True, and only some of them are known.
         """
+
+    def attachments(self) -> tuple[Attachment, ...]:
+        """The files that are kept with the version and are not its shards."""
+
+    def read_attachment(self, attachment: Attachment) -> bytes:
+        """The bytes of one of ``attachments``, which were compared with its sha256."""
+
+    def attachment_faults(self) -> Iterator[ShardFault]:
+        """The fault of each attachment whose file is missing or differs."""
 
     def describe_foreign(self, report: VerifyReport) -> VerifyReport:
         """``report``, which says of every file of other records what it is, and how to restore the published one."""
@@ -278,6 +288,26 @@ class CatalogSource:
 
     def shards(self, split: str, *, all_shards: bool = False) -> tuple[Shard, ...]:  # noqa: ARG002 (all are known)
         return load_shards(self.backend.shards, self.facts, split)
+
+    def attachments(self) -> tuple[Attachment, ...]:
+        """See ``VersionSource``; none for a version that was recalled: only the catalog knows them."""
+        try:
+            return self.backend.attachments(self.facts)
+        except CatalogUnavailableError:
+            if not self._is_recalled():
+                raise
+            return ()
+
+    def read_attachment(self, attachment: Attachment) -> bytes:
+        from registry.publishing.attachments import read_attachment
+
+        return read_attachment(open_data(self.directory.require_for(self.facts)), self.facts, attachment)
+
+    def attachment_faults(self) -> Iterator[ShardFault]:
+        from registry.publishing.attachments import find_faults
+
+        if attachments := self.attachments():
+            yield from find_faults(open_data(self.directory.require_for(self.facts)), self.facts, attachments)
 
     def remember(self, wanted: Reference) -> None:
         from registry.catalog.remembering import RememberingCatalog

@@ -148,9 +148,7 @@ class Publishing:
             experiment_defaults=defaults,
         )
         with build_dataset(builder, store, processes=processes, num_shards=num_shards, progress=progress) as build:
-            publication = publish_staged(
-                build.staged, build.prepared, build.shards, target, fingerprints=build.fingerprints
-            )
+            publication = publish_staged(build.staged, build.prepared, build.shards, target, folded=build.folded)
         if is_experimental and publication.newly:
             from registry.catalog import Unpromoted
 

@@ -42,11 +42,12 @@ from registry.engines import Engine, ThisProcess, choose_engine, num_cpus
 from registry.errors import BuildError, DuplicateKeyError, FeatureError, UsageError
 from registry.features import Codec, FeaturesDict, codec_of
 from registry.features.containers import columns_of
-from registry.features.fold import FingerprintFold, SplitFold
+from registry.features.fold import SplitFold
 from registry.features.image import BBox
+from registry.features.publication_folds import Folded, publication_kinds
 from registry.features.tensor import PlainTensor, Scalar, Tensor
 from registry.features.text import ClassLabel, Text
-from registry.model import ProgressCallback, Shard, Split, SplitFingerprint, version_folder
+from registry.model import ProgressCallback, Shard, Split, version_folder
 from registry.prepared import PreparedDataset, write_prepared
 from registry.storage import StagedFolder, Store
 
@@ -64,7 +65,7 @@ class StagedBuild:
         staged: the complete folder. ``staged.final`` is its final place below the data folder.
         prepared: the content of its ``dataset_info.json`` and ``features.json``.
         shards: the written shards of each split: sizes in bytes, numbers of examples, and sha256.
-        fingerprints: the fingerprint of each split, if it was computed while the split was written.
+        folded: what the folds of a publication computed, if they ran while all splits were written.
         store: the data folder.
         runs: what a cluster wrote for this build. It is removed with the staged folder, unless an error ends the block.
     """
@@ -72,7 +73,7 @@ class StagedBuild:
     staged: StagedFolder
     prepared: PreparedDataset
     shards: Mapping[str, tuple[Shard, ...]]
-    fingerprints: Mapping[str, SplitFingerprint]
+    folded: Folded
     store: Store
     runs: RunFolder
 
@@ -146,7 +147,7 @@ def build_dataset(
             processes, num_bytes=None, is_divided=is_pieced, reads=(store.url,) if is_pieced else ()
         ) as engine:
             for name, examples in splits.items():
-                folds[name] = SplitFold(features, [FingerprintFold])
+                folds[name] = SplitFold(features, publication_kinds())
                 with InputLabels() as labels, witness:
                     job = _SplitJob(
                         builder=builder,
@@ -173,11 +174,8 @@ def build_dataset(
         staged.give_up()
         raise
     shards = MappingProxyType({name: written for name, (_, written) in made.items()})
-    results = {name: fold.results() for name, fold in folds.items()}
-    fingerprints = MappingProxyType({name: result[0] for name, result in results.items() if result is not None})
-    return StagedBuild(
-        staged=staged, prepared=prepared, shards=shards, fingerprints=fingerprints, store=store, runs=runs
-    )
+    folded = Folded.of({name: fold.results() for name, fold in folds.items()})
+    return StagedBuild(staged=staged, prepared=prepared, shards=shards, folded=folded, store=store, runs=runs)
 
 
 def _may_open_files(features: FeaturesDict) -> bool:
@@ -189,14 +187,14 @@ def _may_open_files(features: FeaturesDict) -> bool:
 def _finished_build(
     builder: DatasetBuilder, features: FeaturesDict, finished: Finished, store: Store, runs: RunFolder
 ) -> StagedBuild:
-    """The build whose shards an earlier run has written. Fingerprints are computed from the shards."""
+    """The build whose shards an earlier run has written. The folds run over the shards."""
     prepared = _describe(builder, features, [split for split, _ in finished.made])
     finished.describe(prepared)
     return StagedBuild(
         staged=finished.staged,
         prepared=prepared,
         shards=MappingProxyType({split.name: shards for split, shards in finished.made}),
-        fingerprints=MappingProxyType({}),
+        folded=Folded(),
         store=store,
         runs=runs,
     )

@@ -148,7 +148,7 @@ def show(session: Session, reference: str, why: bool) -> None:
     with session.connect_unless_pinned() as catalog:
         with explained_refusal(session.out, why):
             dataset = session.look_up(catalog, reference)
-        folder = dataset.folder
+        folder, attachments = dataset.folder, dataset.attachments
         features = list(feature_lines(dataset.features))
         protected = dataset.protected
         reasons, considered = (dataset.why, dataset.considered) if why else ((), ())
@@ -169,6 +169,8 @@ def show(session: Session, reference: str, why: bool) -> None:
         "content_digest": f"sha256:{facts.content_digest}",
         **fields_of(facts, "published_at", "published_by"),
     }
+    if attachments:
+        value["attachments"] = [fields_of(file, "kind", "name", "num_bytes", "sha256") for file in attachments]
     if why:
         value["why"] = why_values(reasons, considered)
 
@@ -201,6 +203,7 @@ def show(session: Session, reference: str, why: bool) -> None:
                 "folder": it["folder"],
                 "content": it["content_digest"],
                 "published": f"{published} by {it['published_by']}",
+                "attachments": "\n".join(f"{file.kind}: {file.name}, {size(file.num_bytes)}" for file in attachments),
                 "citation": it["citation"],
             }
         )

@@ -279,8 +279,8 @@ def _words(event: Event) -> str | None:
             return f"event {first}" if count == 1 else f"events {first}..{first + count - 1}"
         case "data-dir":
             return f"{before} -> {details['place']}" if before else str(details["place"])
-        case "fingerprint":
-            return ", ".join(details)
+        case "fingerprint" | "attach":
+            return ", ".join(details) if action == "fingerprint" else f"{details['kind']}: {details['name']}"
         case "experiment-add" | "experiment-set-default":
             return f"{details['name']}, {'on' if details['default'] else 'off'} by default"
         case "experiment-retire":

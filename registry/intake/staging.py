@@ -30,7 +30,8 @@ from registry.building.witness import are_unchanged
 from registry.engines import Engine, Piece, choose_engine, watch_tasks
 from registry.errors import DuplicateKeyError, SourceError, UsageError, suggest
 from registry.features import FeaturesDict
-from registry.features.fold import FingerprintFold, SplitFold
+from registry.features.fold import SplitFold
+from registry.features.publication_folds import Folded, publication_kinds
 from registry.intake.plan import BadRows, Plan, return_freed_memory
 from registry.intake.records import (
     Chunk,
@@ -51,7 +52,6 @@ from registry.model import (
     ProgressCallback,
     Shard,
     Split,
-    SplitFingerprint,
     Version,
     check_split_name,
     count_progress,
@@ -80,7 +80,7 @@ class StagedSource:
         prepared: the description; its number is not final.
         shards: the shards of each split that were written, or None.
         bad: the rows that were left out.
-        fingerprints: the fingerprint of each split, if it was computed while the split was written.
+        folded: what the folds of a publication computed, if they ran while all splits were written.
         candidates: the columns that could be the key, if the rows were not read before.
         overlap: the equal records of different splits, if there are any; the slices are the splits.
         data: the data directory, if shards of an addition that fails are kept for the next run.
@@ -91,7 +91,7 @@ class StagedSource:
     prepared: PreparedDataset
     shards: Mapping[str, tuple[Shard, ...]] | None
     bad: BadRows
-    fingerprints: Mapping[str, SplitFingerprint] = field(default_factory=dict)
+    folded: Folded = field(default_factory=Folded)
     overlap: RecordOverlap | None = None
     candidates: KeyCandidates = field(default_factory=KeyCandidates)
     data: Store | None = None
@@ -191,7 +191,7 @@ def stage_source(
                 bad.require_few(num_usable, plan.schema.columns)
                 if num_rows is not None and num_read != num_rows:
                     raise _changed(f"expected {num_rows:,} usable rows, found {num_read:,}")
-                folds = {split: SplitFold(features, [FingerprintFold]) for split in sorters.names}
+                folds = {split: SplitFold(features, publication_kinds()) for split in sorters.names}
                 may_overlap = sorters.may_overlap()
                 sorters.end_adding()
                 written = sorters.write(name, num_shards, folds, engine, progress)
@@ -213,14 +213,13 @@ def stage_source(
         metadata=_with_skipped(plan.metadata(), bad),
         file_format="tfrecord",
     )
-    results = {split: fold.results() for split, fold in folds.items()}
     return StagedSource(
         store=staged.store,
         staged=staged,
         prepared=prepared,
         shards=MappingProxyType({split.name: made for split, made in written}),
         bad=bad,
-        fingerprints={split: result[0] for split, result in results.items() if result is not None},
+        folded=Folded.of({split: fold.results() for split, fold in folds.items()}),
         overlap=overlap,
         candidates=candidates,
         data=None if key is None else store,

@@ -28,7 +28,7 @@ from registry.errors import (
 from registry.features import FeaturesDict, features_from_json, features_to_json
 from registry.features.schema import FILENAME as FEATURES_FILENAME
 from registry.json_node import parse_json
-from registry.model import Reference, Version, VersionRequest, check_config
+from registry.model import ATTACHMENTS_FOLDER, Reference, Version, VersionRequest, check_config
 from registry.prepared.info import FILENAME as INFO_FILENAME
 from registry.prepared.info import PreparedDataset, checked, info_from_json, info_to_json
 from registry.storage import Store
@@ -84,14 +84,18 @@ def read_prepared(store: Store) -> PreparedDataset:
 def extra_files(store: Store, prepared: PreparedDataset) -> list[str]:
     """Return the other files in the folder of ``prepared``, such as a licence or TFDS's metadata.json.
 
-    Excludes shards, the description, and everything that is not a regular file within the folder, such as a named pipe
-    or a link that leads out of it: the records do not depend on it.
+    Excludes shards, the description, attachments, which a row of a catalog names, and everything that is not a regular
+    file within the folder, such as a named pipe or a link that leads out of it: the records do not depend on it.
     """
     shards = {name for split in prepared.splits for name in split.filenames}
     return [
         name
         for name in store.list()
-        if name not in shards and not is_description(name) and "\\" not in name and store.is_regular(name)
+        if name not in shards
+        and not is_description(name)
+        and not name.startswith(f"{ATTACHMENTS_FOLDER}/")
+        and "\\" not in name
+        and store.is_regular(name)
     ]
 
 

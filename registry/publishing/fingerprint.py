@@ -23,6 +23,7 @@ from registry.features import FeaturesDict, LimitReader, codec_of, features_from
 from registry.features.codec import FlatRecords
 from registry.features.content import ContentReader, content_bytes
 from registry.features.fold import FingerprintFold, FoldKinds, SplitFold
+from registry.features.publication_folds import Documents, Folded, publication_kinds
 from registry.model import LEAF_EXAMPLES, DatasetVersion, Split, SplitFingerprint
 from registry.publishing.outside import ValuesOutside, locate_outside
 from registry.shards import as_records, open_shard, read_flat_values, read_records, read_tables
@@ -69,19 +70,29 @@ class StoredFold:
 
 
 class Fingerprints(NamedTuple):
-    """The fingerprint of each split by name, and the values that a feature does not allow."""
+    """What the folds computed of all splits, and the values that a feature does not allow."""
 
-    of_splits: dict[str, SplitFingerprint]
+    folded: Folded
     outside: tuple[ValuesOutside, ...]
+
+    @property
+    def of_splits(self) -> Mapping[str, SplitFingerprint]:
+        """The fingerprint of each split by name."""
+        return self.folded.fingerprints
 
 
 def fingerprint_splits(
-    stored: StoredSplits, *, processes: int | None = None, advance: Advance | None = None
+    stored: StoredSplits,
+    *,
+    is_publication: bool = False,
+    processes: int | None = None,
+    advance: Advance | None = None,
 ) -> Fingerprints:
     """Compute the fingerprint of each split. The same records give the same fingerprint in any files.
 
     Args:
         stored: the splits, their files and their features.
+        is_publication: also run the other folds of a publication, whose documents become attachments.
         processes: the number of processes that decode. None: one for each core if there is enough work.
         advance: called with the number of records done since the last call.
 
@@ -90,15 +101,21 @@ def fingerprint_splits(
         StorageError: a file cannot be read.
         VerificationError: a worker process died.
     """
-    kinds = (FingerprintFold, LimitReader)
+    kinds = (LimitReader, *(publication_kinds() if is_publication else [FingerprintFold]))
     folds = [SplitFold(stored.features, kinds) for _ in stored.splits]
     runs = [RecordRun(place, 0, split.num_examples) for place, split in enumerate(stored.splits)]
     for run, states in call_on_runs(StoredFold(stored, kinds), stored, runs, processes=processes, advance=advance):
         folds[run.place].merge(states)
     results = {split.name: fold.results() or [] for split, fold in zip(stored.splits, folds, strict=True)}
-    of_splits = {name: fingerprint for name, (fingerprint, _) in results.items()}
-    outside = {name: faults for name, (_, faults) in results.items()}
-    return Fingerprints(of_splits, locate_outside(stored.splits, outside))
+    outside = {name: result.pop(0) for name, result in results.items()}
+    folded = Folded.of(results) if is_publication else Folded({name: found for name, [found] in results.items()})
+    return Fingerprints(folded, locate_outside(stored.splits, outside))
+
+
+def fold_documents(stored: StoredSplits, *, processes: int | None = None, advance: Advance | None = None) -> Documents:
+    """Compute the documents that a publication of these splits attaches; see ``fingerprint_splits``."""
+    folded, _ = fingerprint_splits(stored, is_publication=True, processes=processes, advance=advance)
+    return folded.documents
 
 
 class RecordRun(NamedTuple):

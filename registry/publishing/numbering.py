@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from types import MappingProxyType
 from typing import Final
 
 from registry.catalog import is_published
 from registry.errors import ConflictError, UsageError, VersionExistsError, VersionTooSmallError
+from registry.features.publication_folds import NOT_FOLDED, Folded
 from registry.model import (
     DatasetVersion,
     Reference,
@@ -148,7 +148,7 @@ def publish_next(
     *,
     release_note: str = "",
     show: int = 5,
-    fingerprints: Mapping[str, SplitFingerprint] = MappingProxyType({}),
+    folded: Folded = NOT_FOLDED,
 ) -> tuple[Publication | None, NextPreview]:
     """Publish the shards of ``staged`` under the next number; the publication is None if the content is not new.
 
@@ -160,8 +160,8 @@ def publish_next(
         wish: how to choose the number.
         release_note: what changed, for readers of the version.
         show: if few records may differ, at most this number of them are described for each split.
-        fingerprints: the fingerprints of the records that were written, by split. If a split is missing, all are
-            computed from the shards.
+        folded: what the folds of a publication computed of the records that were written. If a split is missing, they
+            run over the shards.
 
     Raises:
         ShardMismatchError: a shard on disk differs from what was written.
@@ -172,11 +172,11 @@ def publish_next(
     report = target.patience.call(
         lambda: target.verify_written(staged.store, prepared.splits, shards, what=prepared.reference.dataset)
     )
-    result = _measure(staged.store, prepared, report, target, fingerprints)
+    result = _measure(staged.store, prepared, report, target, folded)
 
     def publish(numbered: PreparedDataset) -> Publication:
         _describe(staged, numbered)
-        return publish_staged(staged, numbered, shards, target, measured=(report, result.fingerprints))
+        return publish_staged(staged, numbered, shards, target, measured=(report, result.folded))
 
     return _publish(result, publish, target, wish, release_note, show)
 
@@ -222,7 +222,7 @@ def preview_next(
     wish: NumberWish,
     *,
     show: int = 5,
-    fingerprints: Mapping[str, SplitFingerprint] = MappingProxyType({}),
+    folded: Folded = NOT_FOLDED,
 ) -> NextPreview:
     """Return what ``publish_next`` would do; at most ``show`` differing records of each split are described.
 
@@ -233,7 +233,7 @@ def preview_next(
         target: the destination and the options.
         wish: how to choose the number.
         show: the number of differing records to describe.
-        fingerprints: see ``publish_next``.
+        folded: see ``publish_next``.
 
     Raises:
         ShardMismatchError: a shard differs from what was written, or is damaged.
@@ -245,7 +245,7 @@ def preview_next(
         report = target.verify(store, prepared.splits, None, what=subject)
     else:
         report = target.verify_written(store, prepared.splits, shards, what=subject)
-    measured = _measure(store, prepared, report, target, fingerprints)
+    measured = _measure(store, prepared, report, target, folded)
     prover = target.prover()
     number = choose_number(prover, measured.version, measured.fingerprints, wish)
     if wish.number is not None and number.number is not None:  # refused now, as it would be later
@@ -267,10 +267,10 @@ def _measure(
     prepared: PreparedDataset,
     report: VerifyReport,
     target: Target,
-    known: Mapping[str, SplitFingerprint] = MappingProxyType({}),
+    folded: Folded = NOT_FOLDED,
 ) -> Candidate:
     """The version without a number. Refused if records have values that the schema does not allow."""
-    candidate = Candidate.of(target, prepared, report, store).fingerprinted(known)
+    candidate = Candidate.of(target, prepared, report, store).fingerprinted(folded)
     refuse_outside(candidate.outside, command=_import_of(prepared, target))
     return candidate
 

@@ -16,6 +16,7 @@ from typing import Final
 from registry.building.finished import is_damaged, is_superseded
 from registry.catalog import CatalogBackend, Holder, Reservation, is_published
 from registry.errors import (
+    AlreadyStoredError,
     CatalogUnavailableError,
     ConflictError,
     FolderExistsError,
@@ -24,7 +25,7 @@ from registry.errors import (
     UsageError,
     VersionTooSmallError,
 )
-from registry.model import Advance, DatasetVersion, Shard
+from registry.model import ATTACHMENTS_FOLDER, Advance, DatasetVersion, Shard
 from registry.publishing.markers import is_promised
 from registry.publishing.object_place import ObjectPlace
 from registry.publishing.patience import Patience
@@ -203,6 +204,9 @@ def _rename(
         with suppress(StorageError):  # without it, the folder is never garbage
             write_owner(store, aside)
         staged.commit()
+        for name in store.list(f"{aside}/{ATTACHMENTS_FOLDER}") if published else ():
+            with suppress(AlreadyStoredError):
+                store.copy_to(name, f"{place}{name[len(aside) :]}")
         subject = "a damaged folder" if damaged else "the folder of an earlier run that was not published"
         notes.append(f"replaced {subject}, which was moved to {store.locate(aside)}")
     return True

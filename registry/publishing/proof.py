@@ -154,9 +154,9 @@ class Prover:
     indexes: IndexFolder | None = None
     advance: Advance | None = None
 
-    def fingerprint(self, stored: StoredSplits) -> Fingerprints:
+    def fingerprint(self, stored: StoredSplits, *, is_publication: bool = False) -> Fingerprints:
         """Compute the fingerprints of a version from its files, and find values that its features do not allow."""
-        return fingerprint_splits(stored, processes=self.processes, advance=self.advance)
+        return fingerprint_splits(stored, is_publication=is_publication, processes=self.processes, advance=self.advance)
 
     def describe(self, version: DatasetVersion) -> FingerprintedVersion:
         """Return a published version with its fingerprints: from the catalog, or computed if its files can be read.
@@ -168,7 +168,7 @@ class Prover:
             return FingerprintedVersion(version=version, fingerprints=result)
         try:
             files = self._whole_files(version)
-            result = self.fingerprint(files).of_splits
+            result = dict(self.fingerprint(files).of_splits)
         except (StorageError, VerificationError, MissingExtraError) as error:
             why = error.message.partition("\n")[0]
             return FingerprintedVersion(version=version, fingerprints={}, unread=f"its files cannot be read: {why}")

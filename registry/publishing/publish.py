@@ -17,7 +17,6 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import MappingProxyType
 from typing import Final
 
 from registry.catalog import (
@@ -39,10 +38,13 @@ from registry.errors import (
     RegistryWarning,
     ShardMismatchError,
     StorageError,
+    StorageUnavailableError,
     VersionExistsError,
     VersionTooSmallError,
 )
+from registry.features.publication_folds import NOT_FOLDED, Folded
 from registry.model import (
+    Attachment,
     DatasetVersion,
     NameUse,
     Producer,
@@ -66,6 +68,7 @@ from registry.prepared import (
     write_prepared,
 )
 from registry.prepared.info import FILENAME as INFO_FILENAME
+from registry.publishing.attachments import put_attachments, with_contents
 from registry.publishing.fingerprint import Advance, StoredSplits
 from registry.publishing.markers import location_key, remove_marker, require_unmarked
 from registry.publishing.outside import ValuesOutside, warn_outside
@@ -254,8 +257,8 @@ def publish_staged(
     shards: Mapping[str, tuple[Shard, ...]],
     target: Target,
     *,
-    measured: tuple[VerifyReport, Mapping[str, SplitFingerprint]] | None = None,
-    fingerprints: Mapping[str, SplitFingerprint] = MappingProxyType({}),
+    measured: tuple[VerifyReport, Folded] | None = None,
+    folded: Folded = NOT_FOLDED,
 ) -> Publication:
     """Verify the shards of ``staged`` against ``shards``, move the folder into place, and write the row.
 
@@ -264,9 +267,9 @@ def publish_staged(
         prepared: its description.
         shards: its shards as they were written.
         target: the destination and the options.
-        measured: the report and the fingerprints, if the caller verified the shards a moment ago.
-        fingerprints: the fingerprints of the records that were written, by split. If a split is missing, all are
-            computed from the shards.
+        measured: the report and what the folds computed, if the caller verified the shards a moment ago.
+        folded: what the folds of a publication computed of the records that were written. If a split is missing, they
+            run over the shards.
 
     Raises:
         ShardMismatchError: a shard on disk differs from what was written.
@@ -282,10 +285,15 @@ def publish_staged(
             lambda: target.verify_written(staged.store, prepared.splits, shards, what=str(prepared.reference))
         )
     else:
-        report, fingerprints = measured
+        report, folded = measured
     measured_candidate = Candidate.of(target, prepared, report, staged.store)
-    candidate = patience.call(partial(measured_candidate.proved, fingerprints))
+    candidate = patience.call(partial(measured_candidate.proved, folded))
     version = candidate.version
+    contents = with_contents(folded.documents if candidate.has_row else candidate.folded.documents)
+    if candidate.has_row:  # its files may be damaged, and replaced
+        published = patience.call(partial(target.catalog.attachments, version))
+        contents = {attachment: contents[attachment] for attachment in published if attachment in contents}
+    put_attachments(staged.store, contents)
     sent = count_progress(target.progress, "uploading", str(version.reference), total=report.num_bytes, unit="bytes")
     placing = place_folder(
         staged, target.store, target.catalog, version, shards, actor=target.actor, sent=sent, patience=patience
@@ -293,7 +301,10 @@ def publish_staged(
     with placing as placement:
         candidate = candidate.moved(target.store.child(version.location))
         shards = tag_shards(version.splits, shards, placement.entity_tags)
-        publication = candidate.write_row(shards, PublicationDetails(held=placement.held))
+        # The folder of an earlier run may lack them.
+        patience.call(partial(put_attachments, candidate.files.store, contents))
+        details = PublicationDetails(held=placement.held, attachments=tuple(contents))
+        publication = candidate.write_row(shards, details)
     tell_default_config(candidate.version, target)
     warn_outside(candidate.version.reference, publication.outside)
     return replace(publication, notes=(*patience.take_notes(), *placement.notes))
@@ -355,15 +366,29 @@ def publish_folder(
     if source.local_root is None and not source.url.startswith(("http://", "https://")):
         patience.call(lambda: require_unmarked(source, target.catalog, version))
         unreserved = location_key(source)
-    publication = candidate.write_row(tagged, PublicationDetails(unreserved=unreserved))
+    contents, attach_notes = _put_at_home(candidate) if is_at_home else ({}, [])
+    details = PublicationDetails(unreserved=unreserved, attachments=tuple(contents))
+    publication = candidate.write_row(tagged, details)
     if unreserved is not None:
         remove_marker(source, target.catalog, version)
     tell_default_config(candidate.version, target)
     warn_outside(candidate.version.reference, publication.outside)
-    notes = patience.take_notes()
+    notes = patience.take_notes() + attach_notes
     if not is_at_home and publication.newly:
         notes += _note_changed_files(target.catalog, version, candidate.report.shards)
     return replace(publication, notes=(*publication.notes, *notes))
+
+
+def _put_at_home(candidate: Candidate) -> tuple[dict[Attachment, bytes], list[str]]:
+    """The attachments of a new version whose folder has its final place; none, and a note, if it is read-only."""
+    contents = with_contents(candidate.folded.documents)
+    try:
+        candidate.target.patience.call(partial(put_attachments, candidate.files.store, contents))
+    except StorageUnavailableError:
+        raise
+    except StorageError as error:
+        return {}, [f"nothing was attached: {error.message}"]
+    return contents, []
 
 
 def _note_changed_files(
@@ -403,9 +428,9 @@ def preview_folder(source: Store, target: Target, *, show: int = 5) -> Preview:
     candidate = _measure(source, read_prepared(source), replace(target, indexes=None))
     version, prover = candidate.version, target.prover()
     files = candidate.files
-    fingerprints, outside = prover.fingerprint(files)
-    warn_outside(version.reference, outside)
-    proof = prover.prove(version, fingerprints)
+    result = prover.fingerprint(files)
+    warn_outside(version.reference, result.outside)
+    proof = prover.prove(version, result.of_splits)
     step = proof.refused or proof.lower
     if step is None:
         return Preview(proof=proof, is_published=candidate.has_row, diff=None)
@@ -463,7 +488,7 @@ class Candidate:
 
     Attributes:
         files: its files, which are read to prove its number, also again if adjacent versions are published meanwhile.
-        fingerprints: those of all its splits; empty if nothing has to be proved.
+        folded: what the folds of a publication computed; nothing if nothing has to be proved.
         proof: the latest proof.
         outside: the values that a feature does not allow, if the records were read.
         has_row: whether the same content was published before.
@@ -474,7 +499,7 @@ class Candidate:
     report: VerifyReport
     version: DatasetVersion
     files: StoredSplits
-    fingerprints: Mapping[str, SplitFingerprint] = field(default_factory=dict)
+    folded: Folded = NOT_FOLDED
     proof: Proof | None = None
     outside: tuple[ValuesOutside, ...] = ()
     has_row: bool = False
@@ -486,18 +511,23 @@ class Candidate:
         files = StoredSplits(store, prepared.splits, prepared.features)
         return cls(target=target, prepared=prepared, report=report, version=version, files=files)
 
-    def fingerprinted(self, known: Mapping[str, SplitFingerprint] = MappingProxyType({})) -> Candidate:
-        """This candidate with the ``known`` fingerprints; computed from its files if one of a split is missing."""
-        if known.keys() == {split.name for split in self.files.splits}:
-            return replace(self, fingerprints=known)
-        fingerprints, outside = self.target.prover().fingerprint(self.files)
-        return replace(self, fingerprints=fingerprints, outside=outside)
+    @property
+    def fingerprints(self) -> Mapping[str, SplitFingerprint]:
+        """The fingerprints of all its splits; empty if nothing has to be proved."""
+        return self.folded.fingerprints
 
-    def proved(self, known: Mapping[str, SplitFingerprint] = MappingProxyType({})) -> Candidate:
+    def fingerprinted(self, folded: Folded = NOT_FOLDED) -> Candidate:
+        """This candidate with what the folds computed; they run over its files if a split is missing."""
+        if folded.fingerprints.keys() == {split.name for split in self.files.splits}:
+            return replace(self, folded=folded)
+        folded, outside = self.target.prover().fingerprint(self.files, is_publication=True)
+        return replace(self, folded=folded, outside=outside)
+
+    def proved(self, folded: Folded = NOT_FOLDED) -> Candidate:
         """This candidate with fingerprints and a proof, unless the same content is published or lengths are trusted."""
         if self.has_row or is_published(self.target.catalog, self.version):
             return replace(self, has_row=True)
-        return self if self.target.trust_lengths else self.fingerprinted(known)._proved()
+        return self if self.target.trust_lengths else self.fingerprinted(folded)._proved()
 
     def moved(self, store: Store) -> Candidate:
         """This candidate with its files at their final place, where they are read if its number is proved again."""

@@ -126,7 +126,7 @@ def test_shards_are_described_as_they_were_written(tmp_path: Path) -> None:
 def test_fingerprints_are_those_of_the_written_files(tmp_path: Path) -> None:
     with build_dataset(Words(), open_store(tmp_path), budget_bytes=10_000) as build:
         stored = StoredSplits(build.staged.store, build.prepared.splits, build.prepared.features)
-        assert dict(build.fingerprints) == fingerprint_splits(stored).of_splits
+        assert dict(build.folded.fingerprints) == fingerprint_splits(stored).of_splits
 
 
 def test_fingerprints_that_workers_compute_are_the_same(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_fingerprints_that_workers_compute_are_the_same(tmp_path: Path) -> None:
     for processes in (1, 2):
         builder = builder_of(examples, features=features, NUM_SHARDS=3)
         with build_dataset(builder, open_store(tmp_path), processes=processes) as build:
-            found.append((build.shards, build.fingerprints))
+            found.append((build.shards, build.folded.fingerprints))
     assert found[0] == found[1]
     assert found[0][1].keys() == {"train"}
 
@@ -152,7 +152,7 @@ def test_workers_write_the_same_runs_and_shards(tmp_path: Path, name: str, monke
         examples = ((number, {"value": values(number)}) for number in range(4000))
         builder = builder_of(examples, features=FeaturesDict({"value": features}), NUM_SHARDS=5)
         with build_dataset(builder, open_store(tmp_path), processes=processes, budget_bytes=budget_bytes) as build:
-            found.append((build.shards, build.fingerprints))
+            found.append((build.shards, build.folded.fingerprints))
     assert found[0] == found[1] == found[2] == found[3]
     assert [shard.num_examples for shard in found[0][0]["train"]] == [800] * 5
 
@@ -173,7 +173,7 @@ def test_fingerprints_of_small_images_only_are_computed_while_they_are_written(
     features = FeaturesDict({"image": Image(shape=(size, size, 1))})
     examples = [(1, {"image": np.random.default_rng(0).integers(0, 256, (size, size, 1), np.uint8)})]
     with build_dataset(builder_of(examples, features=features), open_store(tmp_path)) as build:
-        assert list(build.fingerprints) == names
+        assert list(build.folded.fingerprints) == names
 
 
 def test_the_author_sees_the_version_that_is_built(tmp_path: Path) -> None:

@@ -92,4 +92,4 @@ def numbered(given: Input) -> Iterator[tuple[int, dict[str, Any]]]:
 def built(builder: DatasetBuilder, folder: Path, **options: Any) -> Any:
     """The shards and fingerprints of a build, which is then discarded."""
     with build_dataset(builder, open_store(folder), **options) as build:
-        return dict(build.shards), dict(build.fingerprints)
+        return dict(build.shards), dict(build.folded.fingerprints)

@@ -1,0 +1,163 @@
+"""The files of attachments: written beside the shards before the row names them, and proved before they are used.
+
+    documents of folds -> .attachments/<sha256>_<name> in the folder of the version -> row
+
+A version whose files are elsewhere, because it was published in place, has its attachments in the folder of the data
+directory that it would have. If a program is killed between file and row, the same call finds the file again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Final
+
+from registry.catalog import CatalogBackend
+from registry.errors import (
+    AlreadyStoredError,
+    MissingExtraError,
+    NotStoredError,
+    ShardMismatchError,
+    StorageError,
+    StorageUnavailableError,
+    UsageError,
+)
+from registry.features.publication_folds import Documents
+from registry.model import Attachment, DatasetVersion, is_absolute, version_folder
+from registry.publishing.verify import ShardFault
+from registry.storage import Store, open_location
+
+MOST_BYTES: Final = 64 * 2**20
+"""The largest attachment that is read into memory."""
+
+
+def with_contents(documents: Documents) -> dict[Attachment, bytes]:
+    """The attachments of documents, each with its bytes."""
+    return {Attachment.of(kind, name, content): content for (kind, name), content in documents.items()}
+
+
+def put_attachments(folder: Store, contents: Mapping[Attachment, bytes]) -> None:
+    """Write those that the folder of a version lacks, and replace damaged ones.
+
+    Raises:
+        StorageError: a file cannot be written.
+    """
+    for attachment, content in contents.items():
+        if not is_intact(folder, attachment):
+            with suppress(AlreadyStoredError):  # another publisher writes the same bytes
+                folder.write_bytes(attachment.place, content, overwrite=folder.exists(attachment.place))
+
+
+def is_intact(folder: Store, attachment: Attachment) -> bool:
+    """Whether the folder of a version has the attachment."""
+    try:
+        return not _difference(folder, attachment)
+    except NotStoredError:
+        return False
+
+
+def attach(
+    catalog: CatalogBackend, data: Store, version: DatasetVersion, attachment: Attachment, content: bytes, *, actor: str
+) -> bool:
+    """Attach a file to a published version: first its bytes, then its row; False if it was attached before.
+
+    Args:
+        catalog: the catalog of the version.
+        data: its data directory.
+        version: the version.
+        attachment: the facts of the file.
+        content: its bytes.
+        actor: who attaches.
+
+    Raises:
+        VersionNotFoundError: the version is not published.
+        ConflictError: it has another attachment of this kind and name.
+        StorageError: the file cannot be written.
+    """
+    if Attachment.of(attachment.kind, attachment.name, content) != attachment:
+        raise UsageError(f"these are not the bytes of {attachment.name}: expected sha256 {attachment.sha256[:12]}")
+    place = home_of(version)
+    with data.exclusive(f"{place}/{attachment.place}"):  # `registry gc` removes what no row names
+        put_attachments(data.child(place), {attachment: content})
+        return catalog.attach(version, attachment, actor=actor)
+
+
+def home_of(version: DatasetVersion) -> str:
+    """The folder below the data directory in which attachments of a version are written."""
+    first = next((location for location in version.locations if not is_absolute(location)), None)
+    return version_folder(version.name, version.config, version.version) if first is None else first
+
+
+def attachment_folders(data: Store, version: DatasetVersion) -> Iterator[Store]:
+    """The folders that may have the attachments of a version, the first that is read in front."""
+    for location in dict.fromkeys((*version.locations, home_of(version))):
+        with suppress(StorageError, MissingExtraError):  # this machine cannot open such a place
+            yield open_location(data, location)
+
+
+def find_faults(data: Store, version: DatasetVersion, attachments: Iterable[Attachment]) -> Iterator[ShardFault]:
+    """The fault of each attachment whose file is missing, or differs in the first folder that has it."""
+    for attachment in attachments:
+        problem = f"{attachment.place}: no such file"
+        for folder in attachment_folders(data, version):
+            try:
+                problem = _difference(folder, attachment)
+            except NotStoredError:
+                continue
+            except StorageUnavailableError:  # says nothing about the file
+                raise
+            except StorageError as error:
+                problem = error.message
+            break
+        if problem:
+            yield ShardFault(split="", filename=attachment.place, code=ShardMismatchError.code, problem=problem)
+
+
+def _difference(folder: Store, attachment: Attachment) -> str:
+    """How a file differs from its row; ``""`` if it does not."""
+    if (size := folder.size(attachment.place)) != attachment.num_bytes:
+        return f"{attachment.place}: size mismatch: expected {attachment.num_bytes} bytes, found {size}"
+    if (digest := folder.sha256(attachment.place)) != attachment.sha256:
+        return f"{attachment.place}: sha256 mismatch: expected {attachment.sha256}, found {digest}"
+    return ""
+
+
+def read_attachment(data: Store, version: DatasetVersion, attachment: Attachment) -> bytes:
+    """The bytes of an attachment, from the first folder that has them; compared with its sha256.
+
+    Raises:
+        NotStoredError: no folder has the file.
+        ShardMismatchError: a file of its name has other bytes.
+        StorageError: it cannot be read, or is larger than ``MOST_BYTES``.
+    """
+    if attachment.num_bytes > MOST_BYTES:
+        raise StorageError(
+            f"the attachment {attachment.name} has {attachment.num_bytes:,} bytes, more than are read into memory",
+            details={"path": attachment.place},
+        )
+    fault: StorageError | ShardMismatchError | None = None
+    for folder in attachment_folders(data, version):
+        try:
+            content = folder.read_bytes(attachment.place, limit=attachment.num_bytes)
+        except NotStoredError as error:
+            fault = fault or error
+            continue
+        except StorageError as error:
+            fault = error
+            continue
+        digest = hashlib.sha256(content).hexdigest()
+        if digest == attachment.sha256:
+            return content
+        fault = ShardMismatchError(
+            f"{folder.locate(attachment.place)}: sha256 mismatch: expected {attachment.sha256}, found {digest}",
+            hint=f"The attachment {attachment.name} is damaged. Put the file back from a copy of the folder.",
+            details={"path": attachment.place},
+        )
+    if fault is None or isinstance(fault, NotStoredError):
+        raise NotStoredError(
+            f"the attachment {attachment.name} of {version.reference} is in none of its folders",
+            hint=f"Put the file back from a copy of the folder: {attachment.place}",
+            details={"path": attachment.place},
+        ) from fault
+    raise fault
