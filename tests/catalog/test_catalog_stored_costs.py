@@ -21,7 +21,7 @@ BLOCK = paging._BLOCK
 
 @pytest.fixture(scope="module")
 def large(lasting_url: str) -> tuple[str, DatasetVersion]:
-    """The URL of a catalog, and the version ``large`` in it: 60,000 shards in ``train``, 6,000 in ``test``.
+    """The URL of a catalog, and the version ``large`` in it: 30,000 shards in ``train``, 6,000 in ``test``.
 
     Some shards are empty in the first and last twentieth of a split, alone and in rows.
     """
@@ -32,7 +32,7 @@ def large(lasting_url: str) -> tuple[str, DatasetVersion]:
 
     lengths = {
         name: [length(index, num_shards) for index in range(num_shards)]
-        for name, num_shards in {"train": 60_000, "test": 6_000}.items()
+        for name, num_shards in {"train": 30_000, "test": 6_000}.items()
     }
     with open_catalog(lasting_url) as catalog:
         version = publish(catalog, "large:1.0.0", lengths=lengths)
@@ -77,7 +77,7 @@ def test_planning_a_slice_reads_as_little_of_many_shards_as_of_few(
         assert len(meter.selects) == num_selects
         assert meter.values <= min(num_selects, 2) * BLOCK
         work[split.name] = meter.steps or rows_read(url, meter)
-    # Ten times as many shards, and no more to do.
+    # Five times as many shards, and no more to do.
     assert work["train"] == work["test"]
 
 
@@ -87,9 +87,9 @@ def test_a_split_unlike_what_statistics_say_is_sliced_as_cheaply(
     catalog: CatalogBackend, catalog_url: str, bounds: str
 ) -> None:
     execute(catalog_url, "ALTER TABLE shard SET (autovacuum_enabled = false)")
-    publish(catalog, "old:1.0.0", lengths={"train": [1, 0, 0, 0] * 10_000})
+    publish(catalog, "old:1.0.0", lengths={"train": [1, 0, 0, 0] * 4_000})
     execute(catalog_url, "ANALYZE")  # most shards are empty, and there is one split
-    publish(catalog, "young:1.0.0", lengths={"train": [1] * 20_000})
+    publish(catalog, "young:1.0.0", lengths={"train": [1] * 8_000})
     layout = catalog.find("young").layout
 
     with measuring() as meter:
@@ -150,7 +150,7 @@ def test_finding_a_version_loads_none_of_its_shard_lengths(large: tuple[str, Dat
     with open_catalog(url) as catalog, measuring() as meter:
         found, again = catalog.find("large"), catalog.find("large")
 
-        assert [split.num_shards for split in found.splits] == [60_000, 6_000]
+        assert [split.num_shards for split in found.splits] == [30_000, 6_000]
         assert found == again
         assert hash(found.splits[0]) == hash(published.splits[0])
         assert copy.copy(found) == copy.deepcopy(found) == found

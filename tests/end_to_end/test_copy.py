@@ -46,22 +46,31 @@ def _new_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("REGISTRY_ACTOR", "ann")
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Iterator[Catalog]:
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """``animals`` 1.0.0 to 2.0.0 in several states with aliases and an experiment; ``words/de``, ``words/en``."""
-    with registry.connect(tmp_path / "source.db", data_dir=tmp_path / "data") as opened:
+    folder = tmp_path_factory.mktemp("published")
+    with pytest.MonkeyPatch.context() as patch, registry.connect(folder / "source.db", data_dir=folder / "data") as new:
+        patch.setenv("REGISTRY_ACTOR", "ann")
         for version, age in (("1.0.0", 0), ("1.0.1", 0), ("2.0.0", 70)):
-            opened.publish(prepare(tmp_path / version, version, {"train": animals(30, age=age)}, shards=SHARDS))
-        opened.experiments.add("fast", "Faster.", default=True)
+            new.publish(prepare(folder / version, version, {"train": animals(30, age=age)}, shards=SHARDS))
+        new.experiments.add("fast", "Faster.", default=True)
         for config in ("de", "en"):
-            folder = prepare(tmp_path / config, splits={"train": animals(20)}, name="words", config=config)
-            opened.publish(folder)
-        opened.lifecycle.set_default_config("words/en")
-        opened.lifecycle.promote("animals:1.0.1")
-        opened.lifecycle.yank("animals:1.0.0", reason="shifted", superseded_by="1.0.1")
-        opened.aliases.set("paper", "animals:1.0.1", reason="As submitted.")
-        opened.aliases.set("old", "animals:1.0.1")
-        opened.aliases.set("old", "animals:2.0.0")
+            new.publish(prepare(folder / config, splits={"train": animals(20)}, name="words", config=config))
+        new.lifecycle.set_default_config("words/en")
+        new.lifecycle.promote("animals:1.0.1")
+        new.lifecycle.yank("animals:1.0.0", reason="shifted", superseded_by="1.0.1")
+        new.aliases.set("paper", "animals:1.0.1", reason="As submitted.")
+        new.aliases.set("old", "animals:1.0.1")
+        new.aliases.set("old", "animals:2.0.0")
+    return folder
+
+
+@pytest.fixture
+def source(tmp_path: Path, published: Path) -> Iterator[Catalog]:
+    """A copy of ``published``."""
+    shutil.copytree(published, tmp_path, dirs_exist_ok=True)
+    with registry.connect(tmp_path / "source.db", data_dir=tmp_path / "data") as opened:
         yield opened
 
 

@@ -639,7 +639,7 @@ def jobs(tmp_path: Path, bucket: str, sqlite_template: Path) -> Any:
     return job
 
 
-@pytest.mark.parametrize("every", either(16, EVERY))
+@pytest.mark.parametrize("every", either(48, EVERY))
 def test_after_a_publisher_was_killed_at_any_step_its_garbage_is_found(jobs: Any, every: int) -> None:
     [(whole, clean, _)] = run_script("killed-publishers", json.dumps([jobs(0)]))
     assert clean["outcomes"] == []
@@ -655,7 +655,7 @@ def test_after_a_publisher_was_killed_at_any_step_its_garbage_is_found(jobs: Any
         assert again["then"] | {"outcomes": []} == clean, step
 
 
-@pytest.mark.parametrize("every", either(16, EVERY))
+@pytest.mark.parametrize("every", either(48, EVERY))
 def test_a_collector_that_was_killed_at_any_step_loses_nothing(jobs: Any, every: int) -> None:
     [(whole, _, _)] = run_script("killed-publishers", json.dumps([jobs(0)]))
     for publisher_step in [whole["steps"] * 2 // 3, *([whole["steps"]] if every == EVERY else [])]:
@@ -672,7 +672,7 @@ def test_a_collector_that_was_killed_at_any_step_loses_nothing(jobs: Any, every:
             assert again["then"]["published"] == 1, step
 
 
-@pytest.mark.parametrize("every", either(16, EVERY))
+@pytest.mark.parametrize("every", either(48, EVERY))
 def test_a_publisher_during_whose_work_garbage_is_collected_loses_nothing(jobs: Any, every: int) -> None:
     [whole] = run_script("between", json.dumps([jobs(0)]))
     steps = range(every // 2 + 1, whole["steps"] + 1, every)
