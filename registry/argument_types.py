@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from datetime import datetime
 from functools import cache, wraps
 from typing import Final, NoReturn, ParamSpec, TypeVar
 
@@ -31,10 +30,7 @@ def _is_collection_of(kind: type) -> Test:
 
 _TESTS: Final[dict[str, tuple[str, Test]]] = {
     "None": ("None", lambda value: value is None),
-    "str": ("str", lambda value: isinstance(value, str)),
-    "bytes": ("bytes", lambda value: isinstance(value, bytes)),
     "bool": ("True or False", _is_flag),
-    "datetime": ("datetime", lambda value: isinstance(value, datetime)),
     "os.PathLike": ("path", lambda value: isinstance(value, os.PathLike)),
     "BinaryIO": ("a binary file", lambda value: hasattr(value, "write")),
     "Callable": ("a callable", callable),
@@ -45,8 +41,6 @@ _TESTS: Final[dict[str, tuple[str, Test]]] = {
     "Mapping": ("a mapping", _is_collection_of(Mapping)),
     "Uses": ("a sequence of references", _is_collection_of(Sequence)),
 }
-
-_SEVERAL: Final = {"sequence", "collection", "iterable"}
 
 # The functions check these themselves, with messages of their own.
 _CHECKED_INSIDE: Final = frozenset(
@@ -73,8 +67,7 @@ def typed_arguments(function: Callable[P, R]) -> Callable[P, R]:
 
     @cache  # read at the first call, not at import
     def checked() -> dict[str, tuple[tuple[str, Test], ...]]:
-        found = {name: _read_annotation(str(parameter.annotation)) for name, parameter in signature.parameters.items()}
-        return {name: tests for name, tests in found.items() if tests}
+        return {each.name: _read_annotation(str(each.annotation)) for each in signature.parameters.values()}
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -83,7 +76,7 @@ def typed_arguments(function: Callable[P, R]) -> Callable[P, R]:
         except TypeError:
             return function(*args, **kwargs)  # Python's own error names the call and the argument
         for name, tests in checked().items():
-            if name in given:
+            if tests and name in given:
                 is_several = signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
                 for value in given[name] if is_several else (given[name],):
                     _check(name, value, tests)
@@ -125,15 +118,16 @@ def _refuse(name: str, value: object, accepted: str) -> NoReturn:
     kind, words = type(value).__name__, set(accepted.split())
     raise WrongTypeError(
         f"{name} must be {accepted}, not {kind}",
-        hint=f"Put it in brackets: {name}=[...]" if isinstance(value, str) and _SEVERAL & words else None,
+        hint=f"Put it in brackets: {name}=[...]"
+        if isinstance(value, str) and {"sequence", "collection", "iterable"} & words
+        else None,
         details={"argument": name, "accepted": accepted, "type": kind},
     )
 
 
 def _check(name: str, value: object, tests: Sequence[tuple[str, Test]]) -> None:
     if not any(test(value) for _, test in tests):
-        accepted = " or ".join(dict.fromkeys(label for label, _ in tests))
-        _refuse(name, value, accepted)
+        _refuse(name, value, " or ".join(dict.fromkeys(label for label, _ in tests)))
     if isinstance(value, str | os.PathLike) and any(label == "path" for label, _ in tests):
         require_path(name, value)
 

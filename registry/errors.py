@@ -79,7 +79,7 @@ all of them. Warnings derive from ``RegistryWarning``. An error of the registry'
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -586,6 +586,38 @@ class MissingExtraError(RegistryError, ImportError, code="missing_extra"):
             hint=f"Install it with: pip install 'shardbook[{extra}]'",
             details={"package": package, "extra": extra},
         )
+
+
+_spelling: Callable[[str, Any], str] | None = None
+"""How hints spell arguments while a command runs. It is the same for all threads of the process."""
+
+
+def spell(name: str, value: Any = None) -> str:
+    """The words of a hint for an argument of a public call: ``skip_bad=3``, or ``--skip-bad 3`` while a command runs.
+
+    Args:
+        name: the argument, as Python spells it; ``key=COLUMN`` stands for any value.
+        value: its value, which is quoted; None names the argument alone.
+
+    >>> spell("features", {"unit price": "Text"})
+    "features={'unit price': 'Text'}"
+    >>> spell("key=COLUMN"), spell("split_by")
+    ('key=COLUMN', 'split_by')
+    """
+    if _spelling is not None:
+        return _spelling(name, value)
+    return name if value is None else f"{name}={value!r}"
+
+
+@contextmanager
+def hints_spelled_by(spelling: Callable[[str, Any], str]) -> Iterator[None]:
+    """Hints that are made in the block spell arguments as ``spelling(name, value)`` does; see ``spell``."""
+    global _spelling  # noqa: PLW0603 (there is one command in a process)
+    before, _spelling = _spelling, spelling
+    try:
+        yield
+    finally:
+        _spelling = before
 
 
 def at_record(error: RegistryError, place: int) -> RegistryError:

@@ -15,14 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from registry.api.argument_hints import hints_as_arguments
 from registry.api.arguments import read_version
 from registry.api.locations import open_data
 from registry.api.publishing import Publishing
 from registry.argument_types import require_path, typed_arguments
 from registry.catalog.absent import previews, publishes
 from registry.engines import announces
-from registry.errors import ConflictError, NotFoundError, UsageError
+from registry.errors import ConflictError, NotFoundError, UsageError, spell
 from registry.intake.options import takes_options
 from registry.model import (
     Producer,
@@ -395,20 +394,19 @@ class Adding(Publishing):
             ConflictError: other publishers took the next number again and again.
             StorageError: the disk is full or not writable.
         """
-        with hints_as_arguments():
-            if not dry_run:
-                self.backend.require_publisher()  # before all of the source is read
-            addition = self.plan_add(source, name, progress=progress, **options)
-            return addition.publish(
-                bump=bump,
-                number=number,
-                reason=reason,
-                promote=promote,
-                processes=processes,
-                dry_run=dry_run,
-                show=show,
-                progress=progress,
-            )
+        if not dry_run:
+            self.backend.require_publisher()  # before all of the source is read
+        addition = self.plan_add(source, name, progress=progress, **options)
+        return addition.publish(
+            bump=bump,
+            number=number,
+            reason=reason,
+            promote=promote,
+            processes=processes,
+            dry_run=dry_run,
+            show=show,
+            progress=progress,
+        )
 
     @typed_arguments
     @announces("reading", "name", "source")
@@ -586,11 +584,12 @@ class Adding(Publishing):
         if (config is None) == (None in known):
             return
         configs = ", ".join(label for label in known if label is not None)
+        other = f"choose another name: {spell('name=NAME')}"
         raise ConflictError(
             f"{name} is published {f'with configs: {configs}' if config is None else 'without configs'}",
-            hint="Name the config: --config NAME. Or choose another name: --as NAME"
+            hint=f"Name the config: {spell('config=NAME')}. Or {other}"
             if config is None
-            else "Leave out --config, or choose another name: --as NAME",
+            else f"Leave out {spell('config')}, or {other}",
             details={"dataset": name, "configs": [label for label in known if label is not None]},
         )
 

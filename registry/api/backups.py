@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from registry.api.locations import catalog_url, make_catalog_folder, name_origin
 from registry.argument_types import typed_arguments
-from registry.errors import AlreadyStoredError, UsageError
+from registry.errors import AlreadyStoredError, UsageError, spell
 from registry.masking import has_secret
 from registry.model import count_progress
 
@@ -190,7 +190,7 @@ def write_backup(path: str | os.PathLike[str], lines: Iterable[bytes], *, force:
     except AlreadyStoredError as error:
         raise AlreadyStoredError(
             f"{store.locate(name)} already exists",
-            hint="Name another file, or replace it with --force.",
+            hint=f"Name another file, or replace it with {spell('force', True)}.",
             details={"path": store.locate(name)},
         ) from error
     num_bytes = counted.num_bytes if dry_run else store.size(name)

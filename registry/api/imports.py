@@ -22,6 +22,7 @@ from registry.errors import (
     UsageError,
     VerificationError,
     VersionExistsError,
+    spell,
 )
 from registry.features import describe_unknown
 from registry.interop.tfds import find_version_folders
@@ -189,8 +190,8 @@ def _gone(target: Target, reference: Reference, store_of: Callable[[DatasetVersi
     if root is None or os.path.isdir(root):  # noqa: PTH112 (Path.is_dir raises if a parent is unreadable)
         return None
     return (
-        f"the catalog reads it from {root}, which is gone: restore that folder, or import with --copy "
-        "(copy=True in Python) to read the copy"
+        f"the catalog reads it from {root}, which is gone: restore that folder, or import with "
+        f"{spell('copy', True)} to read the copy"
     )
 
 

@@ -36,6 +36,7 @@ from registry.errors import (
     SchemaBehindError,
     StorageError,
     UsageError,
+    spell,
 )
 from registry.model import VersionState, is_absolute, version_folder
 
@@ -363,7 +364,7 @@ class ClientDataDirectory:
                 f"{self._backend.url} records no data directory, so the files of {version.reference} cannot be found",
                 hint="Record the place that has them, for everybody: registry config data-dir URL "
                 f"{quote_catalog(self._backend.url)}\n"
-                f"Or name it: --data-dir URL (data_dir= in Python), or the environment variable {DATA_DIR_VARIABLE}.",
+                f"Or name it: {spell('data_dir=URL')}, or the environment variable {DATA_DIR_VARIABLE}.",
                 details={"catalog": self._backend.url, "variable": DATA_DIR_VARIABLE},
             )
         return path
@@ -470,7 +471,7 @@ class ClientDataDirectory:
                 f"the catalog has {counted(num_versions, 'version')}, and none of them is in {offered.place}",
                 hint="Record the data directory that has their files: "
                 f"registry config data-dir DIR {quote_catalog(self._backend.url)}\n"
-                "If they are lost, record this one with --force.",
+                f"If they are lost, record this one with {spell('force', True)}.",
                 details={"named": offered.place},
             )
 
@@ -488,7 +489,8 @@ class ClientDataDirectory:
             more = f" and {len(missing) - _SHOWN:,} more" if len(missing) > _SHOWN else ""
             raise ConflictError(
                 f"{after.place} has no files of {', '.join(missing[:_SHOWN])}{more}",
-                hint="Copy the files there first, then run the same command again. If they are lost, add --force.",
+                hint="Copy the files there first, then do the same again. If they are lost, add "
+                f"{spell('force', True)}.",
                 details={"data_dir": after.place, "missing": missing[:100], "num_missing": len(missing)},
             )
         return True
@@ -498,7 +500,7 @@ class ClientDataDirectory:
             f"{self._backend.url} has no data directory: others could not read files in a folder of this machine",
             hint="Record it for everybody, e.g.: registry config data-dir s3://BUCKET/datasets "
             f"{quote_catalog(self._backend.url)}\n"
-            f"Or name it: --data-dir DIR (data_dir= in Python), or the environment variable {DATA_DIR_VARIABLE}. "
+            f"Or name it: {spell('data_dir=DIR')}, or the environment variable {DATA_DIR_VARIABLE}. "
             "The first publication records it.",
             details={"catalog": self._backend.url, "variable": DATA_DIR_VARIABLE},
         )

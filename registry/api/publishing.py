@@ -16,7 +16,7 @@ from registry.api.sliced_version import SlicedVersion
 from registry.argument_types import typed_arguments
 from registry.catalog.absent import previews, publishes
 from registry.engines import announces
-from registry.errors import ConflictError, NotFoundError, OtherSourceError, WrongTypeError
+from registry.errors import ConflictError, NotFoundError, OtherSourceError, WrongTypeError, spell
 from registry.model import (
     DatasetVersion,
     Producer,
@@ -615,7 +615,7 @@ class Publishing:
         if published is not None and stored != code:
             raise ConflictError(
                 f"{reference} is published already, {f'with version_to_prepare {stored}' if stored else 'without one'}",
-                hint="A published version never changes. Leave out --version-to-prepare.",
+                hint=f"A published version never changes. Leave out {spell('version_to_prepare')}.",
                 details={"published": stored, "offered": code},
             )
 

@@ -22,7 +22,7 @@ from registry.building.run_files import UnnamedFile
 from registry.building.run_format import BlockTable, KeyedFrames, Run
 from registry.building.sorter import ExternalSorter
 from registry.engines import Engine, NotSendableError, Piece
-from registry.errors import BuildError, RegistryError
+from registry.errors import BuildError, RegistryError, spell
 from registry.features import Codec
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def make_runs(
     except NotSendableError as error:
         raise BuildError(
             f"split {keyer.split!r}: an example was pickled, but cannot be unpickled: {error}",
-            hint="Build in one process: processes=1 in Python, -j 1 on the command line.",
+            hint=f"Build in one process: {spell('processes', 1)}.",
             details={"split": keyer.split},
         ) from error
     finally:

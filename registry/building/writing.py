@@ -25,7 +25,7 @@ from registry.building.shard_writing import MadeShard, ShardInput, ShardMaker
 from registry.building.sorter import ExternalSorter
 from registry.building.task_progress import PROGRESS_SECONDS, Outcome, StageTasks
 from registry.engines import Engine, Piece, ThisProcess, call_in_thread
-from registry.errors import BuildError
+from registry.errors import BuildError, spell
 from registry.features.fold import SplitFold
 from registry.model import (
     LEAF_EXAMPLES,
@@ -312,7 +312,7 @@ def plan_num_shards(*, num_examples: int, num_payload_bytes: int) -> int:
         if num_shards > num_examples:
             raise BuildError(
                 f"{num_bytes} bytes require {num_shards} shards, but there are only {num_examples} examples",
-                hint="Set the number of shards with --shards N or NUM_SHARDS, or make the examples smaller.",
+                hint=f"Set {spell('num_shards=N')} or NUM_SHARDS, or make the examples smaller.",
                 details={"num_bytes": num_bytes, "num_examples": num_examples, "num_shards": num_shards},
             )
         return num_shards
@@ -336,7 +336,7 @@ def plan_shards(*, num_examples: int, num_shards: int) -> ShardLengths:
     if not 1 <= num_shards <= num_examples:
         raise BuildError(
             f"{num_examples} examples cannot be written as {num_shards} shards",
-            hint=f"Every shard needs an example. Set --shards or NUM_SHARDS to a number from 1 to {num_examples}.",
+            hint=f"Every shard needs an example: set {spell('num_shards')} or NUM_SHARDS to at most {num_examples}.",
             details={"num_examples": num_examples, "num_shards": num_shards},
         )
     parts = [divmod(num_examples * index, num_shards) for index in range(num_shards + 1)]

@@ -32,7 +32,7 @@ from registry.catalog.selection import (
 from registry.catalog.session import reading, transact
 from registry.catalog.tables import alias, alias_event, builder, builder_config, dataset_version
 from registry.catalog.values import stored_values
-from registry.errors import AliasMovedError, AliasNotFoundError, NotFoundError, UsageError, VersionWithdrawnError
+from registry.errors import AliasMovedError, AliasNotFoundError, NotFoundError, UsageError, VersionWithdrawnError, spell
 from registry.model import Reference, Version, VersionState, check_alias
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class SqlAliases:
                 lock_dataset(connection, reference.name)
             config, target = _resolve(connection, reference)
             before = _find(connection, Reference(name=reference.name, config=config, alias=name))
-            _require_expected(connection, before, expect, first="to set it for the first time: --expect none")
+            _require_expected(connection, before, expect, first=f"to set it: {spell('expect', 'none')}")
             change = AliasChange(reference=before.reference, before=before.version, after=target, is_dry_run=dry_run)
             if change.is_change and not dry_run:
                 version_id = find_version_id(connection, reference.name, config, target)

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from registry.errors import LogTamperedError, ProtectedError, VersionExistsError
+from registry.errors import LogTamperedError, ProtectedError, VersionExistsError, spell
 from registry.model import (
     Attachment,
     Effect,
@@ -504,7 +504,7 @@ def refuse_protected(version: Reference, scope: str) -> ProtectedError:
     subject = f"{scope} is" if scope else "the whole catalog is"
     return ProtectedError(
         f"{version} cannot be made canonical by publishing it: {subject} protected",
-        hint=f"Publish it with --no-promote, then: registry promote {version}",
+        hint=f"Publish it with {spell('promote', False)}, then: registry promote {version}",
         details={"version": str(version), "protected": scope},
     )
 

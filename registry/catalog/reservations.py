@@ -29,7 +29,7 @@ from registry.catalog.rows import canonical_json, check_text
 from registry.catalog.session import reading, transact, write
 from registry.catalog.tables import event, reservation
 from registry.catalog.values import stored_values
-from registry.errors import ConflictError, NotFoundError, ReservationLostError, ReservedError
+from registry.errors import ConflictError, NotFoundError, ReservationLostError, ReservedError, spell
 
 if TYPE_CHECKING:
     from registry.model import Reference
@@ -170,7 +170,7 @@ class SqlReservations:
                 raise ConflictError(
                     f"the reservation of {dataset}:{version} is in use: by {', '.join(map(str, alive))}",
                     hint="Wait until that process has ended, or end it. "
-                    "If it hangs, take the reservation away with --force.",
+                    f"If it hangs, take the reservation away with {spell('force', True)}.",
                     details={"holders": [holder.as_json() for holder in alive]},
                 )
             if not dry_run:

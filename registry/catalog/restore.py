@@ -29,7 +29,14 @@ from registry.catalog.search import rebuild_documents
 from registry.catalog.session import migrating, open_engine, use_wal
 from registry.catalog.tables import CONTINUES, UtcDateTime, event
 from registry.catalog.urls import describe_url, is_sqlite, parse_url, quote_catalog
-from registry.errors import BackupFormatError, CatalogNotEmptyError, LogTamperedError, SchemaAheadError, UsageError
+from registry.errors import (
+    BackupFormatError,
+    CatalogNotEmptyError,
+    LogTamperedError,
+    SchemaAheadError,
+    UsageError,
+    spell,
+)
 
 if TYPE_CHECKING:
     from registry.catalog.backend import Advance
@@ -296,7 +303,8 @@ def _require_anchor(connection: sa.Connection, anchor: str, head: str, location:
         f"{location} does not contain the anchor: expected an event with the hash {anchor[:64]}, found another log, "
         f"whose head is {head}",
         hint="Nothing was restored. Compare the anchor with the head that `registry backup` printed for this file. The "
-        "file may be older than the anchor, of another catalog, or forged: use another one, or leave out --anchor.",
+        "file may be older than the anchor, of another catalog, or forged: use another one, or leave out "
+        f"{spell('anchor')}.",
         details={"expected": anchor[:64], "found": head},
     )
 
@@ -324,7 +332,7 @@ def _require_sound(log: LogReport, location: str) -> None:
         raise LogTamperedError(
             f"{location}: {error.message}",
             hint="Nothing was restored. Another program changed the catalog or the backup. Use an earlier backup. To "
-            "restore this one as it is: --no-verify, without --anchor",
+            f"restore this one as it is: {spell('verify', False)}, without {spell('anchor')}",
             details=error.details,
         ) from error
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from shlex import quote
@@ -18,7 +18,7 @@ import click
 from registry.cli.engine import ENGINE_OPTIONS, chosen_engine
 from registry.cli.output import Output
 from registry.environment import read_variable
-from registry.errors import RegistryWarning, VerificationError
+from registry.errors import RegistryWarning, VerificationError, hints_spelled_by
 from registry.masking import mask
 
 if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
@@ -177,7 +177,8 @@ def session_command(
             out = Output(as_json=output_format == "json")
             session = Session(url=url, data_dir=data_dir, out=out, at=at, locked=locked)
             chosen = nullcontext() if doing is None else chosen_engine(out, doing, arguments)
-            with _warnings_as_notes(out), chosen:
+            spelling = functools.partial(_spell_option, click.get_current_context().command.params)
+            with _warnings_as_notes(out), hints_spelled_by(spelling), chosen:
                 return function(session, **arguments)
 
         wanted = (
@@ -196,6 +197,29 @@ def session_command(
         return result
 
     return decorate
+
+
+def _spell_option(parameters: Iterable[click.Parameter], name: str, value: Any) -> str:
+    """How the command with these parameters spells an argument of Python: ``--from csv`` for ``kind="csv"``.
+
+    >>> _spell_option([click.Option(["--feature", "features"], multiple=True)], "features", {"unit price": "Text"})
+    "--feature 'unit price=Text'"
+    >>> _spell_option([], "promote", False), _spell_option([], "skip_bad", 3), _spell_option([], "key=COLUMN", None)
+    ('--no-promote', '--skip-bad 3', '--key COLUMN')
+    """
+    name, _, metavar = name.partition("=")
+    rule = f"no-{name}" if value is False else name.removesuffix("s") if isinstance(value, list) else name
+    option = next((known for known in parameters if known.name == name and isinstance(known, click.Option)), None)
+    words = [f"--{rule.replace('_', '-')}"]
+    if option is not None:
+        words = (value is False and option.secondary_opts) or option.opts
+    word = max(words, key=len)
+    if value is None or isinstance(value, bool):
+        return f"{word} {metavar}".rstrip()
+    texts = [f"{key}={item}" for key, item in value.items()] if isinstance(value, Mapping) else [str(value)]
+    if isinstance(value, list):
+        texts = value if option is None or option.multiple else [",".join(value)]
+    return " ".join(f"{word} {quote(text)}" for text in texts)
 
 
 @contextmanager

@@ -68,14 +68,7 @@ def deprecate(session: Session, reference: str, reason: str | None, undo: bool, 
 
     REF names one version, exactly or by an alias.
     """
-    if undo == (reason is not None):
-        raise UsageError("say why it is deprecated, or --undo", hint="Add --reason TEXT, or --undo alone.")
-    with session.connect() as catalog:
-        if reason is None:
-            change = catalog.lifecycle.undo("deprecate", reference, dry_run=dry_run, uses=uses)
-        else:
-            change = catalog.lifecycle.deprecate(reference, reason=reason, dry_run=dry_run, uses=uses)
-    _present(session, change, uses)
+    _withdraw(session, "deprecate", reference, reason, undo, dry_run=dry_run, uses=uses)
 
 
 @session_command(
@@ -107,16 +100,8 @@ def yank(
     REF names one version, exactly or by an alias. Its exact number and its aliases still resolve to it, with a note. If
     it was the canonical version, references without a version are refused until another version is promoted.
     """
-    if undo == (reason is not None) or (undo and superseded_by is not None):
-        raise UsageError("say why it is yanked, or --undo", hint="Add --reason TEXT, or --undo alone.")
-    with session.connect() as catalog:
-        if reason is None:
-            change = catalog.lifecycle.undo("yank", reference, dry_run=dry_run, uses=uses)
-        else:
-            change = catalog.lifecycle.yank(
-                reference, reason=reason, superseded_by=superseded_by, dry_run=dry_run, uses=uses
-            )
-    _present(session, change, uses)
+    more = {} if superseded_by is None else {"superseded_by": superseded_by}
+    _withdraw(session, "yank", reference, reason, undo, dry_run=dry_run, uses=uses, **more)
 
 
 @session_command(
@@ -137,14 +122,19 @@ def drop(session: Session, reference: str, reason: str | None, undo: bool, dry_r
 
     REF names one version, exactly or by an alias. Its number cannot be reused, and its files are kept.
     """
-    if undo == (reason is not None):
-        raise UsageError("say why it is dropped, or --undo", hint="Add --reason TEXT, or --undo alone.")
+    _withdraw(session, "drop", reference, reason, undo, dry_run=dry_run, uses=uses)
+
+
+def _withdraw(session: Session, action: Any, reference: str, reason: str | None, undo: bool, **options: Any) -> None:
+    if undo == (reason is not None) or (undo and "superseded_by" in options):
+        raise UsageError(f"say why you {action} it, or --undo", hint="Add --reason TEXT, or --undo alone.")
     with session.connect() as catalog:
-        if reason is None:
-            change = catalog.lifecycle.undo("drop", reference, dry_run=dry_run, uses=uses)
-        else:
-            change = catalog.lifecycle.drop(reference, reason=reason, dry_run=dry_run, uses=uses)
-    _present(session, change, uses)
+        change = (
+            catalog.lifecycle.undo(action, reference, **options)
+            if undo
+            else getattr(catalog.lifecycle, action)(reference, reason=reason, **options)
+        )
+    _present(session, change, options["uses"])
 
 
 def effect_values(effects: Sequence[Effect], in_use: Sequence[Effect], uses: Sequence[Use]) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from registry.engines.engine import Engine, closed_engine, in_order, most_drawn
 from registry.engines.messages import NotSendableError, Taking, WorkerDiedError, call_function, not_sendable, pickled
 from registry.engines.piece import Piece, R, T
 from registry.engines.watching import Tally, TaskWatch, WatchedFutures
-from registry.errors import RegistryError
+from registry.errors import RegistryError, spell
 
 # sys.path is set first: `-P` excludes the current folder, and the program may have changed its own path.
 _BOOTSTRAP: Final = (
@@ -136,7 +136,7 @@ class WorkerProcesses(Engine):
             if self._is_closed:
                 raise closed_engine() from error
             refused = Future()
-            hint = "Use fewer processes: processes=1 in Python, -j 1 on the command line."
+            hint = f"Use fewer processes: {spell('processes', 1)}."
             refused.set_exception(
                 WorkerDiedError(f"cannot start a thread: {error}", hint=hint, details=_NOT_STARTED, is_of_start=True)
             )
@@ -207,8 +207,8 @@ class _Worker:
         except OSError as error:
             raise WorkerDiedError(
                 f"cannot start a worker process: {error.strerror or error}",
-                hint="The system allows no further process, or is out of memory. Use fewer processes: processes=1 in "
-                "Python, -j 1 on the command line.",
+                hint="The system allows no further process, or is out of memory. Use fewer processes: "
+                + spell("processes", 1),
                 details=_NOT_STARTED,
                 is_of_start=True,
             ) from error
@@ -260,14 +260,13 @@ class _Worker:
         code = self._process.wait()
         how = f"was killed by signal {_signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
         if code == -_SIGKILL:
-            hint = "The system probably ran out of memory. Use fewer processes: processes=1 in Python, -j 1 on the "
-            hint += "command line."
+            hint = f"The system probably ran out of memory. Use fewer processes: {spell('processes', 1)}."
         elif code < 0:
-            hint = "A native library crashed, or another program sent the signal. To see where, use processes=1 in "
-            hint += "Python or -j 1 on the command line, with PYTHONFAULTHANDLER=1 in the environment."
+            hint = "A native library crashed, or another program sent the signal. To see where, use "
+            hint += f"{spell('processes', 1)}, with PYTHONFAULTHANDLER=1 in the environment."
         else:
-            hint = "Code that ran in the worker ended the process. Its output is above. To debug it, use processes=1 "
-            hint += "in Python or -j 1 on the command line."
+            hint = "Code that ran in the worker ended the process. Its output is above. To debug it, use "
+            hint += f"{spell('processes', 1)}."
         return WorkerDiedError(f"a worker process {how}", hint=hint, details={"exit_code": code})
 
 

@@ -22,7 +22,7 @@ from typing import IO, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from registry.errors import SourceError
+from registry.errors import SourceError, spell
 from registry.features import Feature, Tensor, Text
 from registry.intake.archives import archive_errors
 from registry.intake.file_parts import account_for_source, refuse_folder_columns
@@ -244,7 +244,7 @@ def _check(columns: Mapping[str, Mapping[str, Sequence[StoredArray]]]) -> dict[s
         if missing := [name for name in forms if name not in those]:
             raise SourceError(
                 f"the split {split!r} has no array for {', '.join(map(repr, missing))}",
-                hint="Every split needs the same columns. Name splits by --split NAME=GLOB.",
+                hint=f"Every split needs the same columns. Name splits by {spell('splits', {'NAME': 'GLOB'})}.",
                 details={"split": split, "missing": missing},
             )
     return forms

@@ -9,13 +9,12 @@ to the record set of splits. URLs, absolute paths and ``..`` are refused: nothin
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
-from registry.errors import SourceError, suggest
+from registry.errors import SourceError, spell, suggest
 from registry.features import ClassLabel, Feature, Image, Text
 from registry.intake.croissant_document import (
     CHECK,
@@ -121,7 +120,7 @@ class _Opener:
     def open(self, options: AddOptions) -> Source:
         record_set = self._choose(options.records)
         if options.splits:
-            self._files.fail("the document names the splits itself", "Leave out --split.")
+            self._files.fail("the document names the splits itself", f"Leave out {spell('splits')}.")
         if record_set.data is not None:
             source = self._open_inline(record_set)
         else:
@@ -160,7 +159,7 @@ class _Opener:
             listing = ", ".join(names[:_MOST_SHOWN])
             self._files.fail(
                 f"the document has {len(sets)} record sets: {listing}",
-                f"Choose one: --records {shlex.quote(names[0])}",
+                f"Choose one: {spell('records', names[0])}",
             )
         chosen = [record_set for record_set in sets if name in (record_set.name, record_set.id)]
         if not chosen:

@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from registry.errors import SourceError, UsageError
+from registry.errors import SourceError, UsageError, spell
 from registry.intake.file_parts import Reader, make_parts, require_same_columns
 from registry.intake.kinds import KINDS
 from registry.intake.options import AddOptions
@@ -109,14 +109,14 @@ def _checked(options: AddOptions) -> AddOptions:
         except (LookupError, ValueError):
             raise UsageError(
                 f"unknown encoding {options.encoding!r:.60}",
-                hint="For example: --encoding WINDOWS-1252, or SHIFT_JIS, GB18030, UTF-16LE.",
+                hint=f"For example: {spell('encoding', 'WINDOWS-1252')}, or SHIFT_JIS, GB18030, UTF-16LE.",
                 details={"encoding": options.encoding[:200]},
             ) from None
     for text in options.nulls:
         if not is_unicode(text):
             raise UsageError(
                 f"invalid text for null: {text!a:.60} is not valid Unicode",
-                hint="For example: --null NA",
+                hint=f"For example: {spell('nulls', ['NA'])}",
                 details={"nulls": ascii(text)[:200]},
             )
     if options.delimiter is None:
@@ -126,7 +126,7 @@ def _checked(options: AddOptions) -> AddOptions:
     if len(mark) != 1 or not mark.isascii() or mark in '"\r\n\0':
         raise UsageError(
             f"invalid delimiter {options.delimiter!r:.60}: expected one ASCII character other than a quote, or 'tab'",
-            hint="For example: --delimiter ';'",
+            hint=f"For example: {spell('delimiter', ';')}",
             details={"delimiter": options.delimiter[:200]},
         )
     return replace(options, delimiter=mark)
@@ -183,7 +183,7 @@ def _count_blank_lines(data: bytes) -> int:
 
 def _check_names(name: str, names: Sequence[str], *, line: int, has_option: bool) -> None:
     """Check that each column has its own name."""
-    or_data = " If that line is data: --no-header" if has_option else ""
+    or_data = f" If that line is data: {spell('header', False)}" if has_option else ""
     if "" in names:
         place = names.index("") + 1
         hint = "Give it a name in the first line of the file."

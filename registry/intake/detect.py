@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from registry.errors import SourceError, UsageError, suggest
+from registry.errors import SourceError, UsageError, spell, suggest
 from registry.intake.archives import extract, is_archive
 from registry.intake.croissant_files import find_document
 from registry.intake.hugging_face_card import files_of_config, is_hugging_face
@@ -346,7 +346,7 @@ def _ambiguous(files: Files, found: Mapping[str, Sequence[str]], archives: Seque
     counts = [counted(len(found[kind]), KINDS[kind].noun) for kind in by_number]
     if archives:
         counts.append(counted(len(archives), "archive"))
-    flags = [f"--from {kind}" for kind in by_number]
+    flags = [spell("kind", kind) for kind in by_number]
     choice = f"{', '.join(flags[:-1])} or {flags[-1]}" if len(flags) > 1 else flags[0]
     tables = [kind for kind in by_number if kind in ("csv", "json", "parquet")]
     media = [kind for kind in by_number if kind in MEDIA]
@@ -378,7 +378,7 @@ def _unknown(files: Files) -> SourceError:
             for name in files.names
             if extension_of(name) in _OTHER_FORMATS
         ),
-        f"Name the kind: --from KIND, with one of {', '.join(KINDS)}.",
+        f"Name the kind: {spell('kind=KIND')}, with one of {', '.join(KINDS)}.",
     )
     return SourceError(
         f"{files.location}: none of {counted(len(files.names), 'file')} is of a known kind: {names}",

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import unquote
 
 from registry.engines import call_in_thread
-from registry.errors import SourceError
+from registry.errors import SourceError, spell
 from registry.features import Audio, Feature, Image, Tensor
 from registry.features.feature import TEXT
 from registry.intake.kinds import KINDS
@@ -71,7 +71,7 @@ def account_for_source(files: Files, splits: NamedSplits, noun: str, *, metadata
     return [
         *(use for split, some in splits.files.items() for use in files.uses(some, "records", split=split)),
         *files.uses(metadata, "metadata", reason="columns of the records"),
-        *files.uses(splits.unmatched, "skipped", reason="no --split matches it"),
+        *files.uses(splits.unmatched, "skipped", reason="no glob matches it"),
         *files.uses(others, "skipped", reason=f"not {'an' if noun[0] in 'aeiou' else 'a'} {noun} by its name"),
         *files.skipped,
     ]
@@ -130,7 +130,7 @@ def make_parts(files: Files, options: AddOptions, kind: str, open_file: Callable
             details={"files": empty[:100]},
         )
     uses += files.uses(empty, "skipped", reason="it has no rows")
-    uses += files.uses(splits.unmatched, "skipped", reason="no --split matches it")
+    uses += files.uses(splits.unmatched, "skipped", reason="no glob matches it")
     return Source(
         kind=kind,
         summary="",
@@ -210,7 +210,7 @@ def refuse_folder_columns(names: Sequence[str], globs: Mapping[str, str] | None,
         if values := folder_values(name):
             raise SourceError(
                 f"{name}: the folder {next(iter(values))}=... names a column, which this kind of source cannot take",
-                hint=f"{hint} If the folders are splits: --split NAME=GLOB",
+                hint=f"{hint} If the folders are splits: {spell('splits', {'NAME': 'GLOB'})}",
                 details={"file": name, "columns": list(values)},
             )
 

@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from registry.errors import NotStoredError, RegistryWarning, SourceError, StorageError, UsageError, require_extra
+from registry.errors import NotStoredError, RegistryWarning, SourceError, StorageError, UsageError, require_extra, spell
 from registry.intake.source import Origin
 from registry.storage.faults import storage_errors
 
@@ -59,7 +59,7 @@ def repository_of(location: str) -> tuple[str, str | None]:
     if match is None:
         raise UsageError(
             f"{location!r:.200} is not a repository of the hub",
-            hint="Write hf://org/name or hf://org/name@revision. One of its configs: --config NAME",
+            hint=f"Write hf://org/name or hf://org/name@revision. One of its configs: {spell('config=NAME')}",
             details={"location": location[:200]},
         )
     return match["repository"], match["revision"]

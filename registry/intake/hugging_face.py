@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from registry.errors import RegistryError, SourceError, UsageError
+from registry.errors import RegistryError, SourceError, UsageError, spell
 from registry.features import Audio, Feature, FeaturesDict
 from registry.features.containers import columns_of
 from registry.intake.object_tables import (
@@ -154,7 +154,7 @@ def open_saved_dataset(files: Files, options: AddOptions) -> Source:
     if options.splits:
         raise SourceError(
             f"{files.location}: a dataset that save_to_disk wrote has its own splits",
-            hint="Leave out --split. To read the Arrow files by name, use --from arrow.",
+            hint=f"Leave out {spell('splits')}. To read the Arrow files by name, use {spell('kind', 'arrow')}.",
         )
     saved = _SavedDataset(files)
     folders = saved.folders()

@@ -26,7 +26,7 @@ from typing import Any, Final
 
 import yaml
 
-from registry.errors import FeatureError, SourceError, UsageError, suggest
+from registry.errors import FeatureError, SourceError, UsageError, spell, suggest
 from registry.features import ClassLabel, Feature
 from registry.intake.file_parts import combine_splits
 from registry.intake.hugging_face import is_saved_dataset, open_saved_dataset
@@ -115,7 +115,7 @@ def open_repository(files: Files, options: AddOptions) -> Source:
     if options.splits:
         raise UsageError(
             f"{files.location}: the dataset card names the files of each split",
-            hint="Leave out --split, or remove `configs` from README.md.",
+            hint=f"Leave out {spell('splits')}, or remove `configs` from README.md.",
         )
     config = _choose(files, configs, options.source_config())
     classes = _classes_of(read_front_matter(files.store), config.name)
@@ -153,7 +153,7 @@ def _choose(files: Files, configs: Sequence[CardConfig], name: str | None) -> Ca
     if not configs:
         raise SourceError(
             f"{files.location}: save_to_disk did not write this folder, and no dataset card names its files",
-            hint="Leave out --from, so that the names of the files decide.",
+            hint=f"Leave out {spell('kind')}, so that the names of the files decide.",
         )
     if len(configs) == 1:
         return configs[0]
@@ -171,7 +171,7 @@ def _choose(files: Files, configs: Sequence[CardConfig], name: str | None) -> Ca
     )
     raise SourceError(
         f"{files.location}: the dataset card has {len(names)} configs: {listing}",
-        hint=f"Choose one: --config {names[0]}",
+        hint=f"Choose one: {spell('config', names[0])}",
         details={"configs": names[:100]},
     )
 

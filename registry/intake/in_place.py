@@ -29,6 +29,7 @@ from registry.errors import (
     StorageError,
     UnusableRowsError,
     UsageError,
+    spell,
 )
 from registry.features import FeaturesDict
 from registry.intake.conversion import ColumnSchema
@@ -123,7 +124,7 @@ def plan_in_place(
     if described is None and not names and _is_file(location):
         raise UsageError(
             f"files that are read in place must be in a folder: {mask(location)} is a file",
-            hint="Name the folder of the files, or leave out --in-place: then the records are copied.",
+            hint=f"Name the folder of the files, or leave out {spell('in_place')}: then the records are copied.",
             details={"path": mask(location)},
         )
     if described is None and not names and store.local_root is None:
@@ -132,9 +133,8 @@ def plan_in_place(
             hint="Check the URL, and that you may list it.",
             details={"path": mask(location)},
         )
-    refuse_folder_columns(
-        names, options.splits, hint="Leave out --in-place: then the records are copied, with these columns."
-    )
+    leave = f"Leave out {spell('in_place')}: then the records are copied"
+    refuse_folder_columns(names, options.splits, hint=f"{leave}, with these columns.")
     records = [name for name in names if format_of_records(name) is not None]
     if records and not any(name.endswith(".parquet") for name in names):
         refuse_folders_of_others(store, names)
@@ -148,7 +148,7 @@ def plan_in_place(
     if names and not any(name.endswith(".parquet") for name in names):
         raise SourceError(
             f"{location} contains no files that can be read in place: Parquet, TFRecord or ArrayRecord",
-            hint="Leave out --in-place: then the records are copied.",
+            hint=f"{leave}.",
             details={"path": location},
         )
     splits, named = _find_parquet(store, options, before)
@@ -215,7 +215,7 @@ def _schema_of(wishes: Mapping[str, Wish]) -> Schema:
         if wish.feature is None:
             raise UsageError(
                 f"column {name!r}: files that are read in place need the names of the classes",
-                hint=f"For example: --feature {name}='ClassLabel(cat, dog)'",
+                hint=f"For example: {spell('features', {name: 'ClassLabel(cat, dog)'})}",
                 details={"column": name},
             )
         feature = as_optional(wish.feature) if wish.optional else wish.feature
@@ -256,7 +256,7 @@ def _planned(
                     FileUse(name=name, role="records", num_bytes=size)
                     for name, size in find_sizes(store, names).items()
                 ),
-                *account_for(find_sizes(store, unmatched).items(), "skipped", reason="no --split matches it"),
+                *account_for(find_sizes(store, unmatched).items(), "skipped", reason="no glob matches it"),
             ]
             if files is None
             else files,
@@ -290,7 +290,7 @@ _MOST_NAMED: Final = 20
 _MOST_OF_A_FILE: Final = 1000
 _NAMES_HINT: Final = (
     "Name the files of a split train-00000-of-00002{0}, train-00001-of-00002{0}, or train{0}. "
-    "If each file is a split: --split NAME=GLOB"
+    "If each file is a split: {1}"
 )
 
 
@@ -352,7 +352,8 @@ def describe_records(
     if empty:
         raise SourceError(
             f"{store.url}: the split {empty[0]!r} has no records",
-            hint="Every split needs a record. Move its files away, or choose the splits: --split NAME=GLOB",
+            hint="Every split needs a record. Move its files away, or choose the splits: "
+            f"{spell('splits', {'NAME': 'GLOB'})}",
             details={"split": empty[0]},
         )
     others = [(name, size) for name, size in sizes.items() if name not in formats]
@@ -364,7 +365,7 @@ def describe_records(
             for use in account_for([(name, sizes[name]) for name in those], "records", split=split)
         ),
         *account_for(others, "skipped", reason="not a file of records"),
-        *account_for(unmatched, "skipped", reason="no --split matches it"),
+        *account_for(unmatched, "skipped", reason="no glob matches it"),
     ]
     types = schema.arrow_types()
     prepared = PreparedDataset(
@@ -466,11 +467,12 @@ def _checked(split: str, template: str, names: list[str], file_format: str, *, c
 
 
 def _no_template(split: str, names: Sequence[str], why: str = "") -> SourceError:
+    globs = spell("splits", {"NAME": "GLOB"})
     return SourceError(
         f"the files of the split {split!r} are not named like the shards of one split{why}: {list_names(names)}",
-        hint=_NAMES_HINT.format(".parquet") + ". Or leave out --in-place: then the records are copied"
+        hint=_NAMES_HINT.format(".parquet", globs) + f". Or leave out {spell('in_place')}: then the records are copied"
         if names[0].endswith(".parquet")
-        else _NAMES_HINT.format(".tfrecord"),
+        else _NAMES_HINT.format(".tfrecord", globs),
         details={"split": split, "files": list(names[:100])},
     )
 

@@ -7,14 +7,13 @@ Memory does not grow with the number of rows: for each column it keeps counts, t
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from registry.errors import FeatureError, PreparedFormatError, SourceError, UsageError, suggest
+from registry.errors import FeatureError, PreparedFormatError, SourceError, UsageError, spell, suggest
 from registry.features import ClassLabel, Feature, Image, Text
 from registry.features import Sequence as SequenceFeature
 from registry.intake.conversion import ColumnSchema
@@ -209,7 +208,7 @@ class Inference:
             if self._dates:
                 feature = feature_of_type(time, name)
                 return _decide(plain, feature, "every value is an ISO date or time", None, time)
-            offer = f"ISO dates or times; to convert them: {_option(name, type_word(time))}, or --dates"
+            offer = f"ISO dates or times; to convert them: {_option(name, type_word(time))}, or {spell('dates', True)}"
             reasons = [*(text for text in reasons if text != "the values are text"), offer]
         try:
             feature = features_of_schema(arrow.schema([(name, kind)]), optional=united.nulls)[name]
@@ -350,7 +349,7 @@ def _check_name(name: str, place: Place) -> None:
         f"{part}:{line}: a column has no name" if not name else f"{part}:{line}: the name {quote(name)} has a NUL",
         hint="Rename the column in the source."
         if name
-        else f"Rename it: --rename-column =NAME. Or leave it out: {_option(name, 'skip')}",
+        else f"Rename it: {spell('rename_columns', {'': 'NAME'})}. Or leave it out: {_option(name, 'skip')}",
         details={"column": name},
     )
 
@@ -368,7 +367,7 @@ def _checked(schema: Schema) -> Schema:
     except FeatureError as error:
         raise SourceError(
             f"the columns cannot become features: {error.message}",
-            hint=error.hint or "Rename a column in the source, or leave it out: --feature NAME=skip",
+            hint=error.hint or f"Rename a column in the source, or leave it out: {_option('NAME', 'skip')}",
         ) from error
     return schema
 
@@ -453,8 +452,8 @@ def _explain_nulls(name: str, kind: Any) -> str:
 
 
 def _option(name: str, word: str) -> str:
-    """The option that requests a type, as people type it in a shell."""
-    return f"--feature {shlex.quote(f'{name}={word}')}"
+    """The option that requests the type of a column."""
+    return spell("features", {name: word})
 
 
 def _too_many_fields(name: str) -> SourceError:

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from registry.errors import SourceError, suggest
+from registry.errors import SourceError, spell, suggest
 from registry.intake.file_parts import Reader, make_parts
 from registry.intake.json_rows import (
     BadValueError,
@@ -161,13 +161,13 @@ def _refuse_one_object(name: str, data: bytes, *, is_record: bool) -> None:
     if keys and not is_record and _JSON_NAME.search(name):
         raise SourceError(
             f"{name}:{line}: the file is one object with a list of objects: {', '.join(map(repr, keys[:5]))}",
-            hint=f"{_choose_list(keys)}If this object is the record: --records {_OBJECT_ITSELF}",
+            hint=f"{_choose_list(keys)}If this object is the record: {spell('records', _OBJECT_ITSELF)}",
             details={"file": name, "line": line, "lists": keys},
         )
 
 
 def _choose_list(keys: Sequence[str]) -> str:
-    options = [f"--records {shlex.quote(key)}" for key in keys[:5]]
+    options = [spell("records", key) for key in keys[:5]]
     return f"To read the objects of a list as records: {' or '.join(options)}. " if options else ""
 
 
@@ -186,7 +186,7 @@ def _check_list_key(name: str, data: bytes, key: str, *, is_list: bool) -> str:
         f"{name}: the file is a list, not an object with a list {key!r}"
         if is_list
         else f"{name}: no list {key!r} starts in the first {len(data):,} bytes of the object",
-        hint=suggest(key, keys, have="The lists are:") if keys else "Leave out --records.",
+        hint=suggest(key, keys, have="The lists are:") if keys else f"Leave out {spell('records')}.",
         details={"file": name, "records": key, "lists": keys},
     )
 

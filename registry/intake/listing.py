@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from registry.errors import NotStoredError, SourceError, UsageError, suggest
+from registry.errors import NotStoredError, SourceError, UsageError, spell, suggest
 from registry.intake.hub import Choose, describe_origins, download_repository, is_hub, link_files, repository_of
 from registry.intake.source import Files, FileUse, Origin, account_for, root_of
 from registry.intake.values import is_unicode
@@ -386,7 +386,7 @@ def derive_name(location: str) -> tuple[str, str]:
         if not is_generic(folded):
             origin = "" if part is parts[0] else f"from the folder {part!r} above {parts[0]!r}"
             return (folded if folded[0].isalpha() else f"data_{folded}"), origin
-    raise UsageError(f"no name can be derived from {location!r:.200}", hint="Name the dataset: --as NAME", details={})
+    raise UsageError(f"no name can be derived from {location!r:.200}", hint=f"Name the dataset: {spell('name=NAME')}")
 
 
 def _parts(location: str) -> list[str]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from registry.errors import FeatureError, MissingExtraError, SourceError, StorageError
+from registry.errors import FeatureError, MissingExtraError, SourceError, StorageError, spell
 from registry.features import Audio, ClassLabel, Feature, Image, Text
 from registry.features.audio import SoundError, measure_sound, read_sample_rate
 from registry.intake.feature_text import Wish
@@ -230,7 +230,7 @@ def _picture(files: Files, names: Sequence[str]) -> tuple[Image | None, str]:
         wide, narrow = by_depth[16][0], by_depth[8][0]
         raise SourceError(
             f"{wide} has 16 bits for each sample, and {narrow} has 8: one Image cannot hold both",
-            hint="Convert them to one depth. To keep the files as they are: --feature image=bytes",
+            hint=f"Convert them to one depth. To keep the files as they are: {spell('features', {'image': 'bytes'})}",
             details={"files": [wide, narrow]},
         )
     return next((picture for _, picture in by_depth.values()), Image(shape=(None, None, None))), ""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import inspect
 import os
-import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 
-from registry.errors import SourceError, UsageError, suggest
+from registry.errors import SourceError, UsageError, spell, suggest
 
 if TYPE_CHECKING:
     from registry.features import Feature
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 Call = TypeVar("Call", bound=Callable[..., Any])
 
-_CSV: Final = {"nulls": "--null", "header": "--header", "delimiter": "--delimiter", "encoding": "--encoding"}
+_CSV: Final = ("nulls", "header", "delimiter", "encoding")
 _OF_PATHS: Final = ("kind", "splits", "records", "paths", "rename_configs", *_CSV)
 _SPLIT_RULES: Final = ("splits", "split_by", "holdout")
 _REMEMBERED: Final = {
@@ -128,7 +127,7 @@ class AddOptions:
         if len(set(names)) < len(names):
             raise UsageError(
                 f"two columns would be named {max(names, key=names.count)!r:.200}",
-                hint="Choose another name with --rename-column.",
+                hint=f"Choose another name with {spell('rename_columns')}.",
             )
 
     def wishes(self) -> dict[str, Wish]:
@@ -184,7 +183,7 @@ class AddOptions:
         if renamed and (config not in renamed or len(renamed) > 1):
             raise UsageError(
                 "only the config that is read can be renamed",
-                hint=f"Write --rename-config {shlex.quote(f'{config}=NAME')}, and add the other configs one by one.",
+                hint=f"Write {spell('rename_configs', {str(config): 'NAME'})}, and add the other configs one by one.",
                 details={"config": config, "renamed": list(renamed)[:100]},
             )
         return renamed.get(config or "", config)
@@ -234,14 +233,14 @@ class AddOptions:
                 place = where if isinstance(where, str) else f"{where[name][0]}: "
                 raise SourceError(
                     f"{place}{error.message}",
-                    hint=f"Rename it: --rename-split {shlex.quote(f'{name[:80]}=NAME')}",
+                    hint=f"Rename it: {spell('rename_splits', {name[:80]: 'NAME'})}",
                     details={"split": name[:200]},
                 ) from error
             if new in renamed.values():
                 other = next(old for old in renamed if renamed[old] == new)
                 raise SourceError(
                     f"the splits {other!r} and {name!r} would have one name: {new}",
-                    hint="Choose another name with --rename-split.",
+                    hint=f"Choose another name with {spell('rename_splits')}.",
                     details={"splits": [other, name]},
                 )
             renamed[name] = new
@@ -251,8 +250,8 @@ class AddOptions:
         """Refuse options, and ``more``, that would change records which stay where they are. Raises UsageError."""
         if given := self._given((*_CHANGING, *more)):
             raise UsageError(
-                f"files that are read in place cannot be changed by these options: {', '.join(given)}",
-                hint="Leave out --in-place, or these options.",
+                f"files that are read in place cannot be changed by these options: {', '.join(map(spell, given))}",
+                hint=f"Leave out {spell('in_place')}, or these options.",
                 details={"options": given},
             )
 
@@ -269,18 +268,18 @@ class AddOptions:
         """Refuse a name of records where a source has no choice of them. Raises UsageError."""
         if self.records is not None and kind not in ("json", "croissant", "hugging_face"):
             raise UsageError(
-                f"--records {self.records}: a source of the kind {kind} has no choice of records",
+                f"{spell('records', self.records)}: a source of the kind {kind} has no choice of records",
                 hint="Leave it out.",
                 details={"kind": kind, "records": self.records[:200]},
             )
 
     def require_csv(self, kind: str) -> None:
         """Refuse options for CSV files where others are read. Raises UsageError."""
-        if kind != "csv" and (given := [_CSV[name] for name in self._given(tuple(_CSV))]):
+        if kind != "csv" and (given := [spell(name) for name in self._given(_CSV)]):
             raise UsageError(
                 f"only CSV files can be read with these options, and the kind of this source is {kind}: "
                 f"{', '.join(given)}",
-                hint="Leave it out. If the files are CSV: --from csv",
+                hint=f"Leave it out. If the files are CSV: {spell('kind', 'csv')}",
                 details={"kind": kind, "options": given},
             )
 

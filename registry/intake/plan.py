@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import re
-import shlex
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from registry.errors import SourceError, UnusableRowsError, UsageError, suggest
+from registry.errors import SourceError, UnusableRowsError, UsageError, spell, suggest
 from registry.features import FeaturesDict
 from registry.intake.conversion import ColumnSchema
 from registry.intake.feature_text import Wish, is_type
@@ -80,7 +79,7 @@ class BadRows:
         raise UnusableRowsError(
             "\n".join([f"{subject} cannot be used{limit}", *lines]),
             hint=(
-                f"Correct them, or leave them out: --skip-bad {self.count}"
+                f"Correct them, or leave them out: {spell('skip_bad', self.count)}"
                 if num_usable
                 else self._explain_types(columns)
             )
@@ -101,15 +100,15 @@ class BadRows:
         before = [column for column in columns if column.name in faulty and AS_BEFORE in column.reason]
         if not before:
             return ""
-        words = [shlex.quote(f"{column.name}={column.anew}") for column in before if is_type(column.anew)]
-        own = "".join(f". To change one type: --feature {word}" for word in words[:1])
-        return f". To infer all types anew, not as in the version before: --retype{own}"
+        types = [{column.name: column.anew} for column in before if is_type(column.anew)]
+        own = "".join(f". To change one type: {spell('features', pair)}" for pair in types[:1])
+        return f". To infer all types anew, not as in the version before: {spell('retype', True)}{own}"
 
     def _explain_mixed(self) -> str:
         """How to keep a column whose values are of several types."""
         mixed = (row.column for row in self.first if row.reason == MIXED_LIST)
         column = next((re.split(r"\[\]|/", path)[0] for path in mixed if path), None)
-        return "" if column is None else f". To keep the column as text: --feature {shlex.quote(f'{column}=Text')}"
+        return "" if column is None else f". To keep the column as text: {spell('features', {column: 'Text'})}"
 
     def _explain_types(self, columns: Sequence[ColumnSchema]) -> str:
         """What to do if no row fits: the columns at fault can be kept as text, or as the bytes of files."""
@@ -124,7 +123,7 @@ class BadRows:
                 form, word = "bytes", "bytes"
             else:
                 form, word = "JSON text" if types.is_nested(column.arrow_type) else "text", "Text"
-            ways.append(f"To keep the column as {form}: --feature {shlex.quote(f'{column.name}={word}')}")
+            ways.append(f"To keep the column as {form}: {spell('features', {column.name: word})}")
         return ". ".join(["No row fits", *ways[:3]]) if ways else "No row fits. Check how the source is written."
 
 
@@ -266,21 +265,21 @@ def plan_source(
         made = [timed for timed in schema.columns if timed.is_requested and is_time(timed.arrow_type)]
         times = {one.name: Wish(text=REQUESTED, feature=one.feature) for one in made}
         wishes = times | {name: wish for name, wish in wishes.items() if name not in times or not wish.is_inferred}
-    for option, column in (("--key", key), ("--split-by", split_by)):
+    for option, column in (("key", key), ("split_by", split_by)):
         if column is not None and column not in names:
-            is_rule = option == "--key" and column in ("path", "content")
+            is_rule = option == "key" and column in ("path", "content")
             raise UsageError(
-                f"{option} {column}: there is no such column",
-                hint=f"For keys that are not in a column: --key-by {column}"
+                f"{spell(option, column)}: there is no such column",
+                hint=f"For keys that are not in a column: {spell('key_by', column)}"
                 if is_rule
-                else "For another rule of splits: --split-by COLUMN, or --split-by '' for none"
-                if option == "--split-by" and "split_by" in options.remembered
+                else f"For another rule of splits: {spell('split_by=COLUMN')}, or {spell('split_by', '')} for none"
+                if option == "split_by" and "split_by" in options.remembered
                 else suggest(column, names, have="The columns are:"),
                 details={"column": column},
             )
     if split_by is not None and len(names) == 1:
         raise UsageError(
-            f"--split-by {split_by} leaves no column to store",
+            f"{spell('split_by', split_by)} leaves no column to store",
             hint="The column that decides the split is not stored.",
             details={"column": split_by},
         )
@@ -378,12 +377,12 @@ def _check_key_by(key: str | None, key_by: str | None) -> None:
     if key_by is not None and key_by not in ("path", "content"):
         raise UsageError(
             f"key_by must be 'path' or 'content', not {key_by!r:.60}",
-            hint=f"To take the keys from a column: --key {shlex.quote(key_by)}",
+            hint=f"To take the keys from a column: {spell('key', key_by)}",
             details={"key_by": key_by[:200]},
         )
     if key is not None and key_by is not None:
         raise UsageError(
-            f"--key {key} takes the keys from a column, and --key-by {key_by} does not",
+            f"{spell('key', key)} takes the keys from a column, and {spell('key_by', key_by)} does not",
             hint="Leave one of them out.",
             details={"key": key, "key_by": key_by},
         )
@@ -397,8 +396,8 @@ def _choose_rule(
         return KeyRule(kind="column", columns=(options.key,)), REQUESTED
     if options.key_by == "path" and not has_paths:
         raise UsageError(
-            "--key-by path: the records of this source have no paths",
-            hint="Leave it out, or write --key-by content.",
+            f"{spell('key_by', 'path')}: the records of this source have no paths",
+            hint=f"Leave it out, or write {spell('key_by', 'content')}.",
             details={"key_by": "path"},
         )
     requested = REQUESTED

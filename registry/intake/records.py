@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.building import SORT_KEY_BYTES, SortKeys, hash_contents, hash_key, hash_keys
-from registry.errors import CorruptExampleError, SourceError, UsageError
+from registry.errors import CorruptExampleError, SourceError, UsageError, spell
 from registry.features import ClassLabel, FeaturesDict
 from registry.intake.conversion import places_of
 from registry.intake.schema import Schema
@@ -522,7 +522,7 @@ class ChunkEncoder:
         if self.split_by is not None and holdout is not None and holdout.split in names:
             raise SourceError(
                 f"column {self.split_by!r} names the split {holdout.split!r}, which the holdout would add to",
-                hint="Choose another name, or leave out --holdout.",
+                hint=f"Choose another name, or leave out {spell('holdout')}.",
                 details={"split": holdout.split},
             )
         result: dict[str, list[int]] = {}

@@ -10,14 +10,13 @@ becomes a ClassLabel on request, and decides the order of its classes.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from registry.errors import FeatureError, SourceError
+from registry.errors import FeatureError, SourceError, spell
 from registry.features import ClassLabel, Feature, FeaturesDict, Scalar, Tensor
 from registry.features import Sequence as SequenceFeature
 from registry.features.feature import TEXT
@@ -125,7 +124,7 @@ class ClassValues:
         try:
             label, reason = self._decide_names(column) if are_names else self.decide(column, is_text=is_text)
         except SourceError as error:
-            more = f"{error.hint}. To infer all types anew, not as in the version before: --retype"
+            more = f"{error.hint}. To infer all types anew, not as in the version before: {spell('retype', True)}"
             raise SourceError(error.message, hint=more, details=error.details) from error
         return continue_classes(column, before, label, reason, is_by_name=True)
 
@@ -185,7 +184,7 @@ def continue_classes(
     raise SourceError(
         f"column {quote(column)}: its classes were {_describe(before)} in the version before, and are "
         f"{_describe(label)} now",
-        hint="To number the classes anew: --retype",
+        hint=f"To number the classes anew: {spell('retype', True)}",
         details={"column": column},
     )
 
@@ -203,7 +202,7 @@ def _count(number: int) -> str:
 def _refuse(column: str, problem: str) -> NoReturn:
     raise SourceError(
         f"column {quote(column)}: {problem}",
-        hint=f"To store it as text: --feature {shlex.quote(f'{column}=Text')}",
+        hint=f"To store it as text: {spell('features', {column: 'Text'})}",
         details={"column": column},
     )
 

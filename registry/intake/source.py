@@ -6,7 +6,6 @@ pipeline reads every part: once to infer the schema, and once to write records.
 
 from __future__ import annotations
 
-import shlex
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from registry.errors import SourceError, UsageError, suggest
+from registry.errors import SourceError, UsageError, spell, suggest
 from registry.features import Feature
 from registry.model import DatasetMetadata
 from registry.shards.arrow_values import import_pyarrow
@@ -293,8 +292,8 @@ def _rename_columns(names: Mapping[str, str], must_exist: Collection[str], rows:
             old = next(old for old, new in names.items() if new == name)
             raise SourceError(
                 f"two columns would be named {name!r}",
-                hint="Choose another name with --rename-column. "
-                f"If {old!r} has that name from the version before: --rename-column {shlex.quote(f'{old}={old}')}",
+                hint=f"Choose another name with {spell('rename_columns')}. "
+                f"If {old!r} has that name from the version before: {spell('rename_columns', {old: old})}",
                 details={"column": name[:200]},
             )
     bad = tuple(

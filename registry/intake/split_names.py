@@ -21,7 +21,7 @@ from fnmatch import translate
 from typing import Final
 from urllib.parse import unquote
 
-from registry.errors import SourceError
+from registry.errors import SourceError, spell
 from registry.intake.options import AddOptions
 from registry.intake.values import list_names
 from registry.model.split import check_split_name
@@ -249,7 +249,7 @@ def _match_globs(names: Sequence[str], globs: Mapping[str, str]) -> NamedSplits:
             both = " and ".join(f"{split}={globs[split]}" for split in matching)
             raise SourceError(
                 f"{name!r} matches the globs of two splits: {both}",
-                hint="Each file must match one glob of --split.",
+                hint=f"Each file must match one glob of {spell('splits')}.",
                 details={"file": name, "splits": matching},
             )
         if matching:
@@ -259,11 +259,12 @@ def _match_globs(names: Sequence[str], globs: Mapping[str, str]) -> NamedSplits:
     for split, glob in globs.items():
         if not files[split]:
             raise SourceError(
-                f"--split {split}={glob} matches none of {len(names)} files, such as {list_names(names)}",
+                f"the glob {glob!r} of the split {split!r} matches none of {len(names)} files, "
+                f"such as {list_names(names)}",
                 hint="A glob is compared with the whole name below the source; * also matches /.",
                 details={"split": split, "glob": glob},
             )
-    return NamedSplits(files=files, reason="as given by --split", unmatched=unmatched)
+    return NamedSplits(files=files, reason=f"as given by {spell('splits')}", unmatched=unmatched)
 
 
 def _is_in(name: str, folder: str) -> bool:
@@ -276,13 +277,11 @@ def _partly_named(found: Mapping[str, str], others: Sequence[str]) -> SourceErro
     counts = Counter(found.values())
     first = {split: min(name for name, split_name in found.items() if split_name == split) for split in counts}
     named = ", ".join(f"{split}: {list_names([first[split]], counts[split])}" for split in _ORDER if split in counts)
-    flags = " ".join(
-        f"--split '{split}={_glob_for(first[split], counts[split])}'" for split in _ORDER if split in counts
-    )
+    globs = {split: _glob_for(first[split], counts[split]) for split in _ORDER if split in counts}
     return SourceError(
         f"only some names contain a split ({named}); these do not: {list_names(others)}",
-        hint=f"Give a glob for each split, such as {flags}; files that none matches are skipped. "
-        "For one split of all files: --split 'train=*'",
+        hint=f"Give a glob for each split, such as {spell('splits', globs)}; files that none matches are skipped. "
+        f"For one split of all files: {spell('splits', {'train': '*'})}",
         details={"splits": dict(counts), "others": list(others[:100])},
     )
 

@@ -8,7 +8,6 @@ The same input gives the same bytes for any order of files, any memory budget, a
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
@@ -28,7 +27,7 @@ from registry.building.finished import (
 )
 from registry.building.witness import are_unchanged
 from registry.engines import Engine, Piece, choose_engine, watch_tasks
-from registry.errors import DuplicateKeyError, SourceError, UsageError, suggest
+from registry.errors import DuplicateKeyError, SourceError, UsageError, spell, suggest
 from registry.features import FeaturesDict
 from registry.features.fold import SplitFold
 from registry.features.publication_folds import Folded, publication_kinds
@@ -334,7 +333,8 @@ class _Sorters:
                 first = next(part.name for part in self.source.parts if part.split == name)
                 raise SourceError(
                     f"{first}: the split {name!r} has no rows",
-                    hint="Every split needs a row. Leave its files out, or choose the splits: --split NAME=GLOB",
+                    hint="Every split needs a row. Leave its files out, or choose the splits: "
+                    f"{spell('splits', {'NAME': 'GLOB'})}",
                     details={"split": name},
                 )
         for old, new in self.renamed.items():
@@ -347,9 +347,9 @@ class _Sorters:
         if self.holdout is not None and self.holdout.split not in self.sorters:
             raise SourceError(
                 f"the holdout {self.holdout.split!r} has no rows",
-                hint="Choose a larger percentage, or leave out --holdout."
+                hint=f"Choose a larger percentage, or leave out {spell('holdout')}."
                 if self.split_by is None
-                else "With --split-by, it is cut from the split 'train'. Choose a larger percentage, or leave it out.",
+                else f"With {spell('split_by')}, it is cut from 'train'. Choose a larger one, or leave it out.",
                 details={"split": self.holdout.split},
             )
         if not self.sorters:
@@ -387,13 +387,13 @@ class _Sorters:
             except UsageError as error:
                 raise SourceError(
                     f"column {self.split_by!r}: {name!r:.60} is not the name of a split",
-                    hint=f"{error.hint} To give it another name: --rename-split {shlex.quote(f'{name[:60]}=NAME')}",
+                    hint=f"{error.hint} To give it another name: {spell('rename_splits', {name[:60]: 'NAME'})}",
                     details={"split": name[:200]},
                 ) from error
             if len(self.sorters) == MOST_SPLITS:
                 raise SourceError(
                     f"column {self.split_by!r} names more than {MOST_SPLITS} splits",
-                    hint="Choose a column with few values for --split-by.",
+                    hint=f"Choose a column with few values for {spell('split_by')}.",
                     details={"column": self.split_by},
                 )
             folder = self.store.local_root
@@ -505,7 +505,7 @@ def _held_from(splits: Sequence[str], holdout: Holdout | None) -> str:
     if holdout.split in splits:
         raise UsageError(
             f"the source has a split {holdout.split!r} already",
-            hint="Choose another name, or leave out --holdout.",
+            hint=f"Choose another name, or leave out {spell('holdout')}.",
             details={"split": holdout.split},
         )
     if len(splits) == 1:
@@ -514,7 +514,7 @@ def _held_from(splits: Sequence[str], holdout: Holdout | None) -> str:
         return "train"
     raise UsageError(
         f"a holdout is cut from the only split or from 'train'; the splits are {', '.join(splits)}",
-        hint="Choose the splits yourself: --split train=GLOB",
+        hint=f"Choose the splits yourself: {spell('splits', {'train': 'GLOB'})}",
         details={"splits": list(splits)},
     )
 
@@ -527,6 +527,7 @@ def _duplicate(split: str, error: DuplicateKeyError) -> DuplicateKeyError:
     first, second = error.details.get("keys", ["", ""])
     return DuplicateKeyError(
         f"split {split!r}: two records have the same key: {first} and {second}",
-        hint="Choose a column without repeated values: --key COLUMN. Or count equal records: --key-by content",
+        hint=f"Choose a column without repeated values: {spell('key=COLUMN')}. "
+        f"Or count equal records: {spell('key_by', 'content')}",
         details={"split": split, "keys": [first, second]},
     )

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from registry.errors import SourceError, StorageError
+from registry.errors import SourceError, StorageError, spell
 from registry.shards.arrow_values import import_pyarrow
 from registry.storage import Store
 from registry.tfrecord import is_gzip
@@ -231,7 +231,9 @@ class TextStream:
                 likely = "UTF-16BE" if zeros[0] else "UTF-16LE"
                 raise SourceError(
                     f"{name}:1: byte 0: the text seems to be UTF-16 without a byte order mark",
-                    hint=f"Name it: --encoding {likely}" if has_option else f"Convert it: {_iconv(name, likely)}",
+                    hint=f"Name it: {spell('encoding', likely)}"
+                    if has_option
+                    else f"Convert it: {_iconv(name, likely)}",
                     details={"file": name, "line": 1, "byte": 0},
                 )
 
@@ -273,9 +275,9 @@ class TextStream:
         of_what = " of the decompressed file" if self.is_compressed else ""
         hint = "The file is damaged or truncated. Get it again, or save it as UTF-8."
         if self._is_requested:
-            hint = "Name another encoding, or leave out --encoding."
+            hint = f"Name another encoding, or leave out {spell('encoding')}."
         elif encoding == "UTF-8" and self._has_option:
-            hint = "If you know the encoding, name it, such as: --encoding WINDOWS-1252"
+            hint = f"If you know the encoding, name it, such as: {spell('encoding', 'WINDOWS-1252')}"
         elif encoding == "UTF-8":
             hint = f"If you know the encoding, convert the file, such as: {_iconv(self.name, 'WINDOWS-1252')}"
         return SourceError(

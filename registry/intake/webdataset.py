@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from registry.errors import FeatureError, SourceError
+from registry.errors import FeatureError, SourceError, spell
 from registry.features import ClassLabel, Feature, Image, Text
 from registry.intake.archives import ZIP_SIGNATURES, archive_errors, open_tar, tar_members
 from registry.intake.file_parts import MAX_FILE_BYTES, account_for_source, decode_text, refuse_folder_columns
@@ -387,7 +387,7 @@ class _Block:
         if len(self._seen) > MAX_COLUMNS:
             raise SourceError(
                 f"{self._part.name}: the JSON files have more than {MAX_COLUMNS:,} different keys",
-                hint=f"To store each as text: --feature {column}=Text",
+                hint=f"To store each as text: {spell('features', {column: 'Text'})}",
                 details={"file": self._part.name, "limit": MAX_COLUMNS},
             )
 

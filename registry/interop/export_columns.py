@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from registry.errors import FeatureError, UsageError
+from registry.errors import FeatureError, UsageError, spell
 from registry.features import (
     Audio,
     ClassLabel,
@@ -309,14 +309,14 @@ def _check_features(feature: Feature, path: str = "") -> None:
     if isinstance(feature, RawFeature):
         raise FeatureError(
             f"feature {path!r} has the unknown class {feature.class_name!r:.200}, so it has no type to export",
-            hint="Export the other features: name them with columns= or --columns.",
+            hint=f"Export the other features: name them with {spell('columns')}.",
             details={"feature": path},
         )
     if isinstance(feature, FeaturesDict):
         if not feature:
             raise FeatureError(
                 f"feature {path!r} is an empty dict" if path else "the version has no features",
-                hint="Export other features: name them with columns= or --columns." if path else None,
+                hint=f"Export other features: name them with {spell('columns')}." if path else None,
                 details={"feature": path},
             )
         for name, inner in feature.items():
@@ -403,7 +403,7 @@ def _label_names(values: pa.Array, label: ClassLabel, path: str) -> pa.Array:
     if outside.any():
         raise FeatureError(
             f"feature {path!r}: class number {numbers[outside][0]} has no name among {len(label.names)}",
-            hint="Export labels as numbers: labels='numbers', or --labels numbers.",
+            hint=f"Export labels as numbers: {spell('labels', 'numbers')}.",
             details={"feature": path},
         )
     return pa.array(label.names, pa.string()).take(pa.array(numbers, mask=numbers < 0))
@@ -501,7 +501,7 @@ def require_flat(features: FeaturesDict) -> None:
         listed = ", ".join(f"{name} ({kind})" for name, kind in list(problems.items())[:10])
         more = f" and {len(problems) - 10} more" if len(problems) > 10 else ""
         flat = [name for name in features if name not in problems]
-        others = f", or only some columns: --columns {','.join(flat[:10])}" if flat else ""
+        others = f", or only some columns: {spell('columns', flat[:10])}" if flat else ""
         raise UsageError(
             f"CSV cannot hold the column{'s' * (len(problems) > 1)} {listed}{more}",
             hint=f"Export jsonl or parquet{', or imagefolder' * ('an image' in problems.values())}{others}",

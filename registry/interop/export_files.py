@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
-from registry.errors import FeatureError, UsageError
+from registry.errors import FeatureError, UsageError, spell
 from registry.features import ClassLabel, Feature, FeaturesDict, LabeledImage, Text
 from registry.interop.export_columns import ExportColumns, Labels, media_kind
 from registry.interop.export_tables import plain_rows
@@ -113,7 +113,7 @@ def plan_images(features: FeaturesDict, metadata: DatasetMetadata, labels: Label
             f"an image folder has one image for each record, and several features are images: {', '.join(images)}"
             if images
             else "an image folder needs an image feature, and this version has none",
-            hint=f"Choose one: --columns {images[0]}. Or export webdataset or parquet."
+            hint=f"Choose one: {spell('columns', [images[0]])}. Or export webdataset or parquet."
             if images
             else "Export csv, jsonl or parquet.",
         )
@@ -124,7 +124,7 @@ def plan_images(features: FeaturesDict, metadata: DatasetMetadata, labels: Label
     if _FILE_NAME in others:
         raise UsageError(
             f"{METADATA_FILE} names the image in the column {_FILE_NAME!r}, and a feature has this name",
-            hint="Leave it out with --columns, or export webdataset or parquet.",
+            hint=f"Leave it out with {spell('columns')}, or export webdataset or parquet.",
         )
     return _plan(features, metadata, labels, files=(image,), label=label, text=None, others=others)
 
@@ -144,7 +144,7 @@ def plan_samples(features: FeaturesDict, metadata: DatasetMetadata, labels: Labe
         if "/" in name or "." in name or "\0" in name:
             raise UsageError(
                 f"feature {name!r} cannot be part of the name of a file",
-                hint="Leave it out with --columns, or export parquet.",
+                hint=f"Leave it out with {spell('columns')}, or export parquet.",
             )
     label = _choose_label(features)
     texts = [name for name, feature in features.items() if isinstance(feature, Text) and name != metadata.path_column]
@@ -276,7 +276,7 @@ def class_folders(label: ClassLabel, labels: Labels) -> dict[int, str]:
         if problem:
             raise UsageError(
                 f"the class {name!r:.200} cannot be the name of a folder: it {problem}",
-                hint="Name the folders by the numbers of the classes: --labels numbers.",
+                hint=f"Name the folders by the numbers of the classes: {spell('labels', 'numbers')}.",
             )
         seen[name.casefold()] = result[number] = name
     return result
@@ -294,7 +294,7 @@ def _folder_of(number: int, folders: Mapping[int, str], plan: FilePlan) -> str:
     if number not in folders:
         raise FeatureError(
             f"feature {plan.label!r}: class number {number} has no name among {len(folders)}",
-            hint=f"Leave the class out: name the other features with --columns {plan.files[0]}.",
+            hint=f"Leave the class out: name the other features with {spell('columns', [plan.files[0]])}.",
             details={"feature": plan.label},
         )
     return folders[number]

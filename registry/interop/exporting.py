@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, TypeAlias, cast
 
-from registry.errors import AlreadyStoredError, UsageError, require_extra, suggest
+from registry.errors import AlreadyStoredError, UsageError, require_extra, spell, suggest
 from registry.model import Advance, DatasetVersion, ProgressCallback, count_progress, whole_number
 from registry.order import ReadConfig
 from registry.storage import Store, expand_home, open_store
@@ -283,7 +283,7 @@ def _check_folder(store: Store, name: str, is_left: Callable[[str], bool], *, ki
     if result and not force:
         raise AlreadyStoredError(
             f"{place} already exists and has an export of {kind}",
-            hint="Name another destination, or replace it with --force (force=True in Python).",
+            hint=f"Name another destination, or replace it with {spell('force', True)}.",
             details={"path": place},
         )
     return bool(result)
@@ -355,7 +355,7 @@ def _only_split(version: DatasetVersion, dest: Any) -> str:
     first = next(iter(splits), "train")
     raise UsageError(
         f"{named}, and {version.reference} has the splits {', '.join(splits[:20])}",
-        hint=f"Name the records of the file, e.g. --split {first}, or name a folder, which gets a file for each split.",
+        hint=f"Name its records, e.g. {spell('split', first)}, or name a folder, which gets a file for each split.",
     )
 
 
@@ -390,7 +390,7 @@ def _find_place(
             if store.exists(name):
                 raise AlreadyStoredError(
                     f"{store.locate(name)} already exists",
-                    hint="Name another destination, or replace it with --force (force=True in Python).",
+                    hint=f"Name another destination, or replace it with {spell('force', True)}.",
                     details={"path": store.locate(name)},
                 )
     return store, names
@@ -408,7 +408,7 @@ def _split_path(text: str) -> tuple[Store, str]:
 def _checked_name(name: str) -> str:
     """The name of a split or pin, if a file can have it."""
     if "/" in name or "\0" in name or name in (".", "..") or len(os.fsencode(name)) > 200:
-        raise UsageError(f"{name!r:.200} cannot be the name of a file", hint="Name the records with --split.")
+        raise UsageError(f"{name!r:.200} cannot be the name of a file", hint=f"Name the records with {spell('split')}.")
     return name
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from registry.errors import NotStoredError, NullLabelWarning, PreparedFormatError, UsageError
+from registry.errors import NotStoredError, NullLabelWarning, PreparedFormatError, UsageError, spell
 from registry.features import FeaturesDict
 from registry.interop.dataset_card import CARD, fill_from_card, read_card
 from registry.model import (
@@ -259,7 +259,7 @@ def raise_for(store: Store, problems: Sequence[str]) -> None:
     if problems:
         raise PreparedFormatError(
             f"{store.url}: the Parquet files cannot be read as one dataset{_listed(problems)}",
-            hint=f"{NAMES_HINT} Import each config from its own folder, with --config CONFIG.",
+            hint=f"{NAMES_HINT} Import each config from its own folder, with {spell('config=CONFIG')}.",
             details={"folder": store.url, "problems": list(problems[:100])},
         )
 

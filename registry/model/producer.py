@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from registry.errors import OtherSourceError
+from registry.errors import OtherSourceError, spell
 from registry.model.reference import Reference
 
 NameUse: TypeAlias = Literal["derived", "given", "replace"]
@@ -101,7 +101,10 @@ def other_source(earlier: tuple[Reference, Producer], producer: Producer, messag
     """The error for an addition or import that would follow ``earlier`` without being meant to."""
     reference, before = earlier
     # Whoever names an import means that dataset.
-    ways = ("--name NAME", f"--name {reference.name}") if producer.action == "import" else ("--as NAME", "--replace")
+    ways = (
+        spell("name=NAME"),
+        spell("name", reference.name) if producer.action == "import" else spell("replace", True),
+    )
     return OtherSourceError(
         message,
         hint=f"Make it another dataset: {ways[0]}. Or make it the next version of {reference.dataset}: {ways[1]}",

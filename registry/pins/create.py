@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from registry.errors import PinFormatError, ShardMismatchError, UsageError
+from registry.errors import PinFormatError, ShardMismatchError, UsageError, spell
 from registry.masking import mask, remove_secrets
 from registry.model import DatasetVersion, Reference, Shard, VersionStatus, tfds_id
 from registry.order import ReadConfig
@@ -228,7 +228,7 @@ def check_order(config: ReadConfig) -> None:
     if config.needs_seed:
         raise UsageError(
             "a pinned shuffle needs a seed",
-            hint="Add --shuffle-seed 42; in Python shuffle_seed=42, or seed=42 for a global shuffle.",
+            hint=f"Add {spell('shuffle_seed', 42)}; in Python seed=42 for a global shuffle.",
         )
     if config.interleave_sort_fn is not None:
         raise UsageError("a pin file cannot hold a function: interleave_sort_fn", hint="Leave out interleave_sort_fn.")

@@ -11,7 +11,6 @@ the content of a folder; ``copy_checked`` checks a file while ``restore`` and ``
 from __future__ import annotations
 
 import hashlib
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -27,6 +26,7 @@ from registry.errors import (
     ShardMismatchError,
     StorageError,
     StorageUnavailableError,
+    spell,
 )
 from registry.masking import mask
 from registry.pins.document import FileEntry, PinEntry
@@ -48,13 +48,6 @@ NO_SUCH_FILE: Final = "no such file"
 
 _MOST_LISTED: Final = 10
 _ONLY_NAMED: Final = "only the pin names this place"
-_GET_FILES: Final = (
-    "Name their folder with --data-dir DIR (data_dir= in Python), or get them with: registry pin restore FILE --to DIR"
-)
-_GET_BYTES: Final = (
-    "Name a folder that holds them with --data-dir DIR (data_dir= in Python), or download them yourself: "
-    "the right files have the sha256 above."
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +159,8 @@ class Places:
             rejected,
             f"{files} are not in any folder that was searched{listed}",
             unasked=f"{files} ({size}) are not in any folder that was searched{listed}",
-            hint=_GET_FILES,
+            hint=f"Name their folder with {spell('data_dir=DIR')}, or get them with: "
+            "registry pin restore FILE --to DIR",
             details={"places": list(map(str, rejected))[:100]},
         )
 
@@ -210,7 +204,7 @@ class Places:
         try:
             return open_named(url, self.allowed)
         except FetchNotAllowedError as error:
-            why = "--fetch does not cover this place" if self.allowed.fetch else _ONLY_NAMED
+            why = f"{spell('fetch', True)} does not cover this place" if self.allowed.fetch else _ONLY_NAMED
             return RejectedSource(place=mask(shown or url), problem=f"not allowed: {why}", allow=error.details["allow"])
         except (StorageError, MissingExtraError) as error:
             return RejectedSource.of(mask(shown or url), error)
@@ -388,7 +382,8 @@ def no_right_bytes(missing: Sequence[ShardLocator]) -> RegistryError:
         [rejected for locator in missing for rejected in locator.rejected],
         f"cannot find {count} with the pinned content{''.join(listed)}",
         unasked=f"cannot find {count} ({counted(num_bytes, 'byte')}) in the allowed places{''.join(listed)}",
-        hint=_GET_BYTES,
+        hint=f"Name a folder that holds them with {spell('data_dir=DIR')}, or download them yourself: "
+        "the right files have the sha256 above.",
         details={"files": files},
     )
 
@@ -412,12 +407,11 @@ def _not_found(
 def agreement_hint(allow: Sequence[str]) -> str:
     """The hint that shows how to allow places; ``allow`` holds the argument of ``--allow-host`` for each."""
     chosen = list(allow[:_MOST_LISTED])
-    options = " ".join(f"--allow-host {shlex.quote(host)}" for host in chosen)
     is_covered = not any(needs_name(host if "://" in host else f"https://{host}") for host in allow)
-    covered = " (or --fetch, for every place that a pin names)" if is_covered else ""
+    covered = f" (or {spell('fetch', True)}, for every place that a pin names)" if is_covered else ""
     return (
-        f"If you trust the author of the pin, add {options}{covered}; in Python allow_hosts={chosen}. "
-        "If you have the files, name their folder with --data-dir DIR (data_dir= in Python)."
+        f"If you trust the author of the pin, add {spell('allow_hosts', chosen)}{covered}. "
+        f"If you have the files, name their folder with {spell('data_dir=DIR')}."
     )
 
 

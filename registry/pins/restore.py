@@ -14,7 +14,7 @@ from threading import Event, Lock
 from typing import Final, TypeVar
 
 from registry.engines import Engine, Piece, choose_engine
-from registry.errors import AlreadyStoredError, NotStoredError, ShardMismatchError, StorageError
+from registry.errors import AlreadyStoredError, NotStoredError, ShardMismatchError, StorageError, spell
 from registry.masking import mask
 from registry.pins.measure import AdvanceBytes
 from registry.pins.pin_file import PinFile
@@ -261,6 +261,6 @@ def _refuse_other(target: Store, files: list[PinnedFile]) -> None:
     count = "1 file exists" if len(files) == 1 else f"{len(files)} files exist"
     raise AlreadyStoredError(
         f"{count} with other bytes than the pinned ones{listed}{more}",
-        hint="Choose another folder, or replace them with --force (force=True in Python).",
+        hint=f"Choose another folder, or replace them with {spell('force', True)}.",
         details={"paths": [target.locate(file.path) for file in files[:100]]},
     )

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 
 from registry.catalog import is_published
-from registry.errors import ConflictError, UsageError, VersionExistsError, VersionTooSmallError
+from registry.errors import ConflictError, UsageError, VersionExistsError, VersionTooSmallError, spell
 from registry.features.publication_folds import NOT_FOLDED, Folded
 from registry.model import (
     DatasetVersion,
@@ -57,7 +57,7 @@ class NumberWish:
         if self.bump is not None and self.number is not None:
             raise UsageError(
                 "a number and a part to raise exclude each other",
-                hint="Give only one of them: --bump, --number.",
+                hint=f"Give only one of them: {spell('bump')}, {spell('number')}.",
                 details={},
             )
 
@@ -133,7 +133,7 @@ def choose_number(
         told = "\n  ".join(change.text for change in changes.changes if change.level is changes.level)
         raise VersionTooSmallError(
             f"{wish.bump.name} is too small a step from {latest.reference}: more has changed than it allows\n  {told}",
-            hint=f"Leave out --bump, or write --bump {changes.level.part}.",
+            hint=f"Leave out {spell('bump')}, or write {spell('bump', changes.level.part)}.",
             details={"base": str(latest.reference), "level": changes.level.part, "smallest": str(smallest)},
         )
     return NextNumber(latest=latest, changes=changes, number=latest.version.bump(wish.bump.part))

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from registry.catalog import CatalogBackend, VersionSummary, catalog_identity
-from registry.errors import ContinuedRunWarning, UsageError
+from registry.errors import ContinuedRunWarning, UsageError, spell
 from registry.model import Reference, describe_moment, parse_duration, parse_moment
 from registry.storage import Store, expand_home, open_store, read_file
 from registry.storage.faults import storage_errors
@@ -98,8 +98,8 @@ class VerifyState:
         continues = begun if is_recent and not restart else None
         self._since = min((at for at in (moment, continues) if at is not None), default=None)
         if continues is not None:
-            when = describe_moment(continues.replace(microsecond=0))
-            warnings.warn(f"continues the run of {when}; to begin anew: --restart", ContinuedRunWarning, stacklevel=3)
+            text = f"continues the run of {describe_moment(continues.replace(microsecond=0))}; "
+            warnings.warn(f"{text}to begin anew: {spell('restart', True)}", ContinuedRunWarning, stacklevel=3)
         lines = [*self._lines.values(), {"begin": (continues or now).isoformat()}]
         store = open_store(self._path.parent)
         with store.create(self._path.name, overwrite=True) as file:

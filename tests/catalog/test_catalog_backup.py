@@ -192,7 +192,7 @@ def test_a_backup_of_rows_that_were_changed_is_restored_only_on_request(
 
     with pytest.raises(LogTamperedError, match=r"^backup.gz: the catalog does not match its event log: ") as refused:
         restore(str(tmp_path / "restored.db"), backup)
-    assert "--no-verify" in (refused.value.hint or "")
+    assert "verify=False" in (refused.value.hint or "")
     assert not (tmp_path / "restored.db").exists()
 
     assert restore(str(tmp_path / "restored.db"), backup, verify=False).log is None

@@ -70,7 +70,7 @@ def test_a_publication_that_is_told_to_promote_what_is_protected_is_refused(cata
 
     error = caught.value
     assert error.message == "mnist:2.0.0 cannot be made canonical by publishing it: mnist is protected"
-    assert error.hint == "Publish it with --no-promote, then: registry promote mnist:2.0.0"
+    assert error.hint == "Publish it with promote=False, then: registry promote mnist:2.0.0"
     assert (error.code, error.exit_code) == ("protected", 4)
     assert catalog.published_digest("mnist", None, TWO) is None
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,9 @@ import pytest
 from PIL import Image
 
 import registry
+from registry.cli.add import add
+from registry.cli.commands import _spell_option
+from registry.errors import hints_spelled_by, spell
 
 Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
 
@@ -99,6 +104,24 @@ def test_a_holdout_stays_when_rows_are_added(cli: Cli, folder: Path) -> None:
     assert {n for n in many if n < 200} == few
 
 
+def test_a_hint_spells_an_argument_as_words_that_the_command_reads() -> None:
+    values: dict[str, Any] = {
+        "features": {"unit price": "Text", "": "skip"},
+        "nulls": ["NA", "it's null"],
+        "header": False,
+        "dates": True,
+        "kind": "csv",
+        "split_by": "",
+        "skip_bad": 3,
+        "processes": 1,
+    }
+    with hints_spelled_by(partial(_spell_option, add.params)):
+        words = shlex.split(" ".join(spell(name, value) for name, value in values.items()))
+    read = add.make_context("add", ["people.csv", *words]).params
+    assert {name: read[name] for name in values} == values | {"nulls": ("NA", "it's null")}
+    assert spell("nulls", values["nulls"]) == """nulls=['NA', "it's null"]"""
+
+
 def test_globs_name_the_files_of_splits(cli: Cli, folder: Path) -> None:
     for year in (2019, 2020):
         (folder / f"text/{year}").mkdir(parents=True)
@@ -107,7 +130,7 @@ def test_globs_name_the_files_of_splits(cli: Cli, folder: Path) -> None:
     assert [rows("text", split)[0]["text"] for split in ("train", "test")] == ["2019\n", "2020\n"]
     ran = cli("add", "text", "--split", "train=2018/*")
     assert ran.err == (
-        "error: --split train=2018/* matches none of 2 files, such as '2019/a.txt', '2020/a.txt'\n"
+        "error: the glob '2018/*' of the split 'train' matches none of 2 files, such as '2019/a.txt', '2020/a.txt'\n"
         "hint: A glob is compared with the whole name below the source; * also matches /.\n"
     )
 

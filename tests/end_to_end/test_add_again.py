@@ -61,7 +61,7 @@ def test_dates_are_offered_converted_on_request_and_remembered(tmp_path: Path, c
     offered = catalog.add(path, dry_run=True)
     assert types_of(offered)["day"][1] == "string"
     assert offered.plan.schema.columns[0].reason == (
-        "ISO dates or times; to convert them: --feature day=date32, or --dates"
+        "ISO dates or times; to convert them: features={'day': 'date32'}, or dates=True"
     )
     first = catalog.add(path, dates=True)
     assert types_of(first)["day"][1] == "date32[day]"

@@ -71,7 +71,7 @@ def test_a_file_of_the_same_name_does_not_become_the_next_version(catalog: regis
             "version": "prices:1.0.0",
             "producer": {"action": "add", "kind": "csv", "place": f"{folder}/shop/prices.csv"},
             "source": {"action": "add", "place": f"{folder}/atlas/prices.csv"},
-            "options": ["--as NAME", "--replace"],
+            "options": ["name=NAME", "replace=True"],
         },
     )
     assert versions(catalog, "prices") == ["1.0.0"]
@@ -387,9 +387,9 @@ def test_an_import_with_a_derived_name_continues_only_what_was_imported_from_the
         error = refusal(lambda attempt=attempt: attempt(other, version="2.0.0"))  # type: ignore[misc]
         assert error.message == f"{name}:1.0.0 comes from {earlier}, and not from an import of {other}"
         assert error.hint == (
-            f"Make it another dataset: --name NAME. Or make it the next version of {name}: --name {name}"
+            f"Make it another dataset: name=NAME. Or make it the next version of {name}: name={name!r}"
         )
-        assert error.details["options"] == ["--name NAME", f"--name {name}"]
+        assert error.details["options"] == ["name=NAME", f"name={name!r}"]
     assert versions(catalog, name) == ["1.0.0"]
     assert catalog.preview_parquet(other, name=name, version="2.0.0").name == name
     assert str(catalog.import_parquet(other, name=name, version="2.0.0").version.reference) == f"{name}:2.0.0"

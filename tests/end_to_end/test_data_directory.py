@@ -100,7 +100,7 @@ def test_a_catalog_on_a_server_takes_no_local_folder_that_nobody_named(door: str
         assert caught.value.hint == (
             "Record it for everybody, e.g.: registry config data-dir s3://BUCKET/datasets "
             f"{quote_catalog(catalog.url)}\n"
-            "Or name it: --data-dir DIR (data_dir= in Python), or the environment variable REGISTRY_DATA_DIR. "
+            "Or name it: data_dir=DIR, or the environment variable REGISTRY_DATA_DIR. "
             "The first publication records it."
         )
         assert caught.value.exit_code == 2
@@ -317,7 +317,7 @@ def test_a_catalog_of_an_earlier_release_records_the_place_that_has_its_versions
         assert caught.value.hint == (
             "Record the data directory that has their files: registry config data-dir DIR "
             f"{quote_catalog(catalog.url)}\n"
-            "If they are lost, record this one with --force."
+            "If they are lost, record this one with force=True."
         )
         assert not (tmp_path / "mistyped").exists()
     with registry.connect(catalog_url, data_dir=place) as catalog:
@@ -505,7 +505,7 @@ def test_files_of_a_server_without_a_data_directory_are_not_looked_for_here(serv
         assert caught.value.hint == (
             "Record the place that has them, for everybody: registry config data-dir URL "
             f"{quote_catalog(catalog.url)}\n"
-            "Or name it: --data-dir URL (data_dir= in Python), or the environment variable REGISTRY_DATA_DIR."
+            "Or name it: data_dir=URL, or the environment variable REGISTRY_DATA_DIR."
         )
         catalog.set_data_dir(tmp_path / "project/datasets")
         assert len(list(catalog.dataset("animals").read("train"))) == 20

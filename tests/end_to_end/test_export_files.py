@@ -259,7 +259,7 @@ def test_classes_that_cannot_be_folders_are_named() -> None:
         with pytest.raises(UsageError) as refused:
             class_folders(ClassLabel(names=names), "names")
         assert str(refused.value) == problem
-        assert refused.value.hint == "Name the folders by the numbers of the classes: --labels numbers."
+        assert refused.value.hint == "Name the folders by the numbers of the classes: labels='numbers'."
         assert class_folders(ClassLabel(names=names), "numbers") == {n: str(n) for n in range(len(names))}
     assert list(class_folders(ClassLabel(num_classes=11), "names").values())[9:] == ["09", "10"]
 
@@ -280,7 +280,7 @@ def test_the_image_and_the_class_of_a_folder_are_chosen_or_asked_for() -> None:
         str(refused.value)
         == "an image folder has one image for each record, and several features are images: left, right"
     )
-    assert refused.value.hint == "Choose one: --columns left. Or export webdataset or parquet."
+    assert refused.value.hint == "Choose one: columns=['left']. Or export webdataset or parquet."
     with pytest.raises(UsageError, match="needs an image feature, and this version has none"):
         plan(id="int64")
     with pytest.raises(UsageError, match=r"metadata.jsonl names the image in the column 'file_name'"):

@@ -301,7 +301,7 @@ def test_a_moved_folder_is_recognised_and_its_note_says_how_to_read_it_again(
     (known,) = catalog.import_tfds(moved / "animals/1.0.0")
     assert known.notes == (
         f"the catalog reads it from {data_dir / 'animals/1.0.0'}, which is gone: restore that folder, or import with "
-        "--copy (copy=True in Python) to read the copy",
+        "copy=True to read the copy",
     )
     (copied,) = catalog.import_tfds(moved / "animals/1.0.0", copy=True)
     (known,) = catalog.import_tfds(moved / "animals/1.0.0")

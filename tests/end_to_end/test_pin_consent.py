@@ -167,7 +167,7 @@ def test_fetch_does_not_cover_addresses_of_ones_own_machine(
     places = [f"http://{host}:{server.port}" for host in ("127.0.0.1", "localhost", "localhost.", "127.1")]
     places += [f"http://{host}:{server.port}" for host in ("0x7f000001", "2130706433", "[::ffff:127.0.0.1]", "0.0.0.0")]  # noqa: S104
     pins = registry.load_pin(stranger(*places), fetch=True)
-    with pytest.raises(FetchNotAllowedError, match="--fetch does not cover this place"):
+    with pytest.raises(FetchNotAllowedError, match="fetch=True does not cover this place"):
         ACTIONS[action](pins, tmp_path)
     assert server.requests == []
 
@@ -185,7 +185,7 @@ def test_a_name_that_resolves_to_the_local_machine_gets_no_request(
     assert "public.example resolves to 127.0.0.1, an address that is not public and that you have not allowed" in str(
         caught.value
     )
-    assert "--allow-host 127.0.0.1" in str(caught.value.hint)
+    assert "allow_hosts=['127.0.0.1']" in str(caught.value.hint)
     assert server.requests == []
 
 
@@ -347,7 +347,7 @@ def test_a_folder_that_a_pin_names_is_read_once_the_reader_agrees(
 def test_a_share_of_another_machine_never_gets_a_request(stranger: Callable[..., str], place: str) -> None:
     with pytest.raises((NotStoredError, UsageError)) as caught:
         registry.load_pin(stranger(place), fetch=True)["train"].verify()
-    is_refused = "--fetch does not cover this place" in str(caught.value)
+    is_refused = "fetch=True does not cover this place" in str(caught.value)
     assert is_refused or "neither a path nor a URL that parses" in str(caught.value)
 
 
@@ -385,17 +385,15 @@ def test_the_command_line_says_what_would_be_asked(
         "  https://example.org/animals: not allowed: only the pin names this place\n"
         "  s3://bucket/animals: not allowed: only the pin names this place\n"
         "hint: If you trust the author of the pin, add --allow-host example.org --allow-host s3://bucket (or --fetch, "
-        "for every place that a pin names); in Python allow_hosts=['example.org', 's3://bucket']. "
-        "If you have the files, name their folder with --data-dir DIR (data_dir= in Python).\n"
+        "for every place that a pin names). If you have the files, name their folder with --data-dir DIR.\n"
     )
     path = stranger(server.url)
     assert run(["pin", "restore", path, "--to", str(tmp_path / "restored"), "--fetch"]) == 6
     reported = capsys.readouterr()
     assert reported.err.endswith(
         f"    {server.url}: not allowed: --fetch does not cover this place\n"
-        f"hint: If you trust the author of the pin, add --allow-host {server.address}; in Python "
-        f"allow_hosts=['{server.address}']. If you have the files, name their folder with --data-dir DIR (data_dir= in "
-        "Python).\n"
+        f"hint: If you trust the author of the pin, add --allow-host {server.address}. "
+        "If you have the files, name their folder with --data-dir DIR.\n"
     ), reported.err
     for command in (["verify"], ["read"], ["restore", "--to", "x"], ["bundle", "-o", str(tmp_path / "a.tar")]):
         arguments = [command[0], path, *(["train"] if command[0] == "read" else []), *command[1:]]

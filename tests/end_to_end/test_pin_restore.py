@@ -149,7 +149,7 @@ def test_without_intact_bytes_every_location_is_reported_and_the_rest_is_restore
     )
     assert str(caught.value) == f"{first}\n    {data / SHARD}: sha256 mismatch: expected {sha256}, found {bad}"
     assert caught.value.hint == (
-        "Name a folder that holds them with --data-dir DIR (data_dir= in Python), or download them yourself: "
+        "Name a folder that holds them with data_dir=DIR, or download them yourself: "
         "the right files have the sha256 above."
     )
     assert caught.value.exit_code == 5
@@ -170,7 +170,7 @@ def test_wrong_files_in_the_target_are_replaced_only_on_request(pins: PinFile, d
     with pytest.raises(AlreadyStoredError) as caught:
         restore(at(pins, data), None, target)
     assert str(caught.value) == f"1 file exists with other bytes than the pinned ones\n  {target / SHARD}"
-    assert caught.value.hint == "Choose another folder, or replace them with --force (force=True in Python)."
+    assert caught.value.hint == "Choose another folder, or replace them with force=True."
     assert tree(target) == {SHARD: b"mine"}
     assert len(restore(at(pins, data), None, target, force=True).copied) == 7
     flip(target / SHARD)

@@ -226,7 +226,9 @@ def test_csv_names_the_columns_that_it_cannot_hold() -> None:
         "CSV cannot hold the columns picture (an image), sound (a sound), place (a dict), words (a list), "
         "vector (an array of shape (3,))"
     )
-    assert refused.value.hint == ("Export jsonl or parquet, or imagefolder, or only some columns: --columns id,name")
+    assert refused.value.hint == (
+        "Export jsonl or parquet, or imagefolder, or only some columns: columns=['id', 'name']"
+    )
     require_flat(FLAT)
 
 

@@ -40,7 +40,7 @@ def judge(open_it: Callable[[], Source], name: str, *, column: str | None = None
     assert refusal.hint, f"{name}: {refusal.message}"
     if column is not None and "no rows" not in refusal.message and not isinstance(refusal, UnusableRowsError):
         assert column in refusal.message, f"{name}: {refusal.message}"
-    for word in re.findall(r"--feature '?x=(Text|skip)'?", refusal.hint):
+    for word in re.findall(r"'x': '(Text|skip)'", refusal.hint):
         again = attempt(open_it, {"x": word}, name)
         if again is not None:  # a source of this column alone has nothing left
             assert "no columns" in again.message, f"{name}: {word}: {again.message}"

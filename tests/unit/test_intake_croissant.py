@@ -282,7 +282,7 @@ def test_one_of_several_record_sets_is_chosen_by_name(tmp_path: Path) -> None:
     with pytest.raises(SourceError) as caught:
         opened(tmp_path)
     assert str(caught.value) == "croissant.json: the document has 2 record sets: one set, two"
-    assert caught.value.hint == "Choose one: --records 'one set'"
+    assert caught.value.hint == "Choose one: records='one set'"
     with pytest.raises(SourceError) as caught:
         opened(tmp_path, records="too")
     assert str(caught.value) == "croissant.json: the document has no record set 'too'"

@@ -84,7 +84,7 @@ def test_a_header_can_be_requested_or_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError) as caught:
         open_files(open_csv, tmp_path, b"a,a\nb,c\n", given=AddOptions())
     assert caught.value.hint == (
-        "Give each column its own name in the first line of the file. If that line is data: --no-header"
+        "Give each column its own name in the first line of the file. If that line is data: header=False"
     )
 
 
@@ -120,13 +120,13 @@ def test_bytes_that_are_not_in_the_requested_encoding_are_an_error(tmp_path: Pat
         open_files(open_csv, tmp_path, b"a,b\n1,\x81\n", given=AddOptions(encoding="windows-1252"))
     assert told(caught.value) == (
         "data.csv:2: byte 6 is not windows-1252",
-        "Name another encoding, or leave out --encoding.",
+        "Name another encoding, or leave out encoding.",
     )
     with pytest.raises(SourceError) as caught:
         read_all(open_files(open_csv, tmp_path, "a,b\n1,é\n".encode("latin-1"), given=AddOptions()))
     assert told(caught.value) == (
         "data.csv:2: byte 6 is not UTF-8",
-        "If you know the encoding, name it, such as: --encoding WINDOWS-1252",
+        "If you know the encoding, name it, such as: encoding='WINDOWS-1252'",
     )
 
 
@@ -445,7 +445,7 @@ def test_splits_come_from_names_or_globs(tmp_path: Path) -> None:
     assert source.splits == ("some",)
     assert [(use.name, use.role, use.reason, use.split) for use in source.files] == [
         ("test.csv", "records", "", "some"),
-        ("train.csv", "skipped", "no --split matches it", None),
+        ("train.csv", "skipped", "no glob matches it", None),
     ]
 
 

@@ -80,7 +80,7 @@ def test_one_of_several_configs_is_chosen_by_name(tmp_path: Path) -> None:
     with pytest.raises(SourceError) as caught:
         opened(tmp_path)
     assert str(caught.value) == f"{tmp_path}: the dataset card has 2 configs: en, de"
-    assert caught.value.hint == "Choose one: --config en"
+    assert caught.value.hint == "Choose one: config='en'"
     with pytest.raises(SourceError) as caught:
         opened(tmp_path, config="dee")
     assert str(caught.value) == f"{tmp_path}: the dataset card has no config 'dee'"

@@ -156,7 +156,7 @@ def test_a_mixture_is_an_error_and_a_forced_kind_resolves_it(tmp_path: Path) -> 
     error = error_of(tmp_path)
     assert str(error) == f"{tmp_path} contains files of several kinds: 2 images, 1 CSV file, 1 archive"
     assert error.hint == (
-        "Choose the records; the other files are skipped: --from images or --from csv. If a.csv describes the images, "
+        "Choose the records; the other files are skipped: kind='images' or kind='csv'. If a.csv describes the images, "
         "call it metadata.csv, with a column file_name"
     )
     source = open_source(tmp_path, AddOptions(kind="images"))
@@ -244,7 +244,7 @@ def test_empty_and_unknown_sources(tmp_path: Path) -> None:
     unknown = write(tmp_path / "unknown", {"a.bin": b"\0", "b.bin": b"\0"})
     error = error_of(unknown)
     assert str(error) == f"{unknown}: none of 2 files is of a known kind: 'a.bin', 'b.bin'"
-    assert error.hint == f"Name the kind: --from KIND, with one of {', '.join(KINDS)}."
+    assert error.hint == f"Name the kind: kind=KIND, with one of {', '.join(KINDS)}."
     sheet = write(tmp_path / "sheet", {"a.xlsx": make_zip({"xl/workbook.xml": b""})}) / "a.xlsx"
     assert error_of(sheet).hint == f"Read it with pandas: registry.add(pandas.read_excel('{sheet}'), 'NAME')"
     with pytest.raises(NotStoredError, match="no file or folder"):

@@ -243,7 +243,7 @@ def test_one_object_over_several_lines_is_an_error(tmp_path: Path) -> None:
     told = "an object that takes several lines; expected a list of objects, or an object per line"
     assert refuse(tmp_path, b"\n" + json.dumps({"n": 1, "rows": [{"a": 1}]}, indent=1).encode()) == (
         f"data.json:2: {told}",
-        "To read the objects of a list as records: --records rows. "
+        "To read the objects of a list as records: records='rows'. "
         "Write an object per line: jq -c . data.json > rows.jsonl",
     )
     assert refuse(tmp_path, {"a b.json": b'{"a":\n1}\n{"a":\n2}\n'}) == (
@@ -418,8 +418,8 @@ def test_an_object_with_a_list_of_objects_is_never_one_row_in_silence(tmp_path: 
         open_text_file(tmp_path, "rows.json", WRAPPED)
     assert str(caught.value) == "rows.json:1: the file is one object with a list of objects: 'data', 'more'"
     assert caught.value.hint == (
-        "To read the objects of a list as records: --records data or --records more. "
-        "If this object is the record: --records ."
+        "To read the objects of a list as records: records='data' or records='more'. "
+        "If this object is the record: records='.'"
     )
     assert len(rows_in(open_text_file(tmp_path, "rows.json", WRAPPED, "."))) == 1
     assert len(rows_in(open_text_file(tmp_path, "rows.jsonl", WRAPPED))) == 1

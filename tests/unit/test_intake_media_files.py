@@ -188,9 +188,7 @@ def test_audio_and_video(tmp_path: Path) -> None:
 def test_globs_decide_over_folders(tmp_path: Path) -> None:
     source = images(tmp_path, {"a/1.png": PNG, "b/2.png": PNG, "c/3.png": PNG}, train="a", test="b/*")
     assert [(part.split, part.name) for part in source.parts] == [("train", "a/1.png"), ("test", "b/2.png")]
-    assert source.files[-1] == FileUse(
-        name="c/3.png", role="skipped", reason="no --split matches it", num_bytes=len(PNG)
-    )
+    assert source.files[-1] == FileUse(name="c/3.png", role="skipped", reason="no glob matches it", num_bytes=len(PNG))
 
 
 def test_parts_and_rows_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ def test_a_generic_name_is_that_of_the_folder_above(stem: str, ending: str) -> N
         with pytest.raises(UsageError) as caught:
             name_of_path(location)
         assert caught.value.message == f"no name can be derived from {location!r}"
-        assert caught.value.hint == "Name the dataset: --as NAME"
+        assert caught.value.hint == "Name the dataset: name=NAME"
 
 
 @pytest.mark.parametrize(

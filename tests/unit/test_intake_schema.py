@@ -89,12 +89,12 @@ def infer_texts(values: Sequence[str | None]) -> ColumnSchema:
         (
             ["1", "1e5"],
             "string",
-            '"1e5" at a.csv:3 is not a plain decimal number; to read numbers: --feature x=float64',
+            "\"1e5\" at a.csv:3 is not a plain decimal number; to read numbers: features={'x': 'float64'}",
         ),
         (
             ["1.5", "25e-06"],
             "string",
-            '"25e-06" at a.csv:3 is not a plain decimal number; to read numbers: --feature x=float64',
+            "\"25e-06\" at a.csv:3 is not a plain decimal number; to read numbers: features={'x': 'float64'}",
         ),
         (["0.25", "6.79e-05"], "double", "every value is a decimal number"),
         (["4.94065645841247e-324", "1.5"], "double", "every value is a decimal number"),  # R prints 15 digits of 5e-324
@@ -121,7 +121,7 @@ def infer_texts(values: Sequence[str | None]) -> ColumnSchema:
         (
             ["2020-01-01"],
             "string",
-            "ISO dates or times; to convert them: --feature x=date32, or --dates",
+            "ISO dates or times; to convert them: features={'x': 'date32'}, or dates=True",
         ),
         ([None, None], "string", "every value is null"),
     ],
@@ -229,7 +229,9 @@ def test_a_conflict_names_both_places(first: Any, second: Any, message: str) -> 
         with pytest.raises(SourceError) as caught:
             infer(*ordered)
         assert caught.value.message == message
-        assert caught.value.hint == ("To store it as text: --feature x=Text. To leave it out: --feature x=skip")
+        assert caught.value.hint == (
+            "To store it as text: features={'x': 'Text'}. To leave it out: features={'x': 'skip'}"
+        )
     schema = infer(*blocks, wishes={"x": "Text"})
     assert [schema.convert(block[0], rows_of(block)).bad for block in blocks] == [(), ()]
 
@@ -321,7 +323,7 @@ def test_a_column_without_a_name_is_refused_unless_it_is_left_out() -> None:
         infer(block)
     assert (caught.value.message, caught.value.hint) == (
         "a.jsonl:3: a column has no name",
-        "Rename it: --rename-column =NAME. Or leave it out: --feature =skip",
+        "Rename it: rename_columns={'': 'NAME'}. Or leave it out: features={'': 'skip'}",
     )
     assert [one.name for one in infer(block, wishes={"": "skip"}).columns] == ["x"]
 
@@ -389,7 +391,7 @@ def test_values_that_records_cannot_hold_are_bad() -> None:
     }
     schema = infer(("a", 1, columns))
     assert schema.columns[0].reason == (
-        "a list cannot be null; to read null as an empty list: --feature 'tags=Text[]?'"
+        "a list cannot be null; to read null as an empty list: features={'tags': 'Text[]?'}"
     )
     converted = schema.convert("a", rows_of(("a", 1, columns)))
     assert converted.table.to_pylist() == [
@@ -622,7 +624,7 @@ def test_structs_with_too_many_fields_are_refused(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(SourceError) as caught:
         inference.update("b", rows_of(("b", 1, {"x": [{"d": 1}]})))
     assert caught.value.message == 'column "x": its structs have more than 20,000 different fields'
-    assert caught.value.hint == "To store it as text: --feature x=Text. To leave it out: --feature x=skip"
+    assert caught.value.hint == "To store it as text: features={'x': 'Text'}. To leave it out: features={'x': 'skip'}"
 
 
 def test_text_of_integers_counts_the_unit_of_times() -> None:

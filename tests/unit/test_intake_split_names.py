@@ -104,8 +104,8 @@ def test_files_without_a_split_next_to_files_with_one_are_an_error() -> None:
         "'extra.csv', 'more/0.csv', 'more/1.csv', 'more/2.csv', 'more/3.csv' and 5 more"
     )
     assert caught.value.hint == (
-        "Give a glob for each split, such as --split 'train=train/*' --split 'test=test.csv'; files that none matches "
-        "are skipped. For one split of all files: --split 'train=*'"
+        "Give a glob for each split, such as splits={'train': 'train/*', 'test': 'test.csv'}; files that none "
+        "matches are skipped. For one split of all files: splits={'train': '*'}"
     )
 
 
@@ -114,7 +114,7 @@ def test_globs() -> None:
     found = find_splits(names, {"one": "a/*", "two": "b"})
     assert found.files == {"one": ["a/1.csv", "a/2.csv"], "two": ["b/c/1.csv"]}
     assert found.unmatched == ["d [1].csv"]
-    assert found.reason == "as given by --split"
+    assert found.reason == "as given by splits"
     assert assign_splits(names, {"x": "d [1].csv"}) == {"x": ["d [1].csv"]}
     assert assign_splits(names, {"all-of-it": "*"}) == {"all-of-it": names}
 
@@ -125,7 +125,9 @@ def test_globs_that_overlap_or_match_nothing() -> None:
     assert str(caught.value) == "'a/1.csv' matches the globs of two splits: train=*.csv and test=a/*"
     with pytest.raises(SourceError) as caught:
         assign_splits(["a/1.csv", "b.csv"], {"train": "*.csv", "test": "test/*"})
-    assert str(caught.value) == "--split test=test/* matches none of 2 files, such as 'a/1.csv', 'b.csv'"
+    assert (
+        str(caught.value) == "the glob 'test/*' of the split 'test' matches none of 2 files, such as 'a/1.csv', 'b.csv'"
+    )
     assert caught.value.hint == "A glob is compared with the whole name below the source; * also matches /."
     with pytest.raises(UsageError, match="invalid split name 'all'"):
         assign_splits(["a"], {"all": "*"})

@@ -156,7 +156,7 @@ def test_files_that_make_no_dataset_are_named(tmp_path: Path, names: list[str], 
         describe(folder)
     shown = "".join(f"\n  {problem}" for problem in problems)
     assert str(caught.value) == f"{open_store(folder).url}: the Parquet files cannot be read as one dataset{shown}"
-    assert caught.value.hint == (f"{NAMES_HINT} Import each config from its own folder, with --config CONFIG.")
+    assert caught.value.hint == (f"{NAMES_HINT} Import each config from its own folder, with config=CONFIG.")
     assert caught.value.details["problems"] == problems
 
 

@@ -158,7 +158,7 @@ def test_folders_of_splits_are_not_configs(tmp_path: Path) -> None:
     assert list(splits_of(store)) == ["train", "test", "x"]
     with pytest.raises(PreparedFormatError) as caught:
         find_splits(write(tmp_path / "mixed", "train.parquet", "data/train.parquet"))
-    assert caught.value.hint == (f"{NAMES_HINT} Import each config from its own folder, with --config CONFIG.")
+    assert caught.value.hint == (f"{NAMES_HINT} Import each config from its own folder, with config=CONFIG.")
 
 
 def test_a_renamed_store_is_only_read(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from registry.engines.ray.worker import (
     pickler_class,
     sees_folder,
 )
-from registry.errors import RegistryError, UsageError, require_extra, suggest
+from registry.errors import RegistryError, UsageError, require_extra, spell, suggest
 from registry.storage import Owner, new_unfinished_file
 
 _log = logging.getLogger(__name__)
@@ -47,10 +47,6 @@ _MOST_LINES_SECONDS: Final = 3.0
 _CHECK_SECONDS: Final = 60.0
 """How long other nodes may take to look for a file."""
 
-_MEMORY_HINT: Final = (
-    "Its node ran out of memory. Use fewer processes (processes=N in Python, -j N on the command line), or use nodes "
-    "with more memory for each CPU."
-)
 DIED_HINT: Final = (
     "A native library crashed, another program ended the process, or the system ran out of memory. The output of "
     "the workers is above. To debug it, run on this machine: --engine local -j 1 on the command line."
@@ -164,7 +160,7 @@ class Connection:
             largest = int(max((memory for cpus, memory in self._nodes if cpus), default=0))
             raise UsageError(
                 f"no node of the cluster can give a task {task_memory:,} bytes of memory: the largest has {largest:,}",
-                hint="Set task_memory (--task-memory) to less, or start larger nodes: ray start --memory BYTES",
+                hint=f"Set {spell('task_memory')} to less, or start larger nodes: ray start --memory BYTES",
                 details={"task_memory": task_memory, "largest": largest},
             )
         return result
@@ -323,7 +319,9 @@ class _TypedFaults:
         if isinstance(error, faults.LocalRayletDiedError) or not self._connection.ray.is_initialized():
             return _lost(details)
         if isinstance(error, faults.OutOfMemoryError):
-            return TaskDiedError(f"a worker ran out of memory{times}", hint=_MEMORY_HINT, details=details)
+            fewer = f"Its node ran out of memory. Use fewer processes: {spell('processes=N')}."
+            hint = f"{fewer} Or use nodes with more memory for each CPU."
+            return TaskDiedError(f"a worker ran out of memory{times}", hint=hint, details=details)
         if isinstance(error, faults.WorkerCrashedError | faults.TaskCancelledError):
             return TaskDiedError(f"a worker died{times}", hint=DIED_HINT, details=details)
         if isinstance(error, faults.NodeDiedError | faults.ObjectLostError | faults.OwnerDiedError):
