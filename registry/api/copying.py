@@ -209,6 +209,7 @@ def _send(
 ) -> Publication:
     from registry.features import features_from_json
     from registry.publishing import copy_version
+    from registry.publishing.attachments import find_files
 
     is_there = is_published(to.backend, version)
     if not is_there:
@@ -218,7 +219,10 @@ def _send(
     readable = replace(CatalogSource(version, source.backend, source.directory).readable(features), cache=None)
     if version.published_at is None:
         raise AssertionError("a version of a catalog has a time")
-    return copy_version(
+    attachments, attachment_notes = find_files(
+        open_data(source.directory.require_for(version)), version, source.backend.attachments(version)
+    )
+    publication = copy_version(
         version,
         readable.files({split.name for split in version.splits}),
         readable.store,
@@ -240,10 +244,12 @@ def _send(
             ),
         ),
         fingerprints=source.backend.fingerprints(version),
+        attachments=attachments,
         sent=count_progress(
             progress, "copying", str(version.reference), total=num_bytes, unit="bytes", announce=not is_done
         ),
     )
+    return replace(publication, notes=(*publication.notes, *attachment_notes))
 
 
 def _aliases(catalog: CatalogBackend, version: DatasetVersion) -> list[AliasSummary]:

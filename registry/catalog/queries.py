@@ -44,7 +44,16 @@ from registry.catalog.selection import (
 )
 from registry.catalog.session import reading
 from registry.catalog.shards import SqlShards
-from registry.catalog.tables import builder, builder_config, dataset_version, event, shard, split, version_ledger
+from registry.catalog.tables import (
+    attachment,
+    builder,
+    builder_config,
+    dataset_version,
+    event,
+    shard,
+    split,
+    version_ledger,
+)
 from registry.catalog.values import DatasetSummary, VersionSize, VersionSummary, damaged, stored_values
 from registry.model import (
     Producer,
@@ -125,6 +134,15 @@ class SqlLookUps:
             .group_by(split.c.version_id)
             .subquery("stored")
         )
+        attached = (
+            sa.select(
+                attachment.c.version_id,
+                sa.func.count().label("num_attachments"),
+                sa.cast(sa.func.sum(attachment.c.num_bytes), sa.BigInteger).label("attachment_bytes"),
+            )
+            .group_by(attachment.c.version_id)
+            .subquery("attached")
+        )
         query = (
             sa.select(
                 builder.c.name.label("builder_name"),
@@ -135,9 +153,12 @@ class SqlLookUps:
                 location_steps().label("location_steps"),
                 sa.func.coalesce(stored.c.num_files, 0).label("num_files"),
                 sa.func.coalesce(stored.c.num_bytes, 0).label("num_bytes"),
+                sa.func.coalesce(attached.c.num_attachments, 0).label("num_attachments"),
+                sa.func.coalesce(attached.c.attachment_bytes, 0).label("attachment_bytes"),
             )
             .select_from(published_versions())
             .outerjoin(stored, stored.c.version_id == dataset_version.c.id)
+            .outerjoin(attached, attached.c.version_id == dataset_version.c.id)
         )
         with reading(self._engine) as connection, stored_values():
             result = [_read_size(row) for row in connection.execute(query)]
@@ -226,6 +247,8 @@ def _read_size(row: Any) -> VersionSize:
         former=tuple(location for location in recorded if location not in locations),
         num_files=row.num_files,
         num_bytes=row.num_bytes,
+        num_attachments=row.num_attachments,
+        attachment_bytes=row.attachment_bytes,
     )
 
 

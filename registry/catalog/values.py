@@ -111,6 +111,7 @@ class VersionSize:
         former: the places that it had before, where files may still be.
         num_files: the number of its shard files.
         num_bytes: the sum of their sizes.
+        num_attachments, attachment_bytes: the number and the sizes of its attachments, which are not counted above.
     """
 
     name: str
@@ -121,6 +122,8 @@ class VersionSize:
     num_files: int
     num_bytes: int
     former: tuple[str, ...] = ()
+    num_attachments: int = 0
+    attachment_bytes: int = 0
 
     @property
     def reference(self) -> Reference:

@@ -9,14 +9,16 @@ directory that it would have. If a program is killed between file and row, the s
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 
-from registry.catalog import CatalogBackend
+from registry.catalog import CatalogBackend, VersionSize
 from registry.errors import (
     AlreadyStoredError,
+    ConflictError,
     MissingExtraError,
+    NotFoundError,
     NotStoredError,
     ShardMismatchError,
     StorageError,
@@ -27,6 +29,10 @@ from registry.features.publication_folds import Documents
 from registry.model import Attachment, DatasetVersion, is_absolute, version_folder
 from registry.publishing.verify import ShardFault
 from registry.storage import Store, open_location
+from registry.storage.staged import owner_text
+
+CLAIM_SUFFIX: Final = ".claim"
+"""Ends the name of the claim to a file that no row names yet."""
 
 MOST_BYTES: Final = 64 * 2**20
 """The largest attachment that is read into memory."""
@@ -77,13 +83,48 @@ def attach(
     """
     if Attachment.of(attachment.kind, attachment.name, content) != attachment:
         raise UsageError(f"these are not the bytes of {attachment.name}: expected sha256 {attachment.sha256[:12]}")
-    place = home_of(version)
-    with data.exclusive(f"{place}/{attachment.place}"):  # `registry gc` removes what no row names
-        put_attachments(data.child(place), {attachment: content})
-        return catalog.attach(version, attachment, actor=actor)
+    folder = data.child(home_of(version))
+
+    def put() -> None:
+        put_attachments(folder, {attachment: content})
+
+    return attach_file(catalog, data, version, attachment, put, actor=actor)
 
 
-def home_of(version: DatasetVersion) -> str:
+def attach_file(
+    catalog: CatalogBackend,
+    data: Store,
+    version: DatasetVersion,
+    attachment: Attachment,
+    put: Callable[[], None],
+    *,
+    actor: str,
+) -> bool:
+    """As ``attach``; ``put`` writes the file, unless it is there.
+
+    Until the row is written, a claim beside the file names this process and its catalog. If the process is killed,
+    ``registry gc`` knows whose file it is.
+    """
+    home = home_of(version)
+    folder, claim = data.child(home), attachment.place + CLAIM_SUFFIX
+    with data.exclusive(f"{home}/{attachment.place}"):
+        is_new = not is_intact(folder, attachment)
+        if is_new:
+            folder.write_bytes(claim, owner_text(data.catalog), overwrite=True)
+            put()
+        try:
+            result = catalog.attach(version, attachment, actor=actor)
+        except (ConflictError, NotFoundError):
+            if is_new:
+                folder.remove(attachment.place)
+                folder.remove(claim)
+            raise
+        with suppress(StorageError):
+            folder.remove(claim)
+        return result
+
+
+def home_of(version: DatasetVersion | VersionSize) -> str:
     """The folder below the data directory in which attachments of a version are written."""
     first = next((location for location in version.locations if not is_absolute(location)), None)
     return version_folder(version.name, version.config, version.version) if first is None else first
@@ -121,6 +162,22 @@ def _difference(folder: Store, attachment: Attachment) -> str:
     if (digest := folder.sha256(attachment.place)) != attachment.sha256:
         return f"{attachment.place}: sha256 mismatch: expected {attachment.sha256}, found {digest}"
     return ""
+
+
+def find_files(
+    data: Store, version: DatasetVersion, attachments: Iterable[Attachment]
+) -> tuple[dict[Attachment, Store], list[str]]:
+    """For each attachment, the first folder that has its bytes; and a note for each that is damaged or missing."""
+    result, notes = {}, []
+    for attachment in attachments:
+        for folder in attachment_folders(data, version):
+            with suppress(StorageError):
+                if is_intact(folder, attachment):
+                    result[attachment] = folder
+                    break
+        else:
+            notes.append(f"the attachment {attachment.name} was not copied: its file is damaged or missing")
+    return result, notes
 
 
 def read_attachment(data: Store, version: DatasetVersion, attachment: Attachment) -> bytes:

@@ -19,9 +19,10 @@ from typing import Final, TypeVar
 
 from registry.catalog import CatalogBackend, Holder, Origin, PublicationDetails, Reservation, is_published
 from registry.engines import Piece, choose_engine, watch_tasks
-from registry.errors import AlreadyStoredError, NotStoredError, StorageError
+from registry.errors import AlreadyStoredError, ConflictError, NotStoredError, StorageError
 from registry.model import (
     Advance,
+    Attachment,
     DatasetVersion,
     Shard,
     SplitFingerprint,
@@ -31,6 +32,7 @@ from registry.model import (
 )
 from registry.prepared import describe, extra_files, write_prepared
 from registry.prepared.info import FILENAME as INFO_FILENAME
+from registry.publishing.attachments import attach_file, home_of, is_intact
 from registry.publishing.placing import other_data, place_folder
 from registry.publishing.publish import Publication, Target, tag_shards, tell_default_config, unchanged
 from registry.publishing.verify import verify_shards
@@ -54,6 +56,7 @@ def copy_version(
     *,
     origin: Origin,
     fingerprints: Mapping[str, SplitFingerprint],
+    attachments: Mapping[Attachment, Store],
     sent: Advance | None = None,
 ) -> Publication:
     """Copy a version of another catalog. If the target has it, only files that its data directory lacks are copied.
@@ -69,6 +72,7 @@ def copy_version(
         target: the destination and the options.
         origin: the other catalog, and what it says about the version.
         fingerprints: those of the other catalog.
+        attachments: those of the other catalog, each with the folder that has its file.
         sent: called with the number of bytes of shards that were sent, or found in place, since the last call.
 
     Raises:
@@ -86,6 +90,7 @@ def copy_version(
         notes = []
         if (known := find_without_files(target.catalog, target.store, copied)) is not None:
             notes = _put_files(known, version, files, folder, shards, target, sent)
+        notes += _attach_others(copied, attachments, target, has_files=known is None)
         return Publication(version=copied, newly=False, num_bytes=num_bytes, promotion=promotion, notes=tuple(notes))
     notes = _note_number(copied, fingerprints, target)
     patience = target.patience
@@ -93,7 +98,11 @@ def copy_version(
     def write_rows(
         tagged: Mapping[str, tuple[Shard, ...]], holders: tuple[Reservation, Holder] | None = None
     ) -> Publication:
-        details = PublicationDetails(fingerprints=fingerprints, held=holders, origin=origin)
+        final = target.store.child(place)
+        patience.call(lambda: _take_attachments(final, attachments))
+        details = PublicationDetails(
+            fingerprints=fingerprints, held=holders, origin=origin, attachments=tuple(attachments)
+        )
         return target.write_row(copied, tagged, details)
 
     if _is_in_place(copied, shards, target):
@@ -107,6 +116,7 @@ def copy_version(
             is_local = isinstance(staged, StagedOnDisk)
             patience.call(lambda: _fill(staged, copied, files, shards, target, sent if is_local else None))
             notes += _take_others(staged, copied, folder, shards, target)
+            patience.call(lambda: _take_attachments(staged.store, attachments))
             placing = place_folder(
                 staged,
                 target.store,
@@ -124,6 +134,39 @@ def copy_version(
         target.store.clear_abandoned(place.rpartition("/")[0])
     tell_default_config(copied, target)
     return replace(publication, notes=(*patience.take_notes(), *notes))
+
+
+def _take_attachments(folder: Store, attachments: Mapping[Attachment, Store]) -> None:
+    """Copy the files of attachments that the folder of a version lacks."""
+    for attachment, source in attachments.items():
+        if not is_intact(folder, attachment):
+            if folder.exists(attachment.place):  # it is damaged
+                folder.remove(attachment.place)
+            folder.create_from(attachment.place, source, attachment.place, sha256=attachment.sha256)
+
+
+def _attach_others(
+    version: DatasetVersion, attachments: Mapping[Attachment, Store], target: Target, *, has_files: bool
+) -> list[str]:
+    """Attach to a version that is there what it lacks: it was attached after the version was copied.
+
+    Without ``has_files``, its folder lacked files, and may lack those of the attachments that it has.
+    """
+    notes: list[str] = []
+    known = target.catalog.published(version.name, version.config, version.version)
+    if known is None or not attachments:
+        return notes
+    present, final = target.catalog.attachments(known), target.store.child(home_of(known))
+    for attachment, source in attachments.items():
+        put = partial(_take_attachments, final, {attachment: source})
+        try:
+            if attachment not in present:
+                attach_file(target.catalog, target.store, known, attachment, put, actor=target.actor)
+            elif not has_files:
+                put()
+        except (ConflictError, StorageError) as error:
+            notes.append(f"the attachment {attachment.name} was not copied: {error.message}")
+    return notes
 
 
 def find_without_files(catalog: CatalogBackend, store: Store, version: DatasetVersion) -> DatasetVersion | None:

@@ -19,7 +19,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
@@ -35,9 +35,10 @@ from registry.errors import (
     StorageError,
     StorageUnavailableError,
 )
-from registry.model import DatasetVersion, Reference, ShardedFileTemplate, Version, is_absolute
+from registry.model import ATTACHMENTS_FOLDER, DatasetVersion, Reference, ShardedFileTemplate, Version, is_absolute
 from registry.prepared import is_description
 from registry.prepared.folder import METADATA_FILENAME
+from registry.publishing.attachments import CLAIM_SUFFIX, home_of
 from registry.publishing.markers import (
     is_left_after_row,
     location_key,
@@ -60,8 +61,8 @@ from registry.storage.store import StoredEntry
 
 _ASIDE: Final = re.compile(r"(?P<kind>damaged|leftover)\.[0-9a-f]{8}_(?P<version>.+)", flags=re.DOTALL)
 _FRESH_SECONDS: Final = 2.0
-_DEPTH: Final = 4
-"""Names are recognized in the first parts of a path: dataset, config, version, file."""
+_DEPTH: Final = 5
+"""Names are recognized in the first parts of a path: dataset, config, version, folder of attachments, file."""
 
 _MOST_FILENAMES: Final = 5
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f]")
@@ -89,9 +90,9 @@ class Leftover:
         kind: ``staged`` (an unfinished folder), ``upload`` (an unfinished file), ``multipart`` (parts of an upload),
             ``damaged`` and ``leftover`` (folders that were moved aside), ``reservation`` (the files of a publisher that
             has ended), ``orphan`` (files beside a published version that another publisher put there), ``marker``,
-            ``unpublished`` (a version folder that no row names), ``extra`` (other files in the folder of a version),
-            ``invalid`` (files whose names the registry cannot use, such as ``a//b``), ``temporary`` (in TMPDIR),
-            ``cache``.
+            ``attachment`` (a file that a killed program was about to attach), ``unpublished`` (a version folder that no
+            row names), ``extra`` (other files in the folder of a version), ``invalid`` (files whose names the registry
+            cannot use, such as ``a//b``), ``temporary`` (in TMPDIR), ``cache``.
         name: relative to the data directory, or the complete path.
         place: the path or URL, for people.
         outcome: what was done with it.
@@ -216,6 +217,8 @@ class GarbageCollector:
                 if version is None or self._key(leftover.name) in self._reservations:
                     return False
                 remove_marker(self._store.child(leftover.name), self._catalog, version)
+            case "attachment":
+                return self._remove_attachment(leftover)
             case "multipart":
                 if self._in_use(leftover.name) is not None:
                     return False
@@ -232,7 +235,8 @@ class GarbageCollector:
         self._read_at = time.monotonic()
         self._named, self._around = {}, set()
         for version in self._catalog.sizes():
-            for location in (*version.locations, *version.former):
+            home = (home_of(version),) if version.num_attachments else ()
+            for location in dict.fromkeys((*version.locations, *version.former, *home)):
                 key = self._key_of_location(location)
                 self._named.setdefault(key, []).append(version)
                 self._around.update(_parents(key))
@@ -429,8 +433,16 @@ class GarbageCollector:
         """The files in the folder of a version that its row does not name."""
         versions = [version for row in rows if (version := self._published(str(row.reference))) is not None]
         extra = _Found("extra", folder.name)
-        for file in folder.files:
-            name = file.name[len(folder.name) + 1 :]
+        files = {file.name[len(folder.name) + 1 :]: file for file in folder.files}
+        has_attachments = any(name.startswith(f"{ATTACHMENTS_FOLDER}/") for name in files)
+        attached = self._attached(versions) if has_attachments else frozenset()
+        for name, file in files.items():
+            if name.startswith(f"{ATTACHMENTS_FOLDER}/"):
+                if name in attached or name + CLAIM_SUFFIX in files:  # the claim decides about the latter
+                    continue
+                if name.endswith(CLAIM_SUFFIX):
+                    yield self._judge_claim(folder.name, name.removesuffix(CLAIM_SUFFIX), files, attached)
+                    continue
             if name == MARKER_FILE:
                 if reservation is None:
                     yield self._judge_marker(_Found("marker", folder.name, [file]), versions)
@@ -448,6 +460,30 @@ class GarbageCollector:
         if extra.entries:
             whose = ", ".join(str(row.reference) for row in rows[:3])
             yield self._leftover(extra, GarbageOutcome.UNKNOWN, f"not among the shards of {whose}")
+
+    def _attached(self, versions: Iterable[DatasetVersion]) -> frozenset[str]:
+        """The files of the attachments of versions, relative to their folder."""
+        return frozenset(attachment.place for version in versions for attachment in self._catalog.attachments(version))
+
+    def _judge_claim(
+        self, folder: str, name: str, files: Mapping[str, StoredEntry], attached: frozenset[str]
+    ) -> Leftover:
+        """Decide about a file, and the claim of the process that was about to attach it."""
+        claim = f"{name}{CLAIM_SUFFIX}"
+        names = [claim] if name in attached else [name, claim]
+        group = _Found("attachment", f"{folder}/{name}", [files[each] for each in names if each in files])
+        result = self._judge_owner(group, *read_claim(self._store, f"{folder}/{claim}"))
+        return replace(result, details={"folder": folder})
+
+    def _remove_attachment(self, leftover: Leftover) -> bool:
+        """Remove a claim, and the file that it claims unless a row names it by now, while nobody attaches here."""
+        folder = leftover.details["folder"]
+        name = leftover.name[len(folder) + 1 :]
+        with self._store.exclusive(leftover.name):
+            if name not in self._attached(self._versions_at(self._key(folder))):
+                self._store.remove(leftover.name)
+            self._store.remove(leftover.name + CLAIM_SUFFIX)
+        return True
 
     def _is_orphan(self, entry: StoredEntry, name: str, versions: Iterable[DatasetVersion]) -> bool:
         """Whether a publisher of the registry put an object there whose name is that of a shard of this dataset.

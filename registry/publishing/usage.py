@@ -27,13 +27,13 @@ _Files: TypeAlias = Mapping[Reference, Sequence[tuple[str, int]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionUsage:
-    """The shard files of one version at one location.
+    """The shard files of one version at one location; at the first one, also its attachments.
 
     Attributes:
         reference: the exact version.
         state: its state.
         location: the path or URL of its folder.
-        num_files, num_bytes: the number and the size of its shard files.
+        num_files, num_bytes: the number and the size of these files.
         num_shared_bytes: the size of those that other versions name, too.
     """
 
@@ -120,8 +120,8 @@ def measure_usage(
             reference=copy.size.reference,
             state=copy.size.state,
             location=copy.shown,
-            num_files=copy.size.num_files,
-            num_bytes=copy.size.num_bytes,
+            num_files=copy.size.num_files + copy.num_attachments,
+            num_bytes=copy.size.num_bytes + copy.attachment_bytes,
             num_shared_bytes=totals.shared[copy],
         )
         for group in groups
@@ -142,11 +142,25 @@ def measure_usage(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Copy:
-    """A version at one of its locations; ``store`` is an error if this machine cannot open such a place."""
+    """A version at one of its locations; ``store`` is an error if this machine cannot open such a place.
+
+    ``is_first``: whether the version is read there first.
+    """
 
     size: VersionSize
     store: Store | RegistryError
     shown: str
+    is_first: bool
+
+    @property
+    def num_attachments(self) -> int:
+        """The number of attachments that it counts: a version has one copy of each."""
+        return self.size.num_attachments if self.is_first else 0
+
+    @property
+    def attachment_bytes(self) -> int:
+        """The size of these attachments."""
+        return self.size.attachment_bytes if self.is_first else 0
 
     @property
     def keys(self) -> tuple[_Key, ...]:
@@ -188,6 +202,7 @@ class _Totals:
         for copy in group.copies:
             for key in copy.keys:
                 self._references[key].add(copy.size.reference)
+            self._count(copy.keys, copy.num_attachments, copy.attachment_bytes)
         if not group.files:  # of several copies only if none of them has a file
             for copy in group.copies:
                 self._count(copy.keys, copy.size.num_files, copy.size.num_bytes)
@@ -219,9 +234,10 @@ def _group(backend: CatalogBackend, data: Store, sizes: Sequence[VersionSize]) -
             try:
                 store = open_location(data, location)
             except (StorageError, MissingExtraError) as error:
-                copies.append(_Copy(version, error, mask(location)))
+                copies.append(_Copy(version, error, mask(location), location == version.locations[0]))
             else:
-                copies.append(_Copy(version, store, mask(store.locate("x")[:-2])))
+                place = mask(store.locate("x")[:-2])
+                copies.append(_Copy(version, store, place, location == version.locations[0]))
     copies.sort(key=lambda copy: f"{copy.shown}/")
     groups: list[list[_Copy]] = []
     for copy in copies:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from support import TESTS
 from support.attached_folds import KIND, NAME, attach_counts, document
+from support.killed_attachments import attach_notes
 from support.prepared_samples import animals, prepare
 
 import registry
@@ -16,6 +22,7 @@ from registry.cli.main import run
 from registry.errors import ConflictError, NotFoundError, NotStoredError, ShardMismatchError
 from registry.model import Attachment
 from registry.publishing.attachments import attach
+from registry.publishing.garbage import Leftover
 from registry.storage import open_store
 
 
@@ -182,3 +189,232 @@ def test_show_lists_attachments_if_there_are_some(
     ]
     assert run(["show", "others", "--format", "json", *options]) == 0
     assert "attachments" not in json.loads(capsys.readouterr().out)["data"]
+
+
+def leftovers(catalog: Catalog) -> list[tuple[str, str]]:
+    """What the garbage collector says without removing something, without a grace period."""
+    return [(one.kind, one.outcome.value) for one in collected(catalog, dry_run=True)]
+
+
+def collected(catalog: Catalog, *, dry_run: bool = False) -> list[Leftover]:
+    """What the garbage collector says about the data directory."""
+    report = catalog.collect_garbage(older_than="0", dry_run=dry_run)
+    return [one for one in report.require_all() if one.kind not in ("cache", "temporary")]
+
+
+def kill(tmp_path: Path, *arguments: str, data_dir: str = "") -> None:
+    """Run the program that is killed."""
+    command = [sys.executable, "-m", "support.killed_attachments", str(tmp_path / "catalog.db")]
+    command += [data_dir or str(tmp_path / "catalog.data"), *arguments]
+    ended = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(TESTS)}, check=False)
+    assert ended.returncode == 9
+
+
+@pytest.mark.parametrize(("call", "when"), [("put", "before"), ("put", "after"), ("row", "before"), ("row", "after")])
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_after_a_kill_the_next_call_attaches_or_gc_removes_what_was_left(
+    tmp_path: Path, call: str, when: str, goes_on: bool
+) -> None:
+    with connect(tmp_path) as catalog:
+        dataset = add(catalog)
+        kill(tmp_path, "attach", call, when)
+        has_row = (call, when) == ("row", "after")
+        assert len(dataset.attachments) == 1 + has_row
+        assert dataset.verify().faults == ()
+        assert leftovers(catalog) == [("attachment", "found")]
+        if goes_on:
+            assert attach_notes(catalog) is not has_row
+        else:
+            assert len(collected(catalog)) == 1
+        assert leftovers(catalog) == []
+        assert len(files_of(dataset)) == len(dataset.attachments) == 1 + (has_row or goes_on)
+        assert dataset.verify().faults == ()
+        assert catalog.verify_log().faults == ()
+
+
+@pytest.mark.parametrize(("call", "when"), [("put", "before"), ("put", "after"), ("publish", "before")])
+def test_after_a_kill_the_next_addition_publishes_with_its_attachments(tmp_path: Path, call: str, when: str) -> None:
+    with connect(tmp_path) as catalog:
+        kill(tmp_path, "add", call, when)
+        assert not (tmp_path / "catalog.db").exists() or catalog.datasets() == ()
+        report = catalog.add({"train": {"value": [1, 2, 3]}, "test": {"value": [7]}}, "numbers")
+        dataset = catalog.dataset(str(report.reference))
+        assert dataset.read_attachment(KIND, NAME) == document({"train": 3, "test": 1})
+        assert len(files_of(dataset)) == 1
+        assert leftovers(catalog) == []
+
+
+def test_gc_names_what_it_cannot_judge_and_keeps_attachments(tmp_path: Path) -> None:
+    with connect(tmp_path) as catalog:
+        dataset = add(catalog)
+        [file] = files_of(dataset)
+        stranger = file.with_name("0" * 64 + "_of_another_catalog.json")
+        stranger.write_bytes(b"?")
+        [extra] = collected(catalog)
+        assert (extra.kind, extra.outcome, extra.filenames) == ("extra", "unknown", (f".attachments/{stranger.name}",))
+        assert files_of(dataset) == sorted([file, stranger])
+
+
+def test_a_claim_of_another_catalog_is_left_alone(tmp_path: Path) -> None:
+    with connect(tmp_path) as catalog:
+        add(catalog)
+        kill(tmp_path, "attach", "row", "before")
+    shutil.copytree(tmp_path / "catalog.data", tmp_path / "other.data")
+    with registry.connect(tmp_path / "other.db", data_dir=tmp_path / "other.data") as other:
+        other.publish(tmp_path / "other.data" / "numbers" / "1.0.0")
+        assert leftovers(other) == [("attachment", "unknown")]
+
+
+def test_du_counts_attachments_once(tmp_path: Path) -> None:
+    with connect(tmp_path) as catalog:
+        dataset = add(catalog)
+        folder = tmp_path / "catalog.data" / "numbers" / "1.0.0"
+        size = sum(file.stat().st_size for file in folder.rglob("*") if "tfrecord" in file.name or NAME in file.name)
+        catalog.mirrors.add("numbers", shutil.copytree(folder, tmp_path / "mirror"))
+        usage = catalog.usage(check=True)
+        first, mirror = usage.versions
+        assert (first.num_files, first.num_bytes) == (3, size)
+        assert mirror.num_bytes == size - dataset.attachments[0].num_bytes
+        assert usage.total.num_files == 5
+        assert [stored.num_faults for stored in usage.stored] == [0, 0]
+
+
+def test_a_mirror_has_the_attachments_if_the_folder_is_gone(tmp_path: Path) -> None:
+    with connect(tmp_path) as catalog:
+        dataset = add(catalog)
+        folder = tmp_path / "catalog.data" / "numbers" / "1.0.0"
+        catalog.mirrors.add("numbers", shutil.copytree(folder, tmp_path / "mirror"))
+        shutil.rmtree(folder)
+        assert catalog.dataset("numbers").read_attachment(KIND, NAME) == document({"train": 5, "test": 1})
+        assert dataset.version is not None
+
+
+def test_copies_between_catalogs_carry_rows_and_files(tmp_path: Path) -> None:
+    with connect(tmp_path) as catalog, connect(tmp_path, "lab") as lab:
+        dataset = add(catalog)
+        assert later(catalog, dataset, b"early")
+        catalog.copy("numbers", lab).require_all()
+        copied = lab.dataset("numbers")
+        assert copied.attachments == dataset.attachments
+        assert copied.read_attachment("notes", "notes.txt") == b"early"
+        assert copied.read_attachment(KIND, NAME) == document({"train": 5, "test": 1})
+        assert lab.verify_log().faults == ()
+        assert copied.verify().faults == ()
+        assert leftovers(lab) == []
+        assert len(files_of(copied)) == 2
+
+
+def test_a_second_copy_carries_what_was_attached_since(tmp_path: Path) -> None:
+    with connect(tmp_path) as catalog, connect(tmp_path, "lab") as lab:
+        dataset = add(catalog)
+        catalog.copy("numbers", lab).require_all()
+        later(catalog, dataset, b"since then")
+        [again] = catalog.copy("numbers", lab)
+        assert (again.outcome, again.notes) == ("known", ())
+        assert lab.dataset("numbers").read_attachment("notes", "notes.txt") == b"since then"
+        assert lab.verify_log().faults == ()
+
+
+def test_a_copy_tells_of_attachments_that_it_cannot_take(tmp_path: Path) -> None:
+    with connect(tmp_path) as catalog, connect(tmp_path, "lab") as lab:
+        dataset = add(catalog)
+        [file] = files_of(dataset)
+        file.write_bytes(b"damaged")
+        [copied] = catalog.copy("numbers", lab)
+        assert copied.outcome == "copied"
+        assert copied.notes == (f"the attachment {NAME} was not copied: its file is damaged or missing",)
+        assert lab.dataset("numbers").attachments == ()
+        file.write_bytes(document({"train": 5, "test": 1}))
+        assert later(lab, lab.dataset("numbers"), b"theirs")
+        assert later(catalog, dataset, b"ours")
+        [again] = catalog.copy("numbers", lab)
+        assert [note.partition(":")[0] for note in again.notes] == ["the attachment notes.txt was not copied"]
+        assert lab.dataset("numbers").read_attachment(KIND, NAME) == document({"train": 5, "test": 1})
+        assert lab.dataset("numbers").read_attachment("notes", "notes.txt") == b"theirs"
+        assert leftovers(lab) == []
+
+
+def test_a_restored_catalog_reads_the_same_attachments(tmp_path: Path) -> None:
+    with connect(tmp_path) as catalog:
+        add(catalog)
+    backup, restored = tmp_path / "backup.gz", tmp_path / "restored.db"
+    assert run(["backup", str(backup), "--catalog", str(tmp_path / "catalog.db")]) == 0
+    assert run(["restore", str(backup), "--catalog", str(restored)]) == 0
+    with registry.connect(restored, data_dir=tmp_path / "catalog.data") as again:
+        assert again.dataset("numbers").read_attachment(KIND, NAME) == document({"train": 5, "test": 1})
+
+
+def test_a_damaged_folder_that_is_replaced_keeps_its_attachments(tmp_path: Path) -> None:
+    with connect(tmp_path) as catalog:
+        catalog.build("digits", processes=1)
+        dataset = catalog.dataset("digits")
+        assert later(catalog, dataset, b"kept")
+        shard, *_ = Path(dataset.folder.removeprefix("file:")).glob("*.tfrecord-*")
+        shard.write_bytes(b"damaged")
+        catalog.build("digits", rebuild=True, processes=1)
+        assert dataset.verify().faults == ()
+        assert dataset.read_attachment("notes", "notes.txt") == b"kept"
+
+
+def test_what_is_exported_for_tfds_has_no_attachments(tmp_path: Path) -> None:
+    with connect(tmp_path) as catalog:
+        exported = add(catalog).export_tfds(tmp_path / "exported")
+        assert exported
+        assert not list((tmp_path / "exported").rglob(".attachments"))
+
+
+def test_in_a_bucket_attachments_are_put_in_place_with_the_shards(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: object, **_options: object) -> None:
+        raise KeyboardInterrupt
+
+    with registry.connect(tmp_path / "catalog.db", data_dir=bucket, create=True) as catalog:
+        with monkeypatch.context() as patched:
+            patched.setattr(type(catalog.backend), "publish", die)
+            with pytest.raises(KeyboardInterrupt):
+                add(catalog)
+        place = f"numbers/1.0.0/{Attachment.of(KIND, NAME, document({'train': 5, 'test': 1})).place}"
+        assert open_store(bucket).exists(place)
+        dataset = add(catalog)
+        assert dataset.read_attachment(KIND, NAME) == document({"train": 5, "test": 1})
+        assert dataset.verify().faults == ()
+        assert leftovers(catalog) == []
+        open_store(bucket).write_bytes(place, b"damaged", overwrite=True)
+        assert len(dataset.verify().faults) == 1
+
+
+def test_in_a_bucket_gc_removes_what_a_killed_program_was_about_to_attach(bucket: str, tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db", data_dir=bucket, create=True) as catalog:
+        dataset = add(catalog)
+        kill(tmp_path, "attach", "row", "before", data_dir=bucket)
+        assert leftovers(catalog) == [("attachment", "found")]
+        assert len(collected(catalog)) == 1
+        assert leftovers(catalog) == []
+        assert attach_notes(catalog)
+        assert dataset.verify().faults == ()
+        with connect(tmp_path, "lab") as lab:
+            catalog.copy("numbers", lab).require_all()
+            assert lab.dataset("numbers").attachments == dataset.attachments
+            assert lab.dataset("numbers").verify().faults == ()
+
+
+def test_of_two_programs_that_attach_the_same_name_one_does_and_the_other_leaves_nothing(tmp_path: Path) -> None:
+    with connect(tmp_path) as catalog:
+        dataset = add(catalog)
+
+    def attach_number(number: int) -> bool:
+        with connect(tmp_path) as own:
+            try:
+                return later(own, dataset, b"%d" % (number % 2))
+            except ConflictError:
+                return False
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(attach_number, range(4))) == 1
+    with connect(tmp_path) as catalog:
+        dataset = catalog.dataset("numbers")
+        assert dataset.read_attachment("notes", "notes.txt") in (b"0", b"1")
+        assert len(files_of(dataset)) == len(dataset.attachments) == 2
+        assert leftovers(catalog) == []
+        assert catalog.verify_log().faults == ()
