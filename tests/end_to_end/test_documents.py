@@ -150,6 +150,7 @@ def test_a_builder_a_command_and_an_engine_of_another_package_use_the_documented
         "docs/slim.md",
         "docs/earth-engine.md",
         "docs/splits.md",
+        "docs/statistics.md",
         "docs/versions.md",
     ],
 )

@@ -6,6 +6,7 @@ import hashlib
 import pickle
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +14,11 @@ import pytest
 from registry.features import FeaturesDict, Image, codec_of
 from registry.features.fold import FingerprintFold, RecordsFold, SplitFold
 from registry.model import LEAF_EXAMPLES
+from registry.statistics import StatisticsFold
 from registry.tfrecord import frame_records
 
 LEAVES, TIMES = 60, 1000
-KINDS = [FingerprintFold]
+KINDS: list[Any] = [FingerprintFold, StatisticsFold]
 
 
 def test_a_fold_holds_32_bytes_for_each_leaf_and_feature() -> None:

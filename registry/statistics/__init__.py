@@ -1,0 +1,37 @@
+"""Statistics of every feature of a version, over all of its records, computed while its shards are written.
+
+fold       the values of each leaf, from blocks of records
+numbers  sums  distinct     numbers: buckets, exact sums, numbers of distinct values
+texts  media                texts and classes; stored images and audio files
+document                    the results as values, and as one canonical JSON document
+"""
+
+from registry.statistics.document import (
+    DOCUMENT_NAME,
+    Classes,
+    Distinct,
+    FeatureStatistics,
+    Frequent,
+    Histogram,
+    NumberStatistics,
+    SplitStatistics,
+    Statistics,
+    parse_statistics,
+    statistics_documents,
+)
+from registry.statistics.fold import StatisticsFold
+
+__all__ = [
+    "DOCUMENT_NAME",
+    "Classes",
+    "Distinct",
+    "FeatureStatistics",
+    "Frequent",
+    "Histogram",
+    "NumberStatistics",
+    "SplitStatistics",
+    "Statistics",
+    "StatisticsFold",
+    "parse_statistics",
+    "statistics_documents",
+]

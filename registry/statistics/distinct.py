@@ -1,0 +1,95 @@
+"""Estimates how many distinct values there are: HyperLogLog over hashes that are the same on every machine.
+
+    values -> 64-bit hashes -> registers (merged by their maximum) -> estimate
+
+Sources: Flajolet et al., HyperLogLog (2007); Ertl, New cardinality estimation algorithms for HyperLogLog sketches
+(2017, algorithm 6), whose estimator has no bias at any number of values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from fastcrc import crc64
+
+Hashes = npt.NDArray[np.uint64]
+
+_BITS: Final = 12
+_REST: Final = 64 - _BITS
+_LOG_2: Final = 0.6931471805599453  # libraries of machines may differ in its last bit
+
+ERROR: Final = 0.01625
+"""The relative standard error of an estimate: 1.04 / sqrt(4096)."""
+
+
+def hash_numbers(values: npt.NDArray[Any]) -> Hashes:
+    """Mix the bits of numbers of 64 bits (the finalizer of splitmix64)."""
+    hashes = values.view(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    hashes ^= hashes >> np.uint64(30)
+    hashes *= np.uint64(0xBF58476D1CE4E5B9)
+    hashes ^= hashes >> np.uint64(27)
+    hashes *= np.uint64(0x94D049BB133111EB)
+    hashes ^= hashes >> np.uint64(31)
+    return hashes
+
+
+def hash_texts(texts: Sequence[bytes]) -> Hashes:
+    """Hashes of texts: their CRC-64, mixed."""
+    return hash_numbers(np.fromiter(map(crc64.xz, texts), np.uint64, len(texts)))
+
+
+class Registers:
+    """The state of an estimate: for each of 4,096 groups of hashes, the most trailing zeros of a hash, plus one."""
+
+    def __init__(self) -> None:
+        self.ranks = np.zeros(2**_BITS, np.uint8)
+
+    def add(self, hashes: Hashes) -> None:
+        """Add the hashes of values."""
+        # A hash changes a register only if it has as many trailing zeros as the lowest one: soon few of them have.
+        lowest = int(self.ranks.min())
+        if lowest:
+            hashes = hashes[hashes & np.uint64(2**lowest - 1) == 0]
+        bits = hashes | np.uint64(2**_REST)
+        lowest_bits = bits & (~bits + np.uint64(1))
+        ranks = np.frexp(lowest_bits.astype(np.float64))[1].astype(np.uint8)
+        np.maximum.at(self.ranks, (hashes >> np.uint64(_REST)).astype(np.intp), ranks)
+
+    def merge(self, later: Registers) -> None:
+        """Add the values of another state."""
+        np.maximum(self.ranks, later.ranks, out=self.ranks)
+
+    def estimate(self) -> int:
+        """The number of distinct values."""
+        size = 2**_BITS
+        counts = np.bincount(self.ranks, minlength=_REST + 2).tolist()
+        result = size * _tau(1 - counts[_REST + 1] / size)
+        for rank in range(_REST, 0, -1):
+            result = 0.5 * (result + counts[rank])
+        result += size * _sigma(counts[0] / size)
+        return round(size * size / (2 * _LOG_2 * result))
+
+
+def _sigma(x: float) -> float:
+    if x == 1:
+        return math.inf
+    result, before, weight = x, -1.0, 1.0
+    while result != before:
+        x, before = x * x, result
+        result += x * weight
+        weight *= 2
+    return result
+
+
+def _tau(x: float) -> float:
+    if x in (0, 1):
+        return 0.0
+    result, before, weight = 1 - x, -1.0, 1.0
+    while result != before:
+        x, before, weight = math.sqrt(x), result, weight / 2
+        result -= (1 - x) ** 2 * weight
+    return result / 3

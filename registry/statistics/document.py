@@ -1,0 +1,271 @@
+"""The statistics of a version as values, and as one canonical JSON document: docs/statistics.md describes its fields.
+
+    results of StatisticsFold by split -> statistics_documents -> statistics.json -> parse_statistics -> Statistics
+
+Only fields that say something are written. All numbers are finite; integers have all their digits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+from registry.json_node import JsonNode, parse_json
+
+FORMAT: Final = 1
+"""The form of the document. A later one that readers of this one would misread gets another number."""
+
+DOCUMENT_NAME: Final = "statistics.json"
+
+Number: TypeAlias = int | float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Histogram:
+    """How many values there are from each of ``edges`` up to the next, which is only in the last bin."""
+
+    edges: tuple[Number, ...]
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distinct:
+    """The number of distinct values; ``error`` is its relative standard error, 0 if it is exact."""
+
+    count: int
+    error: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frequent:
+    r"""A value that occurs ``count`` times.
+
+    Attributes:
+        value: a number, a bool, or text, of which bytes that are not UTF-8 are written as ``\xff``.
+        count: how often it occurs.
+        name: the name of the class, for a label.
+        num_bytes: the length of the text in bytes if ``value`` is only its beginning; otherwise None.
+    """
+
+    value: int | float | bool | str
+    count: int
+    name: str | None = None
+    num_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Classes:
+    """The balance of the classes of a label.
+
+    Attributes:
+        num_classes: the number of classes that the schema has.
+        num_unlabeled: how many values are -1, which means no label.
+        num_unused: how many classes never occur; None if there are too many classes to count them.
+        unused: the first classes that never occur, by name if they have names, otherwise by number.
+        counts: how often each class occurs; None for more than 1,000 classes.
+    """
+
+    num_classes: int
+    num_unlabeled: int = 0
+    num_unused: int | None = None
+    unused: tuple[str, ...] = ()
+    counts: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumberStatistics:
+    """Numbers. The fields from ``zeros`` on describe the finite ones; ``min`` to ``histogram`` need at least one.
+
+    Attributes:
+        count: how many values there are.
+        nan, infinities, negative_infinities: how many of them are not finite.
+        zeros: how many are zero.
+        min, max, mean, std: exact, rounded once; ``std`` is that of all values, not of a sample.
+        quantiles: by percentage, e.g. ``"50"``: the first value that at least this share of all values do not
+            exceed.
+        quantile_error: the maximum relative error of the quantiles; 0 if they are exact.
+        histogram: at most 32 bins.
+        distinct: the number of distinct values.
+        frequent: the most frequent values that occur more than once; empty if ``distinct`` is not exact.
+    """
+
+    count: int
+    nan: int = 0
+    infinities: int = 0
+    negative_infinities: int = 0
+    zeros: int = 0
+    min: Number | None = None
+    max: Number | None = None
+    mean: float | None = None
+    std: float | None = None
+    quantiles: Mapping[str, Number] | None = None
+    quantile_error: float = 0.0
+    histogram: Histogram | None = None
+    distinct: Distinct | None = None
+    frequent: tuple[Frequent, ...] = ()
+
+
+def number_fields(statistics: NumberStatistics) -> dict[str, Any]:
+    """The fields of ``statistics`` by name, to create a FeatureStatistics with more of them."""
+    return {option.name: getattr(statistics, option.name) for option in fields(NumberStatistics)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureStatistics(NumberStatistics):
+    """One leaf of the schema. Values of arrays and sequences are counted one by one.
+
+    Attributes:
+        kind: ``number``, ``text``, ``label``, ``image``, ``audio`` or ``other``.
+        dtype: the dtype of its values, as in features.json.
+        nulls: how many records have no value.
+        lengths: the lengths of each unknown dimension, outermost first: of Sequences, then of the tensor.
+        text_lengths: of texts, in characters.
+        classes: of labels.
+        file_sizes, heights, widths, modes, formats: of stored images. A mode is named as in Pillow, with the bits of a
+            sample if they are not 8; the format of an image whose header cannot be read is ``unknown``.
+        seconds, sample_rates, channels: of stored audio files, whose size in bytes and format are in ``file_sizes`` and
+            ``formats``. Audio that is stored as samples has ``seconds`` if the schema has a sample rate.
+    """
+
+    kind: str
+    dtype: str
+    nulls: int = 0
+    lengths: tuple[NumberStatistics, ...] = ()
+    text_lengths: NumberStatistics | None = None
+    classes: Classes | None = None
+    file_sizes: NumberStatistics | None = None
+    heights: NumberStatistics | None = None
+    widths: NumberStatistics | None = None
+    modes: Mapping[str, int] | None = None
+    formats: Mapping[str, int] | None = None
+    seconds: NumberStatistics | None = None
+    sample_rates: NumberStatistics | None = None
+    channels: NumberStatistics | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitStatistics(Mapping[str, FeatureStatistics]):
+    """The statistics of each leaf of the schema, by its path, in the order of the schema.
+
+    Attributes:
+        num_examples: the number of records.
+        features: the statistics by path.
+        num_omitted: how many more leaves the schema has, if it has more than 10,000.
+    """
+
+    num_examples: int
+    features: Mapping[str, FeatureStatistics]
+    num_omitted: int = 0
+
+    def __getitem__(self, path: str) -> FeatureStatistics:
+        return self.features[path]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.features)
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statistics(Mapping[str, SplitStatistics]):
+    """The statistics of a version by split: ``statistics["train"]["price"].mean``."""
+
+    splits: Mapping[str, SplitStatistics]
+    format: int = FORMAT
+
+    def __getitem__(self, split: str) -> SplitStatistics:
+        return self.splits[split]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.splits)
+
+    def __len__(self) -> int:
+        return len(self.splits)
+
+
+def statistics_documents(results: Mapping[str, SplitStatistics]) -> dict[str, bytes]:
+    """The document by its name; the same results in the same order give the same bytes.
+
+    >>> print(statistics_documents({"train": SplitStatistics(num_examples=0, features={})})["statistics.json"].decode())
+    {"format":1,"splits":{"train":{"num_examples":0,"features":{}}}}
+    """
+    tree = {"format": FORMAT, "splits": _tree(results)}
+    text = json.dumps(tree, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return {DOCUMENT_NAME: text.encode()}
+
+
+def parse_statistics(document: bytes) -> Statistics:
+    """Read a document. Fields that this version does not know are ignored.
+
+    Raises:
+        PreparedFormatError: it is not a statistics document, or of a form that this version does not know.
+    """
+    node = parse_json(document.decode("utf-8", "replace"), DOCUMENT_NAME)
+    result: Statistics = _read(Statistics, node)
+    if result.format != FORMAT:
+        node.entries()["format"].fail(f"expected the format {FORMAT}, found {result.format}")
+    return result
+
+
+def _list_of(read: Any, node: JsonNode) -> tuple[Any, ...]:
+    return tuple(read(element) for element in node.elements())
+
+
+def _dict_of(read: Any, node: JsonNode) -> dict[str, Any]:
+    return {name: read(entry) for name, entry in node.entries().items()}
+
+
+def _any(node: JsonNode) -> Any:
+    if isinstance(node.value, (dict, list)):
+        node.fail("expected a number, text, or true or false")
+    return node.value
+
+
+def _read(kind: Any, node: JsonNode) -> Any:
+    entries, values = node.entries(), {}
+    for option in fields(kind):
+        if option.name in entries:
+            values[option.name] = _READERS.get(option.name, JsonNode.integer)(entries[option.name])
+        elif option.default is MISSING:
+            node.fail(f"the field {option.name!r} is missing")
+    return kind(**values)
+
+
+_numbers = partial(_read, NumberStatistics)
+
+_READERS: Final[dict[str, Callable[[JsonNode], Any]]] = {
+    **dict.fromkeys(("min", "max", "mean", "std", "error", "quantile_error"), JsonNode.number),
+    **dict.fromkeys(("name", "kind", "dtype"), JsonNode.text),
+    "value": _any,
+    "unused": partial(_list_of, JsonNode.text),
+    "edges": partial(_list_of, JsonNode.number),
+    "counts": partial(_list_of, JsonNode.integer),
+    "quantiles": partial(_dict_of, JsonNode.number),
+    **dict.fromkeys(("modes", "formats"), partial(_dict_of, JsonNode.integer)),
+    "histogram": partial(_read, Histogram),
+    "distinct": partial(_read, Distinct),
+    "frequent": partial(_list_of, partial(_read, Frequent)),
+    "classes": partial(_read, Classes),
+    "lengths": partial(_list_of, _numbers),
+    **dict.fromkeys(("text_lengths", "file_sizes", "heights", "widths"), _numbers),
+    **dict.fromkeys(("seconds", "sample_rates", "channels"), _numbers),
+    "features": partial(_dict_of, partial(_read, FeatureStatistics)),
+    "splits": partial(_dict_of, partial(_read, SplitStatistics)),
+}
+"""How each field is read that is not an integer; a name means the same in all classes."""
+
+
+def _tree(value: Any) -> Any:
+    """The JSON form of a value, without fields that have their default."""
+    if isinstance(value, (Histogram, Distinct, Frequent, Classes, NumberStatistics, SplitStatistics)):
+        # A subclass has the fields of its base first, which are described by those that follow: kind and dtype.
+        options = sorted(fields(value), key=lambda option: option.default is not MISSING)
+        pairs = ((option, getattr(value, option.name)) for option in options)
+        return {option.name: _tree(inner) for option, inner in pairs if inner != option.default}
+    if isinstance(value, Mapping):
+        return {name: _tree(inner) for name, inner in value.items()}
+    return [_tree(inner) for inner in value] if isinstance(value, tuple) else value

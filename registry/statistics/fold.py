@@ -1,0 +1,270 @@
+"""The fold that computes the statistics of every leaf of a schema, over all records of a split.
+
+FlatRecords -> LeafReader: values of a leaf, lengths, nulls -> Numbers, Texts, Images, Sounds -> SplitStatistics
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from itertools import chain
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from registry.features.audio import Audio
+from registry.features.block_columns import MaskedColumn, TextColumn
+from registry.features.codec import FlatRecords
+from registry.features.column_reader import ColumnReader
+from registry.features.containers import Column, FeaturesDict, columns_of
+from registry.features.content import ContentReader, content_path
+from registry.features.dtypes import dtype_name
+from registry.features.feature import TEXT, Leaf, RawFeature
+from registry.features.image import Image
+from registry.features.nested import Ragged
+from registry.features.text import ClassLabel, Text
+from registry.statistics.document import FeatureStatistics, NumberStatistics, SplitStatistics, number_fields
+from registry.statistics.media import Images, Sounds
+from registry.statistics.numbers import MOST_DISTINCT, Numbers
+from registry.statistics.texts import MOST_CLASSES, Texts, describe_classes
+from registry.wire import FlatBlock
+
+MOST_LEAVES: Final = 10_000
+"""Most leaves of a schema that have statistics."""
+
+MOST_DETAILED: Final = 1_000
+"""Most leaves of a schema whose statistics have histograms, quantiles and frequent values."""
+
+_MOST_WAITING: Final = 2**22
+"""Most numbers that wait in buffers, over all leaves."""
+
+
+@dataclass(slots=True)
+class LeafState:
+    """The state of one leaf.
+
+    Attributes:
+        values: the state of its values; None for a feature of an unknown class.
+        lengths: the lengths of each unknown dimension, outermost first.
+        nulls: the number of records without a value.
+    """
+
+    values: Numbers | Texts | Images | Sounds | None
+    lengths: list[Numbers]
+    nulls: int = 0
+
+
+@dataclass(slots=True)
+class SplitState:
+    """The state of the fold: of each leaf, and the number of records."""
+
+    leaves: list[LeafState]
+    num_records: int = 0
+
+
+class StatisticsFold:
+    """Computes ``SplitStatistics``: the same for any order of the files, division of the records, engine and machine.
+
+    >>> from registry.features import codec_of
+    >>> from registry.features.fold import SplitFold
+    >>> fold = SplitFold(FeaturesDict({"price": "float32"}), [StatisticsFold])
+    >>> record = codec_of(fold.features).encode({"price": 0.5})
+    >>> fold.add(np.frombuffer(record, np.uint8), np.array([0]), np.array([len(record)]))
+    >>> fold.results()[0]["price"].mean
+    0.5
+
+    Attributes:
+        is_quick: see ``Fold``.
+    """
+
+    def __init__(self, features: FeaturesDict) -> None:
+        columns = columns_of(features.missing_as_none())
+        self._num_omitted = max(0, len(columns) - MOST_LEAVES)
+        self._readers = [LeafReader(column) for column in columns[:MOST_LEAVES]]
+        self._buffer = min(2**17, max(2**10, _MOST_WAITING // max(1, len(self._readers))))
+        self.is_quick = ContentReader(features).reads_blocks
+
+    def start(self) -> SplitState:
+        """No records."""
+        return SplitState([reader.start(self._buffer) for reader in self._readers])
+
+    def add(self, state: SplitState, block: FlatRecords) -> None:
+        """Add the next records."""
+        for reader, leaf, flat in zip(self._readers, state.leaves, block.flats, strict=False):
+            reader.add(leaf, flat, block.num_records)
+        state.num_records += block.num_records
+
+    def merge(self, state: SplitState, later: SplitState) -> None:
+        """Add the records of ``later``."""
+        for leaf, other in zip(state.leaves, later.leaves, strict=True):
+            leaf.nulls += other.nulls
+            for numbers, more in zip(leaf.lengths, other.lengths, strict=True):
+                numbers.merge(more)
+            if leaf.values is not None:
+                leaf.values.merge(other.values)  # type: ignore[arg-type]  # the same class
+        state.num_records += later.num_records
+
+    def end(self, state: SplitState) -> SplitStatistics:
+        """The statistics."""
+        pairs = zip(self._readers, state.leaves, strict=True)
+        results = {reader.path: reader.end(leaf, state.num_records) for reader, leaf in pairs}
+        for path in list(results)[MOST_DETAILED:]:
+            results[path] = _in_brief(results[path])
+        return SplitStatistics(num_examples=state.num_records, features=results, num_omitted=self._num_omitted)
+
+
+class LeafReader:
+    """Reads the values of one leaf from blocks, in the form that its statistics need: files are not decoded.
+
+    Attributes:
+        path: the path of the leaf in the document.
+    """
+
+    def __init__(self, column: Column) -> None:
+        leaf = column.leaf
+        self.path = content_path(column.names)
+        self._leaf = leaf
+        is_file = isinstance(leaf, Image) or (isinstance(leaf, Audio) and leaf.lazy_decode)
+        # A text is stored like a file, and its bytes are what is needed.
+        stored: Leaf = Text() if is_file else leaf
+        self._reader = ColumnReader.of(replace(column, leaf=stored), frozenset())
+        self._num_levels = len(column.lengths)
+        shape = (*column.lengths, *stored.shape)
+        self._unknown = [place for place, size in enumerate(shape) if size is None]
+        self._num_dimensions = len(shape)
+
+    def start(self, buffer: int) -> LeafState:
+        """The state before the first record."""
+        leaf = self._leaf
+        values: Numbers | Texts | Images | Sounds | None = None
+        if isinstance(leaf, Image):
+            values = Images(buffer=buffer)
+        elif isinstance(leaf, Audio) and leaf.lazy_decode:
+            values = Sounds(buffer=buffer)
+        elif isinstance(leaf, ClassLabel):
+            most = min(MOST_CLASSES, max(MOST_DISTINCT, (leaf.num_classes or 0) + 1))
+            values = Numbers(np.int64, most_distinct=most, buffer=buffer)
+        elif not isinstance(leaf, RawFeature):
+            values = Texts(buffer=buffer) if leaf.dtype == TEXT else Numbers(leaf.dtype, buffer=buffer)
+        num_lengths = 0 if values is None else len(self._unknown)
+        return LeafState(values, [Numbers(np.int64, buffer=buffer) for _ in range(num_lengths)])
+
+    def add(self, state: LeafState, flat: FlatBlock, num_records: int) -> None:
+        """Add the values of a block.
+
+        Raises:
+            CorruptExampleError: a record does not hold the feature.
+        """
+        if state.values is None or not num_records:
+            return
+        column = self._reader.read_block(flat, copy=False)
+        rows: Any
+        if column is None:
+            values, fault = self._reader.read_each(flat, num_records)
+            if fault is not None:
+                raise fault
+            rows = [value for value in values if value is not None]
+        elif isinstance(column, MaskedColumn):
+            rows = _rows_of(column.present, column.rows_present.size)
+        else:
+            rows = _rows_of(column, num_records)
+        state.nulls += num_records - len(rows)
+        if len(rows):
+            self._add_rows(state, rows)
+
+    def end(self, state: LeafState, num_records: int) -> FeatureStatistics:
+        """The statistics of the leaf in all records."""
+        leaf, values = self._leaf, state.values
+        if values is None:
+            return FeatureStatistics(kind="other", dtype="", count=num_records)
+        common: dict[str, Any] = {"nulls": state.nulls, "lengths": tuple(numbers.end() for numbers in state.lengths)}
+        if isinstance(leaf, ClassLabel) and isinstance(values, Numbers):
+            return FeatureStatistics(kind="label", dtype="int64", **common, **describe_classes(leaf, values))
+        if isinstance(values, Numbers):
+            kind, described = "number", number_fields(values.end())
+        else:
+            kind = "text" if isinstance(values, Texts) else "image" if isinstance(values, Images) else "audio"
+            described = values.end()
+        if isinstance(leaf, Audio) and leaf.sample_rate and self._num_levels in self._unknown:
+            samples = common["lengths"][self._unknown.index(self._num_levels)]
+            described["seconds"] = _divided(samples, leaf.sample_rate)
+        return FeatureStatistics(kind=kind, dtype=dtype_name(leaf.dtype), **common, **described)
+
+    def _add_rows(self, state: LeafState, rows: npt.NDArray[Any] | list[Any]) -> None:
+        """Add the values of records that have one: an array of equal shapes, or a list of values."""
+        lengths: list[list[Any]] = [[] for _ in range(self._num_dimensions)]
+        parts: list[Any] = []
+        if isinstance(rows, np.ndarray):
+            parts, number = [rows], len(rows)
+            for place, size in enumerate(rows.shape[1:]):
+                lengths[place].append(np.full(number, size))
+                number *= size if place < self._num_levels else 1
+        elif not self._num_dimensions:
+            parts = [rows if isinstance(rows[0], bytes) else np.array(rows)]
+        elif self._num_dimensions == 1:
+            lengths[0], parts = [np.fromiter(map(len, rows), np.int64, len(rows))], rows
+        else:
+            for row in rows:
+                self._divide(row, lengths, parts)
+        for numbers, place in zip(state.lengths, self._unknown, strict=True):
+            numbers.add(np.concatenate([np.empty(0, np.int64), *lengths[place]]))
+        if isinstance(state.values, Numbers):
+            flat = [part.reshape(-1) for part in parts] if self._num_dimensions > 1 else parts
+            state.values.add(np.concatenate(flat) if len(flat) > 1 else flat[0])
+        elif state.values is not None:
+            texts = (part.reshape(-1).tolist() if isinstance(part, np.ndarray) else part for part in parts)
+            state.values.add(list(chain.from_iterable(texts)))
+
+    def _divide(self, row: Any, lengths: list[list[Any]], parts: list[Any]) -> None:
+        """Add the lengths of each dimension of the value of a record, and its arrays, to the lists."""
+        level = self._num_levels
+        tensors: Any = [row]
+        if isinstance(row, Ragged):
+            for place, sizes in enumerate([[len(row)], *row.row_lengths]):
+                lengths[place].append(sizes)
+            tensors = row.flat_values
+        elif level:
+            lengths[0].append([len(row)])
+            tensors = row
+        number, first = 1, 0
+        if isinstance(tensors, np.ndarray) and not (tensors.size and isinstance(tensors.flat[0], np.ndarray)):
+            tensors, number, first = [tensors], len(tensors), 1  # of one shape
+        for tensor in tensors:
+            for place, size in enumerate(tensor.shape[first:]):
+                lengths[level + place].append(np.full(number, size))
+            parts.append(tensor)
+
+
+def _rows_of(column: Any, count: int) -> Any:
+    """The values of a column: an array of equal shapes, or a list of values whose shapes differ."""
+    if isinstance(column, TextColumn):
+        return replace(column, copy=True).rows(0, count)
+    values = column.array(count)
+    if values.dtype == TEXT and values.size and isinstance(values.flat[0], np.ndarray):
+        return list(values)
+    return values
+
+
+def _divided(numbers: NumberStatistics, divisor: int) -> NumberStatistics:
+    """The statistics of the numbers divided by ``divisor``, without the most frequent."""
+    moments = {name: getattr(numbers, name) for name in ("min", "max", "mean", "std")}
+    if numbers.histogram is None or numbers.quantiles is None:
+        return numbers
+    return replace(
+        numbers,
+        **{name: value / divisor for name, value in moments.items()},
+        quantiles={percent: value / divisor for percent, value in numbers.quantiles.items()},
+        histogram=replace(numbers.histogram, edges=tuple(edge / divisor for edge in numbers.histogram.edges)),
+        frequent=(),
+    )
+
+
+def _in_brief(statistics: FeatureStatistics) -> FeatureStatistics:
+    """The statistics without histograms, quantiles and frequent values, also of lengths and sizes."""
+    omitted: dict[str, Any] = {"histogram": None, "quantiles": None, "quantile_error": 0.0, "frequent": ()}
+    values = {option.name: getattr(statistics, option.name) for option in fields(statistics)}
+    inner: dict[str, Any] = {
+        name: replace(value, **omitted) for name, value in values.items() if isinstance(value, NumberStatistics)
+    }
+    lengths = tuple(replace(numbers, **omitted) for numbers in statistics.lengths)
+    return replace(statistics, lengths=lengths, **inner, **omitted)

@@ -1,0 +1,333 @@
+"""Statistics of numbers, in a state whose size does not depend on how many there are.
+
+    numbers -> buffer -> up to 10,000 distinct values: each with its count    -> NumberStatistics
+                      -> more of them: buckets, exact sums, HyperLogLog       -> NumberStatistics
+
+The second form can be computed from the first without loss, so it does not matter which part of the records has too
+many values: the result depends on the values alone. A bucket is a run of floats whose bits begin alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from registry.features.dtypes import is_bfloat16
+from registry.statistics.distinct import ERROR, Registers, hash_numbers
+from registry.statistics.document import Distinct, Frequent, Histogram, Number, NumberStatistics
+from registry.statistics.sums import SCALE, deviation_of, exact_sums, mean_of, weighted_sums
+
+MOST_DISTINCT: Final = 10_000
+"""Most distinct values that are counted one by one. All values of dtypes of 16 bits are."""
+
+MOST_FREQUENT: Final = 50
+PERCENTAGES: Final = (1, 5, 10, 25, 50, 75, 90, 95, 99)
+BUCKET_ERROR: Final = 2**-8
+"""The relative error of the middle of a bucket, which has the sign, the exponent and 7 more bits of a float64."""
+
+_BINS: Final = 32
+_SHIFT: Final = 45
+_BUCKET_BITS: Final = 13
+"""Buckets are smaller than _SHIFT says if all values are in 2**13 such buckets, such as the moments of a year."""
+
+_BUFFER: Final = 2**17
+_SPAN: Final = 2**18
+"""Integers in a range of at most this size are counted without sorting them."""
+
+_Array = npt.NDArray[Any]
+_Counts = npt.NDArray[np.int64]
+
+
+class Numbers:
+    """The state of the statistics of numbers of one ``dtype``. It can be pickled.
+
+    Args:
+        dtype: the dtype of the numbers: bool, an integer or a float.
+        most_distinct: most distinct values that are counted one by one.
+        buffer: most values that wait to be counted together, which is faster.
+    """
+
+    def __init__(self, dtype: Any, *, most_distinct: int = MOST_DISTINCT, buffer: int = _BUFFER) -> None:
+        self.dtype = np.dtype(dtype)
+        self.is_float = self.dtype.kind == "f" or is_bfloat16(self.dtype)
+        self._wide = np.dtype(np.float64 if self.is_float else np.uint64 if self.dtype == np.uint64 else np.int64)
+        self._most = 2**16 if self.dtype.itemsize <= 2 else most_distinct
+        self._buffer = buffer
+        self._waiting: list[_Array] = []
+        self._num_waiting = 0
+        self.not_finite = [0, 0, 0]
+        self._values: _Array = np.empty(0, self._wide)
+        self._counts: _Counts = np.empty(0, np.int64)
+        self._spread: _Spread | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._count_waiting()
+        return self.__dict__
+
+    def add(self, values: _Array) -> None:
+        """Add numbers of the dtype, in an array of any shape, which is copied."""
+        if not values.size:
+            return
+        self._waiting.append(values.flatten())
+        self._num_waiting += values.size
+        if self._num_waiting >= self._buffer:
+            self._count_waiting()
+
+    def merge(self, later: Numbers) -> None:
+        """Add the numbers of another state."""
+        self._count_waiting()
+        later._count_waiting()
+        self.not_finite = [here + there for here, there in zip(self.not_finite, later.not_finite, strict=True)]
+        if later._spread is None:
+            self._add_pairs(later._values, later._counts)
+        else:
+            self._as_spread().merge(later._spread)
+
+    def end(self) -> NumberStatistics:
+        """The statistics of all numbers."""
+        self._count_waiting()
+        nan, positive, negative = self.not_finite
+        infinite: dict[str, Any] = {"nan": nan, "infinities": positive, "negative_infinities": negative}
+        if self._spread is not None:
+            return self._spread.describe(infinite)
+        values, counts = self._values, self._counts
+        if not values.size:
+            return NumberStatistics(count=sum(self.not_finite), distinct=Distinct(count=0), **infinite)
+        count = int(counts.sum())
+        total, squares = weighted_sums(values, counts)
+        numbers = (values != 0 if self.dtype == np.bool_ else values).tolist()
+        order = np.argsort(-counts, kind="stable")[:MOST_FREQUENT].tolist()
+        return NumberStatistics(
+            count=count + sum(self.not_finite),
+            **infinite,
+            zeros=int(counts[values == 0].sum()),
+            **_moments(values, count, total, squares),
+            quantiles={str(percent): values[place].item() for percent, place in _quantile_places(counts)},
+            histogram=_histogram(values, counts, values[0].item(), values[-1].item()),
+            distinct=Distinct(count=values.size),
+            frequent=tuple(
+                Frequent(value=numbers[place], count=int(counts[place])) for place in order if counts[place] > 1
+            ),
+        )
+
+    def pairs(self) -> tuple[_Array, _Counts] | None:
+        """The distinct finite values, ascending, and how often each occurs; None if there are too many."""
+        self._count_waiting()
+        return None if self._spread is not None else (self._values, self._counts)
+
+    def _count_waiting(self) -> None:
+        if not self._waiting:
+            return
+        values = self._waiting[0] if len(self._waiting) == 1 else np.concatenate(self._waiting)
+        self._waiting, self._num_waiting = [], 0
+        if values.dtype.itemsize <= 2:
+            unsigned = np.uint8 if values.dtype.itemsize == 1 else np.uint16
+            counts = np.bincount(values.view(unsigned))
+            bits = np.flatnonzero(counts)
+            values, counts = bits.astype(unsigned).view(values.dtype), counts[bits]
+            if self.is_float:
+                values = values.astype(np.float32)
+                is_finite = np.isfinite(values)
+                for place, is_such in enumerate((np.isnan(values), np.isposinf(values), np.isneginf(values))):
+                    self.not_finite[place] += int(counts[is_such].sum())
+                values, counts = values[is_finite], counts[is_finite]
+            self._add_pairs(values.astype(self._wide) + self._wide.type(0), counts)
+            return
+        if self.is_float:
+            values = self._without_infinite(values)
+        if self._spread is None:
+            pairs = _count_distinct(values, self._most)
+            if pairs is not None:
+                self._add_pairs(pairs[0].astype(self._wide), pairs[1])
+                return
+        self._as_spread().add(values.astype(self._wide, copy=False))
+
+    def _without_infinite(self, values: _Array) -> _Array:
+        is_finite = np.isfinite(values)
+        if not is_finite.all():
+            odd = values[~is_finite]
+            positive, negative = int(np.isposinf(odd).sum()), int(np.isneginf(odd).sum())
+            self.not_finite[0] += odd.size - positive - negative
+            self.not_finite[1] += positive
+            self.not_finite[2] += negative
+            values = values[is_finite]
+        values += values.dtype.type(0)  # which makes -0.0 the same as 0.0
+        return values
+
+    def _add_pairs(self, values: _Array, counts: _Counts) -> None:
+        if not values.size:
+            return
+        if self._spread is not None:
+            self._spread.add(values, counts)
+            return
+        self._values, self._counts = _add_counts(self._values, self._counts, values, counts)
+        if self._values.size > self._most:
+            self._as_spread()
+
+    def _as_spread(self) -> _Spread:
+        if self._spread is None:
+            self._spread = _Spread(self._wide)
+            if self._values.size:
+                self._spread.add(self._values, self._counts)
+            self._values, self._counts = self._values[:0], self._counts[:0]
+        return self._spread
+
+
+class _Spread:
+    """Numbers with too many distinct values: their buckets, sums and registers."""
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self.dtype = dtype
+        self.count = self.zeros = self.total = self.squares = 0
+        self.low: Number | None = None
+        self.high: Number | None = None
+        self.shift = 0
+        self.keys: _Array = np.empty(0, np.int64)
+        self.counts: _Counts = np.empty(0, np.int64)
+        self.registers = Registers()
+
+    def add(self, values: _Array, counts: _Counts | None = None) -> None:
+        """Add finite numbers, each once, or as often as ``counts`` says."""
+        if not values.size:
+            return
+        self.count += values.size if counts is None else int(counts.sum())
+        self.zeros += values.size - int(np.count_nonzero(values)) if counts is None else int(counts[values == 0].sum())
+        total, squares = exact_sums(values) if counts is None else weighted_sums(values, counts)
+        self.total, self.squares = self.total + total, self.squares + squares
+        self.registers.add(hash_numbers(values))
+        self._widen(values.min().item(), values.max().item())
+        keys = _ordered(values)
+        keys >>= self.shift
+        first = int(keys.min())
+        keys -= first
+        # Weights are added as float64, which is exact below 2**53.
+        table = np.bincount(keys, counts)
+        used = np.flatnonzero(table)
+        self.keys, self.counts = _add_counts(self.keys, self.counts, used + first, table[used].astype(np.int64))
+
+    def merge(self, later: _Spread) -> None:
+        """Add the numbers of another state."""
+        self.count, self.zeros = self.count + later.count, self.zeros + later.zeros
+        self.total, self.squares = self.total + later.total, self.squares + later.squares
+        self.registers.merge(later.registers)
+        if later.low is not None and later.high is not None:
+            self._widen(later.low, later.high)
+        keys = later.keys >> (self.shift - later.shift)
+        self.keys, self.counts = _add_counts(self.keys, self.counts, keys, later.counts)
+
+    def describe(self, infinite: Mapping[str, Any]) -> NumberStatistics:
+        """The statistics; ``infinite`` has the counts of values that are not finite."""
+        is_float = self.dtype.kind == "f"
+        low, high = self.low or 0, self.high or 0
+        bottoms, tops = _from_ordered(self.keys << self.shift), _from_ordered((self.keys + 1) << self.shift)
+        middles = _from_ordered((self.keys << self.shift) + (1 << self.shift >> 1)).tolist()
+        quantiles: dict[str, Number] = {}
+        for percent, place in _quantile_places(self.counts):
+            # The only integer in a small bucket is its end that is nearer to zero.
+            middle = middles[place] if is_float else int(middles[place])
+            quantiles[str(percent)] = min(max(middle, low), high)
+        return NumberStatistics(
+            count=self.count + sum(infinite.values()),
+            **infinite,
+            zeros=self.zeros,
+            **_moments(np.array([low, high], self.dtype), self.count, self.total, self.squares),
+            quantiles=quantiles,
+            quantile_error=BUCKET_ERROR,
+            histogram=_histogram(bottoms, self.counts, low, high, tops),
+            distinct=Distinct(count=max(self.registers.estimate(), MOST_DISTINCT + 1), error=ERROR),
+        )
+
+    def _widen(self, low: Number, high: Number) -> None:
+        """Make buckets as large as all values from ``low`` to ``high`` need: which depends on the extremes alone."""
+        self.low = low if self.low is None else min(low, self.low)
+        self.high = high if self.high is None else max(high, self.high)
+        first, last = _ordered(np.array([self.low, self.high], self.dtype)).tolist()
+        shift = min(_SHIFT, max(0, (last - first).bit_length() - _BUCKET_BITS))
+        if shift > self.shift:
+            keys = self.keys >> (shift - self.shift)
+            self.keys, self.counts = _add_counts(keys[:0], self.counts[:0], keys, self.counts)
+            self.shift = shift
+
+
+def _ordered(values: _Array) -> _Array:
+    """Integers in the order of the numbers: the bits of their float64, the lower 63 turned round if it is negative."""
+    bits = values.astype(np.float64).view(np.int64)
+    return bits ^ ((bits >> 63) & np.int64(2**63 - 1))
+
+
+def _from_ordered(ordered: _Array) -> npt.NDArray[np.float64]:
+    values: npt.NDArray[np.float64] = (ordered ^ ((ordered >> 63) & np.int64(2**63 - 1))).view(np.float64)
+    return values
+
+
+def _count_distinct(values: _Array, most: int) -> tuple[_Array, _Counts] | None:
+    """The distinct values, ascending, and how often each occurs; None if there are more than ``most``."""
+    if not values.size:
+        return values, np.empty(0, np.int64)
+    if values.dtype.kind != "f":
+        low, high = int(values.min()), int(values.max())
+        if high - low <= min(_SPAN, 4 * values.size):
+            table = np.bincount((values - values.dtype.type(low)).astype(np.int64))
+            used = np.flatnonzero(table)
+            return None if used.size > most else (used.astype(values.dtype) + values.dtype.type(low), table[used])
+    if values.size > 4 * most and _count_distinct(values[: 2 * most], most) is None:
+        return None
+    in_order = np.sort(values)
+    starts = np.flatnonzero(np.concatenate([np.ones(1, np.bool_), in_order[1:] != in_order[:-1]]))
+    if starts.size > most:
+        return None
+    return in_order[starts], np.diff(starts, append=values.size)
+
+
+def _add_counts(values: _Array, counts: _Counts, more: _Array, more_counts: _Counts) -> tuple[_Array, _Counts]:
+    """The values of both, ascending and each once, with the sums of their counts."""
+    joined, joined_counts = np.concatenate([values, more]), np.concatenate([counts, more_counts])
+    order = np.argsort(joined, kind="stable")  # linear in two ascending runs
+    joined, joined_counts = joined[order], joined_counts[order]
+    starts = np.flatnonzero(np.concatenate([np.ones(min(1, joined.size), np.bool_), joined[1:] != joined[:-1]]))
+    return joined[starts], np.add.reduceat(joined_counts, starts) if starts.size else joined_counts
+
+
+def _moments(values: _Array, count: int, total: int, squares: int) -> dict[str, Any]:
+    scale = SCALE if values.dtype.kind == "f" else 0
+    return {
+        "min": values[0].item(),
+        "max": values[-1].item(),
+        "mean": mean_of(total, count, scale),
+        "std": deviation_of(total, squares, count, scale),
+    }
+
+
+def _quantile_places(counts: _Counts) -> list[tuple[int, int]]:
+    """For each percentage, the index of the first value that at least this share of all values do not exceed."""
+    ends = counts.cumsum()
+    ranks = [-(-percent * int(ends[-1]) // 100) for percent in PERCENTAGES]
+    return list(zip(PERCENTAGES, np.searchsorted(ends, ranks).tolist(), strict=True))
+
+
+def _histogram(values: _Array, counts: _Counts, low: Number, high: Number, tops: _Array | None = None) -> Histogram:
+    """The histogram of ascending values, or of buckets that begin at ``values`` and end before ``tops``.
+
+    Bins are equally wide, except that an edge within a bucket moves to its end, so that the counts are exact.
+    """
+    if isinstance(low, int) and isinstance(high, int):
+        high, width = high + 1, high + 1 - low
+        inner: list[Number] = [low + width * place // _BINS for place in range(1, _BINS)]
+    else:
+        first, step = Fraction(low), (Fraction(high) - Fraction(low)) / _BINS
+        inner = [float(first + step * place) for place in range(1, _BINS)]
+    places = np.searchsorted(values, np.array(inner, values.dtype))
+    ends = np.concatenate([np.zeros(1, np.int64), counts.cumsum()])
+    before = {low: 0}
+    for edge, place in zip(inner, places.tolist(), strict=True):
+        if place and tops is not None and tops[place - 1] > edge:
+            edge = math.ceil(tops[place - 1]) if isinstance(high, int) else float(tops[place - 1])  # noqa: PLW2901
+        if low < edge < high:
+            before[edge] = int(ends[place])
+    edges = (*before, high)
+    return Histogram(edges=edges, counts=tuple(np.diff([*before.values(), int(ends[-1])]).tolist()))

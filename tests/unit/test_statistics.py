@@ -1,0 +1,274 @@
+"""Statistics of texts, classes, stored files and wide schemas, and the document that holds them."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+from support.feature_strategies import wave_file
+
+from registry.errors import CorruptExampleError, PreparedFormatError
+from registry.features import (
+    Audio,
+    ClassLabel,
+    FeaturesDict,
+    Image,
+    Scalar,
+    Sequence,
+    Tensor,
+    Text,
+    Video,
+    codec_of,
+    features_from_json,
+)
+from registry.features.codec import FlatRecords
+from registry.images import encode_png
+from registry.statistics import (
+    FeatureStatistics,
+    Frequent,
+    SplitStatistics,
+    StatisticsFold,
+    parse_statistics,
+    statistics_documents,
+)
+from registry.statistics.media import ImageHeader, SoundHeader, read_image_header, read_sound_header
+from registry.statistics.texts import Texts
+from registry.tfrecord import frame_records
+
+PICTURE = encode_png(np.zeros((2, 3, 3), np.uint8))
+
+
+def blocks_of(features: FeaturesDict, examples: list[dict[str, Any]]) -> list[FlatRecords]:
+    codec = codec_of(features)
+    records = [codec.encode(example) for example in examples]
+    return [codec.flat_records(*frame_records(records).payloads())] if records else []
+
+
+def describe(features: FeaturesDict, examples: list[dict[str, Any]]) -> SplitStatistics:
+    fold = StatisticsFold(features)
+    state = fold.start()
+    for block in blocks_of(features, examples):
+        fold.add(state, block)
+    return fold.end(state)
+
+
+def test_the_fields_of_a_table_can_be_used_by_name() -> None:
+    features = FeaturesDict({"price": "float32", "shop": Text(), "rating": Scalar("int8", optional=True)})
+    examples = [{"price": price, "shop": "north", "rating": None if price else 5} for price in (0.0, 1.5, 3.0, np.nan)]
+    split = describe(features, examples)
+    assert list(split) == ["price", "shop", "rating"]
+    assert (split["price"].mean, split["price"].nan, split["price"].zeros) == (1.5, 1, 1)
+    assert split["shop"].frequent == (Frequent(value="north", count=4),)
+    assert (split["rating"].count, split["rating"].nulls) == (1, 3)
+    assert split.num_examples == 4
+
+
+def test_an_empty_split_has_the_kinds_of_its_features_and_no_values() -> None:
+    features = FeaturesDict({"x": "float64", "label": ClassLabel(names=["cat", "dog"]), "image": Image()})
+    split = describe(features, [])
+    assert [(path, split[path].kind, split[path].count) for path in split] == [
+        ("x", "number", 0),
+        ("label", "label", 0),
+        ("image", "image", 0),
+    ]
+    assert split["label"].classes is not None
+    assert split["label"].classes.unused == ("cat", "dog")
+    assert json.loads(statistics_documents({"test": split})["statistics.json"])["splits"]["test"]["features"]["x"] == {
+        "kind": "number",
+        "dtype": "float64",
+        "count": 0,
+        "distinct": {"count": 0},
+    }
+
+
+def test_integers_keep_all_their_digits_in_the_document() -> None:
+    extremes = [-(2**63), 2**63 - 1, 2**53 + 1]
+    features = FeaturesDict({"signed": "int64", "unsigned": "uint64"})
+    split = describe(features, [{"signed": value, "unsigned": value % 2**64} for value in extremes])
+    document = statistics_documents({"train": split})["statistics.json"]
+    assert b'"min":-9223372036854775808,"max":9223372036854775807' in document
+    assert (split["unsigned"].max, split["unsigned"].min) == (2**63, 2**53 + 1)
+    assert parse_statistics(document)["train"] == split
+
+
+def test_classes_that_never_occur_are_named() -> None:
+    label = ClassLabel(names=["cat", "dog", "fish"])
+    split = describe(FeaturesDict({"label": label}), [{"label": name} for name in ("dog", "dog", "cat", -1)])
+    classes = split["label"].classes
+    assert classes is not None
+    assert (classes.counts, classes.unused, classes.num_unused, classes.num_unlabeled) == ((1, 2, 0), ("fish",), 1, 1)
+    assert split["label"].frequent == (Frequent(value=1, count=2, name="dog"),)
+
+
+@pytest.mark.parametrize(("num_classes", "num_unused"), [(2**20, 2**20 - 12_000), (2**30, None)])
+def test_a_million_classes_are_counted_and_more_are_not(num_classes: int, num_unused: int | None) -> None:
+    features = FeaturesDict({"label": ClassLabel(num_classes=num_classes)})
+    split = describe(features, [{"label": place * 7} for place in range(12_000)])
+    classes = split["label"].classes
+    assert classes is not None
+    assert (classes.num_classes, classes.num_unused, classes.counts) == (num_classes, num_unused, None)
+    assert len(statistics_documents({"train": split})["statistics.json"]) < 4000
+
+
+def test_texts_have_lengths_in_characters_and_escaped_bytes() -> None:
+    texts = ["", "grün", b"\xff\xfe", b"\xff\xfe", "x" * 79 + "ü" + "y" * 300, "x" * 79 + "ü" + "y" * 300]
+    split = describe(FeaturesDict({"text": Text()}), [{"text": text} for text in texts])
+    lengths = split["text"].text_lengths
+    assert lengths is not None
+    assert (lengths.count, lengths.zeros, lengths.max) == (6, 1, 380)
+    assert split["text"].frequent == (
+        Frequent(value="x" * 79, count=2, num_bytes=381),
+        Frequent(value="\\xff\\xfe", count=2),
+    )
+    assert split["text"].distinct is not None
+    assert split["text"].distinct.count == 4
+
+
+@pytest.mark.parametrize("num_texts", [10_000, 10_001, 100_000])
+def test_distinct_texts_are_exact_to_the_limit_and_estimated_beyond(num_texts: int) -> None:
+    texts = [b"text %d" % place for place in range(num_texts)]
+    whole, *parts = (Texts(buffer=100) for _ in range(4))
+    whole.add(texts)
+    for place, part in enumerate(parts):
+        part.add(texts[place::3])
+    for later in parts[:0:-1]:
+        parts[0].merge(later)
+    result = whole.end()
+    assert parts[0].end() == result
+    assert (result["distinct"].error == 0) == (num_texts == 10_000)
+    assert abs(result["distinct"].count / num_texts - 1) <= 3 * result["distinct"].error
+
+
+def test_large_texts_are_not_kept_to_count_them() -> None:
+    features = FeaturesDict({"text": Text()})
+    examples = [{"text": f"{place} {'x' * 10_000}"} for place in range(2000)]
+    distinct = describe(features, examples)["text"].distinct
+    assert distinct is not None
+    assert distinct.error > 0
+    assert abs(distinct.count / 2000 - 1) <= 3 * distinct.error
+
+
+def test_headers_of_images_say_format_size_and_mode() -> None:
+    from PIL import Image as Pillow
+
+    def encode(mode: str, kind: str) -> bytes:
+        file = io.BytesIO()
+        Pillow.new(mode, (5, 4)).save(file, kind)
+        return file.getvalue()
+
+    assert read_image_header(PICTURE) == ImageHeader("png", 2, 3, "RGB")
+    assert read_image_header(encode("P", "PNG")) == ImageHeader("png", 4, 5, "P;1")
+    assert read_image_header(encode("I;16", "PNG")) == ImageHeader("png", 4, 5, "L;16")
+    assert read_image_header(encode("1", "PNG")) == ImageHeader("png", 4, 5, "L;1")
+    assert read_image_header(encode("L", "JPEG")) == ImageHeader("jpeg", 4, 5, "L")
+    assert read_image_header(encode("CMYK", "JPEG")) == ImageHeader("jpeg", 4, 5, "CMYK")
+    for damaged in (b"", PICTURE[:20], b"\xff\xd8\xff\xe0", encode("RGB", "GIF"), PICTURE[:16] + bytes(9)):
+        assert read_image_header(damaged) is None
+
+
+def test_headers_of_audio_files_say_length_rate_and_channels() -> None:
+    wave = wave_file(np.zeros((7, 2), np.int16))
+    flac = b"fLaC\0\0\0\x22" + bytes(10) + (44100 << 44 | 1 << 41 | 15 << 36 | 88200).to_bytes(8, "big")
+    assert read_sound_header(wave) == SoundHeader("wav", 7, 8000, 2)
+    assert read_sound_header(wave[:-4]) == SoundHeader("wav", 6, 8000, 2), "the file is truncated"
+    assert read_sound_header(flac) == SoundHeader("flac", 88200, 44100, 2)
+    assert read_sound_header(b"OggS") == SoundHeader("ogg")
+    assert read_sound_header(b"RIFF\0\0\0\0WAVEdata\0\0\0\0") is None
+    assert read_sound_header(b"RIFF\0\0\0\0WAVEfmt " + struct.pack("<I", 16) + bytes(16) + b"data\0\0\0\0") is None
+
+
+def test_stored_files_that_cannot_be_read_are_counted_as_unknown() -> None:
+    stored = FeaturesDict({"image": Text(), "sound": Text(), "clip": Sequence(Text())})
+    features = FeaturesDict({"image": Image(), "sound": Audio(lazy_decode=True), "clip": Video(shape=(None, 2, 3, 3))})
+    sound = wave_file(np.zeros((4000, 1), np.int16))
+    examples = [
+        {"image": PICTURE, "sound": sound, "clip": [PICTURE, PICTURE]},
+        {"image": b"x", "sound": b"", "clip": []},
+    ]
+    fold = StatisticsFold(features)
+    state = fold.start()
+    for block in blocks_of(stored, examples):
+        fold.add(state, block)
+    split = fold.end(state)
+    assert split["image"].formats == {"png": 1, "unknown": 1}
+    assert split["sound"].formats == {"unknown": 1, "wav": 1}
+    assert split["sound"].seconds is not None
+    assert (split["sound"].seconds.mean, split["sound"].seconds.count) == (0.5, 1)
+    assert (split["clip"].formats, split["clip"].lengths[0].mean) == ({"png": 2}, 1.0)
+
+
+def test_samples_with_a_rate_have_a_duration() -> None:
+    features = FeaturesDict({"sound": Audio(sample_rate=8000, dtype="int16")})
+    split = describe(features, [{"sound": np.zeros(length, np.int16)} for length in (4000, 8000, 12000)])
+    seconds, lengths = split["sound"].seconds, split["sound"].lengths[0]
+    assert seconds is not None
+    assert (seconds.min, seconds.mean, seconds.max, lengths.max) == (0.5, 1.0, 1.5, 12000)
+    assert split["sound"].zeros == 24_000
+
+
+def test_a_feature_of_an_unknown_class_is_only_counted() -> None:
+    node = {"pythonClassName": "lab.Lidar", "content": "{}"}
+    known = {"pythonClassName": "tensorflow_datasets.core.features.features_dict.FeaturesDict"}
+    features = features_from_json(json.dumps({**known, "featuresDict": {"features": {"x": node}}}))
+    fold = StatisticsFold(features)
+    state = fold.start()
+    for block in blocks_of(FeaturesDict({"x": "int64"}), [{"x": 1}, {"x": 2}]):
+        fold.add(state, FlatRecords(0, block.num_records, block.flats))
+    assert fold.end(state)["x"] == FeatureStatistics(kind="other", dtype="", count=2)
+
+
+def test_a_record_that_does_not_hold_the_feature_is_corrupt() -> None:
+    fold = StatisticsFold(FeaturesDict({"x": "int64"}))
+    (block,) = blocks_of(FeaturesDict({"x": Text()}), [{"x": "text"}])
+    with pytest.raises(CorruptExampleError):
+        fold.add(fold.start(), block)
+
+
+def test_a_wide_schema_has_a_small_document(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("registry.statistics.fold.MOST_LEAVES", 20)
+    monkeypatch.setattr("registry.statistics.fold.MOST_DETAILED", 10)
+    features = FeaturesDict({f"x{place}": "int64" for place in range(25)})
+    split = describe(features, [dict.fromkeys(features, place) for place in range(3)])
+    assert (len(split), split.num_omitted) == (20, 5)
+    assert split["x9"].histogram is not None
+    assert split["x10"].histogram is None
+    assert split["x10"].mean == 1.0
+
+
+def test_a_large_tensor_of_nested_arrays_is_counted_value_by_value() -> None:
+    tensor = Tensor(shape=(None, None), dtype="float64", encoding="bytes")
+    features = FeaturesDict({"maps": tensor, "steps": Sequence(Sequence("int32"))})
+    examples = [{"maps": np.ones((2, 3)), "steps": [[1, 2], []]}, {"maps": np.zeros((4, 1)), "steps": [[3]]}]
+    split = describe(features, examples)
+    assert (split["maps"].count, split["maps"].zeros) == (10, 4)
+    assert [lengths.max for lengths in split["maps"].lengths] == [4, 3]
+    assert [(lengths.count, lengths.max) for lengths in split["steps"].lengths] == [(2, 2), (3, 2)]
+
+
+@pytest.mark.parametrize(
+    ("document", "problem"),
+    [
+        (b"{}", "the field 'splits' is missing"),
+        (b'{"format":2,"splits":{}}', "format: expected the format 1, found 2"),
+        (
+            b'{"splits":{"train":{"num_examples":1,"features":{"x":{"count":1,"kind":1}}}}}',
+            "kind: expected text, found a number",
+        ),
+        (b'{"splits":{"train":{"num_examples":NaN,"features":{}}}}', "NaN is not a JSON number"),
+        (b"\xff", "invalid JSON"),
+    ],
+)
+def test_a_document_that_cannot_be_read_is_refused(document: bytes, problem: str) -> None:
+    with pytest.raises(PreparedFormatError, match=r"^statistics\.json: ") as error:
+        parse_statistics(document)
+    assert problem in str(error.value)
+
+
+def test_fields_of_a_later_version_are_ignored() -> None:
+    assert parse_statistics(b'{"format":1,"later":[],"splits":{"train":{"num_examples":3,"features":{}}}}')[
+        "train"
+    ] == (SplitStatistics(num_examples=3, features={}))
