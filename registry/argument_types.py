@@ -1,21 +1,24 @@
 """Checks the types of the arguments of public calls against their annotations, before a call does anything.
 
-Calls in ``api``, ``pins`` and ``reading`` are decorated with ``typed_arguments``. Without it, a wrong type would be an
-AttributeError from deep inside, or would go unnoticed: ``promote="no"`` is a true value.
+Classes that people call are decorated with ``typed_methods``, and functions with ``typed_arguments``. Without it, a
+wrong type would be an AttributeError from deep inside, or would go unnoticed: ``promote="no"`` is a true value.
 """
 
 from __future__ import annotations
 
 import inspect
 import os
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import cache, wraps
-from typing import Final, NoReturn, ParamSpec, TypeVar
+from functools import cache, partial, wraps
+from types import FunctionType
+from typing import Any, Final, NoReturn, ParamSpec, TypeVar
 
 from registry.errors import UsageError, WrongTypeError
 
 P = ParamSpec("P")
 R = TypeVar("R")
+C = TypeVar("C", bound=type[Any])
 Test = Callable[[object], bool]
 
 
@@ -77,12 +80,20 @@ def typed_arguments(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)  # Python's own error names the call and the argument
         for name, tests in checked().items():
             if tests and name in given:
-                is_several = signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
-                for value in given[name] if is_several else (given[name],):
-                    _check(name, value, tests)
+                _check(name, given[name], tests)
         return function(*args, **kwargs)
 
     return call
+
+
+def typed_methods(owner: C) -> C:
+    """Decorate a class: all its public methods, and those of the class itself, get ``typed_arguments``."""
+    for name, member in list(vars(owner).items()):
+        function = getattr(member, "__func__", member)
+        if isinstance(function, FunctionType) and not name.startswith("_"):
+            checked = typed_arguments(function)
+            setattr(owner, name, checked if function is member else type(member)(checked))
+    return owner
 
 
 def require_type(name: str, value: object, kind: type) -> None:
@@ -133,32 +144,20 @@ def _check(name: str, value: object, tests: Sequence[tuple[str, Test]]) -> None:
 
 
 def _read_annotation(annotation: str) -> tuple[tuple[str, Test], ...]:
-    """What an annotation accepts, each with the words for it; empty if the call checks the argument itself."""
-    accepted = []
-    for alternative in _split_union(annotation):
-        name = alternative.partition("[")[0].strip()
-        if name in _CHECKED_INSIDE or not name.replace(".", "").isidentifier() or name == "inspect._empty":
-            return ()
-        accepted.append(_TESTS.get(name) or (name, _has_class_named(name)))
-    return tuple(accepted)
+    """What an annotation accepts, each with the words for it; empty if the call checks the argument itself.
 
-
-def _has_class_named(name: str) -> Test:
-    # By name, because the class need not be loaded for this: its module may need NumPy or pydantic.
-    return lambda value: any(base.__name__ == name for base in type(value).__mro__)
-
-
-def _split_union(annotation: str) -> list[str]:
-    """The alternatives of a union, split at the ``|`` outside of brackets.
-
-    >>> _split_union("PinFile | Mapping[str, int | None] | None")
-    ['PinFile', 'Mapping[str, int | None]', 'None']
+    >>> [words for words, _ in _read_annotation("PinFile | Mapping[str, tuple[int, int] | None] | None")]
+    ['PinFile', 'a mapping', 'None']
     """
-    parts, depth = [""], 0
-    for letter in annotation:
-        depth += (letter == "[") - (letter == "]")
-        if letter == "|" and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    return [part.strip(" '\"") for part in parts]
+    brackets = 1
+    while brackets:
+        annotation, brackets = re.subn(r"\[[^\[\]]*\]", "", annotation)
+    names = [name.strip(" '\"") for name in annotation.split("|")]
+    if any(name in _CHECKED_INSIDE or not name.replace(".", "").isidentifier() for name in names):
+        return ()
+    return tuple(_TESTS.get(name) or (name, partial(_has_class_named, name)) for name in names)
+
+
+def _has_class_named(name: str, value: object) -> bool:
+    # By name, because the class need not be loaded for this: its module may need NumPy or pydantic.
+    return any(base.__name__ == name for base in type(value).__mro__)

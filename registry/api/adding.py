@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 from registry.api.arguments import read_version
 from registry.api.locations import open_data
 from registry.api.publishing import Publishing
-from registry.argument_types import require_path, typed_arguments
+from registry.argument_types import require_path, typed_methods
 from registry.catalog.absent import previews, publishes
 from registry.engines import announces
 from registry.errors import ConflictError, NotFoundError, UsageError, spell
@@ -122,6 +122,7 @@ class AddReport:
         return tuple(self.plan.source.files)
 
 
+@typed_methods
 class Addition:
     """A source that was read and not written yet. ``Catalog.plan_add`` returns it; ``add`` publishes it at once.
 
@@ -159,7 +160,6 @@ class Addition:
         """The catalog protocol of the catalog that it is published to."""
         return self._catalog.backend
 
-    @typed_arguments
     @announces("adding", "self")
     @publishes
     def publish(
@@ -291,10 +291,10 @@ class Addition:
             yield result
 
 
+@typed_methods
 class Adding(Publishing):
     """The methods of ``Catalog`` that add data without a builder class."""
 
-    @typed_arguments
     @announces("adding", "name", "source")
     @publishes
     @takes_options
@@ -408,7 +408,6 @@ class Adding(Publishing):
             progress=progress,
         )
 
-    @typed_arguments
     @announces("reading", "name", "source")
     @previews
     @takes_options

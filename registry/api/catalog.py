@@ -40,7 +40,7 @@ from registry.api.locations import (
 )
 from registry.api.lock import current_lock, refuse_moving
 from registry.api.provenance import CatalogSource, Provenance
-from registry.argument_types import typed_arguments
+from registry.argument_types import typed_arguments, typed_methods
 from registry.catalog import (
     EventFilter,
     masked_url,
@@ -174,6 +174,7 @@ def remembering(url: str, backend: CatalogBackend | CatalogUnavailableError) -> 
     return cast("CatalogBackend", result)
 
 
+@typed_methods
 class Catalog(Adding):
     """A catalog, and the data directory that holds the shards of its datasets.
 
@@ -267,7 +268,6 @@ class Catalog(Adding):
         """
         return self.backend.datasets()
 
-    @typed_arguments
     def search(self, text: str, *, limit: int = 20) -> tuple[SearchHit, ...]:
         """Search the datasets for words, the best match first.
 
@@ -383,7 +383,6 @@ class Catalog(Adding):
         """Path or URL of the data directory that the catalog records; None before the first publication into one."""
         return self.directory.recorded()
 
-    @typed_arguments
     @publishes
     def set_data_dir(
         self, data_dir: str | os.PathLike[str], *, force: bool = False, dry_run: bool = False
@@ -421,7 +420,6 @@ class Catalog(Adding):
         wanted = read_reference(reference)
         return self.backend.configs.protection(wanted.name, wanted.config, at=read_moment(at))
 
-    @typed_arguments
     @announces("comparing", "new")
     def diff(
         self,
@@ -453,7 +451,6 @@ class Catalog(Adding):
         prover = Prover(catalog=self.backend, data=open_data(self.data_dir), indexes=open_indexes(), advance=advance)
         return diff_versions(prover, first.facts, second.facts, show=show)
 
-    @typed_arguments
     def log(
         self,
         *,
@@ -488,7 +485,6 @@ class Catalog(Adding):
         )
         return stream_events(self.backend.log, wanted, limit=limit)
 
-    @typed_arguments
     def verify_log(self, *, anchor: str | None = None, progress: ProgressCallback | None = None) -> LogReport:
         """Verify that only the registry changed the catalog: its event log, and the rows that the events describe.
 
@@ -512,7 +508,6 @@ class Catalog(Adding):
         advance = count_progress(progress, "verifying", "the log", total=total, unit="rows")
         return self.backend.log.verify(anchor=anchor, advance=advance)
 
-    @typed_arguments
     def correct_clock(
         self,
         *,
@@ -544,7 +539,6 @@ class Catalog(Adding):
             dry_run=dry_run,
         )
 
-    @typed_arguments
     def backup(
         self,
         path: str | os.PathLike[str],
@@ -573,7 +567,6 @@ class Catalog(Adding):
         advance = count_progress(progress, "backing up", os.fspath(path), unit="rows")
         return write_backup(path, self.backend.backup(advance=advance), force=force, dry_run=dry_run)
 
-    @typed_arguments
     def usage(self, reference: DatasetLike | None = None, *, check: bool = False) -> Usage:
         """The disk space of versions in any state: by version, dataset and location. Shared files are counted once.
 
@@ -599,7 +592,6 @@ class Catalog(Adding):
         named = reference if isinstance(reference, str) else str(wanted)
         return measure_usage(self.backend, open_data(self.data_dir), wanted, named=named, check=check)
 
-    @typed_arguments
     def collect_garbage(
         self,
         *,
@@ -649,7 +641,6 @@ class Catalog(Adding):
 
         return GarbageReport(leftovers, notes=notes)
 
-    @typed_arguments
     @announces("verifying", other="every version")
     def verify_all(
         self,
@@ -744,7 +735,6 @@ class Catalog(Adding):
         remembered.end()
         return CatalogReport(found)
 
-    @typed_arguments
     @announces("copying", "references", other="versions")
     def copy(
         self,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal
 from registry.api.locations import cache, open_indexes
 from registry.api.provenance import CatalogSource
 from registry.api.sliced_version import SlicedVersion
-from registry.argument_types import typed_arguments
+from registry.argument_types import typed_methods
 from registry.engines import announces
 from registry.errors import NotFoundError, UsageError
 from registry.model import (
@@ -54,6 +54,7 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
 _SHOWN: Final = 10
 
 
+@typed_methods
 class Dataset(SlicedVersion):
     """One published version, and how it was found: in a catalog, now or at a moment, or in a pin file. Frozen.
 
@@ -122,7 +123,6 @@ class Dataset(SlicedVersion):
         """The experiment flags that this version overrides."""
         return MappingProxyType(dict(self.facts.experiments))
 
-    @typed_arguments
     def implements(self, flag: str | Enum) -> bool:
         """Whether an experiment is on in this version: its override, else the default when it was published.
 
@@ -156,7 +156,6 @@ class Dataset(SlicedVersion):
         """
         return self.provenance.source.attachments()
 
-    @typed_arguments
     def read_attachment(self, kind: str, name: str) -> bytes:
         """Read an attachment. Its bytes are compared with the catalog before they are returned.
 
@@ -235,7 +234,6 @@ class Dataset(SlicedVersion):
             self.resolve(second, slicing=slicing, rounding=rounding),
         )
 
-    @typed_arguments
     @announces("comparing", other="slices")
     def overlap(
         self,
@@ -368,7 +366,6 @@ class Dataset(SlicedVersion):
         slices = self.provenance.source.slices(self.features)
         return {part.name: Reader(part.readable, part.plan, read_config=read_config) for part in slices}
 
-    @typed_arguments
     @announces("pinning", "self")
     def pin(
         self,
@@ -421,7 +418,6 @@ class Dataset(SlicedVersion):
             progress=progress,
         )
 
-    @typed_arguments
     def export_tfds(self, data_dir: str | os.PathLike[str], *, progress: ProgressCallback | None = None) -> Exported:
         """Write this version below ``data_dir`` in the layout of TFDS, so that TFDS loads it. Repeating it is harmless.
 
@@ -449,7 +445,6 @@ class Dataset(SlicedVersion):
             advance=count_progress(progress, "exporting", str(self.reference), total=total, unit="bytes"),
         )
 
-    @typed_arguments
     def export(
         self,
         kind: ExportKind,
@@ -523,7 +518,6 @@ class Dataset(SlicedVersion):
             progress=progress,
         )
 
-    @typed_arguments
     def to_hf(
         self,
         split: str | ReadInstruction | None = None,
@@ -575,7 +569,6 @@ class Dataset(SlicedVersion):
             progress=progress,
         )
 
-    @typed_arguments
     def to_ray(
         self,
         split: str | ReadInstruction,
@@ -612,7 +605,6 @@ class Dataset(SlicedVersion):
         reader = self.read(split, read_config, slicing=slicing, rounding=rounding)
         return reader.to_ray(text=text, epoch=epoch, override_num_blocks=override_num_blocks, concurrency=concurrency)
 
-    @typed_arguments
     def croissant(self, *, base_url: str | None = None, creators: Sequence[str] = ()) -> dict[str, Any]:
         """Describe this version as a Croissant 1.1 document (JSON-LD). The same version gives the same document.
 
@@ -629,7 +621,6 @@ class Dataset(SlicedVersion):
 
         return describe_croissant(self.facts, self.features, self._all_shards(), base_url=base_url, creators=creators)
 
-    @typed_arguments
     def fetch(
         self,
         split: str | ReadInstruction | None = None,
@@ -667,7 +658,6 @@ class Dataset(SlicedVersion):
         self.provenance.source.remember(self.wanted)
         return report
 
-    @typed_arguments
     @announces("verifying", "self")
     def verify(
         self,

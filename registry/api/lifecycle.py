@@ -19,7 +19,7 @@ from registry.api.arguments import (
     read_version,
 )
 from registry.api.locations import log_actor, mirrors_of, open_data, open_version
-from registry.argument_types import typed_arguments
+from registry.argument_types import typed_methods
 from registry.catalog import (
     load_shards,
 )
@@ -49,6 +49,7 @@ _SHOWN: Final = 3
 Uses: TypeAlias = Sequence[DatasetLike | Use]
 
 
+@typed_methods
 class Lifecycle:
     """``catalog.lifecycle``: promote, deprecate, yank and drop versions; protect datasets; choose the default config.
 
@@ -71,7 +72,6 @@ class Lifecycle:
         self._catalog = catalog
         self._data_dir = data_dir
 
-    @typed_arguments
     def promote(self, reference: DatasetLike, *, dry_run: bool = False, uses: Uses = ()) -> Change:
         """Make a version the canonical one, which a reference without a version gives.
 
@@ -89,7 +89,6 @@ class Lifecycle:
             read_reference(reference), actor=log_actor(), dry_run=dry_run, uses=make_uses(uses)
         )
 
-    @typed_arguments
     def deprecate(self, reference: DatasetLike, *, reason: str, dry_run: bool = False, uses: Uses = ()) -> Change:
         """Advise readers of a version to move on. It is found as before, with ``reason`` as a note.
 
@@ -108,7 +107,6 @@ class Lifecycle:
             read_reference(reference), reason, actor=log_actor(), dry_run=dry_run, uses=make_uses(uses)
         )
 
-    @typed_arguments
     def yank(
         self,
         reference: DatasetLike,
@@ -142,7 +140,6 @@ class Lifecycle:
             uses=make_uses(uses),
         )
 
-    @typed_arguments
     def drop(self, reference: DatasetLike, *, reason: str, dry_run: bool = False, uses: Uses = ()) -> Change:
         """Hide a version from every look-up. Its number stays used, and its files stay where they are.
 
@@ -160,7 +157,6 @@ class Lifecycle:
             read_reference(reference), reason, actor=log_actor(), dry_run=dry_run, uses=make_uses(uses)
         )
 
-    @typed_arguments
     def undo(
         self,
         action: Literal["deprecate", "yank", "drop"],
@@ -237,7 +233,6 @@ class Lifecycle:
         """
         return self._catalog.configs.list(read_dataset(dataset).name)
 
-    @typed_arguments
     def protect(self, dataset: DatasetLike | None = None, *, dry_run: bool = False) -> ProtectionChange:
         """Let only ``promote`` move the canonical version: later publications leave it unchanged.
 
@@ -255,7 +250,6 @@ class Lifecycle:
         with to_publish(self._catalog, dry_run=dry_run):
             return self._catalog.configs.set_protection(wanted, protect=True, actor=log_actor(), dry_run=dry_run)
 
-    @typed_arguments
     def unprotect(self, dataset: DatasetLike | None = None, *, dry_run: bool = False) -> ProtectionChange:
         """Undo ``protect``. What a wider scope protects stays protected: ``ProtectionChange.protected_by``.
 
@@ -270,7 +264,6 @@ class Lifecycle:
         wanted = None if dataset is None else read_dataset(dataset)
         return self._catalog.configs.set_protection(wanted, protect=False, actor=log_actor(), dry_run=dry_run)
 
-    @typed_arguments
     def set_default_config(self, dataset: DatasetLike, *, dry_run: bool = False, uses: Uses = ()) -> DefaultChange:
         """Choose the config that a reference without a config means.
 
@@ -296,6 +289,7 @@ class Lifecycle:
         return change
 
 
+@typed_methods
 class Aliases:
     """``catalog.aliases``: names for versions, which can be moved.
 
@@ -312,7 +306,6 @@ class Aliases:
         self._calls = calls
         self._actor = actor
 
-    @typed_arguments
     def set(
         self,
         name: str,
@@ -344,7 +337,6 @@ class Aliases:
             name, wanted, expect=_expected(expect), message=reason, actor=self._actor, dry_run=dry_run
         )
 
-    @typed_arguments
     def remove(
         self,
         reference: DatasetLike,
@@ -398,6 +390,7 @@ def _expected(expect: str | Version | None) -> Expected:
     return "none" if expect == "none" else read_version(expect)
 
 
+@typed_methods
 class Experiments:
     """``catalog.experiments``: flags that versions may override.
 
@@ -409,7 +402,6 @@ class Experiments:
         self._catalog = catalog
         self._actor = actor
 
-    @typed_arguments
     def add(self, name: str, description: str, default: bool = False, *, dry_run: bool = False) -> ExperimentChange:
         """Add a flag that versions may override.
 
@@ -430,7 +422,6 @@ class Experiments:
         """Every flag, sorted by name, with its default and the number of live versions that override it."""
         return self._catalog.experiments.list()
 
-    @typed_arguments
     def set_default(self, name: str, value: bool, *, dry_run: bool = False) -> ExperimentChange:
         """Change the default for versions that are built from now on. Published versions keep their value.
 
@@ -446,7 +437,6 @@ class Experiments:
         """
         return self._catalog.experiments.set_default(name, value, actor=self._actor, dry_run=dry_run)
 
-    @typed_arguments
     def retire(self, name: str, *, dry_run: bool = False) -> ExperimentChange:
         """Switch a flag on for good: versions that are published from now on cannot override it.
 
@@ -461,6 +451,7 @@ class Experiments:
         return self._catalog.experiments.retire(name, actor=self._actor, dry_run=dry_run)
 
 
+@typed_methods
 class Reservations:
     """``catalog.reservations``: the publishers that are writing to object stores.
 
@@ -484,7 +475,6 @@ class Reservations:
         """
         return self._catalog.reservations.list(None if dataset is None else read_dataset(dataset).dataset)
 
-    @typed_arguments
     def release(self, reference: DatasetLike, *, force: bool = False, dry_run: bool = False) -> tuple[Reservation, ...]:
         """End the reservations of a version that belong to publishers killed on other machines.
 
@@ -508,7 +498,6 @@ class Reservations:
             exact_reference.dataset, str(exact_reference.request), force=force, dry_run=dry_run
         )
 
-    @typed_arguments
     def clear(self, reference: DatasetLike, *, force: bool = False, dry_run: bool = False) -> Cleared:
         """Move the files at the place of an unpublished version aside.
 

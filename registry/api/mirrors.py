@@ -14,7 +14,7 @@ from registry.api.arguments import (
 )
 from registry.api.locations import log_actor, open_data, open_indexes
 from registry.api.reports import LocationReport, RelocatedVersion, RelocationReport
-from registry.argument_types import typed_arguments
+from registry.argument_types import typed_methods
 from registry.catalog import EventFilter, load_shards, stream_events
 from registry.errors import (
     CatalogError,
@@ -60,6 +60,7 @@ class Location:
     added_by: str | None = None
 
 
+@typed_methods
 class Mirrors:
     """``catalog.mirrors``: the places that hold the files of a version.
 
@@ -124,7 +125,6 @@ class Mirrors:
             raise AssertionError("the catalog has just listed this version")
         return version
 
-    @typed_arguments
     def add(
         self,
         reference: DatasetLike,
@@ -155,7 +155,6 @@ class Mirrors:
             self._require_copy(version, location, processes=processes, progress=progress)
         return self._catalog.locations.add(version.reference, location, actor=log_actor(), dry_run=dry_run)
 
-    @typed_arguments
     def remove(self, reference: DatasetLike, url: str | os.PathLike[str], *, dry_run: bool = False) -> LocationChange:
         """Withdraw a location: it is no longer read. Its files stay where they are.
 
@@ -173,7 +172,6 @@ class Mirrors:
         location = self._known(version, url) or os.fspath(url)
         return self._catalog.locations.remove(version.reference, location, actor=log_actor(), dry_run=dry_run)
 
-    @typed_arguments
     def check(
         self,
         reference: DatasetLike,
@@ -210,7 +208,6 @@ class Mirrors:
             wanted = (known,)
         return tuple(self._check(version, location, processes=processes, progress=progress) for location in wanted)
 
-    @typed_arguments
     def relocate(
         self,
         reference: DatasetLike,
@@ -244,7 +241,6 @@ class Mirrors:
             self._require_copy(version, after, processes=processes, progress=progress)
         return self._catalog.locations.relocate(version.reference, first, after, actor=log_actor(), dry_run=dry_run)
 
-    @typed_arguments
     def relocate_all(
         self,
         old: str | os.PathLike[str],

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from registry.api.arguments import read_reference
 from registry.api.provenance import software
-from registry.argument_types import typed_arguments
+from registry.argument_types import typed_methods
 from registry.engines import announces
 from registry.errors import (
     FetchNotAllowedError,
@@ -119,6 +119,7 @@ class PinMove:
         return (self.dataset.reference, digest) != (self.pin.reference, self.pin.entry.version_digest)
 
 
+@typed_methods
 class CatalogPins:
     """``catalog.pins``: check and update pin files against the catalog."""
 
@@ -130,7 +131,6 @@ class CatalogPins:
         self._look_up = look_up
         self._diff = diff
 
-    @typed_arguments
     def states(self, pins: Iterable[Pin]) -> tuple[PinState, ...]:
         """The state that the version of each pin has in the catalog.
 
@@ -144,7 +144,6 @@ class CatalogPins:
         _require_all(pins, Pin, "pins", hint="The pins of a file are its values: pin_file.values().")
         return tuple(PinState(**self._state(pin)) for pin in pins)
 
-    @typed_arguments
     def audit(self, pins: PinFile) -> tuple[PinAudit, ...]:
         """Check every pin of a file: the state of its version today, and whether its files exist.
 
@@ -153,7 +152,6 @@ class CatalogPins:
         """
         return tuple(map(self._audit, self.place(pins).values()))
 
-    @typed_arguments
     def place(self, pins: PinFile) -> PinFile:
         """The same pins, whose files are also searched for in the folders from which this catalog reads the versions.
 
@@ -168,7 +166,6 @@ class CatalogPins:
                 continue
         return pins.with_places(replace(pins.places, folders=folders))
 
-    @typed_arguments
     @announces("comparing", other="pins")
     def preview_update(
         self,
@@ -197,7 +194,6 @@ class CatalogPins:
         chosen = [pins[name] for name in names] if names else list(pins.values())
         return tuple(self._preview(pin, to, show=show, progress=progress) for pin in chosen)
 
-    @typed_arguments
     @announces("pinning", other="moved versions")
     def update(
         self,
@@ -249,7 +245,6 @@ class CatalogPins:
             entries.append(new)
         return PinFile.of(entries, created_by=software(), places=pins.places, base=pins)
 
-    @typed_arguments
     @announces("pinning", other="the cited records")
     def from_citation(
         self,

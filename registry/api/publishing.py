@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from registry.api.locations import log_actor, open_data, open_indexes, open_version
 from registry.api.sliced_version import SlicedVersion
-from registry.argument_types import typed_arguments
+from registry.argument_types import typed_methods
 from registry.catalog.absent import previews, publishes
 from registry.engines import announces
 from registry.errors import ConflictError, NotFoundError, OtherSourceError, WrongTypeError, spell
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from registry.storage import Store
 
 
+@typed_methods
 class Publishing:
     """The methods of ``Catalog`` that add versions: build, publish a prepared folder, and import.
 
@@ -63,7 +64,6 @@ class Publishing:
         """Path or URL of the data directory that this client uses: the named, the recorded, or the default one."""
         return self.directory.path
 
-    @typed_arguments
     @announces("building", "reference")
     @publishes
     def build(
@@ -155,7 +155,6 @@ class Publishing:
             return replace(publication, promotion=replace(publication.promotion, reason=Unpromoted.EXPERIMENTAL))
         return publication
 
-    @typed_arguments
     @announces("building", "reference")
     @previews
     def preview_build(
@@ -204,7 +203,6 @@ class Publishing:
         with build_dataset(builder, store, processes=processes, num_shards=num_shards, progress=progress) as build:
             return preview_folder(build.staged.store, target, show=show)
 
-    @typed_arguments
     @announces("publishing", "folder")
     @publishes
     def publish(
@@ -256,7 +254,6 @@ class Publishing:
             self._check_code_version(publication.version.reference, code)
         return publication
 
-    @typed_arguments
     @announces("importing", "folder")
     @publishes
     def import_tfds(
@@ -320,7 +317,6 @@ class Publishing:
             publish_found(folders, target, copy=copy, store_of=partial(open_version, self.data_dir), progress=progress)
         )
 
-    @typed_arguments
     @announces("importing", "name", "folder")
     @publishes
     def import_parquet(
@@ -377,7 +373,6 @@ class Publishing:
             progress=progress,
         )
 
-    @typed_arguments
     @announces("publishing", "prepared")
     @publishes
     def publish_prepared(
@@ -438,7 +433,6 @@ class Publishing:
             earlier = self.backend.producers(prepared.name, prepared.config)
             check_continues("derived", _import_from(place), earlier)
 
-    @typed_arguments
     @previews
     def preview_parquet(
         self,
@@ -472,7 +466,6 @@ class Publishing:
             self.require_same_source(prepared, folder)
         return prepared
 
-    @typed_arguments
     @announces("comparing", "folder")
     @previews
     def preview(

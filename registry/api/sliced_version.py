@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from registry.argument_types import typed_arguments
+from registry.argument_types import typed_methods
 from registry.errors import UnknownFeatureWarning, UsageError
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     from registry.splits import Plan, ReadInstruction
 
 
+@typed_methods
 class SlicedVersion:
     """What is recorded about a published version, how it was found, and its slices.
 
@@ -74,7 +75,6 @@ class SlicedVersion:
         """The splits by name, in order; each with ``num_examples``, ``shard_lengths`` and ``filenames``."""
         return self.facts.layout
 
-    @typed_arguments
     def shards(self, split: str) -> tuple[Shard, ...]:
         """The files of a split, each with position, number of records, size in bytes and sha256.
 

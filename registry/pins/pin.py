@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from registry.argument_types import typed_arguments
+from registry.argument_types import typed_methods
 from registry.engines import announces
 from registry.errors import RecordsMismatchError, UsageError
 from registry.model import DatasetVersion, ProgressCallback, Reference, SlicingRule, count_progress
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from registry.tfrecord import Verify
 
 
+@typed_methods
 class Pin:
     """A pinned slice of a dataset version: which records, their digests, and where to look for their files.
 
@@ -117,7 +118,6 @@ class Pin:
             return None
         return f"{self.reference} was yanked when it was pinned: {self.entry.status_message}"
 
-    @typed_arguments
     def allowing(self, *, fetch: bool = False, allow_hosts: Iterable[str] = ()) -> Pin:
         """A copy of this pin that may read from more of the places that it names.
 
@@ -142,7 +142,6 @@ class Pin:
         """
         return self.places.find(self.entry)
 
-    @typed_arguments
     def read(
         self,
         read_config: ReadConfig | None = None,
@@ -272,7 +271,6 @@ class Pin:
             )
         self._is_checked = True
 
-    @typed_arguments
     @announces("verifying", "self")
     def verify(
         self,

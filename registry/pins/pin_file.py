@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from registry.argument_types import typed_arguments
+from registry.argument_types import typed_methods
 from registry.errors import ConflictError, NotStoredError, PinChangedError, PinFormatError, PinNotFoundError, UsageError
 from registry.masking import remove_secrets
 from registry.pins.consistency import find_faults
@@ -31,6 +31,7 @@ _COMMENT = """The exact records that were used. What the fields mean: docs/pinni
 Check it: registry pin verify FILE    Read it: registry.load_pin(FILE)["NAME"].read()"""
 
 
+@typed_methods
 class PinFile(Mapping[str, Pin]):
     r"""The pins of a file: a mapping from their names to ``Pin`` objects.
 
@@ -71,7 +72,6 @@ class PinFile(Mapping[str, Pin]):
         self._pins = {entry.name: Pin(entry, places) for entry in document.pins}
 
     @classmethod
-    @typed_arguments
     def of(
         cls,
         entries: Sequence[Mapping[str, Any]],
@@ -99,7 +99,6 @@ class PinFile(Mapping[str, Pin]):
         return cls._checked(YamlDocument(content, {}), "the pin", Places() if places is None else places)
 
     @classmethod
-    @typed_arguments
     def from_yaml(cls, data: bytes, source: str, *, places: Places | None = None) -> PinFile:
         """The pins in YAML text.
 
@@ -119,7 +118,6 @@ class PinFile(Mapping[str, Pin]):
         return PinFile(self.content, self.document, places)
 
     @classmethod
-    @typed_arguments
     def load(cls, path: str | os.PathLike[str], *, places: Places | None = None) -> PinFile:
         """The pins in a file.
 
@@ -204,7 +202,6 @@ class PinFile(Mapping[str, Pin]):
         """The values of the file as one line of JSON with sorted keys."""
         return canonical_json(self.content)
 
-    @typed_arguments
     def save(
         self,
         path: str | os.PathLike[str] = DEFAULT_FILENAME,
@@ -240,7 +237,6 @@ class PinFile(Mapping[str, Pin]):
                 file.write(data)
         return str(place)
 
-    @typed_arguments
     def add_to(self, path: str | os.PathLike[str], base: PinFile) -> PinFile:
         """Write these pins to the file at ``path``, from which ``base`` was read: they are ``base`` and new pins.
 
@@ -273,7 +269,6 @@ class PinFile(Mapping[str, Pin]):
         result.save(path, force=True, expected=base.digest)
         return result
 
-    @typed_arguments
     def merged(self, other: PinFile) -> PinFile:
         """This file with the pins of ``other`` added, and the unknown fields of both.
 
@@ -289,7 +284,6 @@ class PinFile(Mapping[str, Pin]):
         both = PinFile({**other.content, **self.content}, self.document, self.places)
         return PinFile.of(entries, created_by=other.document.created_by, places=self.places, base=both)
 
-    @typed_arguments
     def only(self, names: Collection[str]) -> PinFile:
         """A file with some of these pins, chosen as in ``choose``.
 
@@ -334,7 +328,6 @@ class PinFile(Mapping[str, Pin]):
         (pin,) = self._pins.values()
         return pin.slice_of(split, read_config, slicing=slicing, rounding=rounding)
 
-    @typed_arguments
     def choose(self, names: Collection[str] | None) -> list[Pin]:
         """The pins with these names or split expressions, in the order of the file; all pins for None or no names.
 
@@ -344,7 +337,6 @@ class PinFile(Mapping[str, Pin]):
         wanted = {self.find(name).name for name in names or self}
         return [pin for pin in self.values() if pin.name in wanted]
 
-    @typed_arguments
     def find(self, name: str) -> Pin:
         """The pin with that name, or the only one with that split expression.
 

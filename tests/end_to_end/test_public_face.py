@@ -12,6 +12,7 @@ import click
 import pytest
 
 import registry
+from registry.api.adding import Addition
 from registry.api.lifecycle import Aliases, Experiments, Lifecycle, Reservations
 from registry.api.mirrors import Mirrors
 from registry.api.pinning import CatalogPins
@@ -413,6 +414,23 @@ def test_an_argument_of_a_wrong_type_is_an_error_of_its_own(
     with pytest.raises(UsageError) as caught:
         call(catalog, tmp_path)
     assert caught.value.message.startswith(message)
+
+
+def test_every_flag_of_a_public_method_refuses_text() -> None:
+    owners = (registry.Catalog, registry.Dataset, registry.Pin, registry.PinFile, Addition)
+    num_flags = 0
+    for owner in (*owners, Lifecycle, Aliases, Experiments, Mirrors, Reservations, CatalogPins):
+        for name, method in inspect.getmembers(owner, inspect.isfunction):
+            parameters = inspect.signature(method).parameters.values()
+            required = {
+                each.name: "x" for each in parameters if each.default is each.empty and each.kind != each.VAR_POSITIONAL
+            }
+            for flag in parameters:
+                if not name.startswith("_") and "bool" in str(flag.annotation).split(" | "):
+                    num_flags += 1
+                    with pytest.raises(WrongTypeError):  # "no" is a true value
+                        method(**required | {flag.name: "no"})
+    assert num_flags > 50
 
 
 def test_a_call_refuses_a_wrong_type_before_it_changes_anything(catalog: registry.Catalog, tmp_path: Path) -> None:
