@@ -1,36 +1,15 @@
-"""Objects of Python with the same rows are the same content, whatever library they are of."""
+"""Refusals of objects of Python: as those of files, with arguments in their hints."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pytest
 
 import registry
 from registry.errors import SourceError, UnusableRowsError
-
-COLUMNS = {"whole": [1, 2, None], "text": ["a", None, "ü"], "real": [0.5, float("nan"), 2.0]}
-
-
-def test_the_same_rows_are_the_same_content_from_every_library(tmp_path: Path) -> None:
-    rows = [dict(zip(COLUMNS, values, strict=True)) for values in zip(*COLUMNS.values(), strict=True)]
-    given = {
-        "pandas": pd.DataFrame(COLUMNS).astype({"whole": "Int64"}),
-        "polars": pl.DataFrame(COLUMNS),
-        "Arrow": pa.table(COLUMNS),
-        "a generator": (row for row in rows),
-        "columns": {"whole": pa.array(COLUMNS["whole"]), "text": COLUMNS["text"], "real": np.array(COLUMNS["real"])},
-    }
-    with registry.connect(tmp_path / "catalog.db") as catalog:
-        outcomes = {name: catalog.add(one, "things", processes=1).outcome for name, one in given.items()}
-        found = sorted(catalog.dataset("things").read("train"), key=lambda example: str(example["text"]))
-    assert outcomes == dict.fromkeys(given, "unchanged") | {"pandas": "published"}
-    assert [example["whole"] for example in found] == [2, None, 1]
-    assert np.isnan(found[0]["real"])
 
 
 def test_rows_of_two_types_are_refused_in_every_source_alike(tmp_path: Path) -> None:
