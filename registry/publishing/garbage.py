@@ -480,6 +480,10 @@ class GarbageCollector:
         folder = leftover.details["folder"]
         name = leftover.name[len(folder) + 1 :]
         with self._store.exclusive(leftover.name):
+            owner, claim = read_claim(self._store, leftover.name + CLAIM_SUFFIX)
+            group = _Found("attachment", leftover.name, self._look_again(leftover))
+            if self._judge_owner(group, owner, claim).outcome is not GarbageOutcome.FOUND:
+                return False  # another process has claimed the file since
             if name not in self._attached(self._versions_at(self._key(folder))):
                 self._store.remove(leftover.name)
             self._store.remove(leftover.name + CLAIM_SUFFIX)

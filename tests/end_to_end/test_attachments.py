@@ -13,17 +13,19 @@ from pathlib import Path
 import pytest
 from support import TESTS
 from support.attached_folds import KIND, NAME, attach_counts, document
-from support.killed_attachments import attach_notes
+from support.killed_attachments import NOTES, attach_notes
 from support.prepared_samples import animals, prepare
 
 import registry
 from registry import Catalog
+from registry.catalog import catalog_identity
 from registry.cli.main import run
 from registry.errors import ConflictError, NotFoundError, NotStoredError, ShardMismatchError
 from registry.model import Attachment
 from registry.publishing.attachments import attach
-from registry.publishing.garbage import Leftover
+from registry.publishing.garbage import GarbageCollector, Leftover
 from registry.storage import open_store
+from registry.storage.staged import owner_text
 
 
 @pytest.fixture(autouse=True)
@@ -418,3 +420,24 @@ def test_of_two_programs_that_attach_the_same_name_one_does_and_the_other_leaves
         assert len(files_of(dataset)) == len(dataset.attachments) == 2
         assert leftovers(catalog) == []
         assert catalog.verify_log().faults == ()
+
+
+def test_gc_leaves_a_file_that_a_running_program_has_claimed_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connect(tmp_path) as catalog:
+        dataset = add(catalog)
+        kill(tmp_path, "attach", "row", "before")
+        remove, notes = GarbageCollector.remove, Attachment.of("notes", "notes.txt", NOTES)
+
+        def claim_first(collector: GarbageCollector, leftover: Leftover) -> bool:
+            claim = files_of(dataset)[0].with_name(f"{notes.sha256}_{notes.name}.claim")
+            claim.write_bytes(owner_text(catalog_identity(catalog.backend.log)))
+            return remove(collector, leftover)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(GarbageCollector, "remove", claim_first)
+            assert [one.outcome.value for one in collected(catalog) if one.kind == "attachment"] == ["kept"]
+        assert attach_notes(catalog)
+        assert leftovers(catalog) == []
+        assert dataset.verify().faults == ()

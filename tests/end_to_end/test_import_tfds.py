@@ -703,9 +703,9 @@ def test_a_shard_that_is_changed_while_it_is_imported_is_found(
     other = prepare(data_dir.parent / "other", "1.0.0", {"train": animals(20, age=99)}, shards=3) / shard.name
     fingerprint, whole, times = Prover.fingerprint, shard.read_bytes(), shard.stat()
 
-    def change_first(prover: Prover, stored: StoredSplits) -> Any:
+    def change_first(prover: Prover, stored: StoredSplits, **options: Any) -> Any:
         shard.write_bytes(other.read_bytes())
-        found = fingerprint(prover, stored)
+        found = fingerprint(prover, stored, **options)
         if put_back:
             shard.write_bytes(whole)
             os.utime(shard, ns=(times.st_atime_ns, times.st_mtime_ns))
