@@ -169,8 +169,7 @@ class SqlReservations:
             if alive and not force:
                 raise ConflictError(
                     f"the reservation of {dataset}:{version} is in use: by {', '.join(map(str, alive))}",
-                    hint="Wait until that process has ended, or end it. "
-                    f"If it hangs, take the reservation away with {spell('force', True)}.",
+                    hint=f"Wait until that process has ended, or end it. If it hangs, add {spell('force', True)}.",
                     details={"holders": [holder.as_json() for holder in alive]},
                 )
             if not dry_run:

@@ -303,8 +303,7 @@ def _require_anchor(connection: sa.Connection, anchor: str, head: str, location:
         f"{location} does not contain the anchor: expected an event with the hash {anchor[:64]}, found another log, "
         f"whose head is {head}",
         hint="Nothing was restored. Compare the anchor with the head that `registry backup` printed for this file. The "
-        "file may be older than the anchor, of another catalog, or forged: use another one, or leave out "
-        f"{spell('anchor')}.",
+        f"file may be older than the anchor, of another catalog, or forged: use another, or omit {spell('anchor')}.",
         details={"expected": anchor[:64], "found": head},
     )
 

@@ -61,8 +61,7 @@ def test_a_wrong_anchor_is_refused_with_what_was_expected_and_found(
         f"error: {path} does not contain the anchor: expected an event with the hash {'ab' * 32}, found another "
         f"log, whose head is {head}\n"
         "hint: Nothing was restored. Compare the anchor with the head that `registry backup` printed for this file. "
-        "The file may be older than the anchor, of another catalog, or forged: use another one, or leave out "
-        "--anchor.\n"
+        "The file may be older than the anchor, of another catalog, or forged: use another, or omit --anchor.\n"
     )
     assert not (workspace / "new.db").exists()
 
