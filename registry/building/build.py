@@ -31,6 +31,7 @@ from registry.building.generation import Keyer, call_features, call_splits, exam
 from registry.building.input_labels import InputLabels
 from registry.building.piece_runs import GroupMaker, make_group_runs, watch_inputs
 from registry.building.pieces import Pieces
+from registry.building.publication_folds import Folded, publication_kinds
 from registry.building.run_files import CAN_SHARE_FILES
 from registry.building.run_folder import RunFolder, SplitRuns, key_of_build
 from registry.building.run_format import KeyedFrames
@@ -44,7 +45,6 @@ from registry.features import Codec, FeaturesDict, codec_of
 from registry.features.containers import columns_of
 from registry.features.fold import SplitFold
 from registry.features.image import BBox
-from registry.features.publication_folds import Folded, publication_kinds
 from registry.features.tensor import PlainTensor, Scalar, Tensor
 from registry.features.text import ClassLabel, Text
 from registry.model import ProgressCallback, Shard, Split, version_folder

@@ -25,12 +25,12 @@ from registry.building.finished import (
     key_of_values,
     record_finished,
 )
+from registry.building.publication_folds import Folded, publication_kinds
 from registry.building.witness import are_unchanged
 from registry.engines import Engine, Piece, choose_engine, watch_tasks
 from registry.errors import DuplicateKeyError, SourceError, UsageError, spell, suggest
 from registry.features import FeaturesDict
 from registry.features.fold import SplitFold
-from registry.features.publication_folds import Folded, publication_kinds
 from registry.intake.plan import BadRows, Plan, return_freed_memory
 from registry.intake.records import (
     Chunk,

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 
+from registry.building.publication_folds import Documents
 from registry.catalog import CatalogBackend, VersionSize
 from registry.errors import (
     AlreadyStoredError,
@@ -25,7 +26,6 @@ from registry.errors import (
     StorageUnavailableError,
     UsageError,
 )
-from registry.features.publication_folds import Documents
 from registry.model import Attachment, DatasetVersion, is_absolute, version_folder
 from registry.publishing.verify import ShardFault
 from registry.storage import Store, open_location

@@ -17,13 +17,13 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from registry.building.publication_folds import Documents, Folded, publication_kinds
 from registry.engines import Piece, choose_engine, watch_tasks
 from registry.errors import CorruptExampleError, VerificationError
 from registry.features import FeaturesDict, LimitReader, codec_of, features_from_json
 from registry.features.codec import FlatRecords
 from registry.features.content import ContentReader, content_bytes
 from registry.features.fold import FingerprintFold, FoldKinds, SplitFold
-from registry.features.publication_folds import Documents, Folded, publication_kinds
 from registry.model import LEAF_EXAMPLES, DatasetVersion, Split, SplitFingerprint
 from registry.publishing.outside import ValuesOutside, locate_outside
 from registry.shards import as_records, open_shard, read_flat_values, read_records, read_tables

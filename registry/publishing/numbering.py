@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+from registry.building.publication_folds import NOT_FOLDED, Folded
 from registry.catalog import is_published
 from registry.errors import ConflictError, UsageError, VersionExistsError, VersionTooSmallError, spell
-from registry.features.publication_folds import NOT_FOLDED, Folded
 from registry.model import (
     DatasetVersion,
     Reference,

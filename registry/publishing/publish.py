@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
+from registry.building.publication_folds import NOT_FOLDED, Folded
 from registry.catalog import (
     CatalogBackend,
     DataDirectory,
@@ -42,7 +43,6 @@ from registry.errors import (
     VersionExistsError,
     VersionTooSmallError,
 )
-from registry.features.publication_folds import NOT_FOLDED, Folded
 from registry.model import (
     Attachment,
     DatasetVersion,

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from registry.features import FeaturesDict, publication_folds
+from registry.building import publication_folds
+from registry.building.publication_folds import AttachedFold
+from registry.features import FeaturesDict
 from registry.features.codec import FlatRecords
-from registry.features.publication_folds import AttachedFold
 
 KIND, NAME = "counts", "counts.json"
 
