@@ -162,9 +162,10 @@ class CodeReader:
                 content = path.read_bytes()
             except OSError:  # a broken link, or a file that this user cannot read, so it does not run
                 content = b""
-            imports = tuple(sorted(set(_imports(name, content)))) if path.suffix == ".py" else ()
-            words = {word.decode() for word in _WORD.findall(content)}
-            variables = frozenset(words.intersection(os.environ))
+            is_followed = path.suffix == ".py" and name.partition(".")[0] != _OURS
+            imports = tuple(sorted(set(_imports(name, content)))) if is_followed else ()
+            words = set(_WORD.findall(content))
+            variables = frozenset(name for name in os.environ if os.fsencode(name) in words)
             self._sources[path] = _CodeFile(hashlib.sha256(content).hexdigest(), imports, variables)
         return self._sources[path]
 
