@@ -81,7 +81,7 @@ VALUES: Final[list[list[Any]]] = [
 ]
 
 
-MOST_VALUES: Final = 4
+MOST_VALUES: Final = 2
 """The number of elements of ``VALUES`` that are tried for a type that accepts many of them."""
 
 

@@ -43,7 +43,7 @@ def read_files(first: int, count: int, folder: Path, script_name: str = "mutated
     return reported
 
 
-@pytest.mark.parametrize("number", either(60, NUM_FILES))
+@pytest.mark.parametrize("number", either(40, NUM_FILES))
 def test_every_mutated_file_gives_values_or_a_typed_error(
     tmp_path: Path, record_property: Callable[[str, object], None], number: int
 ) -> None:
@@ -60,7 +60,7 @@ def test_every_mutated_file_gives_values_or_a_typed_error(
     record_property("mutated files read, by what they gave", dict(reported.most_common()))
 
 
-@pytest.mark.parametrize("number", either(100, NUM_FILES))
+@pytest.mark.parametrize("number", either(40, NUM_FILES))
 def test_every_mutated_source_is_added_or_refused_with_its_place(tmp_path: Path, number: int) -> None:
     """Of every kind that ``add`` takes: no other error, nothing published beside one, bounded time and memory."""
     report = read_files(0, number, tmp_path, "mutated_sources.py")
