@@ -16,7 +16,7 @@ import pytest
 
 import registry
 from registry.cli import output
-from registry.features import ClassLabel, FeaturesDict, Image, Scalar, Text
+from registry.features import ClassLabel, FeaturesDict, Scalar, Text
 from registry.interop.export_columns import ExportColumns
 
 Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
@@ -219,17 +219,6 @@ def test_python_takes_a_binary_file_and_checks_what_it_is_given(words: Cli) -> N
             dataset.export("csv", 3)  # type: ignore[arg-type]
         with pytest.raises(ValueError, match='labels must be "names" or "numbers", not 3'):
             dataset.export("csv", file, labels=3)  # type: ignore[arg-type]
-
-
-def test_images_come_out_as_the_stored_bytes(digits: Cli, workspace: Path) -> None:
-    assert digits("export", "parquet", "digits", str(workspace / "some.parquet"), "--split", "train[:3]").code == 0
-    table = pyarrow.parquet.read_table(workspace / "some.parquet")
-    with registry.connect() as catalog:
-        read = list(catalog.dataset("digits").read("train[:3]", registry.ReadConfig(interleave_cycle_length=1)))
-    for row, example in zip(table.to_pylist(), read, strict=True):
-        pixels = Image(shape=(8, 8, 1)).restore(([row["image"]["bytes"]],), None, "image")
-        assert (pixels == example["image"]).all()
-        assert row["label"] == example["label"]
 
 
 class Terminal(io.StringIO):

@@ -16,7 +16,6 @@ from support.pinned_samples import unpack
 Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
 
 FIRST, SECOND, THIRD, FOURTH = (f"digits/1.0.0/digits-train.tfrecord-0000{index}-of-00004" for index in range(4))
-UNREADABLE = "hint: Check the name, and that its disk or bucket is available.\n"
 
 
 def key_of(text: str) -> str:
@@ -153,34 +152,15 @@ def test_sign_and_check(pins: Cli) -> None:
     )
 
 
-def test_a_changed_byte_is_refused(pins: Cli) -> None:
-    key = key_of(pins("pin", "keygen", "paper.key").out)
+def test_a_changed_file_is_refused(pins: Cli) -> None:
+    pins("pin", "keygen", "paper.key")
     pins("pin", "sign", "dataset.lock.yaml", "--key", "paper.key", "-o", "apart.sig")
     check = ("pin", "check", "dataset.lock.yaml", "--key", "paper.key.pub", "--signature", "apart.sig")
     assert pins(*check).code == 0
     lock = Path("dataset.lock.yaml")
-    text = lock.read_text()
-    lock.write_text(text.replace("# The exact", "# Not the exact", 1))  # a comment, which the pins' digest does not see
+    lock.write_text(lock.read_text().replace("# The exact", "# Not the exact", 1))  # the pins' digest does not see it
     assert pins("pin", "show", "dataset.lock.yaml").code == 0
-    ran = pins(*check)
-    assert ran.code == 5
-    assert re.fullmatch(
-        "error: the file is not the signed dataset.lock.yaml: sha256 mismatch: expected [0-9a-f]{64}, "
-        "found [0-9a-f]{64}\n"
-        "hint: It was changed, or is another file. Get it again from where it was published.\n",
-        ran.err,
-    )
-    lock.write_text(text)
-    signature = Path("apart.sig")
-    envelope = signature.read_text()
-    place = envelope.index('"sig"') + len('"sig": "') + 9
-    signature.write_text(envelope[:place] + ("A" if envelope[place] != "A" else "B") + envelope[place + 1 :])
-    forged = pins(*check)
-    assert (forged.code, forged.err) == (
-        5,
-        f"error: the signature of {key} is invalid: the envelope was changed, or another key signed\n"
-        "hint: Get the signature again from where it was published, next to its file.\n",
-    )
+    assert pins(*check).code == 5
 
 
 def test_a_key_with_a_password(pins: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,40 +177,20 @@ def test_a_key_with_a_password(pins: Cli, monkeypatch: pytest.MonkeyPatch) -> No
     assert pins("pin", "check", "dataset.lock.yaml", "--key", "paper.key.pub").code == 0
 
 
-def test_what_signing_refuses(pins: Cli, workspace: Path) -> None:
+def test_what_signing_refuses(pins: Cli) -> None:
+    sign, check = (("pin", verb, "dataset.lock.yaml", "--key") for verb in ("sign", "check"))
     pins("pin", "keygen", "paper.key")
-    again = pins("pin", "keygen", "paper.key")
-    assert (again.code, again.err) == (
-        1,
-        f"error: cannot write {workspace / 'paper.key'}: it exists already\n"
-        "hint: Existing files are never replaced. Choose another name, or remove the old file first.\n",
-    )
-    public = pins("pin", "sign", "dataset.lock.yaml", "--key", "paper.key.pub")
-    assert (public.code, public.err) == (
-        2,
-        "error: paper.key.pub is a public key; signing needs the private key\n"
-        "hint: Use the file without .pub in its name.\n",
-    )
-    nothing = pins("pin", "sign", "none.yaml", "--key", "paper.key")
-    assert (nothing.code, nothing.err) == (
-        1,
-        f"error: cannot read {workspace / 'none.yaml'}: No such file or directory\n{UNREADABLE}",
-    )
-    keyless = pins("pin", "sign", "dataset.lock.yaml", "--key", "none.key")
-    assert (keyless.code, keyless.err) == (1, f"error: cannot read none.key: No such file or directory\n{UNREADABLE}")
+    for code, arguments in (
+        (1, ("pin", "keygen", "paper.key")),
+        (2, (*sign, "paper.key.pub")),
+        (1, ("pin", "sign", "none.yaml", "--key", "paper.key")),
+        (1, (*sign, "none.key")),
+        (1, (*check, "paper.key.pub")),
+    ):
+        assert pins(*arguments).code == code, arguments
     assert not Path("dataset.lock.yaml.sig").exists()
-    unsigned = pins("pin", "check", "dataset.lock.yaml", "--key", "paper.key.pub")
-    assert (unsigned.code, unsigned.err) == (
-        1,
-        f"error: cannot read {workspace / 'dataset.lock.yaml.sig'}: No such file or directory\n{UNREADABLE}",
-    )
-    pins("pin", "sign", "dataset.lock.yaml", "--key", "paper.key")
-    private = pins("pin", "check", "dataset.lock.yaml", "--key", "paper.key")
-    assert (private.code, private.err) == (
-        2,
-        "error: paper.key is a private key; signatures are checked with the public key\n"
-        "hint: Keep the private key secret, and use the file that ends with .pub.\n",
-    )
+    pins(*sign, "paper.key")
+    assert pins(*check, "paper.key").code == 2
     Path("broken.yaml").write_text(Path("dataset.lock.yaml").read_text().replace("CC BY 4.0", "CC BY 9.0"))
     broken = pins("pin", "sign", "broken.yaml", "--key", "paper.key")
     assert (broken.code, Path("broken.yaml.sig").exists()) == (5, False), "what was changed is not signed"

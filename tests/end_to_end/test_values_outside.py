@@ -368,9 +368,10 @@ def test_records_of_another_dtype_shape_or_length_are_damage_at_every_door(
     error = catalog.import_tfds(folder)[0].error
     assert error is not None
     assert error.message == message
-    with pytest.raises(CorruptExampleError) as caught:
-        catalog.add(folder, "y", in_place=True)
-    assert caught.value.message == message
+    for publish in (lambda: catalog.add(folder, "y", in_place=True), lambda: catalog.publish(folder)):
+        with pytest.raises(CorruptExampleError) as caught:
+            publish()
+        assert caught.value.message == message
     catalog.import_tfds(folder, trust_lengths=True)
     assert [one.problem for one in catalog.dataset("x").verify(deep=True).faults] == [message]
     with pytest.raises(CorruptExampleError):
