@@ -416,6 +416,15 @@ def test_an_argument_of_a_wrong_type_is_an_error_of_its_own(
     assert caught.value.message.startswith(message)
 
 
+def test_a_state_and_a_share_are_read_from_json(catalog: registry.Catalog) -> None:
+    dataset = catalog.dataset(EXACT)
+    reader = dataset.read("train", process=[0, 2])  # type: ignore[arg-type] # JSON has no tuples
+    state = reader.state()
+    assert len(dataset.read("train", process=(0, 2), state=state)) == len(reader) == 899
+    with pytest.raises(UsageError, match=r"process must be \(index, count\), two whole numbers, not 5"):
+        dataset.read("train", process=5)  # type: ignore[arg-type] # the mistake
+
+
 def test_every_flag_of_a_public_method_refuses_text() -> None:
     owners = (registry.Catalog, registry.Dataset, registry.Pin, registry.PinFile, Addition)
     num_flags = 0
