@@ -7,6 +7,7 @@ import importlib
 import inspect
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -38,10 +39,15 @@ def definitions(path: str) -> Iterator[ast.ClassDef | ast.FunctionDef]:
             yield _node(home.__module__, home.__name__)
 
 
+@cache
+def _parse(file: Path) -> ast.Module:
+    return ast.parse(file.read_text())
+
+
 def _node(module: str, name: str) -> ast.ClassDef | ast.FunctionDef:
     folder = Path(*registry.__path__, *module.split(".")[1:])
     file = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
-    for node in ast.parse(file.read_text()).body:
+    for node in _parse(file).body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name and not _is_overload(node):
             return node
     raise LookupError(f"{name} is not defined in {module}")
@@ -67,10 +73,9 @@ def _is_overload(node: ast.ClassDef | ast.FunctionDef) -> bool:
     return any(isinstance(mark, ast.Name) and mark.id == "overload" for mark in node.decorator_list)
 
 
-@pytest.mark.parametrize("path", SHOWN)
-def test_every_public_name_has_a_docstring_that_names_its_arguments(path: str) -> None:
+def test_every_public_name_has_a_docstring_that_names_its_arguments() -> None:
     problems = []
-    for name, node in functions(path):
+    for name, node in (pair for path in SHOWN for pair in functions(path)):
         doc = ast.get_docstring(node) or ""
         if not doc:
             problems.append(f"{name} has no docstring")
@@ -89,12 +94,12 @@ def test_every_public_name_has_a_docstring_that_names_its_arguments(path: str) -
     assert not problems
 
 
-@pytest.mark.parametrize("path", [path for path in SHOWN if "frameworks.torch" not in path])
-def test_every_class_and_function_has_a_docstring(path: str) -> None:
-    module, _, name = path.rpartition(".")
-    value = getattr(importlib.import_module(module), name)
-    if inspect.isclass(value) or inspect.isfunction(value):
-        assert inspect.getdoc(value)
+def test_every_class_and_function_has_a_docstring() -> None:
+    for path in (path for path in SHOWN if "frameworks.torch" not in path):
+        module, _, name = path.rpartition(".")
+        value = getattr(importlib.import_module(module), name)
+        if inspect.isclass(value) or inspect.isfunction(value):
+            assert inspect.getdoc(value), path
 
 
 @pytest.mark.parametrize("module", ["registry", "registry.features", "registry.slim"])
