@@ -596,7 +596,7 @@ def spell(name: str, value: Any = None) -> str:
     """The words of a hint for an argument of a public call: ``skip_bad=3``, or ``--skip-bad 3`` while a command runs.
 
     Args:
-        name: the argument, as Python spells it; ``key=COLUMN`` stands for any value.
+        name: the argument, as Python spells it; ``key=COLUMN`` means any value.
         value: its value, which is quoted; None names the argument alone.
 
     >>> spell("features", {"unit price": "Text"})

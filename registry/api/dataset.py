@@ -49,6 +49,7 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     from registry.reading import Reader, Slice, State
     from registry.reading.fetching import FetchReport
     from registry.splits import Explanation, ReadInstruction, Relation
+    from registry.statistics import Statistics
     from registry.tfrecord import Verify
 
 _SHOWN: Final = 10
@@ -178,6 +179,68 @@ class Dataset(SlicedVersion):
             hint=f"Attached are: {listing}." if listing else "Nothing is attached to it.",
             details={"name": f"{kind}/{name}"[:120]},
         )
+
+    @property
+    def statistics(self) -> Statistics:
+        """The statistics of every feature and split, over all records: ``statistics["train"]["price"].mean``.
+
+        They are an attachment of the version, which ``compute_statistics`` makes.
+
+        Raises:
+            NotFoundError: nobody has computed them.
+            NotStoredError, ShardMismatchError, StorageError: see ``read_attachment``.
+        """
+        from registry.statistics import DOCUMENT_NAME, parse_statistics
+
+        try:
+            return parse_statistics(self.read_attachment("statistics", DOCUMENT_NAME))
+        except NotFoundError as error:
+            raise NotFoundError(
+                f"{self.reference} has no statistics",
+                hint=f"Compute and attach them: registry stats {self.reference} --compute\n"
+                "In Python: dataset.compute_statistics()",
+                details=error.details,
+            ) from error
+
+    @announces("describing", "self")
+    def compute_statistics(
+        self, *, processes: int | None = None, progress: ProgressCallback | None = None
+    ) -> Statistics:
+        """Compute the statistics of every feature over all stored records, and attach them to the version.
+
+        The same records give the same statistics, whatever the number of processes. A version that was found in a pin
+        file gets no attachment.
+
+        >>> digits.compute_statistics()["train"]["label"].distinct.count
+        10
+
+        Args:
+            processes: the number of processes that decode. None: one for each core if there is enough work.
+            progress: called with a ``Progress``, in records.
+
+        Raises:
+            NotStoredError, CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: a file is not
+                there, is damaged, or cannot be read or written.
+            CatalogPermissionError: this user may not write to the catalog.
+            LockedError: the version was found in a pin file that does not have all records.
+        """
+        from registry.building.publication_folds import STATISTICS
+        from registry.model import Attachment
+        from registry.publishing.fingerprint import StoredSplits, fold_documents
+        from registry.statistics import parse_statistics
+
+        self.provenance.source.require_publisher()  # before the work
+        readable = self.readable
+        splits = readable.facts.splits
+        documents = fold_documents(
+            StoredSplits(readable.files({split.name for split in splits}), splits, readable.features),
+            [STATISTICS],
+            processes=processes,
+            advance=count_progress(progress, "describing", str(self.reference), total=readable.facts.num_examples),
+        )
+        ((kind, name), content) = next(iter(documents.items()))
+        self.provenance.source.attach(Attachment.of(kind, name, content), content)
+        return parse_statistics(content)
 
     def explain(
         self,

@@ -209,6 +209,12 @@ class PinFileSource:
     def read_attachment(self, attachment: Attachment) -> bytes:
         raise AssertionError(f"pins do not record {attachment.name}")
 
+    def require_publisher(self) -> None:
+        """Nothing is written."""
+
+    def attach(self, attachment: Attachment, content: bytes) -> None:
+        """Nothing: a pin file keeps what it pinned."""
+
     def attachment_faults(self) -> Iterator[ShardFault]:
         yield from ()
 

@@ -15,7 +15,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
-from registry.api.locations import index_folder, mirrors_of, open_cache, open_data, open_indexes, open_version
+from registry.api.locations import (
+    index_folder,
+    log_actor,
+    mirrors_of,
+    open_cache,
+    open_data,
+    open_indexes,
+    open_version,
+)
 from registry.catalog import PublishedShards, load_shards
 from registry.errors import BuildError, CatalogUnavailableError, NotFoundError, UsageError
 from registry.escaping import printable
@@ -162,6 +170,21 @@ class VersionSource(Protocol):
     def read_attachment(self, attachment: Attachment) -> bytes:
         """The bytes of one of ``attachments``, which were compared with its sha256."""
 
+    def require_publisher(self) -> None:
+        """Check that ``attach`` may write, before the work for it is done.
+
+        Raises:
+            CatalogPermissionError: the database user lacks a right, or the catalog is read-only.
+        """
+
+    def attach(self, attachment: Attachment, content: bytes) -> None:
+        """Attach a file to the version, if it is one of a catalog; a pin file stays as it is.
+
+        Raises:
+            ConflictError: it has another attachment of this kind and name.
+            StorageError: the file cannot be written.
+        """
+
     def attachment_faults(self) -> Iterator[ShardFault]:
         """The fault of each attachment whose file is missing or differs."""
 
@@ -302,6 +325,15 @@ class CatalogSource:
         from registry.publishing.attachments import read_attachment
 
         return read_attachment(open_data(self.directory.require_for(self.facts)), self.facts, attachment)
+
+    def require_publisher(self) -> None:
+        self.backend.require_publisher()
+
+    def attach(self, attachment: Attachment, content: bytes) -> None:
+        from registry.publishing.attachments import attach
+
+        data = open_data(self.directory.require_for(self.facts), catalog=self.backend)
+        attach(self.backend, data, self.facts, attachment, content, actor=log_actor())
 
     def attachment_faults(self) -> Iterator[ShardFault]:
         from registry.publishing.attachments import find_faults

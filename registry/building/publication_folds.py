@@ -8,13 +8,14 @@ They run while shards are written, or over stored shards that come without resul
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from registry.features.containers import FeaturesDict
 from registry.features.fold import FingerprintFold, Fold, FoldKinds
 from registry.model import SplitFingerprint
+from registry.statistics import StatisticsFold, statistics_documents
 
 Documents: TypeAlias = Mapping[tuple[str, str], bytes]
 """The bytes of attachments, by kind and name."""
@@ -35,6 +36,9 @@ class AttachedFold:
     fold: Callable[[FeaturesDict], Fold[Any]]
     documents: Callable[[Mapping[str, Any]], Mapping[str, bytes]]
 
+
+STATISTICS: Final = AttachedFold(kind="statistics", fold=StatisticsFold, documents=statistics_documents)
+"""Statistics of every feature. They are computed when somebody asks for them, see ``Dataset.compute_statistics``."""
 
 ATTACHED: Final[tuple[AttachedFold, ...]] = ()
 """To attach something else to every version, add its fold here."""
@@ -65,14 +69,17 @@ class Folded:
             return NOT_FOLDED
         return cls(
             {name: fingerprint for name, (fingerprint, *_) in of_splits.items()},
-            {
-                (attached.kind, name): content
-                for place, attached in enumerate(ATTACHED, 1)
-                for name, content in attached.documents(
-                    {split: result[place] for split, result in of_splits.items()}
-                ).items()
-            },
+            write_documents(ATTACHED, {name: result[1:] for name, result in of_splits.items()}),
         )
+
+
+def write_documents(attached: Sequence[AttachedFold], results: Mapping[str, list[Any]]) -> Documents:
+    """The documents of folds, from the results of each split by its name, in the order of the folds."""
+    return {
+        (fold.kind, name): content
+        for place, fold in enumerate(attached)
+        for name, content in fold.documents({split: result[place] for split, result in results.items()}).items()
+    }
 
 
 NOT_FOLDED: Final = Folded()

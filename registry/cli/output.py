@@ -170,6 +170,15 @@ def _takes_unicode() -> bool:
     return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
 
 
+def can_print(text: str) -> bool:
+    """Whether the encoding of stdout has all characters of ``text``."""
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
 @contextmanager
 def open_stdout() -> Iterator[BinaryIO]:
     """Stdout for the bytes of a file. A terminal gets them as text without control characters.

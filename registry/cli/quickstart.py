@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from registry.cli.commands import Session, examples, session_command
-from registry.cli.output import Block, Table
+from registry.cli.output import Block, Table, can_print
 from registry.cli.progress import show_progress
 from registry.cli.publish import describe_promotion, promotion_values
 from registry.cli.resolve import FILE_COLUMNS, file_values, summarize
@@ -90,7 +89,7 @@ def next_lines(session: Session, reference: str) -> list[str]:
 
 def draw(image: NDArray[np.uint8], *, white: int = 0, black: int = 16) -> list[str]:
     """An image of shape (height, width, 1) as text, two characters a pixel, darker for higher values."""
-    shades = " ░▒▓█" if _can_print("░▒▓█") else " .:*#"
+    shades = " ░▒▓█" if can_print("░▒▓█") else " .:*#"
     span = black - white
     return [
         "".join(shades[min(len(shades) - 1, (int(pixel) - white) * len(shades) // (span + 1))] * 2 for pixel in row)
@@ -101,11 +100,3 @@ def draw(image: NDArray[np.uint8], *, white: int = 0, black: int = 16) -> list[s
 def side_by_side(pictures: list[list[str]], gap: int = 4) -> list[str]:
     """Pictures of equal height next to each other."""
     return [(" " * gap).join(rows).rstrip() for rows in zip(*pictures, strict=True)]
-
-
-def _can_print(text: str) -> bool:
-    try:
-        text.encode(sys.stdout.encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True

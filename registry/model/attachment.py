@@ -31,7 +31,7 @@ class Attachment:
 
     Raises:
         UsageError: kind or name are not 1 to 100 letters, digits, ``.``, ``_`` or ``-``, without a dot in front; or the
-            size or the digest is none.
+            size or the digest is invalid.
     """
 
     kind: str

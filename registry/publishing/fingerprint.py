@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +17,13 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from registry.building.publication_folds import Documents, Folded, publication_kinds
+from registry.building.publication_folds import (
+    AttachedFold,
+    Documents,
+    Folded,
+    publication_kinds,
+    write_documents,
+)
 from registry.engines import Piece, choose_engine, watch_tasks
 from registry.errors import CorruptExampleError, VerificationError
 from registry.features import FeaturesDict, LimitReader, codec_of, features_from_json
@@ -102,20 +108,32 @@ def fingerprint_splits(
         VerificationError: a worker process died.
     """
     kinds = (LimitReader, *(publication_kinds() if is_publication else [FingerprintFold]))
-    folds = [SplitFold(stored.features, kinds) for _ in stored.splits]
-    runs = [RecordRun(place, 0, split.num_examples) for place, split in enumerate(stored.splits)]
-    for run, states in call_on_runs(StoredFold(stored, kinds), stored, runs, processes=processes, advance=advance):
-        folds[run.place].merge(states)
-    results = {split.name: fold.results() or [] for split, fold in zip(stored.splits, folds, strict=True)}
+    results = _fold(stored, kinds, processes, advance)
     outside = {name: result.pop(0) for name, result in results.items()}
     folded = Folded.of(results) if is_publication else Folded({name: found for name, [found] in results.items()})
     return Fingerprints(folded, locate_outside(stored.splits, outside))
 
 
-def fold_documents(stored: StoredSplits, *, processes: int | None = None, advance: Advance | None = None) -> Documents:
-    """Compute the documents that a publication of these splits attaches; see ``fingerprint_splits``."""
-    folded, _ = fingerprint_splits(stored, is_publication=True, processes=processes, advance=advance)
-    return folded.documents
+def fold_documents(
+    stored: StoredSplits,
+    attached: Sequence[AttachedFold],
+    *,
+    processes: int | None = None,
+    advance: Advance | None = None,
+) -> Documents:
+    """Compute the documents of folds over stored records; see ``fingerprint_splits`` for arguments and errors."""
+    return write_documents(attached, _fold(stored, [fold.fold for fold in attached], processes, advance))
+
+
+def _fold(
+    stored: StoredSplits, kinds: FoldKinds, processes: int | None, advance: Advance | None
+) -> dict[str, list[Any]]:
+    """The results of each fold for each split, by the name of the split."""
+    folds = [SplitFold(stored.features, kinds) for _ in stored.splits]
+    runs = [RecordRun(place, 0, split.num_examples) for place, split in enumerate(stored.splits)]
+    for run, states in call_on_runs(StoredFold(stored, kinds), stored, runs, processes=processes, advance=advance):
+        folds[run.place].merge(states)
+    return {split.name: fold.results() or [] for split, fold in zip(stored.splits, folds, strict=True)}
 
 
 class RecordRun(NamedTuple):

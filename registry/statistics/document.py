@@ -177,6 +177,11 @@ class Statistics(Mapping[str, SplitStatistics]):
     splits: Mapping[str, SplitStatistics]
     format: int = FORMAT
 
+    def to_json(self) -> dict[str, Any]:
+        """The splits of the document, as JSON values."""
+        result: dict[str, Any] = _tree(self.splits)
+        return result
+
     def __getitem__(self, split: str) -> SplitStatistics:
         return self.splits[split]
 

@@ -1,0 +1,87 @@
+"""What differs between the splits of a version: classes that a split lacks, shifted means, other shares of nulls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from registry.statistics.document import Classes, FeatureStatistics, NumberStatistics, Statistics
+
+_SHIFT: Final = 0.25
+_ERRORS: Final = 4.0
+_NULLS: Final = 0.05
+_NAMED: Final = 5
+
+
+class Difference(NamedTuple):
+    """How ``feature`` in ``split`` differs from the largest split of the version, in words."""
+
+    split: str
+    feature: str
+    text: str
+
+
+def find_differences(statistics: Statistics) -> list[Difference]:
+    """Compare each split with the largest one, which is the first of equally large ones.
+
+    A mean is shifted if it differs by more than a quarter of the standard deviation in the largest split, and by more
+    than four times the standard error of the smaller one. Of texts and audio, the lengths are compared.
+    """
+    if len(statistics) < 2:
+        return []
+    largest = max(statistics, key=lambda split: statistics[split].num_examples)
+    result = []
+    for split, features in statistics.items():
+        if split == largest or not features.num_examples:
+            continue
+        for path, feature in features.items():
+            other = statistics[largest].get(path)
+            if other is not None:
+                num_records = features.num_examples, statistics[largest].num_examples
+                result += [Difference(split, path, text) for text in _compare(feature, other, largest, *num_records)]
+    return result
+
+
+def measured(feature: FeatureStatistics) -> NumberStatistics | None:
+    """The numbers that describe a feature: its values, the characters of texts, or the seconds of audio.
+
+    None for labels, whose numbers mean nothing, and for images and features of unknown classes.
+    """
+    if feature.kind == "number":
+        return feature
+    return feature.text_lengths if feature.kind == "text" else feature.seconds
+
+
+def _compare(
+    feature: FeatureStatistics, other: FeatureStatistics, largest: str, num_records: int, num_others: int
+) -> Iterator[str]:
+    if other.count and not feature.count:
+        yield "has no values"
+        return
+    if lacking := _lacking(feature.classes, other.classes):
+        yield f"lacks {lacking}"
+    if added := _lacking(other.classes, feature.classes):
+        yield f"has {added}, which {largest} lacks"
+    share, usual = feature.nulls / num_records, other.nulls / max(1, num_others)
+    if abs(share - usual) > _NULLS:
+        yield f"{share:.0%} nulls, {usual:.0%} in {largest}"
+    numbers, others = measured(feature), measured(other)
+    if numbers is None or others is None or numbers.mean is None or others.mean is None:
+        return
+    shift, spread = numbers.mean - others.mean, others.std or 0.0
+    if not spread:
+        if shift:
+            yield f"the mean is {numbers.mean:.4g}, all values in {largest} are {others.mean:.4g}"
+    elif abs(shift) > max(_SHIFT * spread, _ERRORS * spread / max(1, numbers.count) ** 0.5):
+        yield f"the mean is {shift / spread:+.1f} standard deviations from {largest}"
+
+
+def _lacking(classes: Classes | None, others: Classes | None) -> str:
+    """The classes that occur in ``others`` and not in ``classes``; "" if there are none, or too many classes."""
+    if classes is None or others is None or classes.counts is None or others.counts is None:
+        return ""
+    unused = [number for number, count in enumerate(classes.counts) if not count]
+    lacking = [number for number in unused if others.counts[number]]
+    names = dict(zip(unused, classes.unused, strict=False))  # only the first have names
+    more = f" and {len(lacking) - _NAMED:,} more" if len(lacking) > _NAMED else ""
+    return f"{', '.join(names.get(number, str(number)) for number in lacking[:_NAMED])}{more}"

@@ -1,0 +1,131 @@
+"""Statistics of published versions: the same bytes for any order and number of workers, attached once, found again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import registry
+from registry.errors import (
+    CatalogPermissionError,
+    CorruptExampleError,
+    CorruptRecordError,
+    NotFoundError,
+    ShardMismatchError,
+)
+from registry.statistics import parse_statistics, statistics_documents
+
+ROWS = [{"id": number, "price": number / 7, "shop": f"shop {number % 3}"} for number in range(5000)]
+
+
+def write_files(folder: Path, rows: list[dict[str, Any]]) -> Path:
+    folder.mkdir()
+    for place in range(3):
+        lines = [json.dumps(row) for row in rows[place::3]]
+        (folder / f"train-{place}.jsonl").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def test_any_order_of_files_and_number_of_workers_give_the_same_document(tmp_path: Path) -> None:
+    documents = set()
+    for name, rows, processes in (("one", ROWS, 1), ("two", ROWS[::-1], 2)):
+        files = write_files(tmp_path / f"{name}-files", rows)
+        with registry.connect(tmp_path / f"{name}.db", data_dir=tmp_path / name) as catalog:
+            catalog.add(files, "prices", key="id")
+            dataset = catalog.dataset("prices")
+            statistics = dataset.compute_statistics(processes=processes)
+            documents.add(dataset.read_attachment("statistics", "statistics.json"))
+            assert statistics_documents(statistics.splits)["statistics.json"] in documents
+            assert catalog.verify_log().faults == ()
+    assert len(documents) == 1
+    price = statistics["train"]["price"]
+    assert price.mean == pytest.approx(np.mean([row["price"] for row in ROWS]), rel=1e-6)
+    assert (price.count, price.nulls) == (5000, 0)
+
+
+def test_statistics_are_attached_once_and_read_from_the_attachment(tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as catalog:
+        catalog.build("digits")
+        dataset = catalog.dataset("digits")
+        with pytest.raises(NotFoundError, match=r"digits:1\.0\.0 has no statistics") as refusal:
+            _ = dataset.statistics
+        assert "registry stats digits:1.0.0 --compute" in str(refusal.value.hint)
+        assert dataset.attachments == ()
+        first, again = dataset.compute_statistics(), dataset.compute_statistics()
+        assert first == again == catalog.dataset("digits").statistics
+        assert [event.action for event in catalog.log()].count("attach") == 1
+        assert len(dataset.attachments) == 1
+        assert {name: split.num_examples for name, split in first.items()} == {"train": 1797}
+        assert first["train"]["image"].formats == {"png": 1797}
+        assert not dataset.verify().faults
+
+
+def test_a_damaged_document_is_noticed_and_computed_again(tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as catalog:
+        catalog.add({"value": [1, 2]}, "numbers")
+        dataset = catalog.dataset("numbers")
+        computed = dataset.compute_statistics()
+        [file] = (tmp_path / "data").rglob("*_statistics.json")
+        file.write_bytes(file.read_bytes().replace(b"2", b"3", 1))
+        with pytest.raises(ShardMismatchError):
+            _ = dataset.statistics
+        assert dataset.compute_statistics() == computed == dataset.statistics
+
+
+def test_a_damaged_shard_gives_no_statistics(tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as catalog:
+        catalog.add({"value": list(range(100))}, "numbers")
+        [shard] = (tmp_path / "data").rglob("*.tfrecord*")
+        content = bytearray(shard.read_bytes())
+        content[len(content) // 2] ^= 1
+        shard.chmod(0o644)
+        shard.write_bytes(content)
+        dataset = catalog.dataset("numbers")
+        with pytest.raises((ShardMismatchError, CorruptExampleError, CorruptRecordError)):
+            dataset.compute_statistics()
+        assert dataset.attachments == ()
+
+
+def test_a_reader_who_may_not_write_is_refused_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as catalog:
+        catalog.add({"value": [1, 2]}, "numbers")
+        dataset = catalog.dataset("numbers")
+
+        def refuse() -> None:
+            raise CatalogPermissionError("this user only reads")
+
+        monkeypatch.setattr(catalog.backend, "require_publisher", refuse, raising=False)
+        monkeypatch.setattr("registry.publishing.fingerprint.fold_documents", lambda *_, **__: pytest.fail("was read"))
+        with pytest.raises(CatalogPermissionError):
+            dataset.compute_statistics()
+
+
+def test_a_pinned_version_is_described_and_its_pin_file_stays_as_it_is(tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as catalog:
+        catalog.build("digits")
+        catalog.dataset("digits").pin("train").save(tmp_path / "pins.lock.yaml")
+        before = (tmp_path / "pins.lock.yaml").read_bytes()
+        with registry.locked(tmp_path / "pins.lock.yaml"):
+            dataset = catalog.dataset("digits")
+        assert dataset.compute_statistics()["train"]["label"].classes.num_classes == 10
+        assert (tmp_path / "pins.lock.yaml").read_bytes() == before
+        assert catalog.dataset("digits").attachments == ()
+        with pytest.raises(NotFoundError, match="has no statistics"):
+            _ = dataset.statistics
+
+
+def test_the_document_is_that_of_a_copy(tmp_path: Path) -> None:
+    with (
+        registry.connect(tmp_path / "a.db", data_dir=tmp_path / "a") as source,
+        registry.connect(tmp_path / "b.db", data_dir=tmp_path / "b", create=True) as target,
+    ):
+        source.build("digits")
+        computed = source.dataset("digits").compute_statistics()
+        list(source.copy("digits", target))
+        assert target.dataset("digits").statistics == computed
+        document = target.dataset("digits").read_attachment("statistics", "statistics.json")
+        assert parse_statistics(document) == computed

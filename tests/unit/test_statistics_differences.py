@@ -1,0 +1,63 @@
+"""What differs between splits: missing classes, shifted means, other shares of nulls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from registry.features import ClassLabel, FeaturesDict, Scalar, codec_of
+from registry.features.fold import SplitFold
+from registry.statistics import Statistics, StatisticsFold, find_differences
+from registry.tfrecord import frame_records
+
+
+def statistics_of(features: FeaturesDict, **splits: list[dict[str, Any]]) -> Statistics:
+    result = {}
+    for name, rows in splits.items():
+        fold = SplitFold(features, [StatisticsFold])
+        if rows:
+            fold.add(*frame_records([codec_of(features).encode(row) for row in rows]).payloads())
+        result[name] = (fold.results() or [])[0]
+    return Statistics(splits=result)
+
+
+def texts(statistics: Statistics) -> list[tuple[str, str, str]]:
+    return [tuple(difference) for difference in find_differences(statistics)]
+
+
+def test_classes_that_only_one_split_has_are_named() -> None:
+    features = FeaturesDict({"pet": ClassLabel(names=["cat", "dog", "hen", "fox"])})
+    train = [{"pet": number % 3} for number in range(9)]
+    test = [{"pet": "cat"}, {"pet": "fox"}]
+    assert texts(statistics_of(features, train=train, test=test)) == [
+        ("test", "pet", "lacks dog, hen"),
+        ("test", "pet", "has fox, which train lacks"),
+    ]
+
+
+@pytest.mark.parametrize(("shift", "is_shifted"), [(0.0, False), (0.1, False), (1.0, True), (-1.0, True)])
+def test_a_mean_is_shifted_beyond_a_quarter_of_the_deviation(shift: float, is_shifted: bool) -> None:
+    features = FeaturesDict({"price": "float64"})
+    values = np.random.default_rng(5).normal(size=4000)
+    train, test = ([{"price": value} for value in part] for part in (values[:3000], values[3000:] + shift))
+    found = texts(statistics_of(features, train=train, test=test))
+    assert bool(found) is is_shifted
+    assert not is_shifted or found[0][2].startswith(f"the mean is {'+' if shift > 0 else '-'}")
+
+
+def test_few_values_are_not_called_shifted() -> None:
+    features = FeaturesDict({"price": "float64"})
+    train = [{"price": float(number)} for number in range(100)]
+    assert texts(statistics_of(features, train=train, test=[{"price": 95.0}])) == []
+
+
+def test_another_share_of_nulls_is_named_and_an_empty_split_is_not_compared() -> None:
+    features = FeaturesDict({"price": Scalar("float32", optional=True)})
+    train = [{"price": 1.0}] * 10
+    test = [{"price": None}, {"price": 1.0}]
+    assert texts(statistics_of(features, train=train, test=test, none=[])) == [
+        ("test", "price", "50% nulls, 0% in train")
+    ]
+    assert texts(statistics_of(features, train=train)) == []
