@@ -222,7 +222,7 @@ class Dataset(SlicedVersion):
             NotStoredError, CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: a file is not
                 there, is damaged, or cannot be read or written.
             CatalogPermissionError: this user may not write to the catalog.
-            LockedError: the version was found in a pin file that does not have all records.
+            UsageError: the version was found in a pin file that does not have all records.
         """
         from registry.building.publication_folds import STATISTICS
         from registry.model import Attachment
