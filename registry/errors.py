@@ -79,9 +79,11 @@ all of them. Warnings derive from ``RegistryWarning``. An error of the registry'
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from registry.escaping import point_at
 from registry.masking import mask, mask_all
@@ -618,6 +620,17 @@ def hints_spelled_by(spelling: Callable[[str, Any], str]) -> Iterator[None]:
         yield
     finally:
         _spelling = before
+
+
+_PASSED_ON: Final = frozenset({"registry", "contextlib", "functools"})
+
+
+def warn(message: str, category: type[RegistryWarning] = RegistryWarning) -> None:
+    """Issue a warning that names the first line outside of this package, however many of its calls are between."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in _PASSED_ON:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
 
 
 def at_record(error: RegistryError, place: int) -> RegistryError:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import time
-import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property, partial
@@ -60,6 +59,7 @@ from registry.errors import (
     SchemaBehindError,
     UsageError,
     YankedVersionWarning,
+    warn,
 )
 from registry.masking import MASK
 from registry.model import (
@@ -233,7 +233,7 @@ class Catalog(Adding):
         """
         dataset = self.look_up(reference, at=at)
         if dataset.yank_note is not None:
-            warnings.warn(dataset.yank_note, YankedVersionWarning, stacklevel=2)
+            warn(dataset.yank_note, YankedVersionWarning)
         return dataset
 
     def look_up(self, reference: DatasetLike, *, at: Moment | None = None) -> Dataset:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
@@ -19,7 +18,7 @@ from registry.api.catalog import connect
 from registry.api.locations import open_pin_file
 from registry.api.lock import current_lock
 from registry.argument_types import typed_arguments
-from registry.errors import CatalogNotFoundError, DatasetNotFoundError, UsageError, YankedVersionWarning
+from registry.errors import CatalogNotFoundError, DatasetNotFoundError, UsageError, YankedVersionWarning, warn
 from registry.intake.options import takes_options
 from registry.model import whole_number
 from registry.splits import ReadInstruction
@@ -141,7 +140,7 @@ def load(
     )
     dataset = find_dataset(wanted, at=at, catalog=catalog, data_dir=data_dir)
     if dataset.yank_note is not None:
-        warnings.warn(dataset.yank_note, YankedVersionWarning, stacklevel=3)  # past the check of the arguments
+        warn(dataset.yank_note, YankedVersionWarning)
     data = read_tree(
         dataset,
         split,
@@ -482,7 +481,7 @@ def load_pin(
     if catalog is not None:
         pins = catalog.pins.place(pins)
     for note in yank_notes(pins.values(), catalog):
-        warnings.warn(note, YankedVersionWarning, stacklevel=3)  # past the check of the arguments
+        warn(note, YankedVersionWarning)
     return pins
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from registry.argument_types import typed_methods
-from registry.errors import UnknownFeatureWarning, UsageError
+from registry.errors import UnknownFeatureWarning, UsageError, warn
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     from registry.api.provenance import Provenance
@@ -99,7 +98,7 @@ class SlicedVersion:
 
         features = features_from_json(self.facts.features_json).with_labels(self.facts.labels)
         if note := describe_unknown(features.unknown_features()):
-            warnings.warn(f"{self.reference}: {note}", UnknownFeatureWarning, stacklevel=3)
+            warn(f"{self.reference}: {note}", UnknownFeatureWarning)
         return features
 
     @property

@@ -6,7 +6,6 @@ It looks a version up as ``registry.load`` does, or finds the installed builder 
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,7 @@ from registry.api.loading import (
     stored_format,
 )
 from registry.argument_types import typed_arguments
-from registry.errors import NotFoundError, RegistryError, UsageError, VersionWithdrawnError, YankedVersionWarning
+from registry.errors import NotFoundError, RegistryError, UsageError, VersionWithdrawnError, YankedVersionWarning, warn
 from registry.model import Reference, VersionRequest
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ def builder(
         opened = open_catalog_for(catalog, data_dir)
         return Builder(result, catalog=opened, file_format=file_format, why_not=error)
     if dataset.yank_note is not None:
-        warnings.warn(dataset.yank_note, YankedVersionWarning, stacklevel=3)  # past the check of the arguments
+        warn(dataset.yank_note, YankedVersionWarning)
     return Builder(dataset, file_format=file_format)
 
 

@@ -15,7 +15,6 @@ import hashlib
 import json
 import sys
 import tempfile
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -32,6 +31,7 @@ from registry.errors import (
     RegistryWarning,
     StorageError,
     StorageUnavailableError,
+    warn,
 )
 from registry.model import Shard, ShardedFileTemplate, ShardLengths, Split
 from registry.prepared import PreparedDataset, write_prepared
@@ -146,7 +146,7 @@ def keep_or_give_up(staged: StagedFolder, error: BaseException | None) -> None:
         error.rephrase(hint=text if error.hint is None else f"{error.hint}\n{text}")
     else:
         with suppress(RegistryWarning):  # a filter that makes warnings errors must not hide the interrupt
-            warnings.warn(text, RegistryWarning, stacklevel=3)
+            warn(text)
 
 
 def is_damaged(folder: Store) -> bool:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from registry.catalog.paging import load_shards
 from registry.catalog.values import DataDirectory
 from registry.catalog.wrapper import CatalogWrapper, pass_call
-from registry.errors import CatalogError, CatalogUnavailableError, CatalogUnavailableWarning
+from registry.errors import CatalogError, CatalogUnavailableError, CatalogUnavailableWarning, warn
 from registry.model import (
     AbstractShardLengths,
     DatasetMetadata,
@@ -119,10 +118,9 @@ class RememberingCatalog(CatalogWrapper):
                     return None
                 self._recalled.add(version.facts.reference)
                 since = describe_moment(version.since.replace(microsecond=0))
-                warnings.warn(
+                warn(
                     f"{error.message}\n{version.facts.reference} is as this machine looked it up at {since}",
                     CatalogUnavailableWarning,
-                    stacklevel=6,
                 )
                 return version.facts
             case "shards.between":

@@ -14,13 +14,12 @@ import re
 import shlex
 import shutil
 import tempfile
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from registry.errors import NotStoredError, RegistryWarning, SourceError, StorageError, UsageError, require_extra, spell
+from registry.errors import NotStoredError, SourceError, StorageError, UsageError, require_extra, spell, warn
 from registry.intake.source import Origin
 from registry.storage.faults import storage_errors
 
@@ -115,11 +114,9 @@ def download_repository(location: str, progress: Callable[[int], None], choose: 
             details={"repository": repository, "expected": commit, "found": Path(folder).name},
         )
     if commit is None:
-        warnings.warn(
+        warn(
             f"{location} was read from the cache, because the hub does not answer: files that were never downloaded "
-            "are missing",
-            RegistryWarning,
-            stacklevel=2,
+            "are missing"
         )
     return Path(folder)
 

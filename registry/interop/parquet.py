@@ -8,7 +8,6 @@ from __future__ import annotations
 import posixpath
 import re
 import shlex
-import warnings
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from registry.errors import NotStoredError, NullLabelWarning, PreparedFormatError, UsageError, spell
+from registry.errors import NotStoredError, NullLabelWarning, PreparedFormatError, UsageError, spell, warn
 from registry.features import FeaturesDict
 from registry.interop.dataset_card import CARD, fill_from_card, read_card
 from registry.model import (
@@ -96,7 +95,7 @@ def describe_parquet(
     raise_for(store, described.problems)
     for path in sorted(described.null_labels):
         told = f"the label {path!r} is null in some rows; it is stored there as -1, which means no label"
-        warnings.warn(told, NullLabelWarning, stacklevel=2)
+        warn(told, NullLabelWarning)
     return PreparedDataset(
         name=named,
         config=config,

@@ -9,12 +9,11 @@ them in place. An import or a prepared folder has a schema that others declared,
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from registry.errors import UnusableRowsError, ValuesOutsideWarning
+from registry.errors import UnusableRowsError, ValuesOutsideWarning, warn
 from registry.features import Outside, merge_outside
 from registry.model import Reference, Split
 
@@ -81,7 +80,7 @@ def locate_outside(splits: Sequence[Split], faults: Mapping[str, Iterable[Outsid
 def warn_outside(reference: Reference, faults: Iterable[ValuesOutside]) -> None:
     """Issue a ``ValuesOutsideWarning`` for each of ``faults``."""
     for fault in faults:
-        warnings.warn(f"{reference}: {fault}", ValuesOutsideWarning, stacklevel=3)
+        warn(f"{reference}: {fault}", ValuesOutsideWarning)
 
 
 def refuse_outside(faults: Sequence[ValuesOutside], *, command: str | None) -> None:

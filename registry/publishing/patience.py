@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import random
 import time
-import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, TypeVar
 
 from registry.environment import malformed_setting, read_variable
-from registry.errors import CatalogUnavailableError, StorageUnavailableError, UsageError, WaitingWarning
+from registry.errors import CatalogUnavailableError, StorageUnavailableError, UsageError, WaitingWarning, warn
 from registry.model import Progress, ProgressCallback, parse_duration
 
 T = TypeVar("T")
@@ -110,7 +109,7 @@ def _peer(error: BaseException | None) -> str:
 
 def _warn(text: str) -> None:
     with suppress(WaitingWarning):  # a filter that makes warnings errors must not end the publication
-        warnings.warn(text, WaitingWarning, stacklevel=3)
+        warn(text, WaitingWarning)
 
 
 def _duration(seconds: float) -> str:

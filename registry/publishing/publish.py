@@ -13,7 +13,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -36,12 +35,12 @@ from registry.errors import (
     NotStoredError,
     OtherDataDirectoryError,
     PreparedFormatError,
-    RegistryWarning,
     ShardMismatchError,
     StorageError,
     StorageUnavailableError,
     VersionExistsError,
     VersionTooSmallError,
+    warn,
 )
 from registry.model import (
     Attachment,
@@ -578,11 +577,9 @@ def tell_default_config(version: DatasetVersion, target: Target) -> None:
         try:
             write_default_config(target.store, version.name, version.config)
         except StorageError as error:  # the row is written: the version is published
-            warnings.warn(
+            warn(
                 f"{version.reference} is published, and TFDS will not find its default config: {error.message}; "
-                "publish it again to write that file",
-                RegistryWarning,
-                stacklevel=2,
+                "publish it again to write that file"
             )
 
 

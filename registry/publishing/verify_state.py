@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from registry.catalog import CatalogBackend, VersionSummary, catalog_identity
-from registry.errors import ContinuedRunWarning, UsageError, spell
+from registry.errors import ContinuedRunWarning, UsageError, spell, warn
 from registry.model import Reference, describe_moment, parse_duration, parse_moment
 from registry.storage import Store, expand_home, open_store, read_file
 from registry.storage.faults import storage_errors
@@ -99,7 +98,7 @@ class VerifyState:
         self._since = min((at for at in (moment, continues) if at is not None), default=None)
         if continues is not None:
             text = f"continues the run of {describe_moment(continues.replace(microsecond=0))}; "
-            warnings.warn(f"{text}to begin anew: {spell('restart', True)}", ContinuedRunWarning, stacklevel=3)
+            warn(f"{text}to begin anew: {spell('restart', True)}", ContinuedRunWarning)
         lines = [*self._lines.values(), {"begin": (continues or now).isoformat()}]
         store = open_store(self._path.parent)
         with store.create(self._path.name, overwrite=True) as file:

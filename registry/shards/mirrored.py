@@ -12,7 +12,6 @@ from __future__ import annotations
 import errno
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Final, TypeAlias, TypeVar
@@ -24,6 +23,7 @@ from registry.errors import (
     StorageError,
     StorageUnavailableError,
     VerificationError,
+    warn,
 )
 from registry.shards.lazy_file import LazyFile
 from registry.shards.proved import ProvedStore
@@ -180,11 +180,10 @@ class MirroredStore(WrappedStore):
     def _warn(self, failed: int, reason: str, place: int) -> None:
         url = self._url(failed)
         if _troubles.is_first(url):
-            warnings.warn(
+            warn(
                 f"{self._reference}: the location {url} failed ({reason}); reading from "
                 f"{self._url(place)} instead. To check every location: registry mirror check {self._reference}",
                 MirrorWarning,
-                stacklevel=2,
             )
 
 

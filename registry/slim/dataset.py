@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
@@ -13,7 +12,7 @@ from typing import Any, Final, Self
 
 import numpy as np
 
-from registry.errors import AbsentFeatureWarning, ValuesOutsideWarning, VerificationError, WrongTypeError
+from registry.errors import AbsentFeatureWarning, ValuesOutsideWarning, VerificationError, WrongTypeError, warn
 from registry.features import ClassLabel, Outside, merge_outside
 from registry.model import whole_number
 from registry.reading import SplitSource
@@ -176,18 +175,16 @@ class Dataset:
             )
         absent = [key for key in self.decoder.declared_keys() if key not in stored]
         if deep and result and absent:
-            warnings.warn(
+            warn(
                 f"none of {result} records has the feature {', '.join(absent)}; they have "
                 f"{', '.join(sorted(stored)[:_SHOWN]) or 'none'}",
                 AbsentFeatureWarning,
-                stacklevel=2,
             )
         for fault in merge_outside(outside):
-            warnings.warn(
+            warn(
                 f"{fault.feature!r} must be {fault.limits}: {fault.num_records:,} of {result:,} records have other "
                 f"values; the first, record {fault.first_record}, has {fault.value}",
                 ValuesOutsideWarning,
-                stacklevel=2,
             )
         return result
 

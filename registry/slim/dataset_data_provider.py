@@ -9,14 +9,13 @@ records at once if the same items are requested repeatedly.
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 import numpy.typing as npt
 
-from registry.errors import TwoRecordsWarning, UsageError, WrongTypeError
+from registry.errors import TwoRecordsWarning, UsageError, WrongTypeError, warn
 from registry.model import whole_number
 from registry.reading import SplitSource
 from registry.slim.data_decoder import DataDecoder, stack_items
@@ -143,11 +142,10 @@ class DatasetDataProvider(OfOneProcess, DataProvider):
             self._asked = asked
             if before and asked and not self._has_warned and set(before).isdisjoint(asked):
                 self._has_warned = True
-                warnings.warn(
+                warn(
                     f"{', '.join(before)} and {', '.join(asked)} come from two different records, because two calls "
                     f"requested them; request both at once: get({[*before, *asked]})",
                     TwoRecordsWarning,
-                    stacklevel=2,
                 )
         return self._next(asked)
 

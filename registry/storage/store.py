@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import errno
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Final, NoReturn, Self, TypeAlias, TypeVar
 
-from registry.errors import LeftoverWarning, NotStoredError, StorageError
+from registry.errors import LeftoverWarning, NotStoredError, StorageError, warn
 from registry.masking import mask
 from registry.storage.faults import HashedFile, Range, StoredFile, cannot, replaced, too_long
 from registry.storage.names import check_folder_name, check_relative_name, new_unfinished_name
@@ -451,10 +450,9 @@ class StagedFolder(abc.ABC):
 
 def warn_of_leftover(place: str, error: StorageError) -> None:
     """Warn that files which are no longer needed could not be removed."""
-    warnings.warn(
+    warn(
         f"{place} is no longer needed but could not be removed ({error.message}); a later run removes it",
         LeftoverWarning,
-        stacklevel=2,
     )
 
 

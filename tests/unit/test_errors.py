@@ -6,6 +6,8 @@ import copy
 import pickle
 import traceback
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -56,3 +58,19 @@ def test_every_error_is_in_the_tree_of_the_docstring() -> None:
 def test_a_traceback_shows_the_hint() -> None:
     error = UsageError("wrong", hint="Do that.")
     assert traceback.format_exception_only(error)[-2:] == ["registry.errors.UsageError: wrong\n", "hint: Do that.\n"]
+
+
+def test_a_warning_names_the_line_of_the_caller_however_deep_the_call_is() -> None:
+    inside = {"__name__": "registry.inside", "warn": errors.warn, "contextmanager": contextmanager}
+    exec(  # noqa: S102 (the code stands for a module of the package)
+        "@contextmanager\ndef block():\n    warn('careful')\n    yield\n\ndef call():\n    with block(): pass\n", inside
+    )
+    for call in (inside["call"], lambda: errors.warn("careful")):
+        with pytest.warns(errors.RegistryWarning, match="^careful$") as caught:
+            call()
+        assert [each.filename for each in caught] == [__file__]
+
+
+def test_no_module_counts_the_calls_above_a_warning_by_hand() -> None:
+    package = Path(errors.__file__).parent
+    assert [path.name for path in package.rglob("*.py") if "stacklevel=" in path.read_text()] == ["errors.py"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +17,7 @@ import torch
 import torch.distributed
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
-from registry.errors import RegistryWarning, StateMismatchError, UsageError, suggest
+from registry.errors import StateMismatchError, UsageError, suggest, warn
 from registry.features import FeaturesDict, RawFeature
 from registry.features.feature import TEXT
 from registry.model import whole_number
@@ -253,11 +252,9 @@ class ReaderIterable(IterableDataset):
             loaded = self._loaded["epoch"]
             if number == loaded:
                 return
-            warnings.warn(
+            warn(
                 f"set_epoch({number}) drops the loaded position in epoch {loaded}: the next iteration starts at the "
-                f"beginning of epoch {number}. To continue, call set_epoch({loaded}) or leave it out.",
-                RegistryWarning,
-                stacklevel=2,
+                f"beginning of epoch {number}. To continue, call set_epoch({loaded}) or leave it out."
             )
         self._epochs.set(number)
         self._seen_epoch = number
