@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -33,6 +34,8 @@ _EXAMPLES = {
     "--rename-column": "--rename-column 'Sepal Length=sepal_length'",
     "--rename-config": "--rename-config 'en (US)=en_US'",
 }
+# The name of a column may hold "=", and so may a class: --feature a=b=Text, --feature 'label=ClassLabel(a=b, c)'
+_TYPED: Final = re.compile(r"(.*?)=(\s*[A-Za-z_]\w*\s*(?:[(\[].*[)\]]\s*)?\??\s*)", re.DOTALL)
 
 
 def _pairs(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[str, str]:
@@ -40,6 +43,8 @@ def _pairs(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> 
     pairs: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
+        if param.name == "features" and (typed := _TYPED.fullmatch(text)):
+            name, value = typed.groups()
         # A column without a name can be left out, or named: --feature =skip
         if not equals or not value or not (name or param.name in ("features", "rename_columns")):
             raise UsageError(
