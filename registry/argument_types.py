@@ -80,7 +80,9 @@ def typed_arguments(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)  # Python's own error names the call and the argument
         for name, tests in checked().items():
             if tests and name in given:
-                _check(name, given[name], tests)
+                is_variadic = signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
+                for value in given[name] if is_variadic else (given[name],):
+                    _check(name, value, tests)
         return function(*args, **kwargs)
 
     return call

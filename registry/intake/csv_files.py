@@ -25,6 +25,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from registry.argument_types import require_type
 from registry.errors import SourceError, UsageError, spell
 from registry.intake.file_parts import Reader, make_parts, require_same_columns
 from registry.intake.kinds import KINDS
@@ -113,6 +114,7 @@ def _checked(options: AddOptions) -> AddOptions:
                 details={"encoding": options.encoding[:200]},
             ) from None
     for text in options.nulls:
+        require_type("nulls", text, str)
         if not is_unicode(text):
             raise UsageError(
                 f"invalid text for null: {text!a:.60} is not valid Unicode",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import click
+import numpy as np
 import pytest
 
 import registry
@@ -16,6 +18,7 @@ from registry.api.adding import Addition
 from registry.api.lifecycle import Aliases, Experiments, Lifecycle, Reservations
 from registry.api.mirrors import Mirrors
 from registry.api.pinning import CatalogPins
+from registry.argument_types import typed_methods
 from registry.cli.main import cli
 from registry.errors import ConflictError, NotFoundError, PartialFailureError, StorageError, UsageError, WrongTypeError
 
@@ -402,6 +405,10 @@ WRONG_TYPES: dict[str, tuple[Callable[[registry.Catalog, Path], Any], str]] = {
         "n must be less than",
     ),
     "more folds than can be listed": (lambda *_: registry.k_fold("train", k=2**63), "k must be less than 1,000,001"),
+    "a text that means null": (
+        lambda catalog, folder: ((folder / "a.csv").write_text("a\n1\n"), catalog.add(folder / "a.csv", nulls=[1])),
+        "nulls must be str, not int",
+    ),
     "a path that cannot be encoded": (lambda catalog, _: catalog.publish("\ud800"), "folder is not a valid path"),
 }
 
@@ -416,13 +423,27 @@ def test_an_argument_of_a_wrong_type_is_an_error_of_its_own(
     assert caught.value.message.startswith(message)
 
 
+def test_each_of_several_arguments_is_checked() -> None:
+    @typed_methods
+    class Choice:
+        def take(self, *names: str) -> int:
+            return len(names)
+
+    assert (Choice().take(), Choice().take("a", "b")) == (0, 2)
+    with pytest.raises(WrongTypeError, match=r"^names must be str, not int$"):
+        Choice().take("a", 5)  # type: ignore[arg-type] # the mistake
+
+
 def test_a_state_and_a_share_are_read_from_json(catalog: registry.Catalog) -> None:
     dataset = catalog.dataset(EXACT)
-    reader = dataset.read("train", process=[0, 2])  # type: ignore[arg-type] # JSON has no tuples
-    state = reader.state()
-    assert len(dataset.read("train", process=(0, 2), state=state)) == len(reader) == 899
-    with pytest.raises(UsageError, match=r"process must be \(index, count\), two whole numbers, not 5"):
-        dataset.read("train", process=5)  # type: ignore[arg-type] # the mistake
+    for source in (partial(dataset.read, "train"), dataset.pin("train")["train"].read):
+        reader = source(process=[0, 2])  # JSON has no tuples
+        state = reader.state()
+        for process in ((0, 2), np.array([0, 2])):
+            assert len(source(process=process, state=state)) == len(reader) == 899
+        assert len(reader.reopened(process=[1, 2])) == 898  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match=r"process must be \(index, count\), two whole numbers, not 5"):
+            source(process=5)
 
 
 def test_every_flag_of_a_public_method_refuses_text() -> None:
