@@ -590,7 +590,7 @@ class MissingExtraError(RegistryError, ImportError, code="missing_extra"):
         )
 
 
-_spelling: Callable[[str, Any], str] | None = None
+_spelling: Callable[[str, Any], str | None] | None = None
 """How hints spell arguments while a command runs. It is the same for all threads of the process."""
 
 
@@ -604,16 +604,19 @@ def spell(name: str, value: Any = None) -> str:
     >>> spell("features", {"unit price": "Text"})
     "features={'unit price': 'Text'}"
     >>> spell("key=COLUMN"), spell("split_by")
-    ('key=COLUMN', 'split_by')
+    ('key=COLUMN', '`split_by`')
     """
-    if _spelling is not None:
-        return _spelling(name, value)
-    return name if value is None else f"{name}={value!r}"
+    lone = name if "=" in name else f"`{name}`"
+    words = lone if value is None else f"{name}={value!r}"
+    return words if _spelling is None else _spelling(name, value) or f"{words} in Python"
 
 
 @contextmanager
-def hints_spelled_by(spelling: Callable[[str, Any], str]) -> Iterator[None]:
-    """Hints that are made in the block spell arguments as ``spelling(name, value)`` does; see ``spell``."""
+def hints_spelled_by(spelling: Callable[[str, Any], str | None]) -> Iterator[None]:
+    """Hints that are made in the block spell arguments as ``spelling(name, value)`` does; see ``spell``.
+
+    Where it gives None, they name the argument of Python.
+    """
     global _spelling  # noqa: PLW0603 (there is one command in a process)
     before, _spelling = _spelling, spelling
     try:

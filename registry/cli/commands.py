@@ -199,26 +199,33 @@ def session_command(
     return decorate
 
 
-def _spell_option(parameters: Iterable[click.Parameter], name: str, value: Any) -> str:
+def _spell_option(parameters: Iterable[click.Parameter], name: str, value: Any) -> str | None:
     """How the command with these parameters spells an argument of Python: ``--from csv`` for ``kind="csv"``.
 
-    >>> _spell_option([click.Option(["--feature", "features"], multiple=True)], "features", {"unit price": "Text"})
-    "--feature 'unit price=Text'"
-    >>> _spell_option([], "promote", False), _spell_option([], "skip_bad", 3), _spell_option([], "key=COLUMN", None)
-    ('--no-promote', '--skip-bad 3', '--key COLUMN')
+    None if the command has no such option.
+
+    >>> options = [click.Option(["--feature", "features"], multiple=True), click.Option(["--no-verify"])]
+    >>> _spell_option(options, "features", {"unit price": "Text"}), _spell_option(options, "verify", False)
+    ("--feature 'unit price=Text'", '--no-verify')
+    >>> _spell_option([click.Option(["--key"])], "key=COLUMN", None), _spell_option([], "key", "id")
+    ('--key COLUMN', None)
+    >>> _spell_option([], "processes", 1)  # workers start where there is more than one core
+    'taskset -c 0 before the command'
     """
     name, _, metavar = name.partition("=")
-    rule = f"no-{name}" if value is False else name.removesuffix("s") if isinstance(value, list) else name
-    option = next((known for known in parameters if known.name == name and isinstance(known, click.Option)), None)
-    words = [f"--{rule.replace('_', '-')}"]
-    if option is not None:
-        words = (value is False and option.secondary_opts) or option.opts
+    options = {option.name: option for option in parameters if isinstance(option, click.Option)}
+    if value is False and f"no_{name}" in options:
+        name, value = f"no_{name}", True
+    option = options.get(name)
+    words = [] if option is None else option.secondary_opts if value is False else option.opts
+    if option is None or not words:
+        return "taskset -c 0 before the command" if (name, value) == ("processes", 1) else None
     word = max(words, key=len)
-    if value is None or isinstance(value, bool):
+    if value is None or isinstance(value, bool) or value in ([], {}):
         return f"{word} {metavar}".rstrip()
     texts = [f"{key}={item}" for key, item in value.items()] if isinstance(value, Mapping) else [str(value)]
     if isinstance(value, list):
-        texts = value if option is None or option.multiple else [",".join(value)]
+        texts = value if option.multiple else [",".join(value)]
     return " ".join(f"{word} {quote(text)}" for text in texts)
 
 

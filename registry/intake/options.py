@@ -275,10 +275,10 @@ class AddOptions:
 
     def require_csv(self, kind: str) -> None:
         """Refuse options for CSV files where others are read. Raises UsageError."""
-        if kind != "csv" and (given := [spell(name) for name in self._given(_CSV)]):
+        if kind != "csv" and (given := self._given(_CSV)):
             raise UsageError(
                 f"only CSV files can be read with these options, and the kind of this source is {kind}: "
-                f"{', '.join(given)}",
+                f"{', '.join(map(spell, given))}",
                 hint=f"Leave it out. If the files are CSV: {spell('kind', 'csv')}",
                 details={"kind": kind, "options": given},
             )

@@ -122,7 +122,7 @@ def test_a_number_and_a_part_can_be_requested(catalog: registry.Catalog) -> None
     fewer = wider.slice(0, 299)
     with pytest.raises(VersionTooSmallError, match=r"MINOR is too small a step from prices:1\.0\.0") as caught:
         catalog.add(source({"train": fewer}), "prices", bump="minor")
-    assert caught.value.hint == "Leave out bump, or write bump='major'."
+    assert caught.value.hint == "Leave out `bump`, or write bump='major'."
     with pytest.raises(VersionTooSmallError):
         catalog.add(source({"train": fewer}), "prices", number="1.1.0")
     with pytest.raises(VersionExistsError):
@@ -244,7 +244,7 @@ def test_options_for_csv_are_refused_by_their_arguments(catalog: registry.Catalo
     with pytest.raises(UsageError) as caught:
         catalog.add(tmp_path / "a.jsonl", delimiter=";", nulls=["NA"])
     assert (caught.value.message, caught.value.hint) == (
-        "only CSV files can be read with these options, and the kind of this source is json: nulls, delimiter",
+        "only CSV files can be read with these options, and the kind of this source is json: `nulls`, `delimiter`",
         "Leave it out. If the files are CSV: kind='csv'",
     )
 

@@ -273,7 +273,7 @@ def test_files_that_no_template_names_are_refused_in_place(
     assert problem in str(caught.value)
     assert caught.value.hint == (
         "Name the files of a split train-00000-of-00002.parquet, train-00001-of-00002.parquet, or train.parquet. "
-        "If each file is a split: splits={'NAME': 'GLOB'}. Or leave out in_place: then the records are copied"
+        "If each file is a split: splits={'NAME': 'GLOB'}. Or leave out `in_place`: then the records are copied"
     )
     report = catalog.add(source, "rows", in_place=True, splits={"a": names[0], "b": names[1]})
     assert report.splits == {"a": 1, "b": 1}

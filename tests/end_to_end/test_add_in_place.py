@@ -244,7 +244,7 @@ def test_a_folder_of_tfds_is_described_by_its_own_files(catalog: registry.Catalo
     assert added.features == catalog.dataset("imported").features
     assert catalog.add(folder, in_place=True).outcome == "unchanged"
     assert str(catalog.add(folder, "beasts", in_place=True).reference) == "beasts:1.0.0"
-    with pytest.raises(UsageError, match="cannot be changed by these options: features"):
+    with pytest.raises(UsageError, match="cannot be changed by these options: `features`"):
         catalog.add(folder, in_place=True, features={"age": "int8"})
     with pytest.raises(PreparedFormatError, match="contains 1 version that TFDS prepared"):
         catalog.add(tmp_path / "tfds", in_place=True)

@@ -120,7 +120,7 @@ def test_bytes_that_are_not_in_the_requested_encoding_are_an_error(tmp_path: Pat
         open_files(open_csv, tmp_path, b"a,b\n1,\x81\n", given=AddOptions(encoding="windows-1252"))
     assert told(caught.value) == (
         "data.csv:2: byte 6 is not windows-1252",
-        "Name another encoding, or leave out encoding.",
+        "Name another encoding, or leave out `encoding`.",
     )
     with pytest.raises(SourceError) as caught:
         read_all(open_files(open_csv, tmp_path, "a,b\n1,é\n".encode("latin-1"), given=AddOptions()))

@@ -114,7 +114,7 @@ def test_globs() -> None:
     found = find_splits(names, {"one": "a/*", "two": "b"})
     assert found.files == {"one": ["a/1.csv", "a/2.csv"], "two": ["b/c/1.csv"]}
     assert found.unmatched == ["d [1].csv"]
-    assert found.reason == "as given by splits"
+    assert found.reason == "as given by `splits`"
     assert assign_splits(names, {"x": "d [1].csv"}) == {"x": ["d [1].csv"]}
     assert assign_splits(names, {"all-of-it": "*"}) == {"all-of-it": names}
 
