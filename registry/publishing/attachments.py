@@ -31,8 +31,8 @@ from registry.publishing.verify import ShardFault
 from registry.storage import Store, open_location
 from registry.storage.staged import owner_text
 
-CLAIM_SUFFIX: Final = ".claim"
-"""Ends the name of the claim to a file that no row names yet."""
+CLAIM_SUFFIX: Final = "~claim"
+"""Ends the name of the claim to a file that no row names yet. No name of an attachment contains ``~``."""
 
 MOST_BYTES: Final = 64 * 2**20
 """The largest attachment that is read into memory."""

@@ -22,7 +22,7 @@ from registry.catalog import catalog_identity
 from registry.cli.main import run
 from registry.errors import ConflictError, NotFoundError, NotStoredError, ShardMismatchError
 from registry.model import Attachment
-from registry.publishing.attachments import attach
+from registry.publishing.attachments import CLAIM_SUFFIX, attach
 from registry.publishing.garbage import GarbageCollector, Leftover
 from registry.storage import open_store
 from registry.storage.staged import owner_text
@@ -431,7 +431,7 @@ def test_gc_leaves_a_file_that_a_running_program_has_claimed_since(
         remove, notes = GarbageCollector.remove, Attachment.of("notes", "notes.txt", NOTES)
 
         def claim_first(collector: GarbageCollector, leftover: Leftover) -> bool:
-            claim = files_of(dataset)[0].with_name(f"{notes.sha256}_{notes.name}.claim")
+            claim = files_of(dataset)[0].with_name(f"{notes.sha256}_{notes.name}{CLAIM_SUFFIX}")
             claim.write_bytes(owner_text(catalog_identity(catalog.backend.log)))
             return remove(collector, leftover)
 

@@ -1,0 +1,39 @@
+"""What could lose or hide an attachment: names, kills, moves, places that do not answer, and sizes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import registry
+from registry import Catalog
+from registry.model import Attachment
+from registry.publishing.attachments import attach
+from registry.storage import open_store
+
+NOTES = b"some notes"
+
+
+def connect(tmp_path: Path, name: str = "catalog") -> Catalog:
+    return registry.connect(tmp_path / f"{name}.db", data_dir=tmp_path / f"{name}.data")
+
+
+def add(catalog: Catalog, name: str = "notes.txt") -> registry.Dataset:
+    """Add numbers as ``numbers``, with an attachment."""
+    report = catalog.add({"train": {"value": [1, 2, 3]}}, "numbers")
+    dataset = catalog.dataset(str(report.reference))
+    later(catalog, dataset, name)
+    return dataset
+
+
+def later(catalog: Catalog, dataset: registry.Dataset, name: str, content: bytes = NOTES) -> bool:
+    attachment, data = Attachment.of("notes", name, content), open_store(catalog.data_dir)
+    return attach(catalog.backend, data, dataset.facts, attachment, content, actor="ann")
+
+
+def test_no_name_of_an_attachment_is_that_of_a_claim(tmp_path: Path) -> None:
+    with connect(tmp_path) as catalog:
+        dataset = add(catalog, "notes.txt.claim")
+        later(catalog, dataset, "notes.txt")
+        assert dataset.verify().faults == ()
+        assert [file for file in catalog.collect_garbage(older_than="0") if file.kind == "attachment"] == []
+        assert dataset.verify().faults == ()
