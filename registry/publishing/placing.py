@@ -16,7 +16,6 @@ from typing import Final
 from registry.building.finished import is_damaged, is_superseded
 from registry.catalog import CatalogBackend, Holder, Reservation, is_published
 from registry.errors import (
-    AlreadyStoredError,
     CatalogUnavailableError,
     ConflictError,
     FolderExistsError,
@@ -186,6 +185,8 @@ def _rename(
     The folder of an unpublished run with other content, ``is_free``, is renamed to ``leftover.<random>_<version>``.
     """
     place = version.location
+    if published:
+        _keep_attachments(staged, store, place)
     try:
         staged.commit()
     except FolderExistsError as error:
@@ -204,12 +205,23 @@ def _rename(
         with suppress(StorageError):  # without it, the folder is never garbage
             write_owner(store, aside)
         staged.commit()
-        for name in store.list(f"{aside}/{ATTACHMENTS_FOLDER}") if published else ():
-            with suppress(AlreadyStoredError):
-                store.copy_to(name, f"{place}{name[len(aside) :]}")
         subject = "a damaged folder" if damaged else "the folder of an earlier run that was not published"
         notes.append(f"replaced {subject}, which was moved to {store.locate(aside)}")
     return True
+
+
+def _keep_attachments(staged: StagedFolder, store: LocalStore, place: str) -> None:
+    """Copy the intact attachments of a published version into the staged folder, before its folder is replaced.
+
+    They are in its folder, or in one that an earlier run moved aside before it was killed.
+    """
+    parent, _, last_part = place.rpartition("/")
+    aside = [name for name in store.folders(parent) if name.startswith("damaged.") and name.endswith(f"_{last_part}")]
+    for folder in map(store.child, (place, *(f"{parent}/{name}" for name in aside))):
+        for name in folder.list(ATTACHMENTS_FOLDER):
+            digest = name.removeprefix(f"{ATTACHMENTS_FOLDER}/").partition("_")[0]
+            if not staged.store.exists(name) and folder.sha256(name) == digest:
+                staged.store.create_from(name, folder, name)
 
 
 def other_data(version: DatasetVersion, store: LocalStore) -> ConflictError:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import registry
 from registry import Catalog
 from registry.model import Attachment
 from registry.publishing.attachments import attach
-from registry.storage import open_store
+from registry.storage import StagedFolder, open_store
+from registry.storage.local import LocalStore
 
 NOTES = b"some notes"
 
@@ -37,3 +40,37 @@ def test_no_name_of_an_attachment_is_that_of_a_claim(tmp_path: Path) -> None:
         assert dataset.verify().faults == ()
         assert [file for file in catalog.collect_garbage(older_than="0") if file.kind == "attachment"] == []
         assert dataset.verify().faults == ()
+
+
+@pytest.mark.parametrize("call", ["rename", "commit"])
+def test_a_kill_while_a_damaged_folder_is_replaced_loses_no_attachment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """``rename`` moves the damaged folder aside, ``commit`` puts the new one into its place."""
+    with connect(tmp_path) as catalog:
+        catalog.build("digits", processes=1)
+        dataset = catalog.dataset("digits")
+        later(catalog, dataset, "notes.txt")
+        shard, *_ = Path(dataset.folder.removeprefix("file:")).glob("*.tfrecord-*")
+        shard.write_bytes(b"damaged")
+        rename, commit = LocalStore.rename_folder, StagedFolder.commit
+
+        def rename_last(store: LocalStore, staged: str, final: str) -> None:
+            rename(store, staged, final)
+            if "damaged." in final:
+                raise KeyboardInterrupt
+
+        def commit_last(staged: StagedFolder) -> None:
+            commit(staged)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            if call == "rename":
+                patched.setattr(LocalStore, "rename_folder", rename_last)
+            else:
+                patched.setattr(StagedFolder, "commit", commit_last)
+            catalog.build("digits", rebuild=True, processes=1)
+        catalog.build("digits", rebuild=True, processes=1)
+        catalog.collect_garbage(older_than="0").require_all()
+        assert dataset.verify().faults == ()
+        assert dataset.read_attachment("notes", "notes.txt") == NOTES
