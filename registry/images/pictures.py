@@ -91,13 +91,15 @@ def read_picture(data: bytes) -> Picture:
     return Picture(format="png", height=png.height, width=png.width, data=data, png=png)
 
 
-def read_jpeg_header(data: bytes) -> JpegHeader | None:
+def read_jpeg_header(data: bytes, *, most_segments: int = 2**31) -> JpegHeader | None:
     """Read the segments up to the frame header (ITU-T T.81, B.2.2). Like libjpeg, skip bytes between segments.
 
-    Returns None if the file is damaged, or of a kind that libjpeg cannot read.
+    Returns None if the file is damaged, of a kind that libjpeg cannot read, or has no frame in ``most_segments``.
     """
     place, is_adobe, has_gaps = 2, False, False
-    while match := _MARKER.search(data, place):
+    for _ in range(most_segments):
+        if (match := _MARKER.search(data, place)) is None:
+            break
         marker, start = match[1][0], match.end()
         has_gaps = has_gaps or bool(data[place : match.start()].strip(b"\xff"))
         length = int.from_bytes(data[start : start + 2], "big")

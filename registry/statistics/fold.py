@@ -26,7 +26,7 @@ from registry.features.text import ClassLabel, Text
 from registry.statistics.document import FeatureStatistics, NumberStatistics, SplitStatistics, number_fields
 from registry.statistics.media import Images, Sounds
 from registry.statistics.numbers import MOST_DISTINCT, Numbers
-from registry.statistics.texts import MOST_CLASSES, Texts, describe_classes
+from registry.statistics.texts import MOST_BYTES, MOST_CLASSES, Texts, describe_classes
 from registry.wire import FlatBlock
 
 MOST_LEAVES: Final = 10_000
@@ -37,6 +37,9 @@ MOST_DETAILED: Final = 1_000
 
 _MOST_WAITING: Final = 2**22
 """Most numbers that wait in buffers, over all leaves."""
+
+_MOST_TEXT_BYTES: Final = 2**26
+"""Most memory of texts that are counted one by one, over all leaves."""
 
 
 @dataclass(slots=True)
@@ -82,11 +85,13 @@ class StatisticsFold:
         self._num_omitted = max(0, len(columns) - MOST_LEAVES)
         self._readers = [LeafReader(column) for column in columns[:MOST_LEAVES]]
         self._buffer = min(2**17, max(2**10, _MOST_WAITING // max(1, len(self._readers))))
+        num_texts = sum(reader.is_text for reader in self._readers)
+        self._most_bytes = min(MOST_BYTES, _MOST_TEXT_BYTES // max(1, num_texts))
         self.is_quick = ContentReader(features).reads_blocks
 
     def start(self) -> SplitState:
         """No records."""
-        return SplitState([reader.start(self._buffer) for reader in self._readers])
+        return SplitState([reader.start(self._buffer, self._most_bytes) for reader in self._readers])
 
     def add(self, state: SplitState, block: FlatRecords) -> None:
         """Add the next records."""
@@ -118,6 +123,7 @@ class LeafReader:
 
     Attributes:
         path: the path of the leaf in the document.
+        is_text: whether its values are texts.
     """
 
     def __init__(self, column: Column) -> None:
@@ -125,6 +131,7 @@ class LeafReader:
         self.path = content_path(column.names)
         self._leaf = leaf
         is_file = isinstance(leaf, Image) or (isinstance(leaf, Audio) and leaf.lazy_decode)
+        self.is_text = leaf.dtype == TEXT and not (is_file or isinstance(leaf, RawFeature))
         # A text is stored like a file, and its bytes are what is needed.
         stored: Leaf = Text() if is_file else leaf
         self._reader = ColumnReader.of(replace(column, leaf=stored), frozenset())
@@ -133,7 +140,7 @@ class LeafReader:
         self._unknown = [place for place, size in enumerate(shape) if size is None]
         self._num_dimensions = len(shape)
 
-    def start(self, buffer: int) -> LeafState:
+    def start(self, buffer: int, most_bytes: int) -> LeafState:
         """The state before the first record."""
         leaf = self._leaf
         values: Numbers | Texts | Images | Sounds | None = None
@@ -144,8 +151,10 @@ class LeafReader:
         elif isinstance(leaf, ClassLabel):
             most = min(MOST_CLASSES, max(MOST_DISTINCT, (leaf.num_classes or 0) + 1))
             values = Numbers(np.int64, most_distinct=most, buffer=buffer)
+        elif self.is_text:
+            values = Texts(buffer=buffer, most_bytes=most_bytes)
         elif not isinstance(leaf, RawFeature):
-            values = Texts(buffer=buffer) if leaf.dtype == TEXT else Numbers(leaf.dtype, buffer=buffer)
+            values = Numbers(leaf.dtype, buffer=buffer)
         num_lengths = 0 if values is None else len(self._unknown)
         return LeafState(values, [Numbers(np.int64, buffer=buffer) for _ in range(num_lengths)])
 

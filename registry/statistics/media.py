@@ -23,6 +23,9 @@ _JPEG_MODES: Final = {1: "L", 3: "RGB", 4: "CMYK"}
 _HEAD: Final = 2**16
 """Bytes of a JPEG in which its frame header is looked for first: photographs begin with previews and profiles."""
 
+_MOST_PARTS: Final = 1000
+"""Segments of a JPEG, or chunks of a WAV file, that are read to find its header."""
+
 _SOUND_SIGNATURES: Final = ((b"OggS", "ogg"), (b"ID3", "mp3"), (b"\xff\xfb", "mp3"), (b"FORM", "aiff"), (b".snd", "au"))
 
 
@@ -60,7 +63,9 @@ def read_image_header(data: bytes) -> ImageHeader | None:
             return None
         return ImageHeader("png", height, width, mode if bits == 8 else f"{mode};{bits}")
     if data.startswith(JPEG_SIGNATURE):
-        jpeg = read_jpeg_header(data[:_HEAD]) or read_jpeg_header(data)
+        jpeg = read_jpeg_header(data[:_HEAD], most_segments=_MOST_PARTS) or read_jpeg_header(
+            data, most_segments=_MOST_PARTS
+        )
         if jpeg is not None and jpeg.height and jpeg.width:
             return ImageHeader("jpeg", jpeg.height, jpeg.width, _JPEG_MODES[jpeg.components])
     return None
@@ -78,7 +83,9 @@ def read_sound_header(data: bytes) -> SoundHeader | None:
 
 def _read_wave_header(data: bytes) -> SoundHeader | None:
     place, form = 12, b""
-    while place + 8 <= len(data):
+    for _ in range(_MOST_PARTS):
+        if place + 8 > len(data):
+            break
         name, size = data[place : place + 4], int.from_bytes(data[place + 4 : place + 8], "little")
         if name == b"fmt " and size >= 16:
             form = data[place + 8 : place + 24]

@@ -10,14 +10,24 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from registry.features.feature import LabelNames
 from registry.statistics.distinct import ERROR, Registers, hash_texts
 from registry.statistics.document import Classes, Distinct, Frequent, number_fields
 from registry.statistics.numbers import MOST_DISTINCT, MOST_FREQUENT, Numbers
 
-_MOST_BYTES: Final = 2**24
+MOST_BYTES: Final = 2**24
 """Texts are counted one by one up to this size of all distinct ones, too."""
+
+_EXTRA_BYTES: Final = 100
+"""Bytes of memory that a text and its count take besides the text."""
+
+_CONTINUATION: Final = bytes(range(0x80, 0xC0))
+"""The bytes of UTF-8 that do not begin a character."""
+
+_MOST_JOINED: Final = 2**20
+"""Bytes of texts whose characters are counted together, which takes nine times their size in memory."""
 
 _MOST_TEXT: Final = 80
 """Bytes of a frequent text that the document repeats."""
@@ -28,12 +38,17 @@ MOST_CLASSES: Final = 2**20
 
 
 class Texts:
-    """The state of the statistics of texts. It can be pickled."""
+    """The state of the statistics of texts. It can be pickled.
 
-    def __init__(self, *, buffer: int) -> None:
+    Args:
+        buffer: see ``Numbers``.
+        most_bytes: texts are counted one by one while all distinct ones take at most this much memory.
+    """
+
+    def __init__(self, *, buffer: int, most_bytes: int = MOST_BYTES) -> None:
         self.lengths = Numbers(np.int64, buffer=buffer)
         self._counts: Counter[bytes] = Counter()
-        self._num_bytes = 0
+        self._most_bytes = most_bytes
         self._registers: Registers | None = None
 
     def add(self, texts: Sequence[bytes]) -> None:
@@ -74,7 +89,8 @@ class Texts:
         }
 
     def _check_size(self) -> None:
-        if len(self._counts) > MOST_DISTINCT or sum(map(len, self._counts)) > _MOST_BYTES:
+        num_bytes = sum(map(len, self._counts)) + _EXTRA_BYTES * len(self._counts)
+        if len(self._counts) > MOST_DISTINCT or num_bytes > self._most_bytes:
             self._as_registers()
 
     def _as_registers(self) -> Registers:
@@ -114,16 +130,18 @@ def _class_name(label: LabelNames, number: int) -> str | None:
     return str(label.names[number]) if label.names is not None and 0 <= number < len(label.names) else None
 
 
-def _count_characters(texts: Sequence[bytes]) -> Any:
+def _count_characters(texts: Sequence[bytes]) -> npt.NDArray[np.int64]:
     """The number of characters of each text. Bytes that are not UTF-8 count if they could begin a character."""
     sizes = np.fromiter(map(len, texts), np.int64, len(texts))
+    if sizes.sum() > _MOST_JOINED:
+        inner = (0 if text.isascii() else len(text) - len(text.translate(None, _CONTINUATION)) for text in texts)
+        return sizes - np.fromiter(inner, np.int64, len(texts))
     joined = b"".join(texts)
-    if joined.isascii():
-        return sizes
-    begins = (np.frombuffer(joined, np.uint8) & 0xC0) != 0x80
-    ends = np.concatenate([np.zeros(1, np.int64), begins.cumsum()])
-    stops = sizes.cumsum()
-    return ends[stops] - ends[stops - sizes]
+    if not joined.isascii():
+        used = sizes > 0  # the sum of no bytes would be the next byte
+        is_inner = np.frombuffer(joined, np.int8) < -64
+        sizes[used] -= np.add.reduceat(is_inner, (sizes.cumsum() - sizes)[used], dtype=np.int64)
+    return sizes
 
 
 def _frequent(text: bytes, count: int) -> Frequent:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import struct
+import time
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -150,6 +152,39 @@ def test_large_texts_are_not_kept_to_count_them() -> None:
     assert distinct is not None
     assert distinct.error > 0
     assert abs(distinct.count / 2000 - 1) <= 3 * distinct.error
+
+
+@pytest.mark.parametrize("texts", [["ü" * 2_000_000], ["", "grün" * 300_000, "", "\0" * 9, ""], ["", "ü", ""]])
+def test_characters_are_counted_in_little_memory(texts: list[str]) -> None:
+    encoded = [text.encode() for text in texts]
+    state = Texts(buffer=100)
+    tracemalloc.start()
+    state.add(encoded)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**18 + 2 * sum(map(len, encoded))
+    lengths = state.end()["text_lengths"]
+    assert (lengths.mean, lengths.max) == (sum(map(len, texts)) / len(texts), max(map(len, texts)))
+
+
+@pytest.mark.parametrize(("num_features", "error"), [(4, 0), (25, 0.01625)])
+def test_text_features_share_the_memory(num_features: int, error: float) -> None:
+    features = FeaturesDict({f"t{place}": Text() for place in range(num_features)})
+    split = describe(features, [dict.fromkeys(features, f"{place} {'x' * 100_000}") for place in range(30)])
+    assert {leaf.distinct.error for leaf in split.values() if leaf.distinct is not None} == {error}
+
+
+def test_headers_of_many_parts_are_given_up() -> None:
+    segments, chunks = b"\xff\xe0\0\2", b"JUNK" + bytes(4)
+    frame = b"\xff\xc0\0\x0b\x08\0\4\0\5\1" + bytes(3)
+    wave = wave_file(np.zeros((7, 2), np.int16))
+    for number, is_read in ((900, True), (1100, False)):
+        assert (read_image_header(b"\xff\xd8" + segments * number + frame) is not None) is is_read
+        assert (read_sound_header(wave[:12] + chunks * number + wave[12:]) is not None) is is_read
+    start = time.process_time()
+    assert read_image_header(b"\xff\xd8" + segments * 2**20) is None
+    assert read_sound_header(wave[:12] + bytes(2**23)) is None
+    assert time.process_time() - start < 0.2
 
 
 def test_headers_of_images_say_format_size_and_mode() -> None:
