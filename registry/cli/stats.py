@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,11 +17,16 @@ from registry.cli.progress import show_progress
 from registry.errors import NotFoundError, UsageError, spell, suggest
 
 if TYPE_CHECKING:  # numpy is loaded when statistics are read
-    from registry.statistics import Classes, FeatureStatistics, Frequent, NumberStatistics
+    from registry.features.feature import Leaf
+    from registry.statistics import Classes, FeatureStatistics, NumberStatistics
 
 _NARROW: Final = 20
 _WIDE: Final = 40
 _MOST_LINES: Final = 50
+_NAMED: Final = 5
+
+_MOMENT: Final = re.compile(r"(?:date32|date64|timestamp)\[(day|s|ms|us|ns)\b.* since 1970-01-01")
+"""How the description of a feature begins that stores dates or times as numbers, see ``shards.arrow_schema``."""
 
 
 @session_command(
@@ -49,6 +55,8 @@ def stats(
     that is shifted, another share of nulls. Of texts, the numbers are lengths in characters; of audio, seconds.
     Statistics are computed once, by --compute, and kept with the version.
     """
+    from registry.features.containers import columns_of
+    from registry.features.content import content_path
     from registry.statistics import find_differences
 
     if processes is not None and not compute:
@@ -63,6 +71,7 @@ def stats(
     differences = find_differences(statistics)
     splits = _chosen(statistics, split, "split")
     paths = _chosen(dict.fromkeys(path for name in splits for path in statistics[name]), column, "column")
+    leaves = {content_path(it.names): it.leaf for it in columns_of(dataset.features)}
     tree = statistics.to_json()
     value = {
         **version_values(dataset.reference),
@@ -79,13 +88,17 @@ def stats(
         counts = ", ".join(f"{statistics[name].num_examples:,} examples in {name}" for name in splits)
         yield f"{dataset.reference}: {counts or 'no splits'}"
         yield ""
-        rows = [(path, name, statistics[name][path], marks.get((name, path), [])) for path in paths for name in splits]
+        rows = [
+            (path, name, statistics[name][path], marks.get((name, path), []), leaves.get(path))
+            for path in paths
+            for name in splits
+        ]
         if column is None:
             yield Table([_row(*row) for row in rows], {head: head for head in _row(*rows[0])} if rows else {})
-        for place, (path, name, feature, remarks) in enumerate(rows if column is not None else ()):
+        for place, (path, name, feature, remarks, leaf) in enumerate(rows if column is not None else ()):
             if place:
                 yield ""
-            yield Fields({"feature": path, "split": name, **_details(feature, remarks)})
+            yield Fields({"feature": path, "split": name, **_details(feature, remarks, leaf)})
 
     session.out.present("stats", value, human)
 
@@ -101,17 +114,21 @@ def _chosen(names: Any, chosen: str | None, what: str) -> list[str]:
     return list(names) if chosen is None else [chosen]
 
 
-def _row(path: str, split: str, feature: FeatureStatistics, remarks: Sequence[str]) -> dict[str, Any]:
+def _row(
+    path: str, split: str, feature: FeatureStatistics, remarks: Sequence[str], leaf: Leaf | None
+) -> dict[str, Any]:
     """The line of a feature in the table."""
     from registry.statistics import measured
 
+    unit = _unit(feature, leaf)
     numbers = measured(feature)
     least, middle, most = "", "", ""
     if feature.heights is not None and feature.widths is not None and feature.heights.count:
         least = f"{feature.heights.min}x{feature.widths.min}"
         most = f"{feature.heights.max}x{feature.widths.max}"
     elif numbers is not None:
-        least, middle, most = _number(numbers.min), _number(numbers.mean), _number(numbers.max)
+        least, most = _number(numbers.min, unit), _number(numbers.max, unit)
+        middle = _number(numbers.mean, unit if unit != "bool" else "")
     return {
         "FEATURE": path,
         "SPLIT": split,
@@ -147,19 +164,20 @@ def _faults(feature: FeatureStatistics, remarks: Sequence[str]) -> Iterator[str]
     if infinite := feature.infinities + feature.negative_infinities:
         yield f"{infinite:,} infinite"
     if feature.classes is not None and feature.classes.num_unused and not is_named:
-        names = ", ".join(feature.classes.unused[:5])
-        yield f"never: {names}{' ...' if feature.classes.num_unused > 5 else ''}"
+        names, number = ", ".join(feature.classes.unused[:_NAMED]), feature.classes.num_unused
+        yield f"never: {names}" if number <= _NAMED else f"{number:,} classes never occur: {names} ..."
     if feature.classes is not None and feature.classes.num_unlabeled:
         yield f"{feature.classes.num_unlabeled:,} without a label"
 
 
-def _details(feature: FeatureStatistics, remarks: Sequence[str]) -> dict[str, Any]:
+def _details(feature: FeatureStatistics, remarks: Sequence[str], leaf: Leaf | None) -> dict[str, Any]:
     """All facts of a feature, with a line for each bin of its histogram."""
+    unit = _unit(feature, leaf)
     result: dict[str, Any] = {"kind": feature.kind, "dtype": feature.dtype, "nulls": feature.nulls or ""}
     if feature.kind == "number":
-        result |= _described(feature)
+        result |= _described(feature, unit)
     if feature.classes is not None:
-        result |= {"values": feature.count, "classes": "\n".join(_class_lines(feature.classes, feature.frequent))}
+        result |= {"values": feature.count, "classes": "\n".join(_class_lines(feature.classes, leaf))}
     for name in ("text_lengths", "file_sizes", "heights", "widths", "seconds", "sample_rates", "channels"):
         if (numbers := getattr(feature, name)) is not None:
             result[name.replace("_", " ")] = _summary(numbers)
@@ -170,36 +188,44 @@ def _details(feature: FeatureStatistics, remarks: Sequence[str]) -> dict[str, An
             result[name] = ", ".join(f"{key} {count:,}" for key, count in counts.items())
     if feature.kind in ("text", "image", "audio"):
         result["distinct"] = _distinct(feature)
-    result["frequent"] = "" if feature.classes is not None else "\n".join(_frequent_lines(feature))
+    result["frequent"] = "" if feature.classes is not None else "\n".join(_frequent_lines(feature, unit))
     result["remarks"] = "; ".join((*remarks, *_faults(feature, remarks)))
     return result
 
 
-def _described(numbers: NumberStatistics) -> dict[str, Any]:
+def _described(numbers: NumberStatistics, unit: str) -> dict[str, Any]:
     result: dict[str, Any] = {"values": numbers.count, "distinct": _distinct(numbers)}
     if numbers.mean is not None:
-        result |= {name: _number(getattr(numbers, name)) for name in ("min", "mean", "std", "max")}
-        result["zeros"] = numbers.zeros
+        middle = _number(numbers.mean, unit if unit != "bool" else "")
+        result |= {"min": _number(numbers.min, unit), "mean": middle, "max": _number(numbers.max, unit)}
+        if unit in ("", "bool"):
+            result |= {"std": _number(numbers.std), "zeros": numbers.zeros}
     if numbers.quantiles is not None:
-        result["quantiles"] = "  ".join(f"{percent}% {_number(value)}" for percent, value in numbers.quantiles.items())
+        quantiles = (f"{percent}% {_number(value, unit)}" for percent, value in numbers.quantiles.items())
+        result["quantiles"] = "  ".join(quantiles)
     if numbers.histogram is not None:
         edges, counts = numbers.histogram.edges, numbers.histogram.counts
-        labels = [f"{_number(low)} to {_number(high)}" for low, high in itertools.pairwise(edges)]
+        labels = [_bin_label(low, high, unit) for low, high in itertools.pairwise(edges)]
         result["histogram"] = "\n".join(_bar_lines(labels, counts))
     return result
 
 
-def _class_lines(classes: Classes, frequent: Sequence[Frequent]) -> Iterator[str]:
+def _bin_label(low: float, high: float, unit: str) -> str:
+    """The values of a bin; ``high`` is not one of them if both are integers."""
+    last = high - 1 if isinstance(low, int) and isinstance(high, int) else high
+    return _number(low, unit) if last == low else f"{_number(low, unit)} to {_number(last, unit)}"
+
+
+def _class_lines(classes: Classes, leaf: Leaf | None) -> Iterator[str]:
     """A line for each class, or the number of classes if there are too many."""
     if classes.counts is None:
         yield f"{classes.num_classes:,}"
         return
-    unused = (number for number, count in enumerate(classes.counts) if not count)
-    names = dict(zip(unused, classes.unused, strict=False)) | {entry.value: entry.name or "" for entry in frequent}
-    labels = [names.get(number) or str(number) for number in range(len(classes.counts))]
-    yield from _bar_lines(labels[:_MOST_LINES], classes.counts[:_MOST_LINES])
-    if len(labels) > _MOST_LINES:
-        yield f"and {len(labels) - _MOST_LINES:,} more; --format json lists them all"
+    names = getattr(leaf, "names", None) or range(len(classes.counts))
+    labels = [_one_line(str(name)) for name in names[:_MOST_LINES]]
+    yield from _bar_lines(labels, classes.counts[: len(labels)])
+    if len(classes.counts) > _MOST_LINES:
+        yield f"and {len(classes.counts) - _MOST_LINES:,} more; --format json lists them all"
 
 
 def _bar_lines(labels: Sequence[str], counts: Sequence[int]) -> Iterator[str]:
@@ -209,11 +235,22 @@ def _bar_lines(labels: Sequence[str], counts: Sequence[int]) -> Iterator[str]:
         yield f"{label:<{width}}  {fill * -(-count * _WIDE // max(1, most))} {count:,}"
 
 
-def _frequent_lines(feature: FeatureStatistics) -> Iterator[str]:
+def _frequent_lines(feature: FeatureStatistics, unit: str) -> Iterator[str]:
     for entry in feature.frequent[:10]:
-        name = entry.value if entry.name is None else entry.name
+        value = _one_line(entry.value) if isinstance(entry.value, str) else _number(entry.value, unit)
         cut = "" if entry.num_bytes is None else f" ... ({size(entry.num_bytes)})"
-        yield f"{entry.count:,}  {name}{cut}"
+        yield f"{entry.count:,}  {value}{cut}"
+
+
+def _one_line(text: str) -> str:
+    return text.replace("\r", r"\r").replace("\n", r"\n")
+
+
+def _unit(feature: FeatureStatistics, leaf: Leaf | None) -> str:
+    """What the numbers of a feature mean: the unit of moments since 1970, ``bool``, or ""."""
+    is_integer = feature.kind == "number" and feature.dtype in ("int32", "int64")
+    moment = _MOMENT.match(getattr(leaf, "description", "")) if is_integer else None
+    return moment[1].replace("day", "D") if moment else "bool" if feature.dtype == "bool" else ""
 
 
 def _summary(numbers: NumberStatistics) -> str:
@@ -228,15 +265,26 @@ def _distinct(numbers: NumberStatistics) -> str:
     return f"{'about ' if numbers.distinct.error else ''}{numbers.distinct.count:,}"
 
 
-def _number(value: float | None) -> str:
-    """A number in few digits.
+def _number(value: float | None, unit: str = "") -> str:
+    """A number in few digits, a date or time, or true or false.
 
-    >>> _number(1797), _number(4.490818), _number(0.1), _number(None)
-    ('1,797', '4.491', '0.1', '')
+    >>> _number(1797), _number(4.490818), _number(0.1), _number(123456.7), _number(None)
+    ('1,797', '4.491', '0.1', '123,457', '')
+    >>> _number(19730, "D"), _number(1704715380000, "ms"), _number(True, "bool")
+    ('2024-01-08', '2024-01-08 12:03:00', 'true')
     """
     if value is None:
         return ""
-    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+    if unit == "bool":
+        return "true" if value else "false"
+    if unit and abs(value) < 2**63:
+        from numpy import array
+
+        moment = array(int(value)).astype(f"M8[{unit}]")
+        return str(moment if unit == "D" else moment.astype("M8[s]")).replace("T", " ")
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.4g}"
 
 
 def bars(counts: Sequence[int], most: int) -> str:

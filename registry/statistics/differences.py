@@ -68,12 +68,13 @@ def _compare(
     numbers, others = measured(feature), measured(other)
     if numbers is None or others is None or numbers.mean is None or others.mean is None:
         return
+    mean = "the mean length" if feature.kind == "text" else "the mean"
     shift, spread = numbers.mean - others.mean, others.std or 0.0
     if not spread:
         if shift:
-            yield f"the mean is {numbers.mean:.4g}, all values in {largest} are {others.mean:.4g}"
+            yield f"{mean} is {numbers.mean:.4g}, all values in {largest} are {others.mean:.4g}"
     elif abs(shift) > max(_SHIFT * spread, _ERRORS * spread / max(1, numbers.count) ** 0.5):
-        yield f"the mean is {shift / spread:+.1f} standard deviations from {largest}"
+        yield f"{mean} is {shift / spread:+.1f} standard deviations from {largest}"
 
 
 def _lacking(classes: Classes | None, others: Classes | None) -> str:

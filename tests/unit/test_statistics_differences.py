@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from registry.features import ClassLabel, FeaturesDict, Scalar, codec_of
+from registry.features import ClassLabel, FeaturesDict, Scalar, Text, codec_of
 from registry.features.fold import SplitFold
 from registry.statistics import Statistics, StatisticsFold, find_differences
 from registry.tfrecord import frame_records
@@ -61,3 +61,10 @@ def test_another_share_of_nulls_is_named_and_an_empty_split_is_not_compared() ->
         ("test", "price", "50% nulls, 0% in train")
     ]
     assert texts(statistics_of(features, train=train)) == []
+
+
+def test_of_texts_the_lengths_are_compared() -> None:
+    train, test = ([{"note": "x" * length}] * 20 for length in (3, 5))
+    assert texts(statistics_of(FeaturesDict({"note": Text()}), train=train, test=test)) == [
+        ("test", "note", "the mean length is 5, all values in train are 3")
+    ]
