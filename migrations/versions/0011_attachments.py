@@ -7,7 +7,8 @@ event of its own, and is never edited.
 from __future__ import annotations
 
 import json
-from datetime import datetime
+import re
+from datetime import UTC, datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -20,13 +21,14 @@ depends_on = None
 
 TABLE = "attachment"
 KEY = ("version_id", "kind", "name")
+PART = "[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}"
 
 TOLD = """
 SELECT dataset, version, at, actor, action, details_json FROM event WHERE action IN ('publish', 'attach') ORDER BY id
 """
 VERSION = """
 SELECT v.id FROM dataset_version v JOIN builder_config c ON c.id = v.config_id JOIN builder b ON b.id = c.builder_id
-WHERE b.name = :name AND c.name = :config AND v.major = :major AND v.minor = :minor AND v.patch = :patch
+WHERE b.name = :name AND c.name = :config AND v.major || '.' || v.minor || '.' || v.patch = :version
 """
 
 
@@ -56,25 +58,41 @@ def upgrade() -> None:
 
 
 def restore_attachments(table: sa.Table) -> None:
-    """A catalog that was taken back to 0010 and up again: the log still has every attachment."""
-    connection = op.get_bind()
+    """A catalog that was taken back to 0010 and up again: the log still has every attachment.
+
+    An event that nobody can read is skipped: ``registry log verify`` names it.
+    """
+    connection, taken = op.get_bind(), set()
     told = sa.text(TOLD).columns(at=sa.DateTime(timezone=True))
     for dataset, version, at, actor, action, text in connection.execute(told).all():
-        details = json.loads(text)
-        attachments: list[dict[str, Any]] = [details] if action == "attach" else details.get("attachments", [])
-        if not attachments:
+        try:
+            details = json.loads(text)
+            attachments = [details] if action == "attach" else details.get("attachments", [])
+            rows = [read_row(attachment) for attachment in attachments]
+            name, _, config = dataset.partition("/")
+            rows_at = datetime.fromisoformat(details["@rows_at"]).astimezone(UTC) if "@rows_at" in details else at
+        except (KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
             continue
-        name, _, config = dataset.partition("/")
-        major, minor, patch = map(int, version.split("."))
-        number = {"name": name, "config": config, "major": major, "minor": minor, "patch": patch}
-        version_id = connection.execute(sa.text(VERSION), number).scalar()
-        rows_at = datetime.fromisoformat(details["@rows_at"]) if "@rows_at" in details else at
+        subject = {"name": name, "config": config, "version": version}
+        version_id = connection.execute(sa.text(VERSION), subject).scalar() if rows else None
         if op.get_context().dialect.name == "sqlite":
             rows_at = rows_at.replace(tzinfo=None)
-        for attachment in attachments:
-            values = {column: attachment[column] for column in ("kind", "name", "num_bytes", "sha256")}
-            row = {"version_id": version_id, "added_at": rows_at, "added_by": actor, **values}
-            connection.execute(sa.insert(table).values(**row))
+        for row in rows:
+            key = (version_id, row["kind"], row["name"])
+            if version_id is not None and key not in taken:
+                taken.add(key)
+                values = {"version_id": version_id, "added_at": rows_at, "added_by": actor, **row}
+                connection.execute(sa.insert(table).values(**values))
+
+
+def read_row(attachment: dict[str, Any]) -> dict[str, Any]:
+    """The columns of an attachment in an event; ValueError, KeyError or TypeError if it has others."""
+    row = {column: attachment[column] for column in ("kind", "name", "num_bytes", "sha256")}
+    texts = (PART, row["kind"]), (PART, row["name"]), ("[0-9a-f]{64}", row["sha256"])
+    is_text = all(re.fullmatch(pattern, text) for pattern, text in texts)
+    if not is_text or type(row["num_bytes"]) is not int or not 0 <= row["num_bytes"] < 2**63:
+        raise ValueError("not an attachment")
+    return row
 
 
 def create_sqlite_triggers() -> None:

@@ -129,3 +129,12 @@ def queries() -> Iterator[list[str]]:
     sa.event.listen(sa.Engine, "before_cursor_execute", note)
     yield seen
     sa.event.remove(sa.Engine, "before_cursor_execute", note)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of a database without tables, once for each kind; the SQLite file does not exist yet."""
+    if request.param == "postgresql":
+        url: str = request.getfixturevalue("postgres_server").create_database()
+        return url
+    return f"sqlite:///{tmp_path / 'restored.db'}"

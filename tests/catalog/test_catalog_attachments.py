@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
+from support.catalog_backups import forge, lines_of, opener, packed
 from support.catalog_samples import damage, execute, logged, publish, sample
 
 from registry.catalog import CatalogBackend, PublicationDetails, open_catalog, schema
+from registry.catalog.backup import open_backup
+from registry.catalog.restore import restore_backup
 from registry.errors import ConflictError, RegistryError, UsageError, VersionNotFoundError
 from registry.model import Attachment, DatasetVersion
 
@@ -165,3 +171,49 @@ def test_the_log_restores_attachments_after_a_downgrade(catalog: CatalogBackend,
         assert again.attachments(version) == (COLUMNS, STATISTICS)
         assert again.log.verify().faults == ()
     assert schema.check(catalog_url) == []
+
+
+def damaged_details() -> Iterator[Any]:
+    """Details that an event of an attachment never has."""
+    right = {"kind": "columns", "name": "label.arrow", "num_bytes": 7, "sha256": COLUMNS.sha256}
+    yield from ([], 7, None, {}, {"attachments": 7}, {"attachments": [7]}, {"attachments": {"a": 1}})
+    wrong = {"kind": [7, ""], "name": ["a/b", None], "num_bytes": [-1, 2**63, 1e300, "7", True], "sha256": ["0", 7]}
+    for column, values in wrong.items():
+        for value in values:
+            yield {**right, column: value}
+            yield {"attachments": [{**right, column: value}]}
+    for moment in (7, "yesterday", "0001-01-01T00:00:00+14:00"):
+        yield {**right, "@rows_at": moment}
+    yield {"attachments": [right, right]}
+
+
+def test_an_upgrade_skips_attachments_in_events_that_nobody_can_read(
+    catalog: CatalogBackend, catalog_url: str, target: str
+) -> None:
+    version = publish_with(catalog, STATISTICS)
+    catalog.attach(version, COLUMNS, actor="bob")
+    catalog.close()
+    schema.downgrade(catalog_url, "0010")
+    with open_backup(catalog_url) as pieces:
+        lines = lines_of(packed(pieces))
+    [start] = (number for number, line in enumerate(lines) if isinstance(line, dict) and line.get("table") == "event")
+    columns = lines[start]["columns"]
+    action, details = columns.index("action"), columns.index("details_json")
+    attach = next(number for number in range(start + 1, len(lines)) if lines[number][action] == "attach")
+    row = lines[attach]
+    extra = []
+    for value in damaged_details():
+        for verb in ("attach", "publish"):
+            event = list(row)
+            event[action], event[details] = verb, json.dumps(value)
+            extra.append(event)
+    ident, hashes = columns.index("id"), [columns.index(name) for name in columns if "hash" in name]
+    for number, event in enumerate(extra, start=1):
+        event[ident] = row[ident] + number
+        for place in hashes:
+            event[place] = f"{number:064x}"
+    forged = forge([*lines[: attach + 1], *extra, *lines[attach + 1 :]], end={"head": f"{len(extra):064x}"})
+    restore_backup(target, opener(forged), shown="forged", verify=False)
+    with open_catalog(target) as again:
+        assert again.attachments(version) == (COLUMNS, STATISTICS)
+        assert again.log.verify().faults

@@ -35,15 +35,6 @@ from registry.model import Reference
 Make = Callable[[], str]
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of a database without tables, once for each kind; the SQLite file does not exist yet."""
-    if request.param == "postgresql":
-        url: str = request.getfixturevalue("postgres_server").create_database()
-        return url
-    return f"sqlite:///{tmp_path / 'restored.db'}"
-
-
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> bytes:
     """A backup of a catalog that has rows in every table."""
