@@ -79,10 +79,17 @@ def attach(
     Raises:
         VersionNotFoundError: the version is not published.
         ConflictError: it has another attachment of this kind and name.
+        UsageError: the bytes are others, or more than ``MOST_BYTES``.
         StorageError: the file cannot be written.
     """
     if Attachment.of(attachment.kind, attachment.name, content) != attachment:
         raise UsageError(f"these are not the bytes of {attachment.name}: expected sha256 {attachment.sha256[:12]}")
+    if attachment.num_bytes > MOST_BYTES:
+        raise UsageError(
+            f"the attachment {attachment.name} has {attachment.num_bytes:,} bytes, more than the {MOST_BYTES:,} that "
+            "are read into memory",
+            hint="Attach it in smaller parts, each under a name of its own.",
+        )
     folder = data.child(home_of(version))
 
     def put() -> None:
@@ -167,15 +174,26 @@ def _difference(folder: Store, attachment: Attachment) -> str:
 def find_files(
     data: Store, version: DatasetVersion, attachments: Iterable[Attachment]
 ) -> tuple[dict[Attachment, Store], list[str]]:
-    """For each attachment, the first folder that has its bytes; and a note for each that is damaged or missing."""
+    """For each attachment, the first folder that has its bytes; and a note for each that is damaged or missing.
+
+    Raises:
+        StorageUnavailableError: a folder does not answer, and no other one has the attachment.
+    """
     result, notes = {}, []
     for attachment in attachments:
+        away = None
         for folder in attachment_folders(data, version):
-            with suppress(StorageError):
+            try:
                 if is_intact(folder, attachment):
                     result[attachment] = folder
                     break
+            except StorageUnavailableError as error:  # says nothing about the file
+                away = error
+            except StorageError:
+                continue
         else:
+            if away is not None:
+                raise away
             notes.append(f"the attachment {attachment.name} was not copied: its file is damaged or missing")
     return result, notes
 

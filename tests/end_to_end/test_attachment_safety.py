@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import registry
 from registry import Catalog
+from registry.errors import StorageUnavailableError, UsageError
 from registry.model import Attachment
-from registry.publishing.attachments import attach
-from registry.storage import StagedFolder, open_store
+from registry.publishing import attachments
+from registry.publishing.attachments import attach, attachment_folders, find_files
+from registry.storage import StagedFolder, Store, open_store
 from registry.storage.local import LocalStore
 
 NOTES = b"some notes"
@@ -75,3 +79,38 @@ def test_a_kill_while_a_damaged_folder_is_replaced_loses_no_attachment(
         catalog.collect_garbage(older_than="0").require_all()
         assert dataset.verify().faults == ()
         assert dataset.read_attachment("notes", "notes.txt") == NOTES
+
+
+def test_what_is_too_large_to_be_read_is_not_attached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with connect(tmp_path) as catalog:
+        dataset = add(catalog)
+        monkeypatch.setattr(attachments, "MOST_BYTES", 20)
+        with pytest.raises(UsageError, match=r"^the attachment large\.txt has 21 bytes, more than the 20 that"):
+            later(catalog, dataset, "large.txt", b"x" * 21)
+        assert later(catalog, dataset, "small.txt", b"x" * 20)
+        assert [attachment.name for attachment in dataset.attachments] == ["notes.txt", "small.txt"]
+        assert dataset.read_attachment("notes", "small.txt") == b"x" * 20
+
+
+def test_a_folder_that_does_not_answer_does_not_make_an_attachment_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connect(tmp_path) as catalog:
+        dataset = add(catalog)
+        folder = tmp_path / "catalog.data" / "numbers" / "1.0.0"
+        [attachment], data = dataset.attachments, open_store(catalog.data_dir)
+
+        def be_away(store: Store, name: str) -> int:
+            if store.locate(name).startswith(str(folder)):
+                raise StorageUnavailableError(f"{name}: no answer")
+            return original(store, name)
+
+        original: Callable[[Store, str], int] = LocalStore.size
+        monkeypatch.setattr(LocalStore, "size", be_away)
+        with pytest.raises(StorageUnavailableError):
+            find_files(data, dataset.facts, [attachment])
+        catalog.mirrors.add("numbers", shutil.copytree(folder, tmp_path / "mirror"))
+        facts = catalog.dataset("numbers").facts
+        _, mirror = attachment_folders(data, facts)
+        files, notes = find_files(data, facts, [attachment])
+        assert ([file.url for file in files.values()], notes) == ([mirror.url], [])
