@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +21,7 @@ from registry.errors import (
     MissingExtraError,
     NotFoundError,
     RegistryError,
+    ShardMismatchError,
     StorageError,
     UsageError,
 )
@@ -166,10 +167,13 @@ class Mirrors:
         Raises:
             NotFoundError: the version does not exist, or has no such location.
             ConflictError: it is the only location.
+            ShardMismatchError: no other place has its attachments; each is named.
             UsageError: ``reference`` has a wrong type.
         """
         version = self._catalog.find(read_reference(reference))
         location = self._known(version, url) or os.fspath(url)
+        if location in version.locations and len(version.locations) > 1:
+            self._require_attachments(version, location, [each for each in version.locations if each != location])
         return self._catalog.locations.remove(version.reference, location, actor=log_actor(), dry_run=dry_run)
 
     def check(
@@ -181,6 +185,8 @@ class Mirrors:
         progress: ProgressCallback | None = None,
     ) -> tuple[LocationReport, ...]:
         """Compare the files at every location of a version with the catalog, by size and sha256.
+
+        Attachments are compared, too. Only in the folder of the data directory, all of them must be there.
 
         Args:
             reference: the version, see ``Catalog.dataset``.
@@ -230,7 +236,8 @@ class Mirrors:
 
         Raises:
             NotFoundError, VersionWithdrawnError: see ``Catalog.dataset``.
-            ShardMismatchError: a file there is missing, or is not the published one; each is named.
+            ShardMismatchError: a file there is missing, or is not the published one; or an attachment that the
+                folder has would be lost; each is named.
             StorageUnavailableError: the place does not answer.
             ConflictError: another call changed the locations meanwhile.
             UsageError: ``url`` contains a password or another secret, or ``reference`` has a wrong type.
@@ -239,6 +246,7 @@ class Mirrors:
         first, after = version.locations[0], self._meant(version, url)
         if first != after:
             self._require_copy(version, after, processes=processes, progress=progress)
+            self._require_attachments(version, first, [after, *version.locations[1:]])
         return self._catalog.locations.relocate(version.reference, first, after, actor=log_actor(), dry_run=dry_run)
 
     def relocate_all(
@@ -317,6 +325,7 @@ class Mirrors:
         after = self._location_of(place)
         version = self._published(reference)
         self._require_copy(version, after, processes=processes, progress=progress)
+        self._require_attachments(version, before, [after if each == before else each for each in version.locations])
         self._catalog.locations.relocate(reference, before, after, actor=log_actor(), dry_run=dry_run)
 
     def _require_copy(
@@ -330,12 +339,42 @@ class Mirrors:
             recovery=f"Copy the files of {first} there first, then run the same command again.",
         )
 
+    def _require_attachments(self, version: DatasetVersion, before: str, after: Sequence[str]) -> None:
+        """Refuse locations without ``before`` if they lack attachments of a version that it has."""
+        from registry.publishing.attachments import find_faults, home_of
+
+        attachments, data = self._catalog.attachments(version), open_data(self._data_dir)
+        try:
+            absent = {fault.filename for fault in find_faults(data, (before, home_of(version)), attachments)}
+        except StorageError:  # what cannot be read there is not lost by this change
+            return
+        present = [attachment for attachment in attachments if attachment.place not in absent]
+        places = [place for place in (*after, home_of(version, after)) if place != before]
+        if faults := list(find_faults(data, places, present)):
+            problems = "\n".join(f"  {fault.problem}" for fault in faults)
+            raise ShardMismatchError(
+                f"without {self.locate(before)}, attachments of {version.reference} would be lost:\n{problems}",
+                hint=f"Copy these files, whose folder is hidden, to {self.locate(after[0])}\n"
+                "Then run the same command again. Nothing was changed.",
+                details={"faults": [{"filename": fault.filename, "problem": fault.problem} for fault in faults]},
+            )
+
     def _check(
         self, version: DatasetVersion, location: str, *, processes: int | None, progress: ProgressCallback | None
     ) -> LocationReport:
+        from registry.publishing.attachments import find_faults, home_of
+
         report = error = None
         try:
-            report = self._compare(version, self._open(location), processes=processes, progress=progress)
+            store = self._open(location)
+            report = self._compare(version, store, processes=processes, progress=progress)
+            attachments = [  # mirrors may lack them
+                attachment
+                for attachment in self._catalog.attachments(version)
+                if location == home_of(version) or store.exists(attachment.place)
+            ]
+            faults = find_faults(open_data(self._data_dir), [location], attachments)
+            report = replace(report, faults=(*report.faults, *faults))
         except (StorageError, MissingExtraError) as fault:
             error = fault
         return LocationReport(location=location, url=self.locate(location), report=report, error=error)

@@ -336,10 +336,11 @@ class CatalogSource:
         attach(self.backend, data, self.facts, attachment, content, actor=log_actor())
 
     def attachment_faults(self) -> Iterator[ShardFault]:
-        from registry.publishing.attachments import find_faults
+        from registry.publishing.attachments import find_faults, home_of
 
         if attachments := self.attachments():
-            yield from find_faults(open_data(self.directory.require_for(self.facts)), self.facts, attachments)
+            places = (*self.facts.locations, home_of(self.facts))
+            yield from find_faults(open_data(self.directory.require_for(self.facts)), places, attachments)
 
     def remember(self, wanted: Reference) -> None:
         from registry.catalog.remembering import RememberingCatalog

@@ -9,7 +9,7 @@ directory that it would have. If a program is killed between file and row, the s
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -131,24 +131,29 @@ def attach_file(
         return result
 
 
-def home_of(version: DatasetVersion | VersionSize) -> str:
-    """The folder below the data directory in which attachments of a version are written."""
-    first = next((location for location in version.locations if not is_absolute(location)), None)
+def home_of(version: DatasetVersion | VersionSize, locations: Iterable[str] | None = None) -> str:
+    """The folder below the data directory in which attachments of a version are written, if it has ``locations``."""
+    places = version.locations if locations is None else locations
+    first = next((location for location in places if not is_absolute(location)), None)
     return version_folder(version.name, version.config, version.version) if first is None else first
 
 
 def attachment_folders(data: Store, version: DatasetVersion) -> Iterator[Store]:
     """The folders that may have the attachments of a version, the first that is read in front."""
-    for location in dict.fromkeys((*version.locations, home_of(version))):
+    return _open_folders(data, (*version.locations, home_of(version)))
+
+
+def _open_folders(data: Store, locations: Iterable[str]) -> Iterator[Store]:
+    for location in dict.fromkeys(locations):
         with suppress(StorageError, MissingExtraError):  # this machine cannot open such a place
             yield open_location(data, location)
 
 
-def find_faults(data: Store, version: DatasetVersion, attachments: Iterable[Attachment]) -> Iterator[ShardFault]:
-    """The fault of each attachment whose file is missing, or differs in the first folder that has it."""
+def find_faults(data: Store, locations: Sequence[str], attachments: Iterable[Attachment]) -> Iterator[ShardFault]:
+    """The fault of each attachment whose file is missing, or differs in the first of the folders that has it."""
     for attachment in attachments:
         problem = f"{attachment.place}: no such file"
-        for folder in attachment_folders(data, version):
+        for folder in _open_folders(data, locations):
             try:
                 problem = _difference(folder, attachment)
             except NotStoredError:

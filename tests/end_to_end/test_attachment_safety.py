@@ -10,7 +10,7 @@ import pytest
 
 import registry
 from registry import Catalog
-from registry.errors import StorageUnavailableError, UsageError
+from registry.errors import ShardMismatchError, StorageUnavailableError, UsageError
 from registry.model import Attachment
 from registry.publishing import attachments
 from registry.publishing.attachments import attach, attachment_folders, find_files
@@ -114,3 +114,53 @@ def test_a_folder_that_does_not_answer_does_not_make_an_attachment_missing(
         _, mirror = attachment_folders(data, facts)
         files, notes = find_files(data, facts, [attachment])
         assert ([file.url for file in files.values()], notes) == ([mirror.url], [])
+
+
+@pytest.mark.parametrize("every", [False, True])
+@pytest.mark.parametrize("place", ["catalog.data/moved", "elsewhere"])
+def test_a_move_that_leaves_attachments_behind_is_refused(tmp_path: Path, place: str, every: bool) -> None:
+    with connect(tmp_path) as catalog:
+        dataset = add(catalog)
+        folder, moved = tmp_path / "catalog.data" / "numbers" / "1.0.0", tmp_path / place
+        shutil.copytree(folder, moved, ignore=shutil.ignore_patterns(".attachments"))
+
+        def relocate() -> None:
+            if every:
+                catalog.mirrors.relocate_all(folder, moved).require_all()
+            else:
+                catalog.mirrors.relocate("numbers", moved)
+
+        [attachment] = dataset.attachments
+        for damage in (None, b"some n0tes"):
+            if damage is not None:
+                (moved / ".attachments").mkdir()
+                (moved / attachment.place).write_bytes(damage)
+            with pytest.raises(registry.RegistryError) as refused:
+                relocate()
+            assert attachment.place in str(refused.value)
+            assert catalog.dataset("numbers").facts.locations == ("numbers/1.0.0",)
+        shutil.copy(folder / attachment.place, moved / attachment.place)
+        relocate()
+        shutil.rmtree(folder)
+        assert catalog.dataset("numbers").read_attachment("notes", "notes.txt") == NOTES
+        assert catalog.dataset("numbers").verify().faults == ()
+
+
+def test_mirrors_tell_of_damaged_attachments_and_of_the_last_place_that_has_them(tmp_path: Path) -> None:
+    with connect(tmp_path) as catalog:
+        [attachment] = add(catalog).attachments
+        folder, mirror = tmp_path / "catalog.data" / "numbers" / "1.0.0", tmp_path / "mirror"
+        catalog.mirrors.add("numbers", shutil.copytree(folder, mirror))
+        shutil.copytree(folder, bare := tmp_path / "bare", ignore=shutil.ignore_patterns(".attachments"))
+        catalog.mirrors.add("numbers", bare)
+        assert all(report.is_sound for report in catalog.mirrors.check("numbers"))
+        (mirror / attachment.place).write_bytes(b"damaged")
+        assert [report.is_sound for report in catalog.mirrors.check("numbers")] == [True, False, True]
+        shutil.move(folder / attachment.place, mirror / attachment.place)
+        assert [report.is_sound for report in catalog.mirrors.check("numbers")] == [False, True, True]
+        with pytest.raises(ShardMismatchError, match=f"without {mirror}, attachments of numbers:1.0.0 would be lost"):
+            catalog.mirrors.remove("numbers", mirror)
+        catalog.mirrors.remove("numbers", bare)
+        shutil.copy(mirror / attachment.place, folder / attachment.place)
+        catalog.mirrors.remove("numbers", mirror)
+        assert catalog.dataset("numbers").read_attachment("notes", "notes.txt") == NOTES
