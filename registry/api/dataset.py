@@ -746,7 +746,7 @@ class Dataset(SlicedVersion):
 
         Returns:
             The shards that match, and a fault for each file that does not. A whole file with other records has the code
-            ``foreign_shard``, and ``recovery`` says how to put the published file back.
+            ``foreign_shard``. ``recovery`` says how to put such files, and attachments, back.
 
         Raises:
             UsageError: ``processes`` is not a positive whole number.
@@ -764,7 +764,15 @@ class Dataset(SlicedVersion):
             advance=count_progress(progress, "verifying", str(self.reference), total=self.facts.num_examples),
         )
         report = self.provenance.source.describe_foreign(report)
-        return dataclasses.replace(report, faults=(*report.faults, *self.provenance.source.attachment_faults()))
+        faults, recovery = (
+            tuple(self.provenance.source.attachment_faults()),
+            [report.recovery] if report.recovery else [],
+        )
+        if faults:
+            recovery.append("Put the files of attachments back from a copy of the folder.")
+        if any(fault.filename.endswith("_statistics.json") for fault in faults):
+            recovery.append(f"To compute the statistics again: registry stats {self.reference} --compute")
+        return dataclasses.replace(report, faults=(*report.faults, *faults), recovery="\n".join(recovery))
 
     @cached_property
     def _reasons(self) -> Reasons:

@@ -63,7 +63,7 @@ class ShardFault:
 class VerifyReport:
     """The result of a verification: ``shards`` are the sound shards by split, ``faults`` describe the others.
 
-    ``recovery`` says what to do if files of another publication are among the version's own.
+    ``recovery`` says what to do if files of another publication are among its own, or attachments are damaged.
     ``outside`` lists values that a feature does not allow, if records were decoded. They are not faults: the files are
     as they were published.
     The walk ends after 1,000 faults. ``is_whole`` is then False, and the other shards were not checked.

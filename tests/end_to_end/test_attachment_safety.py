@@ -164,3 +164,21 @@ def test_mirrors_tell_of_damaged_attachments_and_of_the_last_place_that_has_them
         shutil.copy(mirror / attachment.place, folder / attachment.place)
         catalog.mirrors.remove("numbers", mirror)
         assert catalog.dataset("numbers").read_attachment("notes", "notes.txt") == NOTES
+
+
+def test_a_damaged_attachment_comes_with_what_to_do(tmp_path: Path) -> None:
+    with connect(tmp_path) as catalog:
+        dataset = add(catalog)
+        assert dataset.verify().recovery == ""
+        dataset.compute_statistics()
+        folder = tmp_path / "catalog.data" / "numbers" / "1.0.0"
+        notes, statistics = dataset.attachments
+        (folder / notes.place).write_bytes(b"damaged")
+        assert dataset.verify().recovery == "Put the files of attachments back from a copy of the folder."
+        (folder / notes.place).write_bytes(NOTES)
+        (folder / statistics.place).write_bytes(b"damaged")
+        assert dataset.verify().recovery.splitlines()[1:] == [
+            "To compute the statistics again: registry stats numbers:1.0.0 --compute"
+        ]
+        dataset.compute_statistics()
+        assert dataset.verify().faults == ()
