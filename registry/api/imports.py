@@ -210,7 +210,7 @@ def _for_importers(error: RegistryError, folder: VersionFolder, reference: Refer
     return VersionExistsError(
         error.message,
         hint=f"A version has one content. registry show {reference} names its folder. Import this one into another "
-        "catalog: --catalog FILE",
+        f"catalog: {spell('url=FILE')}",
         details=error.details,
     )
 

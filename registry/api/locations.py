@@ -95,7 +95,7 @@ def name_origin(url: str | os.PathLike[str] | None, *, given_by: str = "") -> It
             # Who has no catalog yet mistyped nothing.
             first = (
                 "This is the default catalog. Start with: registry quickstart (or: registry add SOURCE). "
-                f"Or name another with --catalog or {CATALOG_VARIABLE}."
+                f"Or name another with {spell('url')} or {CATALOG_VARIABLE}."
             )
         if first or last:
             error.rephrase(hint="\n".join(line for line in (first, error.hint, last) if line))
@@ -234,7 +234,7 @@ def make_catalog_folder(url: str) -> None:
     except OSError as error:
         raise StorageError(
             f"cannot create the folder {path.parent}: {error.strerror}",
-            hint="Choose another catalog with --catalog or $REGISTRY_CATALOG.",
+            hint=f"Choose another catalog with {spell('url')} or ${CATALOG_VARIABLE}.",
             details={"path": str(path.parent), "errno": error.errno},
         ) from error
 

@@ -585,16 +585,17 @@ class Publishing:
         producers = dict(self.backend.producers(reference.name, reference.config))
         producer = producers.get(reference, Producer())
         if producer.action == "add":
+            elsewhere, rebuild = options = [spell("url=URL"), spell("rebuild", True)]
             raise OtherSourceError(
                 f"{reference} comes from {producer}, and not from a builder",
-                hint="Raise VERSION in the class of the builder, or build into another catalog: --catalog URL\n"
-                "To compare the content with that of the builder: registry build BUILDER --rebuild",
+                hint=f"Raise VERSION in the class of the builder, or build into another catalog: {elsewhere}\n"
+                f"To compare the content with that of the builder: {rebuild}",
                 details={
                     "dataset": reference.dataset,
                     "version": str(reference),
                     "producer": producer.to_json(),
                     "source": Producer(action="build").to_json(),
-                    "options": ["--catalog URL", "--rebuild"],
+                    "options": options,
                 },
             )
 

@@ -180,8 +180,8 @@ def _require_empty(connection: sa.Connection) -> None:
             url = describe_url(connection.engine.url)
             raise CatalogNotEmptyError(
                 f"{url} is not empty: it has rows in the table {table.name}",
-                hint="A backup is restored into an empty catalog only. Name another file or database with --catalog; "
-                f"to see what is there: registry list {quote_catalog(url)}",
+                hint="A backup is restored into an empty catalog only. Name another file or database with "
+                f"{spell('url')}; to see what is there: registry list {quote_catalog(url)}",
                 details={"table": table.name},
             )
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -223,8 +224,10 @@ def _spell_option(parameters: Iterable[click.Parameter], name: str, value: Any) 
     word = max(words, key=len)
     if value is None or isinstance(value, bool) or value in ([], {}):
         return f"{word} {metavar}".rstrip()
-    texts = [f"{key}={item}" for key, item in value.items()] if isinstance(value, Mapping) else [str(value)]
-    if isinstance(value, list):
+    texts = [str(value)]
+    if isinstance(value, Mapping):
+        texts = [f"{key}={item}" for key, item in value.items()] if option.multiple else [json.dumps(value)]
+    elif isinstance(value, list):
         texts = value if option.multiple else [",".join(value)]
     return " ".join(f"{word} {quote(text)}" for text in texts)
 

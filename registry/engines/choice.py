@@ -24,7 +24,7 @@ from registry.engines.engine import Engine, ThisProcess, closed_engine
 from registry.engines.piece import Piece, R, T
 from registry.engines.watching import Tally, TaskWatch
 from registry.engines.workers import WorkerProcesses
-from registry.errors import RegistryError, UsageError, suggest
+from registry.errors import RegistryError, UsageError, spell, suggest
 from registry.masking import mask
 from registry.model import whole_number
 from registry.plugins import ENGINES, find_plugin, list_plugins, load_plugin
@@ -110,7 +110,7 @@ def use_engine(
     for name in filter(lambda setting: setting not in accepted, settings):
         raise UsageError(
             f"{_SETTINGS[name]} cannot be set for {'this engine' if engine is None else f'the engine {engine}'}",
-            hint=f"Use use_engine('ray', {name}=...) in Python, --engine ray on the command line.",
+            hint=f"Use {spell('engine', 'ray')}.",
         )
     with ExitStack() as stack:
         used = None if isinstance(engine, str) else engine

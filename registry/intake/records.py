@@ -21,7 +21,6 @@ only if all of its values were compared.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
@@ -350,10 +349,10 @@ def describe_candidate(name: str, *, is_first: bool) -> str:
     """The advice to use the column ``name`` as the key; ``is_first`` if no version is published yet.
 
     >>> describe_candidate("sale_id", is_first=False)
-    '`sale_id` is unique: with `--key sale_id` a diff shows corrected cells as changes. It moves every record once.'
+    "`sale_id` is unique: with `key='sale_id'` a diff shows corrected cells as changes. It moves every record once."
     """
     when = "Decide now; later it moves every record." if is_first else "It moves every record once."
-    return f"`{name}` is unique: with `--key {shlex.quote(name)}` a diff shows corrected cells as changes. {when}"
+    return f"`{name}` is unique: with `{spell('key', name)}` a diff shows corrected cells as changes. {when}"
 
 
 def _rank(name: str) -> int | None:

@@ -226,10 +226,9 @@ def _shown(value: Any) -> str:
 def check_order(config: ReadConfig) -> None:
     """Raise UsageError for an order that a pin cannot hold."""
     if config.needs_seed:
-        raise UsageError(
-            "a pinned shuffle needs a seed",
-            hint=f"Add {spell('shuffle_seed', 42)}; in Python seed=42 for a global shuffle.",
-        )
+        words = spell("shuffle_seed", 42)  # Python spells the seed of a global shuffle: seed=42
+        words = words.removeprefix("shuffle_") if config.shuffle == "global" else words
+        raise UsageError("a pinned shuffle needs a seed", hint=f"Add {words}.")
     if config.interleave_sort_fn is not None:
         raise UsageError("a pin file cannot hold a function: interleave_sort_fn", hint="Leave out interleave_sort_fn.")
     if config.repeat != 1 or config.add_tfds_id:

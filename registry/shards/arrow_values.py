@@ -251,8 +251,8 @@ def _refuse_nulls(array: Any, place: _NestedArray) -> None:
     if array.null_count:
         hint = (
             "Numbers, text and bytes may be null; lists, structs, images and elements of lists may not. Fill the "
-            "nulls, or leave the column out, and write the files again. Or copy the records: registry add, without "
-            "--in-place, can read a null list as an empty one or leave the row out."
+            "nulls, or leave the column out, and write the files again. Or copy the records: an addition that is not "
+            "in place can read a null list as an empty one or leave the row out."
         )
         place.bad(_first_null(array), "is null", hint=hint)
 

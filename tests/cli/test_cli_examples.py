@@ -75,6 +75,8 @@ def test_a_hint_names_only_options_that_the_command_has() -> None:
     assert spell_in(COMMANDS["registry publish"], "processes=N") == "processes=N in Python"
     assert spell_in(COMMANDS["registry publish"], "skip_bad", 3) == "skip_bad=3 in Python"
     assert spell("columns") == "`columns`"
+    environment = spell_in(COMMANDS["registry build"], "runtime_env", {"py_modules": ["./my_package"]})
+    assert environment == """--runtime-env '{"py_modules": ["./my_package"]}'"""
 
 
 def spell_in(command: click.Command, name: str, value: Any = None) -> str:

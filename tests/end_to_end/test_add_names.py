@@ -327,8 +327,8 @@ def test_a_build_does_not_pass_off_a_version_that_was_added_as_its_own(
         error = refusal(lambda build=build: build("digits"))  # type: ignore[misc]
         assert error.message == f"digits:1.0.0 comes from {tmp_path}/digits.csv (csv), and not from a builder"
         assert error.hint == (
-            "Raise VERSION in the class of the builder, or build into another catalog: --catalog URL\n"
-            "To compare the content with that of the builder: registry build BUILDER --rebuild"
+            "Raise VERSION in the class of the builder, or build into another catalog: url=URL\n"
+            "To compare the content with that of the builder: rebuild=True"
         )
     assert error.details["producer"]["action"] == "add"
     with pytest.raises(VersionExistsError):

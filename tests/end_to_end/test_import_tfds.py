@@ -440,7 +440,7 @@ def test_other_content_under_a_published_number_is_refused(catalog: registry.Cat
     assert isinstance(refused.error, VersionExistsError)
     assert refused.error.hint == (
         "A version has one content. registry show animals:1.0.0 names its folder. Import this one into another "
-        "catalog: --catalog FILE"
+        "catalog: url=FILE"
     )
     assert str(known.outcome) == "known"
 

@@ -215,8 +215,8 @@ def test_a_null_is_refused_by_column_and_record(catalog: Catalog, tmp_path: Path
     assert str(caught.value) == f"train-00000-of-00003.parquet: record 1: feature {path!r}: is null"
     assert caught.value.hint == (
         "Numbers, text and bytes may be null; lists, structs, images and elements of lists may not. Fill the "
-        "nulls, or leave the column out, and write the files again. Or copy the records: registry add, without "
-        "--in-place, can read a null list as an empty one or leave the row out."
+        "nulls, or leave the column out, and write the files again. Or copy the records: an addition that is not in "
+        "place can read a null list as an empty one or leave the row out."
     )
     assert catalog.datasets() == ()
 

@@ -423,6 +423,22 @@ def test_an_argument_of_a_wrong_type_is_an_error_of_its_own(
     assert caught.value.message.startswith(message)
 
 
+def test_a_pin_names_the_seed_that_its_shuffle_needs(catalog: registry.Catalog) -> None:
+    for config, hint in (
+        (registry.ReadConfig(shuffle_files=True), "Add shuffle_seed=42."),
+        (registry.ReadConfig(shuffle="global"), "Add seed=42."),
+    ):
+        with pytest.raises(UsageError, match="a pinned shuffle needs a seed") as caught:
+            catalog.dataset(EXACT).pin("train", read_config=config)
+        assert caught.value.hint == hint
+
+
+def test_the_argument_of_an_engine_is_spelled() -> None:
+    with pytest.raises(UsageError) as caught, registry.use_engine("local", address="10.0.0.1:6379"):
+        pass
+    assert caught.value.hint == "Use engine='ray'."
+
+
 def test_each_of_several_arguments_is_checked() -> None:
     @typed_methods
     class Choice:

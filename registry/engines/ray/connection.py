@@ -47,14 +47,18 @@ _MOST_LINES_SECONDS: Final = 3.0
 _CHECK_SECONDS: Final = 60.0
 """How long other nodes may take to look for a file."""
 
-DIED_HINT: Final = (
-    "A native library crashed, another program ended the process, or the system ran out of memory. The output of "
-    "the workers is above. To debug it, run on this machine: --engine local -j 1 on the command line."
-)
 _NODE_HINT: Final = "The cluster keeps losing nodes; `ray status` lists those that are left. Run the command again."
 _LOST_HINT: Final = (
     "The cluster ended, or the network to it failed. Check it with `ray status`, and run the command again."
 )
+
+
+def died_hint() -> str:
+    """What to do if workers die."""
+    return (
+        "A native library crashed, another program ended the process, or the system ran out of memory. The output of "
+        f"the workers is above. To debug it on this machine: {spell('engine', 'local')}, {spell('processes', 1)}"
+    )
 
 
 class TaskDiedError(WorkerDiedError):
@@ -323,12 +327,13 @@ class _TypedFaults:
             hint = f"{fewer} Or use nodes with more memory for each CPU."
             return TaskDiedError(f"a worker ran out of memory{times}", hint=hint, details=details)
         if isinstance(error, faults.WorkerCrashedError | faults.TaskCancelledError):
-            return TaskDiedError(f"a worker died{times}", hint=DIED_HINT, details=details)
+            return TaskDiedError(f"a worker died{times}", hint=died_hint(), details=details)
         if isinstance(error, faults.NodeDiedError | faults.ObjectLostError | faults.OwnerDiedError):
             return TaskDiedError(f"a node of the cluster was lost{times}", hint=_NODE_HINT, details=details)
         if isinstance(error, faults.RayTaskError | faults.RuntimeEnvSetupError):
             lines = str(error).strip().splitlines() or [type(error).__name__]
-            return WorkerDiedError(f"a worker cannot run pieces: {lines[-1]}", hint=INSTALL_HINT, details=details)
+            hint = f"{INSTALL_HINT} Install or send other packages, too: {spell('runtime_env=JSON')}"
+            return WorkerDiedError(f"a worker cannot run pieces: {lines[-1]}", hint=hint, details=details)
         if isinstance(error, faults.RayError | OSError | RuntimeError):
             return _lost(details)
         return None

@@ -43,17 +43,16 @@ from registry.engines import (
     most_drawn,
     not_sendable,
 )
-from registry.engines.ray.connection import DIED_HINT, POLL_SECONDS, Connection, Patience, TaskDiedError
+from registry.engines.ray.connection import POLL_SECONDS, Connection, Patience, TaskDiedError, died_hint
 from registry.engines.ray.settings import RaySettings, StoreRoom
 from registry.engines.ray.worker import (
-    CODE_HINT,
     KILL_SECONDS,
     FunctionNotSendableError,
     Setting,
     call_message,
     cancel_poll_seconds,
 )
-from registry.errors import RegistryError, UsageError
+from registry.errors import RegistryError, UsageError, spell
 from registry.model import whole_number
 
 _log = logging.getLogger(__name__)
@@ -453,7 +452,9 @@ class _Task:
             with connection.typed_faults(self.attempt):
                 content = connection.ray.get(self.ref)
                 if not content:
-                    raise TaskDiedError("a worker was interrupted", hint=DIED_HINT, details={"attempts": self.attempt})
+                    raise TaskDiedError(
+                        "a worker was interrupted", hint=died_hint(), details={"attempts": self.attempt}
+                    )
         except TaskDiedError as error:
             if self.attempt < _ATTEMPTS:
                 with suppress(NotSendableError, WorkerDiedError):  # raised again when the result is taken
@@ -477,7 +478,8 @@ class _Task:
             # Here, the work might take days instead of minutes.
             self._refusal = self._sent.refusal = WorkerDiedError(
                 f"a node of the cluster cannot load the code that it should run: {self._answer[1]}",
-                hint=CODE_HINT,
+                hint="Install the builder's package on all nodes of the cluster, or send it: "
+                + spell("runtime_env", {"py_modules": ["./my_package"]}),
                 details={},
                 is_of_start=True,
             )

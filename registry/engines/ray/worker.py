@@ -48,14 +48,7 @@ _OF_TOKEN: Final = {
 _PROFILES: Final = ("AWS_DEFAULT_PROFILE", "AWS_PROFILE")
 _KEPT_HERE: Final = frozenset({"REGISTRY_ENGINE", "REGISTRY_KEY_PASSWORD"})  # no piece signs, or starts a cluster
 
-INSTALL_HINT: Final = (
-    "Install the same version of shardbook on all nodes as on this machine, and send or install other packages: "
-    "use_engine('ray', runtime_env=...) in Python, --runtime-env on the command line."
-)
-CODE_HINT: Final = (
-    "Install the builder's package on all nodes of the cluster, or send it with --runtime-env "
-    """'{"py_modules": ["./my_package"]}' on the command line, runtime_env= in Python."""
-)
+INSTALL_HINT: Final = "Install the same version of shardbook on all nodes as on this machine."
 _LEAST_POLL_SECONDS: Final = 0.5
 _POLLS_PER_SECOND: Final = 400
 """While they run, all tasks of a run together ask the head about this often at most whether they were cancelled."""
