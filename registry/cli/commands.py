@@ -210,8 +210,6 @@ def _spell_option(parameters: Iterable[click.Parameter], name: str, value: Any) 
     ("--feature 'unit price=Text'", '--no-verify')
     >>> _spell_option([click.Option(["--key"])], "key=COLUMN", None), _spell_option([], "key", "id")
     ('--key COLUMN', None)
-    >>> _spell_option([], "processes", 1)  # workers start where there is more than one core
-    'taskset -c 0 before the command'
     """
     name, _, metavar = name.partition("=")
     options = {option.name: option for option in parameters if isinstance(option, click.Option)}
@@ -220,7 +218,7 @@ def _spell_option(parameters: Iterable[click.Parameter], name: str, value: Any) 
     option = options.get(name)
     words = [] if option is None else option.secondary_opts if value is False else option.opts
     if option is None or not words:
-        return "taskset -c 0 before the command" if (name, value) == ("processes", 1) else None
+        return None
     word = max(words, key=len)
     if value is None or isinstance(value, bool) or value in ([], {}):
         return f"{word} {metavar}".rstrip()
