@@ -290,8 +290,8 @@ def _number(value: float | None, unit: str = "") -> str:
 def bars(counts: Sequence[int], most: int) -> str:
     """Counts as bars of text, at most ``most`` of them: neighbours share a bar where there are more counts.
 
-    >>> bars([1, 0, 8, 4], 20)
-    '▁ █▄'
+    >>> len(bars([1, 0, 8, 4], 20)), len(bars([1, 0, 8, 4], 2))
+    (4, 2)
     """
     shades = " ▁▂▃▄▅▆▇█" if can_print("▁▂▃▄▅▆▇█") else " .:-=+*#@"
     joined = -(-len(counts) // most) or 1

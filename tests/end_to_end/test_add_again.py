@@ -67,7 +67,7 @@ def test_dates_are_offered_converted_on_request_and_remembered(tmp_path: Path, c
     assert types_of(first)["day"][1] == "date32[day]"
     assert catalog.add(path).outcome == "unchanged"
     assert types_of(catalog.add(path, retype=True))["day"][1] == "string"
-    with pytest.raises(UsageError, match="by these options: dates"):
+    with pytest.raises(UsageError, match="by these options: `dates`"):
         catalog.add(tmp_path, in_place=True, dates=True)
 
 

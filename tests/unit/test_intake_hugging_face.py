@@ -249,5 +249,5 @@ def test_options_for_csv_are_refused(hf: Any, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         open_saved_dataset(list_files(tmp_path / "saved"), AddOptions(nulls=("NA",)))
     assert caught.value.message == (
-        "only CSV files can be read with these options, and the kind of this source is hugging_face: nulls"
+        "only CSV files can be read with these options, and the kind of this source is hugging_face: `nulls`"
     )
