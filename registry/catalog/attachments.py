@@ -99,8 +99,8 @@ def attachment_rows(connection: sa.Connection, config_id: int) -> dict[int, list
     return result
 
 
-def told_attachments(attachments: Sequence[Attachment]) -> dict[str, Any]:
-    """How the event of a publication lists the attachments of its version: not at all if there are none.
+def listed_attachments(attachments: Sequence[Attachment]) -> dict[str, Any]:
+    """The details that list the attachments of a version in the event of its publication; empty without attachments.
 
     Raises:
         UsageError: two have the same kind and name.
@@ -110,6 +110,6 @@ def told_attachments(attachments: Sequence[Attachment]) -> dict[str, Any]:
     return {"attachments": [asdict(value) for value in sorted(attachments)]} if attachments else {}
 
 
-def read_told(details: Mapping[str, Any]) -> Attachment:
+def attachment_of_event(details: Mapping[str, Any]) -> Attachment:
     """The attachment in an event."""
     return Attachment(**{name: details[name] for name in _FIELDS})

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from registry.catalog.attachments import ATTACH, read_told
+from registry.catalog.attachments import ATTACH, attachment_of_event
 from registry.catalog.events import UNREADABLE, describe_event, find_datasets, read_events
 from registry.catalog.locations import MIRROR_ADD, MIRROR_REMOVE, RELOCATE, told_steps
 from registry.catalog.queries import list_versions, load_version
@@ -242,9 +242,9 @@ class Replayed:
                 config.versions[version] = replace(config.versions[version], fingerprints=dict(details))
             case "attach":
                 version = _published(config, event.version)
-                known = config.versions[version]
-                attachments = {**known.attachments, read_told(details): event}
-                config.versions[version] = replace(known, attachments=attachments)
+                before = config.versions[version]
+                attachments = {**before.attachments, attachment_of_event(details): event}
+                config.versions[version] = replace(before, attachments=attachments)
             case "remove-secrets":
                 _change_seal(config, _published(config, event.version), details.get("seal"))
             case "mirror-add" | "mirror-remove" | "relocate":
@@ -275,7 +275,7 @@ class Replayed:
             seal=details.get("seal"),
             entity_tags=details.get("entity_tags"),
             fingerprints=details.get("fingerprints", {}),
-            attachments={read_told(told): event for told in details.get("attachments", ())},
+            attachments={attachment_of_event(listed): event for listed in details.get("attachments", ())},
         )
         if details["promote"]:
             config.canonical = version

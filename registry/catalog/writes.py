@@ -15,7 +15,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 
-from registry.catalog.attachments import insert_attachments, told_attachments
+from registry.catalog.attachments import insert_attachments, listed_attachments
 from registry.catalog.configs import find_protection, mark_default
 from registry.catalog.events import append_event, check_clock, lock_log
 from registry.catalog.experiments import current_defaults, insert_overrides
@@ -100,7 +100,7 @@ class SqlPublications:
         published_by = actor if origin is None else check_text(origin.published_by, "publisher")
         values = version_values(version)
         canonical_json(dict(version.experiments))
-        attachments = told_attachments(details.attachments)
+        attachments = listed_attachments(details.attachments)
         committing: list[tuple[datetime, Promotion]] = []
 
         def action(connection: sa.Connection) -> Promotion | None:

@@ -11,7 +11,7 @@ import click
 
 from registry.cli.commands import Session, examples, session_command, version_values
 from registry.cli.completion import complete_split
-from registry.cli.options import processes_option, reference_argument
+from registry.cli.options import reference_argument
 from registry.cli.output import Block, Fields, Table, can_print, size
 from registry.cli.progress import show_progress
 from registry.errors import NotFoundError, UsageError, spell, suggest
@@ -45,7 +45,13 @@ _MOMENT: Final = re.compile(r"(?:date32|date64|timestamp)\[(day|s|ms|us|ns)\b.* 
 @click.argument("split", metavar="[SPLIT]", required=False, shell_complete=complete_split)
 @click.option("--column", metavar="NAME", help="Show one feature in detail: quantiles, histogram, frequent values.")
 @click.option("--compute", is_flag=True, help="Read all records, compute the statistics, and attach them.")
-@processes_option
+@click.option(
+    "-j",
+    "--processes",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="With --compute: processes that read records.  [default: by the size of the data]",
+)
 def stats(
     session: Session, reference: str, split: str | None, *, column: str | None, compute: bool, processes: int | None
 ) -> None:
@@ -63,15 +69,16 @@ def stats(
         raise UsageError(f"{spell('processes', processes)} is for {spell('compute', True)}", hint="Leave it out.")
     with session.connect_unless_pinned() as catalog:
         dataset = session.look_up(catalog, reference)
+        splits = _chosen(dataset.splits, split, "split")  # before the work
+        leaves = {content_path(it.names): it.leaf for it in columns_of(dataset.features)}
+        _chosen(leaves, column, "column")
         if compute:
             with show_progress(session.out) as progress:
                 statistics = dataset.compute_statistics(processes=processes, progress=progress)
         else:
             statistics = dataset.statistics
     differences = find_differences(statistics)
-    splits = _chosen(statistics, split, "split")
     paths = _chosen(dict.fromkeys(path for name in splits for path in statistics[name]), column, "column")
-    leaves = {content_path(it.names): it.leaf for it in columns_of(dataset.features)}
     tree = statistics.to_json()
     value = {
         **version_values(dataset.reference),
@@ -110,7 +117,10 @@ def _chosen(names: Any, chosen: str | None, what: str) -> list[str]:
         NotFoundError: there is no such name.
     """
     if chosen is not None and chosen not in names:
-        raise NotFoundError(f"no {what} {chosen!r} in the statistics", hint=suggest(chosen, names))
+        hint = suggest(chosen, names)
+        if what == "split" and (name := chosen.partition("[")[0]) in names:
+            hint = f"Statistics are those of whole splits: {name}"
+        raise NotFoundError(f"no {what} {chosen!r} in the statistics", hint=hint)
     return list(names) if chosen is None else [chosen]
 
 

@@ -78,7 +78,7 @@ def _compare(
 
 
 def _lacking(classes: Classes | None, others: Classes | None) -> str:
-    """The classes that occur in ``others`` and not in ``classes``; "" if there are none, or too many classes."""
+    """The classes that occur in ``others`` and not in ``classes``; "" for no such class, or if they are not counted."""
     if classes is None or others is None or classes.counts is None or others.counts is None:
         return ""
     unused = [number for number, count in enumerate(classes.counts) if not count]

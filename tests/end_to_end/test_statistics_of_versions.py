@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +63,31 @@ def test_statistics_are_attached_once_and_read_from_the_attachment(tmp_path: Pat
         assert len(dataset.attachments) == 1
         assert {name: split.num_examples for name, split in first.items()} == {"train": 1797}
         assert first["train"]["image"].formats == {"png": 1797}
+        assert not dataset.verify().faults
+
+
+@pytest.mark.parametrize("store", ["local", "s3"])
+def test_two_processes_that_compute_at_once_attach_the_same_document(
+    catalog_url: str, tmp_path: Path, store: str, request: pytest.FixtureRequest
+) -> None:
+    data_dir = request.getfixturevalue("bucket") if store == "s3" else str(tmp_path / "data")
+    with registry.connect(catalog_url, data_dir=data_dir, create=True) as catalog:
+        catalog.add({"train": {"value": list(range(3000))}, "test": {"value": [7.5]}}, "numbers")
+        script = (
+            "import registry, sys\n"
+            "with registry.connect(sys.argv[1], data_dir=sys.argv[2]) as catalog:\n"
+            "    dataset = catalog.dataset('numbers')\n"
+            "    sys.stdin.readline()\n"
+            "    print(dataset.compute_statistics()['train'].num_examples)\n"
+        )
+        command = [sys.executable, "-c", script, catalog_url, data_dir]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        runs = [subprocess.Popen(command, **pipes) for _ in range(2)]
+        assert [run.communicate("go\n")[0] for run in runs] == ["3000\n", "3000\n"]
+        dataset = catalog.dataset("numbers")
+        assert [attachment.name for attachment in dataset.attachments] == ["statistics.json"]
+        assert dataset.statistics["test"]["value"].max == 7.5
+        assert catalog.verify_log().faults == ()
         assert not dataset.verify().faults
 
 

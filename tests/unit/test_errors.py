@@ -62,7 +62,7 @@ def test_a_traceback_shows_the_hint() -> None:
 
 def test_a_warning_names_the_line_of_the_caller_however_deep_the_call_is() -> None:
     inside = {"__name__": "registry.inside", "warn": errors.warn, "contextmanager": contextmanager}
-    exec(  # noqa: S102 (the code stands for a module of the package)
+    exec(  # noqa: S102 (as if it were a module of the package)
         "@contextmanager\ndef block():\n    warn('careful')\n    yield\n\ndef call():\n    with block(): pass\n", inside
     )
     for call in (inside["call"], lambda: errors.warn("careful")):
