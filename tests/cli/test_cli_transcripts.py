@@ -77,7 +77,9 @@ def test_transcript(
         steps.append((command, tuple(map(_kept, expected, printed)) if is_same_length else printed))
     actual = Section(section.path, section.title, section.fixture, tuple(steps))
     if os.environ.get("REGISTRY_WRITE_TRANSCRIPTS"):
-        section.path.write_text(section.path.read_text().replace(str(section), str(actual)))
+        text = section.path.read_text()
+        assert str(section) in text, "remove the empty lines in front of commands"
+        section.path.write_text(text.replace(str(section), str(actual)))
     else:
         assert str(actual) == str(section)
 
