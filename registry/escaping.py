@@ -1,4 +1,4 @@
-r"""Escapes control characters in foreign text, and draws carets under a place in a text.
+r"""Makes text for terminals: escapes control characters, measures and cuts text, draws carets, and writes sizes.
 
 Names, descriptions and values of a dataset come from other people. U+009B starts a terminal command as ESC [ does,
 and a bidirectional override displays a line in another order. JSON can escape every character, so its values stay
@@ -8,6 +8,8 @@ equal; in other text U+FFFD replaces them.
 from __future__ import annotations
 
 import re
+import unicodedata
+from itertools import accumulate
 from typing import Final
 
 REPLACEMENT: Final = "\ufffd"
@@ -53,6 +55,43 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() or letter == "\n" else REPLACEMENT for letter in text)
+
+
+def text_width(text: str) -> int:
+    """Number of columns of ``text`` on a terminal: East Asian wide characters take two, combining accents none."""
+    return len(text) if text.isascii() else sum(map(_letter_width, text))
+
+
+def cut_text(text: str, columns: int) -> str:
+    """``text``, cut to at most ``columns`` of a terminal.
+
+    >>> cut_text("a long text", 7), cut_text("数据集", 4), cut_text("short", 7)
+    ('a long…', '数…', 'short')
+    """
+    if text_width(text) <= columns:
+        return text
+    widths = accumulate(map(_letter_width, text))
+    return text[: sum(width < columns for width in widths)] + "…"
+
+
+def _letter_width(letter: str) -> int:
+    return 0 if unicodedata.combining(letter) else 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+
+
+def size(num_bytes: int) -> str:
+    """A size for people, in binary units.
+
+    >>> size(512), size(57523), size(3 * 2**30)
+    ('512 B', '56.2 KiB', '3.0 GiB')
+    """
+    if num_bytes < 1024:
+        return f"{num_bytes} B"
+    amount = float(num_bytes)
+    for unit in ("KiB", "MiB", "GiB"):
+        amount /= 1024
+        if amount < 1024:
+            return f"{amount:.1f} {unit}"
+    return f"{amount / 1024:.1f} TiB"
 
 
 def point_at(text: str, start: int, stop: int, *, indent: int = 4, width: int = 72) -> str:

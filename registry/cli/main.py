@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "list": ("registry.cli.browse:list_", "List the datasets of the catalog."),
     "search": ("registry.cli.browse:search", "Find datasets by words: names, tags, features, descriptions."),
     "show": ("registry.cli.browse:show", "Show one dataset version: splits, features, licence."),
+    "head": ("registry.cli.head:head", "Show the first rows: class names, dates, pictures."),
     "stats": ("registry.cli.stats:stats", "Show what the values are like: ranges, classes, lengths."),
     "versions": ("registry.cli.browse:versions", "List the versions of a dataset."),
     "diff": ("registry.cli.browse:diff", "Show what differs between two versions, down to the record."),

@@ -124,6 +124,12 @@ processes_option: Final = click.option(
 limit_option: Final = click.option(
     "--limit", "--take", "limit", type=click.IntRange(min=0), metavar="N", help="Stop after N examples.  [default: all]"
 )
+columns_option: Final = click.option(
+    "--columns",
+    metavar="NAME,...",
+    callback=lambda _ctx, _param, value: None if value is None else value.split(","),
+    help="Only these features; the others are not decoded.  [default: all]",
+)
 ids_option: Final = click.option(
     "--ids", is_flag=True, help="Print the TFDS id of each example instead, without opening a file."
 )

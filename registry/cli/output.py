@@ -11,17 +11,20 @@ import io
 import json
 import os
 import sys
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, BinaryIO, TypeAlias, cast
+from typing import Any, BinaryIO, Final, TypeAlias, cast
 
 from registry.envelope import error_envelope, result_envelope
-from registry.escaping import escape_json
+from registry.escaping import cut_text, escape_json, text_width
 from registry.escaping import printable as without_controls
+from registry.escaping import size as size  # noqa: PLC0414 - commands import it from here
 from registry.masking import mask
+
+_LEAST_CELL: Final = 9
+"""Narrower cells say too little."""
 
 Column: TypeAlias = str | Callable[[Any], Any]
 """A key of the row, or a function of the row."""
@@ -31,8 +34,9 @@ Column: TypeAlias = str | Callable[[Any], Any]
 class Table:
     """Rows under a head line: ``columns`` maps each head to its column. Numbers are aligned to the right.
 
-    Without rows, ``empty`` is printed to stderr. Beyond ``limit`` rows, a line has the number of the others and
-    ``where`` to see them.
+    With ``fits``, cells are cut so that a line fits the terminal; if there are too many columns, each row has lines of
+    its own. Without rows, ``empty`` is printed to stderr. Beyond ``limit`` rows, a line has the number of the others
+    and ``where`` to see them.
     """
 
     rows: Sequence[Any]
@@ -40,6 +44,7 @@ class Table:
     empty: str = ""
     limit: int | None = None
     where: str = "--format json lists them all"
+    fits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,13 @@ class Fields:
 @dataclass(frozen=True, slots=True)
 class Note:
     """A line on stderr for people only, because the JSON has it in its data."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A picture in the escape sequences of a terminal, of ``display.draw``. It is printed as it is."""
 
     text: str
 
@@ -70,7 +82,7 @@ class JsonText:
         return cls(lambda *, ensure_ascii: json.dumps(value, ensure_ascii=ensure_ascii))
 
 
-Block: TypeAlias = str | Table | Fields | Note | JsonText
+Block: TypeAlias = str | Table | Fields | Note | Drawing | JsonText
 
 
 class Output:
@@ -112,6 +124,8 @@ class Output:
             for block in blocks:
                 if isinstance(block, str):
                     print(printable(block))
+                elif isinstance(block, Drawing):
+                    print(block.text)
                 elif isinstance(block, Note):
                     self.note(block.text)
                 elif isinstance(block, JsonText):
@@ -127,12 +141,24 @@ class Output:
             give_up_stdout()
 
 
-def _print_fields(fields: Fields) -> None:
+def terminal_columns() -> int:
+    """The width of the terminal; 120 if stdout is not one."""
+    from shutil import get_terminal_size
+
+    return get_terminal_size((120, 24)).columns
+
+
+def _line_width(widths: Iterable[int], most: int) -> int:
+    return sum(min(width, most) + 2 for width in widths) - 2
+
+
+def _print_fields(fields: Fields, *, most: int | None = None) -> None:
     pairs = [(printable(name).replace("\n", " "), _cell(value)) for name, value in fields.values.items()]
     width = max((len(name) for name, value in pairs if value), default=0)
     for name, value in pairs:
         for place, line in enumerate(value.splitlines()):
-            print(f"{'' if place else name:<{width}}  {line}")
+            text = f"{'' if place else name:<{width}}  {line}"
+            print(text if most is None else cut_text(text, most))
 
 
 def _print_table(table: Table) -> None:
@@ -143,7 +169,17 @@ def _print_table(table: Table) -> None:
     ]
     cells = [list(table.columns), *(list(map(_cell, row)) for row in values)]
     numeric = [all(isinstance(value, int) for value in column) for column in zip(*values, strict=True)]
-    widths = [max(map(_width, column)) for column in zip(*cells, strict=True)]
+    widths = [max(map(text_width, column)) for column in zip(*cells, strict=True)]
+    if table.fits:
+        columns = terminal_columns()
+        most = next((most for most in range(200, _LEAST_CELL, -1) if _line_width(widths, most) <= columns), 0)
+        if not most:
+            for line in values:
+                _print_fields(Fields(dict(zip(table.columns, line, strict=True))), most=columns)
+                print()
+            return
+        cells = [[cut_text(cell, most) for cell in line] for line in cells]
+        widths = [min(width, most) for width in widths]
     for line in cells:
         padded = (_pad(cell, width, right) for cell, width, right in zip(line, widths, numeric, strict=True))
         print("  ".join(padded).rstrip())
@@ -257,30 +293,6 @@ def printable(text: str) -> str:
     return without_controls(mask(text))
 
 
-def _width(text: str) -> int:
-    """Number of columns of ``text`` on a terminal: East Asian wide characters take two, combining accents none."""
-    if text.isascii():
-        return len(text)
-    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
-    return len(text) + wide - sum(unicodedata.combining(character) > 0 for character in text)
-
-
 def _pad(text: str, width: int, right: bool) -> str:
-    space = " " * (width - _width(text))
+    space = " " * (width - text_width(text))
     return space + text if right else text + space
-
-
-def size(num_bytes: int) -> str:
-    """A size for people, in binary units.
-
-    >>> size(512), size(57523), size(3 * 2**30)
-    ('512 B', '56.2 KiB', '3.0 GiB')
-    """
-    if num_bytes < 1024:
-        return f"{num_bytes} B"
-    amount = float(num_bytes)
-    for unit in ("KiB", "MiB", "GiB"):
-        amount /= 1024
-        if amount < 1024:
-            return f"{amount:.1f} {unit}"
-    return f"{amount / 1024:.1f} TiB"

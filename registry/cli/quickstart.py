@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -15,10 +15,6 @@ from registry.cli.publish import describe_promotion, promotion_values
 from registry.cli.resolve import FILE_COLUMNS, file_values, summarize
 from registry.envelope import fields_of
 from registry.masking import mask
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 _SHOWN = 5
 _SLICE = "train[:10%]"
@@ -31,6 +27,8 @@ def quickstart(session: Session, split: str) -> None:
 
     It uses your catalog, so the next commands find the dataset. Running it again changes nothing.
     """
+    from registry.display import Graphics, as_rgb, draw
+
     with session.connect_to_publish() as catalog:
         with show_progress(session.out) as progress:
             publication = catalog.build("digits", progress=progress)
@@ -62,7 +60,8 @@ def quickstart(session: Session, split: str) -> None:
         yield summarize(it["dataset"], plan)
         yield Table([file_values(file) for file in plan], FILE_COLUMNS)
         yield ""
-        yield from side_by_side([draw(example["image"]) for example in shown])
+        shades = " ░▒▓█" if can_print("░▒▓█") else " .:*#"
+        yield draw([as_rgb(example["image"]) for example in shown], Graphics.SHADES, shades=shades)
         yield "".join(f"{f'label {label}':<20}" for label in it["labels"]).rstrip()
         yield ""
         yield "Try next:"
@@ -85,18 +84,3 @@ def next_lines(session: Session, reference: str) -> list[str]:
         f"registry resolve {reference} 'train[80%:]'{options}",
         f'python -c "{script}"',
     ]
-
-
-def draw(image: NDArray[np.uint8], *, white: int = 0, black: int = 16) -> list[str]:
-    """An image of shape (height, width, 1) as text, two characters a pixel, darker for higher values."""
-    shades = " ░▒▓█" if can_print("░▒▓█") else " .:*#"
-    span = black - white
-    return [
-        "".join(shades[min(len(shades) - 1, (int(pixel) - white) * len(shades) // (span + 1))] * 2 for pixel in row)
-        for row in image[:, :, 0]
-    ]
-
-
-def side_by_side(pictures: list[list[str]], gap: int = 4) -> list[str]:
-    """Pictures of equal height next to each other."""
-    return [(" " * gap).join(rows).rstrip() for rows in zip(*pictures, strict=True)]

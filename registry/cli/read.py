@@ -11,9 +11,12 @@ from itertools import islice
 from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import click
+
 from registry.cli.commands import Session, examples, session_command, version_values
 from registry.cli.options import (
     Slicing,
+    columns_option,
     ids_option,
     limit_option,
     order_options,
@@ -27,6 +30,7 @@ from registry.cli.resolve import note_overlaps, rule_values
 from registry.envelope import Records
 
 if TYPE_CHECKING:
+    from registry.api import Dataset
     from registry.order import ReadConfig
     from registry.reading import Reader
 
@@ -41,6 +45,7 @@ _T = TypeVar("_T")
     epilog=examples(
         "registry read digits 'train[:10%]' --limit 3",
         "registry read digits train | jq .label | sort | uniq -c",
+        "registry read digits train --columns label --names",
         "registry read digits train --ids --shuffle-seed 42 --limit 20",
         "registry read digits train --shuffle global --shuffle-seed 7 > shuffled.jsonl",
     ),
@@ -49,6 +54,9 @@ _T = TypeVar("_T")
 @split_argument
 @slicing_options
 @limit_option
+@columns_option
+@click.option("--names", is_flag=True, help="Print names of classes, and dates and times as text, not as numbers.")
+@click.option("--pixels", is_flag=True, help="Decode images and sounds, and print their pixels and samples.")
 @ids_option
 @order_options()
 def read(
@@ -58,13 +66,17 @@ def read(
     *,
     slicing: Slicing,
     limit: int | None,
+    columns: list[str] | None,
+    names: bool,
+    pixels: bool,
     ids: bool,
     order: ReadConfig | None,
 ) -> None:
     """Print the examples of a split expression, one JSON object on each line.
 
     Arrays become nested lists, text becomes strings, bytes that are not UTF-8 become {"base64": ...}, and NaN and
-    infinities become the strings "nan", "inf" and "-inf". A missing value is null. With --format json, the examples are
+    infinities become the strings "nan", "inf" and "-inf". A missing value is null. Images and stored sounds are
+    described, such as "32x32 RGB png, 2.1 KiB", unless you add --pixels. With --format json, the examples are
     in one JSON value, under data.examples. The order is that of TFDS: 16 files in turns, 16 records of each. With
     --cycle-length 1, it is the stored order.
     """
@@ -73,21 +85,39 @@ def read(
         reader = dataset.read(split, order, **slicing)
         note_overlaps(session.out, reader.plan)
         _note_seed(session, reader, order)
+        reader = reader if columns is None else reader.select(columns)
         value = {
             **version_values(dataset.reference),
             "split": reader.plan.expression,
             **rule_values(reader.plan),
         }
-        present_records(session, "read", value, reader, limit=limit, ids=ids)
+        convert = example_converter(dataset, reader, names=names, files=not pixels)
+        reader = reader if pixels else reader.files_as_bytes()
+        present_records(session, "read", value, reader, limit=limit, ids=ids, convert=convert)
+
+
+def example_converter(dataset: Dataset, reader: Reader, *, names: bool, files: bool) -> Callable[[Any], Any] | None:
+    """A function from an example to one with names in place of numbers, and with descriptions of ``files``."""
+    from registry.display import converter_of, time_types
+
+    times = time_types(reader.features, dataset.metadata)
+    return converter_of(reader.features, times, names=names, files=files, iso=True)
 
 
 def present_records(
-    session: Session, schema: str, value: dict[str, Any], reader: Reader, *, limit: int | None, ids: bool
+    session: Session,
+    schema: str,
+    value: dict[str, Any],
+    reader: Reader,
+    *,
+    limit: int | None,
+    ids: bool,
+    convert: Callable[[Any], Any] | None = None,
 ) -> None:
     """Print examples, or their ids, one on each line as they are read; in JSON, they are a list in ``value``."""
     total = len(reader) if limit is None else min(limit, len(reader))
     with progress_bar(session.out, "reading", total, beside_stdout=True) as advance:
-        items: Iterable[Any] = reader.ids() if ids else reader
+        items: Iterable[Any] = reader.ids() if ids else reader if convert is None else map(convert, reader)
         result = _counted(islice(items, limit), advance)
 
         def human(_: object) -> Iterator[Block]:

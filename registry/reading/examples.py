@@ -342,6 +342,15 @@ class ExampleReader:
         require_type("values", values, Mapping)
         return self._decoding(self.features.fill_missing(values))
 
+    def files_as_bytes(self) -> Self:
+        """Return a reader that gives images and stored sounds as the bytes of their files, which are not decoded.
+
+        It starts at the beginning.
+        """
+        from registry.display import file_features
+
+        return self._decoding(file_features(self.features))
+
     def with_ids(self) -> Self:
         """Return a reader that adds each example's TFDS id as the feature ``tfds_id``, at the place of this one."""
         config = replace(self._asked, add_tfds_id=True)

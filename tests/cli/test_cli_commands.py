@@ -32,12 +32,12 @@ def test_quickstart_shows_plan_and_digits_and_can_run_again(cli: Cli) -> None:
 
 
 def test_read_prints_one_json_object_a_line(digits: Cli) -> None:
-    lines = digits("read", "digits", "train[:10]", "--take", "3").out.splitlines()
+    lines = digits("read", "digits", "train[:10]", "--take", "3", "--pixels").out.splitlines()
     examples = [json.loads(line) for line in lines]
     assert len(examples) == 3
     assert all(set(example) == {"image", "label"} for example in examples)
     assert all(len(example["image"]) == 8 and 0 <= example["label"] <= 9 for example in examples)
-    whole = digits("read", "digits", "train[:10]", "--take", "3", "--format", "json").json()
+    whole = digits("read", "digits", "train[:10]", "--take", "3", "--pixels", "--format", "json").json()
     assert whole["data"]["examples"] == examples
 
 

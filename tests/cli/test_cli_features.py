@@ -30,7 +30,7 @@ def published(cli: Any, workspace: Path) -> Any:
 
 
 def test_every_feature_is_printed_as_json(published: Any) -> None:
-    ran = published("read", "lab_features", "train")
+    ran = published("read", "lab_features", "train", "--pixels")
     assert ran.code == 0
     assert ran.err == f"note: {NOTE}\n"
     examples = {line["id"]: line for line in map(json.loads, ran.out.splitlines())}
@@ -46,6 +46,9 @@ def test_every_feature_is_printed_as_json(published: Any) -> None:
     assert one["numbers"] == [0]
     assert one["ragged"]["t"] == [[[]], [], [["ü"]]]
     assert len(one["audio_lazy"]) == 6
+    described = json.loads(published("read", "lab_features", "train", "--limit", "1").out)
+    assert described["steps"][0]["image"].endswith(" B")
+    assert described["audio_lazy"].endswith(" B")
 
 
 def test_features_are_shown_by_their_kinds(published: Any) -> None:

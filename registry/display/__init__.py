@@ -1,0 +1,36 @@
+"""Shows values of examples to people: as text, as pictures on a terminal, and as HTML of a notebook.
+
+    values    names of classes, dates and times, and what files are: from their headers, nothing is decoded
+    pictures  small pictures of stored images, and how terminals draw them
+
+Commands, comparisons of records and the ``_repr_html_`` of readers use it, so a value looks the same everywhere.
+"""
+
+from registry.display.pictures import Graphics, Pixels, as_rgb, draw, shrink, terminal_graphics
+from registry.display.values import (
+    Convert,
+    Times,
+    converter_of,
+    describe_file,
+    file_features,
+    moment_text,
+    text_of,
+    time_types,
+)
+
+__all__ = [
+    "Convert",
+    "Graphics",
+    "Pixels",
+    "Times",
+    "as_rgb",
+    "converter_of",
+    "describe_file",
+    "draw",
+    "file_features",
+    "moment_text",
+    "shrink",
+    "terminal_graphics",
+    "text_of",
+    "time_types",
+]

@@ -1,0 +1,244 @@
+"""Values of examples as people read them: names of classes, dates and times, and what files are.
+
+    reader of stored files (``file_features``) --example--> ``converter_of`` --texts in place of numbers--> ``text_of``
+
+``registry head``, ``diff``, ``stats`` and notebooks use the same functions, so a value looks the same everywhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import islice
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from registry.escaping import printable, size
+from registry.features import Audio, ClassLabel, Dataset, Feature, FeaturesDict, Image, Sequence, Tensor
+from registry.features.containers import columns_of
+from registry.model import DatasetMetadata
+from registry.statistics.media import read_image_header, read_sound_header
+
+Convert: TypeAlias = Callable[[Any], Any]
+
+_TYPE: Final = re.compile(r"(timestamp|date32|date64|time32|time64|duration)(?:\[(day|s|ms|us|ns)(, tz=[^\]]+)?\])?")
+_DESCRIBED: Final = re.compile(rf"{_TYPE.pattern}: ")
+"""How the description of a feature begins that holds dates, times or durations, see ``shards.arrow_schema``."""
+
+_FILES: Final = ("The bytes of an image file.", "The bytes of an audio file.")
+"""The descriptions of files that an import keeps as bytes, see ``shards.arrow_schema``."""
+
+_DAY: Final = {"s": 86_400, "ms": 86_400 * 10**3, "us": 86_400 * 10**6, "ns": 86_400 * 10**9}
+_MOST_ITEMS: Final = 8
+_MOST_LETTERS: Final = 200
+
+
+class TimeType(NamedTuple):
+    """What the integers of a feature count: days, or units since 1970, since midnight, or of a duration."""
+
+    kind: str
+    unit: str
+    has_zone: bool = False
+
+
+Times: TypeAlias = Mapping[str, TimeType]
+"""The features that hold dates, times and durations, by path."""
+
+
+def time_types(features: FeaturesDict, metadata: DatasetMetadata | None = None) -> Times:
+    """The features that hold dates, times and durations, by path.
+
+    The custom metadata of a version that was added names their types, and so do the descriptions of an import's
+    features. A pin records no metadata.
+    """
+    custom = {} if metadata is None else metadata.custom.get("arrow_types")
+    named = custom if isinstance(custom, Mapping) else {}
+    result = {}
+    for column in columns_of(features):
+        text = named.get(column.path)
+        match = _TYPE.fullmatch(text) if isinstance(text, str) else _DESCRIBED.match(column.leaf.description)
+        if match and column.leaf.dtype in (np.int32, np.int64):
+            unit = "D" if match[1] == "date32" else match[2] or "ms"
+            result[column.path] = TimeType(match[1].rstrip("2346"), unit, bool(match[3]))
+    return result
+
+
+def moment_text(value: int, time: TimeType, *, iso: bool = False) -> str | None:
+    """A date, time or duration as text; None if the value is outside the type.
+
+    >>> moment_text(19730, TimeType("date", "D")), moment_text(1704715380120, TimeType("timestamp", "ms", True))
+    ('2024-01-08', '2024-01-08 12:03:00.12Z')
+    >>> moment_text(90, TimeType("time", "s")), moment_text(90_061_000, TimeType("duration", "ms"))
+    ('00:01:30', '1 day 01:01:01')
+    """
+    if not -(2**63) < value < 2**63:
+        return None
+    if time.kind == "duration" and iso:
+        return f"{'-' * (value < 0)}PT{_without_zeros(f'{abs(value) * 86_400 / _DAY[time.unit]:f}')}S"
+    if time.kind == "duration":
+        days, rest = divmod(abs(value), _DAY[time.unit])
+        text = f"{days:,} day{'s' * (days != 1)} " if days else ""
+        return f"{'-' * (value < 0)}{text}{_clock(rest, time.unit)}"
+    if time.kind == "time":
+        return _clock(value, time.unit) if 0 <= value < _DAY[time.unit] else None
+    instant = _instant(value, time.unit)
+    if time.kind == "date":
+        return str(instant.astype("M8[D]"))
+    text = _without_zeros(str(instant))
+    return (text if iso else text.replace("T", " ")) + "Z" * time.has_zone
+
+
+def _clock(value: int, unit: str) -> str:
+    return _without_zeros(str(_instant(value, unit))[11:])
+
+
+def _instant(value: int, unit: str) -> Any:
+    return np.array(value).astype(f"M8[{unit}]")
+
+
+def _without_zeros(text: str) -> str:
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def file_features(feature: Any) -> Any:
+    """``feature`` in a form that reads the files of images and sounds as bytes, and everything else as before."""
+    if isinstance(feature, FeaturesDict):
+        return FeaturesDict({name: file_features(inner) for name, inner in feature.items()})
+    if isinstance(feature, Sequence):
+        inner = file_features(feature.feature)
+        kind = Dataset if isinstance(feature, Dataset) else Sequence
+        return feature if inner is feature.feature else kind(inner, length=feature.length)
+    return Tensor(shape=(), dtype=bytes) if _is_file(feature) else feature
+
+
+def _is_file(feature: Feature) -> bool:
+    return isinstance(feature, Image) or (isinstance(feature, Audio) and feature.lazy_decode)
+
+
+def describe_file(data: bytes) -> str:
+    """What a stored image or sound is, from its header.
+
+    >>> describe_file(b"RIFF....")
+    'file, 8 B'
+    """
+    num_bytes = size(len(data))
+    if image := read_image_header(data):
+        mode = "grey" if image.mode == "L" else image.mode
+        return f"{image.height}x{image.width} {mode} {image.format}, {num_bytes}"
+    sound = read_sound_header(data)
+    if sound is None:
+        return f"file, {num_bytes}"
+    seconds = None if sound.length is None or not sound.sample_rate else sound.length / sound.sample_rate
+    rate = f"{sound.sample_rate:,} Hz " if sound.sample_rate else ""
+    return f"{_sound_text(seconds)}{rate}{sound.format}, {num_bytes}"
+
+
+def _sound_text(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds:.3g} s, " if seconds < 100 else f"{seconds:,.0f} s, "
+
+
+def converter_of(
+    feature: Feature, times: Times, *, names: bool = True, files: bool = True, iso: bool = False, path: str = ""
+) -> Convert | None:
+    """A function from a value to the same value with texts in place of numbers and files; None if nothing changes.
+
+    Args:
+        feature: the schema of the value.
+        times: see ``time_types``.
+        names: write classes by name, and dates, times and durations as text.
+        files: describe files, which the value has as bytes: it was read with ``file_features``.
+        iso: write times in ISO 8601, and leave samples of sounds as they are, for programs.
+        path: the path of the feature.
+    """
+    again = partial(converter_of, times=times, names=names, files=files, iso=iso)
+    if isinstance(feature, FeaturesDict):
+        pairs = {name: again(inner, path=f"{path}/{name}" if path else name) for name, inner in feature.items()}
+        changed = {name: convert for name, convert in pairs.items() if convert is not None}
+        return partial(_convert_dict, changed) if changed else None
+    if isinstance(feature, Sequence):  # of a dict, it is a dict of columns
+        return again(feature.feature, path=path)
+    is_file = _is_file(feature) or (isinstance(feature, Tensor) and feature.description in _FILES)
+    if is_file and files:
+        return partial(_convert_each, describe_file, 0)
+    if names and isinstance(feature, ClassLabel) and feature.names is not None:
+        return partial(_convert_each, partial(_class_name, feature.names), 0)
+    if names and not iso and isinstance(feature, Audio) and feature.sample_rate and not is_file:
+        return partial(_convert_each, partial(_describe_samples, feature.sample_rate), len(feature.shape))
+    time = times.get(path) if names else None
+    return None if time is None else partial(_convert_each, lambda value: moment_text(int(value), time, iso=iso), 0)
+
+
+def _convert_dict(converters: Mapping[str, Convert], value: Any) -> Any:
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):  # the examples of a Dataset
+        return [_convert_dict(converters, item) for item in value]
+    return {name: converters[name](item) if name in converters else item for name, item in value.items()}
+
+
+def _convert_each(convert: Convert, num_dimensions: int, value: Any) -> Any:
+    """``convert`` of each value with ``num_dimensions`` in nested rows; None for a missing one."""
+    if value is None:
+        return None
+    depth = 0 if isinstance(value, bytes | int) else getattr(value, "ndim", None)
+    if depth == num_dimensions and not (depth and value.dtype == object):
+        return convert(value)
+    return [_convert_each(convert, num_dimensions, item) for item in value]
+
+
+def _describe_samples(rate: int, samples: Any) -> str:
+    return f"{_sound_text(len(samples) / rate)}{rate:,} Hz, {len(samples):,} samples"
+
+
+def _class_name(names: Any, value: Any) -> Any:
+    return names[int(value)] if 0 <= int(value) < len(names) else value
+
+
+def text_of(value: Any, *, most: int = _MOST_LETTERS) -> str:
+    r"""A value as one line for people, cut to about ``most`` letters. Arrays and lists show their first items.
+
+    >>> text_of(b"two\nlines"), text_of(None), text_of(np.float32(0.1)), text_of(np.zeros((28, 28), np.uint8))
+    ('two\\nlines', 'null', '0.1', '28x28 uint8')
+    >>> text_of({"box": [1, 2], "names": list(range(100))})
+    '{box: [1, 2], names: [0, 1, 2, 3, 4, 5, 6, 7, … 100 in all]}'
+    """
+    text = _text(value, most)
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _text(value: Any, most: int) -> str:
+    if isinstance(value, bytes):
+        piece = value[: 4 * most]
+        try:  # a character may be cut, so only the rest is checked
+            text = (piece if len(piece) == len(value) else piece[: _whole(piece)]).decode()
+        except UnicodeDecodeError:
+            return f"{size(len(value))} of bytes"
+        return _text(text, most)
+    if isinstance(value, str):
+        return printable(value[: 2 * most].replace("\r", r"\r").replace("\n", r"\n").replace("\t", r"\t"))
+    if value is None or isinstance(value, bool | np.bool_):
+        return "null" if value is None else str(bool(value)).lower()
+    if isinstance(value, Mapping):
+        pairs = islice(value.items(), _MOST_ITEMS)
+        items = [f"{_text(name, most)}: {_text(item, most)}" for name, item in pairs]
+        return f"{{{_join(items, len(value))}}}"
+    if isinstance(value, np.ndarray) and value.ndim > 1 and value.dtype != object:
+        return f"{'x'.join(map(str, value.shape))} {value.dtype}"
+    if not hasattr(value, "__len__") or getattr(value, "shape", None) == ():
+        return str(value)[: 2 * most]
+    items = [_text(item, most // _MOST_ITEMS + 8) for item in islice(iter(value), _MOST_ITEMS)]
+    return f"[{_join(items, len(value))}]"
+
+
+def _whole(piece: bytes) -> int:
+    """The length of ``piece`` without the beginning of a UTF-8 character at its end."""
+    stop = len(piece)
+    while stop and stop > len(piece) - 4 and piece[stop - 1] & 0xC0 == 0x80:
+        stop -= 1
+    return max(0, stop - 1)
+
+
+def _join(items: list[str], count: int) -> str:
+    return ", ".join(items if len(items) == count else [*items, f"… {count:,} in all"])
