@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import click
 
@@ -17,16 +16,16 @@ from registry.cli.progress import show_progress
 from registry.errors import NotFoundError, UsageError, spell, suggest
 
 if TYPE_CHECKING:  # numpy is loaded when statistics are read
+    from registry.display import TimeType
     from registry.features.feature import Leaf
     from registry.statistics import Classes, FeatureStatistics, NumberStatistics
+
+Unit: TypeAlias = "TimeType | Literal['bool', '']"
 
 _NARROW: Final = 20
 _WIDE: Final = 40
 _MOST_LINES: Final = 50
 _NAMED: Final = 5
-
-_MOMENT: Final = re.compile(r"(?:date32|date64|timestamp)\[(day|s|ms|us|ns)\b.* since 1970-01-01")
-"""How the description of a feature begins that stores dates or times as numbers, see ``shards.arrow_schema``."""
 
 
 @session_command(
@@ -61,6 +60,7 @@ def stats(
     that is shifted, another share of nulls. Of texts, the numbers are lengths in characters; of audio, seconds.
     Statistics are computed once, by --compute, and kept with the version.
     """
+    from registry.display import time_types
     from registry.features.containers import columns_of
     from registry.features.content import content_path
     from registry.statistics import find_differences
@@ -70,7 +70,10 @@ def stats(
     with session.connect_unless_pinned() as catalog:
         dataset = session.look_up(catalog, reference)
         splits = _chosen(dataset.splits, split, "split")  # before the work
-        leaves = {content_path(it.names): it.leaf for it in columns_of(dataset.features)}
+        columns = columns_of(dataset.features)
+        leaves = {content_path(it.names): it.leaf for it in columns}
+        times = time_types(dataset.features, dataset.metadata)
+        units = {content_path(it.names): times[it.path] for it in columns if it.path in times}
         _chosen(leaves, column, "column")
         if compute:
             with show_progress(session.out) as progress:
@@ -96,16 +99,16 @@ def stats(
         yield f"{dataset.reference}: {counts or 'no splits'}"
         yield ""
         rows = [
-            (path, name, statistics[name][path], marks.get((name, path), []), leaves.get(path))
+            (path, name, statistics[name][path], marks.get((name, path), []), units.get(path))
             for path in paths
             for name in splits
         ]
         if column is None:
             yield Table([_row(*row) for row in rows], {head: head for head in _row(*rows[0])} if rows else {})
-        for place, (path, name, feature, remarks, leaf) in enumerate(rows if column is not None else ()):
+        for place, (path, name, feature, remarks, time) in enumerate(rows if column is not None else ()):
             if place:
                 yield ""
-            yield Fields({"feature": path, "split": name, **_details(feature, remarks, leaf)})
+            yield Fields({"feature": path, "split": name, **_details(feature, remarks, time, leaves.get(path))})
 
     session.out.present("stats", value, human)
 
@@ -125,12 +128,12 @@ def _chosen(names: Any, chosen: str | None, what: str) -> list[str]:
 
 
 def _row(
-    path: str, split: str, feature: FeatureStatistics, remarks: Sequence[str], leaf: Leaf | None
+    path: str, split: str, feature: FeatureStatistics, remarks: Sequence[str], time: TimeType | None
 ) -> dict[str, Any]:
     """The line of a feature in the table."""
     from registry.statistics import measured
 
-    unit = _unit(feature, leaf)
+    unit = _unit(feature, time)
     numbers = measured(feature)
     least, middle, most = "", "", ""
     if feature.heights is not None and feature.widths is not None and feature.heights.count:
@@ -180,9 +183,11 @@ def _faults(feature: FeatureStatistics, remarks: Sequence[str]) -> Iterator[str]
         yield f"{feature.classes.num_unlabeled:,} without a label"
 
 
-def _details(feature: FeatureStatistics, remarks: Sequence[str], leaf: Leaf | None) -> dict[str, Any]:
+def _details(
+    feature: FeatureStatistics, remarks: Sequence[str], time: TimeType | None, leaf: Leaf | None
+) -> dict[str, Any]:
     """All facts of a feature, with a line for each bin of its histogram."""
-    unit = _unit(feature, leaf)
+    unit = _unit(feature, time)
     result: dict[str, Any] = {"kind": feature.kind, "dtype": feature.dtype, "nulls": feature.nulls or ""}
     if feature.kind == "number":
         result |= _described(feature, unit)
@@ -203,7 +208,7 @@ def _details(feature: FeatureStatistics, remarks: Sequence[str], leaf: Leaf | No
     return result
 
 
-def _described(numbers: NumberStatistics, unit: str) -> dict[str, Any]:
+def _described(numbers: NumberStatistics, unit: Unit) -> dict[str, Any]:
     result: dict[str, Any] = {"values": numbers.count, "distinct": _distinct(numbers)}
     if numbers.mean is not None:
         middle = _number(numbers.mean, unit if unit != "bool" else "")
@@ -220,7 +225,7 @@ def _described(numbers: NumberStatistics, unit: str) -> dict[str, Any]:
     return result
 
 
-def _bin_label(low: float, high: float, unit: str) -> str:
+def _bin_label(low: float, high: float, unit: Unit) -> str:
     """The values of a bin; ``high`` is not one of them if both are integers."""
     last = high - 1 if isinstance(low, int) and isinstance(high, int) else high
     return _number(low, unit) if last == low else f"{_number(low, unit)} to {_number(last, unit)}"
@@ -245,7 +250,7 @@ def _bar_lines(labels: Sequence[str], counts: Sequence[int]) -> Iterator[str]:
         yield f"{label:<{width}}  {fill * -(-count * _WIDE // max(1, most))} {count:,}"
 
 
-def _frequent_lines(feature: FeatureStatistics, unit: str) -> Iterator[str]:
+def _frequent_lines(feature: FeatureStatistics, unit: Unit) -> Iterator[str]:
     for entry in feature.frequent[:10]:
         value = _one_line(entry.value) if isinstance(entry.value, str) else _number(entry.value, unit)
         cut = "" if entry.num_bytes is None else f" ... ({size(entry.num_bytes)})"
@@ -256,11 +261,9 @@ def _one_line(text: str) -> str:
     return text.replace("\r", r"\r").replace("\n", r"\n")
 
 
-def _unit(feature: FeatureStatistics, leaf: Leaf | None) -> str:
-    """What the numbers of a feature mean: the unit of moments since 1970, ``bool``, or ""."""
-    is_integer = feature.kind == "number" and feature.dtype in ("int32", "int64")
-    moment = _MOMENT.match(getattr(leaf, "description", "")) if is_integer else None
-    return moment[1].replace("day", "D") if moment else "bool" if feature.dtype == "bool" else ""
+def _unit(feature: FeatureStatistics, time: TimeType | None) -> Unit:
+    """What the numbers of a feature are: times, ``bool``, or ""."""
+    return time or ("bool" if feature.dtype == "bool" else "")
 
 
 def _summary(numbers: NumberStatistics) -> str:
@@ -275,23 +278,22 @@ def _distinct(numbers: NumberStatistics) -> str:
     return f"{'about ' if numbers.distinct.error else ''}{numbers.distinct.count:,}"
 
 
-def _number(value: float | None, unit: str = "") -> str:
+def _number(value: float | None, unit: Unit = "") -> str:
     """A number in few digits, a date or time, or true or false.
 
-    >>> _number(1797), _number(4.490818), _number(0.1), _number(123456.7), _number(None)
-    ('1,797', '4.491', '0.1', '123,457', '')
-    >>> _number(19730, "D"), _number(1704715380000, "ms"), _number(True, "bool")
-    ('2024-01-08', '2024-01-08 12:03:00', 'true')
+    >>> _number(1797), _number(4.490818), _number(0.1), _number(123456.7), _number(None), _number(True, "bool")
+    ('1,797', '4.491', '0.1', '123,457', '', 'true')
     """
     if value is None:
         return ""
     if unit == "bool":
         return "true" if value else "false"
-    if unit and abs(value) < 2**63:
-        from numpy import array
+    if unit:
+        from registry.display import moment_text
 
-        moment = array(int(value)).astype(f"M8[{unit}]")
-        return str(moment if unit == "D" else moment.astype("M8[s]")).replace("T", " ")
+        text = moment_text(int(value), unit)
+        if text is not None:
+            return text[:19]
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.4g}"

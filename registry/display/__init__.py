@@ -10,6 +10,7 @@ from registry.display.pictures import Graphics, Pixels, as_rgb, draw, shrink, te
 from registry.display.values import (
     Convert,
     Times,
+    TimeType,
     converter_of,
     describe_file,
     file_features,
@@ -22,6 +23,7 @@ __all__ = [
     "Convert",
     "Graphics",
     "Pixels",
+    "TimeType",
     "Times",
     "as_rgb",
     "converter_of",

@@ -148,8 +148,8 @@ def converter_of(
         feature: the schema of the value.
         times: see ``time_types``.
         names: write classes by name, and dates, times and durations as text.
-        files: describe files, which the value has as bytes: it was read with ``file_features``.
-        iso: write times in ISO 8601, and leave samples of sounds as they are, for programs.
+        files: describe files, which the value has as bytes (it was read with ``file_features``), and samples of sounds.
+        iso: write times in ISO 8601, and leave samples as they are, for programs.
         path: the path of the feature.
     """
     again = partial(converter_of, times=times, names=names, files=files, iso=iso)
@@ -164,7 +164,7 @@ def converter_of(
         return partial(_convert_each, describe_file, 0)
     if names and isinstance(feature, ClassLabel) and feature.names is not None:
         return partial(_convert_each, partial(_class_name, feature.names), 0)
-    if names and not iso and isinstance(feature, Audio) and feature.sample_rate and not is_file:
+    if names and files and not iso and isinstance(feature, Audio) and feature.sample_rate and not is_file:
         return partial(_convert_each, partial(_describe_samples, feature.sample_rate), len(feature.shape))
     time = times.get(path) if names else None
     return None if time is None else partial(_convert_each, lambda value: moment_text(int(value), time, iso=iso), 0)

@@ -10,15 +10,17 @@ around the difference, arrays the first value that differs, and images that diff
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from registry.display import Convert, converter_of, time_types
 from registry.errors import CorruptExampleError, MissingExtraError
 from registry.features import ClassLabel, FeaturesDict, Ragged
 from registry.features.containers import columns_of
@@ -316,7 +318,7 @@ class _SplitPair:
             for reader, record in zip(self.readers, records, strict=True)
         )
         differing = [path for path in before if path in after and before[path] != after[path]][:_MOST_SHOWN_FEATURES]
-        result, labels = [], [_labels(reader.features) for reader in self.readers]
+        result, namers = [], [_namers(reader.features) for reader in self.readers]
         for path in differing:
             try:
                 values = [
@@ -328,11 +330,7 @@ class _SplitPair:
             if is_same:
                 difference = Difference(*tell_files(before[path], after[path]))
             else:
-                names = [
-                    _tell_class(classes.get(path, ()), value) for classes, value in zip(labels, values, strict=True)
-                ]
-                has_names = names[0] is not None and names[1] is not None and names[0] != names[1]
-                difference = Difference(str(names[0]), str(names[1])) if has_names else find_difference(*values)
+                difference = _find_named(path, namers, values)
             result.append((path, difference))
         return replace(
             change,
@@ -355,14 +353,9 @@ class _SplitPair:
             for path in paths:
                 with suppress(CorruptExampleError, MissingExtraError):
                     values |= reader.values(record, [path])
-        labels = _labels(reader.features)
-        result = []
-        for path in paths:
-            text = "(cannot be decoded)"
-            if path in values:
-                text = _tell_class(labels.get(path, ()), values[path]) or _summarize(values[path])
-            result.append((path, text))
-        return tuple(result)
+        namers = _namers(reader.features)
+        named = {path: _summarize(_name(namers, path, value)) for path, value in values.items()}
+        return tuple((path, named.get(path, "(cannot be decoded)")) for path in paths)
 
     def _with_key(self, change: RecordChange) -> RecordChange:
         if self.key is None:
@@ -371,7 +364,9 @@ class _SplitPair:
         if at is None:
             raise AssertionError("a change has a place in one of the versions")
         record = next(self.sides[which].records(RecordRun(self.places[which], at, at + 1)))
-        return replace(change, key=(self.key, _tell_whole(self.readers[which].values(record, [self.key])[self.key])))
+        reader = self.readers[which]
+        key = reader.values(record, [self.key])[self.key]
+        return replace(change, key=(self.key, _tell_whole(_name(_namers(reader.features), self.key, key))))
 
 
 class _Hashed(NamedTuple):
@@ -453,20 +448,49 @@ def _position(change: RecordChange) -> tuple[int, str]:
     return (0 if place is None else place), change.kind
 
 
-def _labels(features: FeaturesDict) -> dict[str, tuple[str, ...]]:
-    """The names of the classes of each feature that is one label, by its path."""
-    return {
-        content_path(column.names): column.leaf.names
-        for column in columns_of(features)
-        if isinstance(column.leaf, ClassLabel) and column.leaf.names is not None and not column.lengths
-    }
+def _namers(features: FeaturesDict) -> dict[str, Convert]:
+    """For features that are classes with names, dates or times: what turns a number into text, by path.
+
+    Names of classes are bytes, which are quoted like other texts of a dataset. Dates and times are str.
+    """
+    times = time_types(features)
+    result: dict[str, Convert] = {}
+    for column in columns_of(features):
+        convert = converter_of(column.leaf, times, files=False, path=column.path)
+        if convert is not None:
+            result[content_path(column.names)] = partial(_encode, convert, isinstance(column.leaf, ClassLabel))
+    return result
 
 
-def _tell_class(names: Sequence[str], value: Any) -> str | None:
-    """The name of a class; None if it has no name."""
-    if not names or value is None or not 0 <= int(value) < len(names):
-        return None
-    return _cut(names[int(value)].encode("utf-8", "surrogateescape"), 0, as_text=True)
+def _encode(convert: Convert, is_label: bool, number: Any) -> Any:
+    text = convert(number)
+    if not isinstance(text, str):
+        return number
+    return text.encode("utf-8", "surrogateescape") if is_label else text
+
+
+def _name(namers: Mapping[str, Convert], path: str, value: Any) -> Any:
+    """``value`` with the names of its numbers, in an array of objects if it is an array."""
+    if value is None or path not in namers:
+        return value
+    if isinstance(value, Ragged):
+        return Ragged(_name(namers, path, value.flat_values), value.row_lengths)
+    if not isinstance(value, np.ndarray) or not value.ndim:
+        return namers[path](value)
+    result = np.empty(value.shape, object)
+    result.reshape(-1)[:] = [namers[path](number) for number in value.reshape(-1)]
+    return result
+
+
+def _find_named(path: str, namers: Sequence[Mapping[str, Convert]], values: Sequence[Any]) -> Difference:
+    """What differs between two values, by the names of their numbers if these differ."""
+    before, after = (_name(names, path, value) for names, value in zip(namers, values, strict=True))
+    if isinstance(before, np.ndarray | Ragged) or isinstance(after, np.ndarray | Ragged):
+        is_named = content_bytes(before) != content_bytes(after)
+        return find_difference(before, after) if is_named else find_difference(*values)
+    texts = _tell_whole(before), _tell_whole(after)
+    has_name = before is not values[0] or after is not values[1]
+    return Difference(*texts) if has_name and texts[0] != texts[1] else find_difference(*values)
 
 
 def _summarize(value: Any) -> str:
