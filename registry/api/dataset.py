@@ -31,7 +31,6 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
 
     from registry.api.info import DatasetInfo
     from registry.api.provenance import Reasons
-    from registry.interop.export_columns import Labels
     from registry.interop.exporting import ExportKind, ExportReport
     from registry.interop.tfds import Exported
     from registry.model import (
@@ -48,6 +47,8 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     from registry.publishing import RecordOverlap, VerifyReport
     from registry.reading import Reader, Slice, State
     from registry.reading.fetching import FetchReport
+    from registry.reading.frameworks.table_columns import Labels
+    from registry.reading.tables import TableSource
     from registry.splits import Explanation, ReadInstruction, Relation
     from registry.statistics import Statistics
     from registry.tfrecord import Verify
@@ -429,6 +430,18 @@ class Dataset(SlicedVersion):
         slices = self.provenance.source.slices(self.features)
         return {part.name: Reader(part.readable, part.plan, read_config=read_config) for part in slices}
 
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The records of every split, one split after the other, as a table: ``polars.DataFrame(dataset)``.
+
+        It has the order of ``read_slices``, so that of a pin file has its pins; see ``Reader.to_arrow_batches`` for the
+        columns. ``read`` and ``slice_of`` give the table of some records.
+        """
+        return self._table().__arrow_c_stream__(requested_schema)
+
+    def __arrow_c_schema__(self) -> object:
+        """The schema of the table."""
+        return self._table().__arrow_c_schema__()
+
     @announces("pinning", "self")
     def pin(
         self,
@@ -795,6 +808,11 @@ class Dataset(SlicedVersion):
         if split is None:
             return list(self.provenance.source.slices(self.features))
         return [self.slice_of(split, read_config, slicing=slicing, rounding=rounding)]
+
+    def _table(self) -> TableSource:
+        from registry.reading.tables import ChainedTables
+
+        return ChainedTables(list(self.read_slices().values()))
 
     def _all_shards(self) -> dict[str, tuple[Shard, ...]]:
         source = self.provenance.source

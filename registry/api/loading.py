@@ -362,21 +362,16 @@ def as_dataframe(dataset: Any, ds_info: Any = None) -> pd.DataFrame:
     """
     del ds_info
     from registry.reading import Reader, SupervisedReader
-    from registry.reading.frameworks import read_pandas
     from registry.reading.structure import names_in
 
-    if isinstance(dataset, Reader):
-        return dataset.to_pandas()
-    if not isinstance(dataset, SupervisedReader):
+    if isinstance(dataset, SupervisedReader):
+        dataset = dataset.reader.select(names_in(dataset.keys))
+    if not isinstance(dataset, Reader):
         raise UsageError(
             f"expected a Reader or SupervisedReader, not {type(dataset).__name__}",
             hint="Pass the result of registry.load for one split, without batch_size.",
         )
-    names = names_in(dataset.keys)
-    frame = read_pandas(dataset.reader, text="str")
-    return frame[
-        [column for name in names for column in frame.columns if column == name or column.startswith(f"{name}/")]
-    ]
+    return dataset.to_pandas(labels="numbers", decode=True)
 
 
 @typed_arguments

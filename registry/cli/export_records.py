@@ -20,9 +20,9 @@ from registry.envelope import fields_of
 from registry.errors import UsageError
 
 if TYPE_CHECKING:  # numpy is loaded when something is exported
-    from registry.interop.export_columns import Labels
     from registry.interop.exporting import ExportKind, ExportReport
     from registry.model import ProgressCallback
+    from registry.reading.frameworks.table_columns import Labels
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

@@ -17,9 +17,9 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 from registry.errors import FeatureError, UsageError, spell
 from registry.features import ClassLabel, Feature, FeaturesDict, LabeledImage, Text
-from registry.interop.export_columns import ExportColumns, Labels, media_kind
 from registry.interop.export_tables import plain_rows
 from registry.model import DatasetMetadata
+from registry.reading.frameworks.table_columns import Labels, TableColumns, media_kind
 from registry.storage import Store
 
 METADATA_FILE: Final = "metadata.jsonl"
@@ -74,7 +74,7 @@ class FilePlan:
     label: str | None
     text: str | None
     features: FeaturesDict
-    values: ExportColumns | None
+    values: TableColumns | None
     class_label: ClassLabel | None
 
     def records(self, columns: Mapping[str, Any], num_records: int) -> Iterator[Record]:
@@ -169,7 +169,7 @@ def _plan(
     text: str | None,
     others: list[str],
 ) -> FilePlan:
-    every = ExportColumns(features, metadata, labels=labels).features
+    every = TableColumns(features, metadata, labels=labels).features
     rest = FeaturesDict({name: features[name] for name in others})
     result = None if label is None else features[label]
     return FilePlan(
@@ -177,7 +177,7 @@ def _plan(
         label=label,
         text=text,
         features=every,
-        values=ExportColumns(rest, metadata, labels=labels, as_text=True) if others else None,
+        values=TableColumns(rest, metadata, labels=labels, as_text=True) if others else None,
         class_label=result if isinstance(result, ClassLabel) else None,
     )
 

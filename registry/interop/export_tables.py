@@ -1,6 +1,6 @@
 """Writes the records of a plan as one file of a table: CSV, JSON lines, Parquet or Arrow IPC.
 
-``ExportColumns`` gives record batches, and a function of ``WRITERS`` writes them to an open file as they are read, so
+``TableColumns`` gives record batches, and a function of ``WRITERS`` writes them to an open file as they are read, so
 that memory is bounded.
 """
 
@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.ipc
 import pyarrow.parquet
 
-from registry.interop.export_columns import decode_text
+from registry.reading.frameworks.table_columns import decode_text
 
 _MOST_ROWS: Final = 100_000
 _MOST_BYTES: Final = 32 * 2**20
@@ -154,7 +154,7 @@ def compressing(file: BinaryIO, *, gz: bool) -> Iterator[BinaryIO]:
 
 
 def plain_rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-    """The rows of a batch of ``ExportColumns(as_text=True)`` as values that JSON can hold.
+    """The rows of a batch of ``TableColumns(as_text=True)`` as values that JSON can hold.
 
     Bytes become text if they are UTF-8, and otherwise {"base64": ...}. NaN and infinities become "nan", "inf" and
     "-inf". A null field of an object in a list is left out. ``registry read`` prints the same values.

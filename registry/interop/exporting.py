@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from registry.features import FeaturesDict
-    from registry.interop.export_columns import ExportColumns, Labels
     from registry.interop.export_files import Record
     from registry.reading import Slice
+    from registry.reading.frameworks.table_columns import Labels, TableColumns
     from registry.splits import ReadInstruction
 
 ExportKind: TypeAlias = Literal["csv", "jsonl", "parquet", "arrow", "imagefolder", "webdataset"]
@@ -105,7 +105,7 @@ class _ExportedRows:
     def num_records(self) -> int:
         return sum(part.plan.num_examples for part in self.slices)
 
-    def batches(self, part: Slice, columns: ExportColumns, advance: Advance | None) -> Iterator[pa.RecordBatch]:
+    def batches(self, part: Slice, columns: TableColumns, advance: Advance | None) -> Iterator[pa.RecordBatch]:
         """The record batches of a slice."""
         return (columns.batch(block) for block, _ in self.blocks(part, columns.features, advance))
 
@@ -148,8 +148,8 @@ def export_dataset(
         if kind != "webdataset":
             raise UsageError("shard_bytes is an option of webdataset", hint="Leave it out.")
     with require_extra("arrow", package="pyarrow", needed_for=f"an export to {kind}"):
-        from registry.interop.export_columns import ExportColumns, require_flat
         from registry.interop.export_tables import WRITERS, compressing
+        from registry.reading.frameworks.table_columns import TableColumns, require_flat
     if kind in _FOLDER_KINDS:
         if not isinstance(dest, str | os.PathLike):
             raise UsageError(f"{kind} needs a folder, not a file object", hint="Name a folder.")
@@ -172,7 +172,7 @@ def export_dataset(
     if kind == "csv":
         require_flat(source.features)
     default: Labels = "names" if kind in _TEXT_KINDS else "numbers"
-    converted = ExportColumns(source.features, version.metadata, labels=labels or default, as_text=kind in _TEXT_KINDS)
+    converted = TableColumns(source.features, version.metadata, labels=labels or default, as_text=kind in _TEXT_KINDS)
     store, names = _find_place(kind, dest, source.slices, is_file=is_file, force=force)
     files: list[ExportedFile] = []
     advance = count_progress(progress, "exporting", str(version.reference), total=source.num_records)
@@ -302,10 +302,10 @@ def to_hugging_face(
     """The records of ``version`` for Hugging Face's software; see ``Dataset.to_hf``."""
     with require_extra("huggingface", package="datasets", needed_for="a dataset of Hugging Face"):
         from registry.interop.dataset_card import HUGGING_FACE
-        from registry.interop.export_columns import ExportColumns
         from registry.interop.hugging_face import load_all, load_plan
+        from registry.reading.frameworks.table_columns import TableColumns
     source = _open(version, features, slices_of(split), columns)
-    converted = ExportColumns(source.features, version.metadata, labels="numbers")
+    converted = TableColumns(source.features, version.metadata, labels="numbers")
     advance = count_progress(progress, "exporting", str(version.reference), total=source.num_records)
     result = {
         part.name: load_plan(
@@ -325,7 +325,7 @@ def _open(
     version: DatasetVersion, features: FeaturesDict, slices: Sequence[Slice], columns: Sequence[str] | None
 ) -> _ExportedRows:
     from registry.features import FeaturesDict
-    from registry.interop.export_columns import in_source_order
+    from registry.reading.frameworks.table_columns import in_source_order
 
     features = in_source_order(features, version.metadata)
     if columns is not None:

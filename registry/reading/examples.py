@@ -316,14 +316,14 @@ class ExampleReader:
 
         It starts at the beginning. This is the default, except for readers of ``registry.load``.
         """
-        return self._decoding(self.features.missing_as_none())
+        return self.decoding(self.features.missing_as_none())
 
     def missing_as_tfds(self) -> Self:
         """Return a reader that gives TFDS's value for a missing one: the lowest number of the dtype, ``b""`` or False.
 
         It starts at the beginning. In batches an optional feature is a plain array.
         """
-        return self._decoding(self.features.missing_as_tfds())
+        return self.decoding(self.features.missing_as_tfds())
 
     def fill_missing(self, values: Mapping[str, Any]) -> Self:
         """Return a reader that gives ``values`` for missing values of optional features.
@@ -340,7 +340,7 @@ class ExampleReader:
             WrongTypeError: ``values`` is not a mapping.
         """
         require_type("values", values, Mapping)
-        return self._decoding(self.features.fill_missing(values))
+        return self.decoding(self.features.fill_missing(values))
 
     def files_as_bytes(self) -> Self:
         """Return a reader that gives images and stored sounds as the bytes of their files, which are not decoded.
@@ -349,7 +349,7 @@ class ExampleReader:
         """
         from registry.display import file_features
 
-        return self._decoding(file_features(self.features))
+        return self.decoding(file_features(self.features))
 
     def with_ids(self) -> Self:
         """Return a reader that adds each example's TFDS id as the feature ``tfds_id``, at the place of this one."""
@@ -377,7 +377,7 @@ class ExampleReader:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.plan.expression}: {len(self)} examples>"
 
-    def _decoding(self, features: FeaturesDict) -> Self:
+    def decoding(self, features: FeaturesDict) -> Self:
         """Another reader, at its beginning, that decodes examples by ``features``."""
         return self._again(self.readable.with_features(features), self.read_config, state=None, process=self.process)
 

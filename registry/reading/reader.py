@@ -5,23 +5,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from registry.errors import require_extra
 from registry.features import FeaturesDict
 from registry.model import whole_number
 from registry.order import ReadConfig
 from registry.prepared.info import SupervisedKeys
 from registry.reading.examples import ExampleReader
-from registry.reading.frameworks import read_pandas, read_ray
+from registry.reading.frameworks import read_ray
+from registry.reading.tables import TableSource
 from registry.reading.tensors import TensorSource
 from registry.reading.views import SupervisedReader
 from registry.splits import Plan
 
 if TYPE_CHECKING:
-    import pandas as pd
-    import pyarrow as pa
     import ray.data
     import tensorflow as tf
 
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
     from registry.reading.frameworks.torch import ReaderIterable
 
 
-class Reader(ExampleReader, TensorSource):
+class Reader(ExampleReader, TableSource, TensorSource):
     """The examples of a plan, in the order of a ``ReadConfig``. No file is opened before the first example is read.
 
     Iterating reads one epoch (``read_config.repeat`` of them). Iterating again reads the next epoch, as a tf.data
@@ -101,67 +99,6 @@ class Reader(ExampleReader, TensorSource):
 
         return read_arrays(self)
 
-    def to_pandas(self, *, text: TextForm = "str") -> pd.DataFrame:
-        """Read all examples of the first epoch into a DataFrame: one row per example, one column per leaf feature.
-
-        Nested names are joined by ``/``. Numbers keep their dtype, except that bfloat16 becomes float32. Values with
-        dimensions are arrays in a column of objects (``Ragged`` for a Sequence of Sequences). A ``Text`` feature is
-        ``str``; other strings are ``bytes``, because nothing says that they are text. A Dataset becomes what a Sequence
-        becomes. An optional feature has a nullable dtype, such as ``Int64`` or ``Float32`` (also for float16), or is a
-        column of objects and None.
-
-        Args:
-            text: ``bytes`` keeps ``Text`` as it is stored.
-
-        Raises:
-            UsageError: ``text`` is neither ``str`` nor ``bytes``.
-            FeatureError: a text is not UTF-8, and ``text`` is ``str``.
-            MissingExtraError: pandas is not installed (extra ``pandas``).
-            CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: as iterating a reader.
-        """
-        return read_pandas(self, text=text)
-
-    def to_arrow(self, *, text: TextForm = "str", batch_size: int | None = None) -> pa.Table:
-        """Read the first epoch into an Arrow table; ``to_arrow_batches`` describes its schema.
-
-        Args:
-            text: ``str``, or ``bytes`` to keep ``Text`` as it is stored.
-            batch_size: rows in each chunk of the table, fewer in the last; None uses the size of ``blocks``.
-
-        Raises:
-            MissingExtraError: pyarrow is not installed (extra ``arrow``).
-            FeatureError: a text is not UTF-8, and ``text`` is ``str``.
-            UsageError: ``batch_size`` is invalid, or a column of one chunk has more than 2 GiB.
-            CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: a file is damaged or unreadable.
-        """
-        return self.to_arrow_batches(text=text, batch_size=batch_size).read_all()
-
-    def to_arrow_batches(self, *, text: TextForm = "str", batch_size: int | None = None) -> pa.RecordBatchReader:
-        """Stream the first epoch as Arrow record batches; a batch is read when it is requested.
-
-        The schema depends on the features only. Null means a missing value of an optional feature.
-
-        - Numbers and bools have Arrow's own types; bfloat16 is ``float``. ``Text`` is ``string``, any other string is
-          ``binary``.
-        - A dimension of known size, of a tensor, an image or a Sequence, is a fixed-size list; any other is a list.
-        - A dict is a struct. A Sequence or Dataset of a dict is a struct of lists, as an example holds it.
-        - A feature of an unknown kind has no type and is left out.
-
-        Args:
-            text: ``str``, or ``bytes`` to keep ``Text`` as it is stored.
-            batch_size: rows in a batch, fewer in the last; None uses the size of ``blocks``.
-
-        Raises:
-            MissingExtraError: pyarrow is not installed (extra ``arrow``).
-            FeatureError: while reading, a text is not UTF-8, and ``text`` is ``str``.
-            UsageError: ``batch_size`` is invalid; or, while reading, a column of one batch has more than 2 GiB.
-            CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: as iterating a reader, while
-                it is read.
-        """
-        with require_extra("arrow", package="pyarrow", needed_for="a read into pyarrow"):
-            from registry.reading.frameworks.arrow import read_batches
-        return read_batches(self, text=text, batch_size=batch_size)
-
     def to_grain(self) -> ReaderSource:
         """Return the first epoch as a random access source of Grain, for threads and processes. It does not need Grain.
 
@@ -190,9 +127,10 @@ class Reader(ExampleReader, TensorSource):
 
             rows = reader.to_ray().map_batches(predict)
 
-        The columns are those of ``to_arrow_batches``. Nothing is read before Ray Data executes the dataset, and
-        ``count()`` and ``schema()`` never read. A task reads a range of positions, and gives tables of a few MB while
-        it reads. If the reader has a ``process``, only its share is read. Its place is ignored.
+        The columns are those of ``to_arrow_batches(labels="numbers", decode=True)``. Nothing is read before Ray Data
+        executes the dataset, and ``count()`` and ``schema()`` never read. A task reads a range of positions, and gives
+        tables of a few MB while it reads. If the reader has a ``process``, only its share is read. Its place is
+        ignored.
 
         Ray Data gives rows in the order in which tasks end. To get them in the order of the reader, set
         ``ray.data.DataContext.get_current().execution_options.preserve_order = True`` before.
@@ -217,6 +155,9 @@ class Reader(ExampleReader, TensorSource):
 
     def _decoded(self) -> tuple[ExampleReader, SupervisedKeys | None]:
         return self, None
+
+    def _readers(self) -> Sequence[ExampleReader]:
+        return (self,)
 
 
 class Batches:

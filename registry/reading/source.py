@@ -5,18 +5,23 @@ TF-Slim's layer and the Earth Engine readers accept any ``SplitSource``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from registry.model import SlicingRule
 from registry.order import ReadConfig
 from registry.reading.readable import ReadableVersion
+from registry.reading.reader import Reader
+from registry.reading.tables import TableSource
 from registry.splits import Plan, ReadInstruction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slice:
+class Slice(TableSource):
     """The records of one split expression: ``Reader(slice.readable, slice.plan)`` reads them.
+
+    As a table (``TableSource``) they are in the default order of the version.
 
     Attributes:
         name: the expression, the split or the pin.
@@ -27,6 +32,9 @@ class Slice:
     name: str
     readable: ReadableVersion
     plan: Plan
+
+    def _readers(self) -> Sequence[Reader]:
+        return (Reader(self.readable, self.plan),)
 
 
 @runtime_checkable

@@ -17,7 +17,7 @@ import pytest
 import registry
 from registry.cli import output
 from registry.features import ClassLabel, FeaturesDict, Scalar, Text
-from registry.interop.export_columns import ExportColumns
+from registry.reading.frameworks.table_columns import TableColumns
 
 Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
 
@@ -139,7 +139,7 @@ def test_a_file_is_replaced_only_on_request_and_never_left_half_written(
         1,
         f"error: {place} already exists\nhint: Name another destination, or replace it with --force.\n",
     )
-    real, calls = ExportColumns.batch, []
+    real, calls = TableColumns.batch, []
 
     def interrupted(self: Any, columns: Any) -> Any:
         calls.append(columns)
@@ -148,7 +148,7 @@ def test_a_file_is_replaced_only_on_request_and_never_left_half_written(
         return real(self, columns)
 
     with monkeypatch.context() as patch:
-        patch.setattr(ExportColumns, "batch", interrupted)
+        patch.setattr(TableColumns, "batch", interrupted)
         assert words("export", "arrow", "words", "out", "--force").code == 130
     assert {path.name: path.read_text() for path in Path("out").iterdir()} == {"test.arrow": "mine"}
     assert words("export", "arrow", "words", "out", "--force").code == 0

@@ -17,11 +17,11 @@ from support.framework_samples import wide_reader
 import registry
 from registry.features import ClassLabel, FeaturesDict, Sequence, Text
 from registry.images.png import encode_png
-from registry.interop.export_columns import ExportColumns
 from registry.interop.export_tables import write_parquet
 from registry.interop.hugging_face import load_plan
 from registry.model import DatasetMetadata
 from registry.reading import Reader
+from registry.reading.frameworks.table_columns import TableColumns
 
 
 class Words(registry.DatasetBuilder):
@@ -89,7 +89,7 @@ def test_the_records_are_written_once(tmp_path: Path) -> None:
 
 def test_a_feature_of_every_kind_arrives(tmp_path: Path) -> None:
     reader = wide_reader([5, 4])
-    columns = ExportColumns(reader.features, DatasetMetadata(license="MIT"), labels="numbers")
+    columns = TableColumns(reader.features, DatasetMetadata(license="MIT"), labels="numbers")
     plain = Reader(reader.readable.with_features(columns.features), reader.plan)
     batches = [columns.batch(block) for block in plain.blocks()]
     found = load_plan(reader.plan, lambda: batches, columns.schema, content_digest="0f", cache_dir=tmp_path)

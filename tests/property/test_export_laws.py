@@ -26,28 +26,28 @@ from support.levels import examples
 from registry.errors import FeatureError, UsageError
 from registry.features import Audio, ClassLabel, FeaturesDict, Image, Leaf, RawFeature, Scalar, Sequence, Tensor, Text
 from registry.interop import export_tables
-from registry.interop.export_columns import (
-    ExportColumns,
+from registry.interop.export_tables import WRITERS, compressing
+from registry.model import DatasetMetadata
+from registry.reading import Reader
+from registry.reading.frameworks.table_columns import (
     Labels,
+    TableColumns,
     media_kind,
     parse_temporal_type,
     require_flat,
     temporal_types,
 )
-from registry.interop.export_tables import WRITERS, compressing
-from registry.model import DatasetMetadata
-from registry.reading import Reader
 
 NO_METADATA = DatasetMetadata()
 
 
-def exported(reader: Reader, columns: ExportColumns) -> Iterator[pa.RecordBatch]:
+def exported(reader: Reader, columns: TableColumns) -> Iterator[pa.RecordBatch]:
     once = Reader(reader.readable.with_features(columns.features), reader.plan)
     return map(columns.batch, once.blocks())
 
 
 def written(reader: Reader, kind: str, *, labels: Labels = "numbers", metadata: DatasetMetadata = NO_METADATA) -> bytes:
-    columns = ExportColumns(reader.features, metadata, labels=labels, as_text=kind in ("csv", "jsonl"))
+    columns = TableColumns(reader.features, metadata, labels=labels, as_text=kind in ("csv", "jsonl"))
     file = io.BytesIO()
     WRITERS[kind](exported(reader, columns), columns.schema, file)
     return file.getvalue()
@@ -110,7 +110,7 @@ def test_every_schema_is_written_as_it_is_read(sample: tuple[FeaturesDict, dict[
     features, example = sample
     if not features:
         with pytest.raises(FeatureError, match="has no features"):
-            ExportColumns(features, NO_METADATA, labels="names")
+            TableColumns(features, NO_METADATA, labels="names")
         return
     check_tables(stored([example] * number, features))
 
@@ -121,7 +121,7 @@ def test_examples_that_differ_are_written_as_they_are_read() -> None:
 
 def check_tables(reader: Reader) -> None:
     features = reader.features
-    with_files = ExportColumns(features, NO_METADATA, labels="names").features
+    with_files = TableColumns(features, NO_METADATA, labels="names").features
     read = Reader(reader.readable.with_features(with_files), reader.plan)
     expected = [rows(features, plain(one)) for one in read]
     lines = written(reader, "jsonl").decode().split("\n")[:-1]
@@ -351,7 +351,7 @@ def test_the_schema_tells_hugging_face_of_classes_images_and_the_dataset() -> No
             "at": Tensor(shape=(), dtype="int32", description="date32[day]: days since 1970-01-01."),
         }
     )
-    columns = ExportColumns(features, DatasetMetadata(license="MIT"), labels="numbers")
+    columns = TableColumns(features, DatasetMetadata(license="MIT"), labels="numbers")
     assert json.loads(columns.schema.metadata[b"huggingface"])["info"] == {
         "features": {
             "image": {"_type": "Image"},
@@ -367,10 +367,10 @@ def test_the_schema_tells_hugging_face_of_classes_images_and_the_dataset() -> No
 def test_a_feature_of_an_unknown_class_is_refused() -> None:
     own = RawFeature(class_name="my.Own", node={"pythonClassName": "my.Own"})
     with pytest.raises(FeatureError) as refused:
-        ExportColumns(FeaturesDict({"id": "int64", "place": {"own": own}}), NO_METADATA, labels="names")
+        TableColumns(FeaturesDict({"id": "int64", "place": {"own": own}}), NO_METADATA, labels="names")
     assert str(refused.value) == "feature 'place/own' has the unknown class 'my.Own', so it has no type to export"
     with pytest.raises(FeatureError, match="feature 'place' is an empty dict"):
-        ExportColumns(FeaturesDict({"id": "int64", "place": {}}), NO_METADATA, labels="names")
+        TableColumns(FeaturesDict({"id": "int64", "place": {}}), NO_METADATA, labels="names")
 
 
 def test_a_class_number_without_a_name_is_refused_as_a_name() -> None:
@@ -385,7 +385,7 @@ def test_a_class_number_without_a_name_is_refused_as_a_name() -> None:
 def test_records_are_written_while_they_are_read(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(export_tables, "_MOST_ROWS", 2)
     reader = wide_reader([5, 4], features=FeaturesDict({"id": "int64", "name": Text()}))
-    columns = ExportColumns(reader.features, NO_METADATA, labels="names", as_text=kind in ("csv", "jsonl"))
+    columns = TableColumns(reader.features, NO_METADATA, labels="names", as_text=kind in ("csv", "jsonl"))
     file, sizes = io.BytesIO(), []
 
     def watched() -> Iterator[pa.RecordBatch]:

@@ -1,7 +1,7 @@
 """Gives a reader to other frameworks, one module for each. A framework is imported when its method is called.
 
 arrays: all examples as NumPy arrays, which the other modules build on
-arrow, pandas: tables
+leaf_arrays, table_columns, tables: Arrow, and by it pandas, polars and DuckDB
 torch, torch_batches, tensorflow: datasets for their own loaders
 ray: a source of Ray Data, read by tasks on a cluster
 sharing: a reader for several threads and processes, with a count of epochs; also Grain's source
@@ -17,7 +17,6 @@ from registry.errors import UsageError, require_extra
 from registry.model import whole_number
 
 if TYPE_CHECKING:
-    import pandas as pd
     import ray.data
     import tensorflow as tf
 
@@ -53,13 +52,6 @@ def read_torch(
             "collate_fn=dataset.collate), and use a DistributedSampler for ranks.",
         )
     return ReaderDataset(reader, form)
-
-
-def read_pandas(reader: ExampleReader, *, text: TextForm) -> pd.DataFrame:
-    """The table of ``Reader.to_pandas``."""
-    with require_extra("pandas", package="pandas", needed_for="a read into pandas"):
-        from registry.reading.frameworks.pandas import read_frame
-    return read_frame(reader, text=text)
 
 
 def read_tensorflow(reader: ExampleReader, *, batch_size: int | None, drop_remainder: bool) -> tf.data.Dataset:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from registry.errors import FeatureError, UsageError
-from registry.features import FeaturesDict, Leaf, Ragged, Text, codec_of
+from registry.errors import UsageError
+from registry.features import FeaturesDict, Leaf, Text, codec_of
 from registry.features.block_columns import all_masked
 from registry.features.containers import columns_of
 
@@ -134,29 +134,3 @@ def check_text_form(text: str) -> bool:
     if text not in ("str", "bytes"):
         raise UsageError(f'text must be "str" or "bytes", not {text!r:.60}')
     return text == "str"
-
-
-def decode_texts(values: npt.NDArray[Any], path: str) -> list[Any]:
-    """Each of ``values`` with ``str`` for ``bytes``: a text, an array of them, or a Ragged.
-
-    Raises:
-        FeatureError: a text is not UTF-8.
-    """
-    try:
-        if values.ndim == 1 and len(values) and isinstance(values[0], bytes):
-            return [str(value, "utf-8") for value in values]
-        return [_decode(value) for value in values]
-    except UnicodeDecodeError as error:
-        raise FeatureError(
-            f"feature {path!r}: {error.object[:20]!r} is not UTF-8: {error.reason} at byte {error.start}",
-            hint='Pass text="bytes" to get it as it is stored.',
-            details={"feature": path},
-        ) from error
-
-
-def _decode(value: Any) -> Any:
-    if isinstance(value, Ragged):
-        return Ragged(_decode(value.flat_values), value.row_lengths)
-    if isinstance(value, np.ndarray):
-        return np.fromiter(map(_decode, value.flat), object, value.size).reshape(value.shape)
-    return str(value, "utf-8")

@@ -26,8 +26,8 @@ from registry.engines.ray.worker import Setting, dump, environment_on_node, pick
 from registry.errors import UsageError
 from registry.features import Audio, FeaturesDict, Image, RawFeature
 from registry.features.feature import TEXT
-from registry.reading.frameworks.arrays import LeafColumn, check_text_form, leaves_of, read_features
-from registry.reading.frameworks.arrow import BatchMaker
+from registry.reading.frameworks.arrays import LeafColumn, leaves_of, read_features
+from registry.reading.frameworks.tables import columns_for, reader_for
 from registry.reading.state import Intervals, cut, divide, size_of
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class ReaderDatasource(Datasource):
     def __init__(self, reader: ExampleReader, *, text: TextForm, epoch: int) -> None:
         super().__init__()
         features = read_features(reader)
-        self._schema = BatchMaker(features, as_str=check_text_form(text)).schema
+        self._schema = columns_for(reader, text=text, labels="numbers", decode=True).schema
         if not len(self._schema):
             raise UsageError(
                 "no feature of these examples has a type in Arrow, so they have no columns",
@@ -122,13 +122,14 @@ class _ReadPart:
         setting.prepare_imports()
         with _environment_of(environment_on_node(setting.environment)):
             reader: ExampleReader = pickle.loads(packed)  # noqa: S301
-            maker = BatchMaker(read_features(reader), as_str=self._text == "str")
+            columns = columns_for(reader, text=self._text, labels="numbers", decode=True)
             if not self._part:
-                yield maker.schema.empty_table()
+                yield columns.schema.empty_table()
                 return
+            reader = reader_for(columns, reader)
             reader.seek(self._epoch, self._part)
             for block in reader.blocks():
-                yield pa.Table.from_batches([maker.make(block)])
+                yield pa.Table.from_batches([columns.batch(block)])
 
     def __repr__(self) -> str:
         return f"<read of {size_of(self._part)} examples>"

@@ -1,8 +1,8 @@
-"""Turns the columns of a read into Arrow record batches as other tools expect them, for the exporters of records.
+"""Turns the columns of a read into Arrow record batches as other tools expect them: the one way to make tables.
 
-    reader of stored values --blocks--> ``ExportColumns.batch`` --> csv, jsonl, parquet, arrow, Hugging Face
+    reader --blocks--> ``TableColumns.batch`` --> Arrow, pandas, polars, SQL, Ray; csv, jsonl, parquet, Hugging Face
 
-Images and sounds are not decoded: an exporter gets the bytes of their files. A Sequence of a dict becomes a list of
+Images and sounds are not decoded: a table has the bytes of their files. A Sequence of a dict becomes a list of
 structs, and a column of counts since 1970 gets back the Arrow type that it was imported with. The schema describes
 class names, images and sounds as Hugging Face's software does.
 """
@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -38,11 +38,14 @@ from registry.features import (
 from registry.features.containers import Column, columns_of
 from registry.features.feature import TEXT
 from registry.model import DatasetMetadata
-from registry.reading.frameworks.arrays import no_examples
-from registry.reading.frameworks.arrow import BatchMaker
+from registry.reading.frameworks.arrays import check_text_form, no_examples
+from registry.reading.frameworks.leaf_arrays import LeafArrays
 
-Labels: TypeAlias = Literal["names", "numbers"]
-"""How class labels are written."""
+if TYPE_CHECKING:
+    from registry.reading.frameworks.arrays import TextForm
+
+Labels: TypeAlias = Literal["names", "numbers", "dictionary"]
+"""What class labels become: names, numbers, or an Arrow dictionary, which has both."""
 
 ARROW_TYPES: Final = "arrow_types"
 """The key of the custom metadata that holds types that features do not tell, by path.
@@ -79,7 +82,7 @@ _DAY_SECONDS: Final = 86_400
 _NOT_A_TIME: Final = np.iinfo(np.int64).min
 
 
-class ExportColumns:
+class TableColumns:
     """How the features of a version become Arrow columns.
 
     Attributes:
@@ -88,16 +91,29 @@ class ExportColumns:
     """
 
     def __init__(
-        self, features: FeaturesDict, metadata: DatasetMetadata, *, labels: Labels, as_text: bool = False
+        self,
+        features: FeaturesDict,
+        metadata: DatasetMetadata,
+        *,
+        labels: Labels,
+        as_text: bool = False,
+        text: TextForm = "str",
+        decode: bool = False,
+        widen: bool = False,
+        hint: str | None = None,
     ) -> None:
         """Plan the conversion.
 
         Args:
             features: the features of the version.
             metadata: its metadata: the types of temporal columns, and the texts about the dataset.
-            labels: write class labels as names or as numbers. A label without names is always a number.
+            labels: write class labels as names, numbers or a dictionary. A label without names is always a number.
             as_text: make values that text formats can hold: times become ISO 8601 texts, and files of images and sounds
                 become structs of a text ``base64``. Texts are ``binary``, because they may not be UTF-8.
+            text: ``bytes`` keeps texts as they are stored.
+            decode: decode images and sounds into lists of numbers.
+            widen: make float16 a float32, for tools that do not have it.
+            hint: what to do about a text that is not UTF-8; None names a format that can hold it.
 
         Raises:
             FeatureError: a feature cannot be exported, because its class is unknown or it has no values.
@@ -105,13 +121,15 @@ class ExportColumns:
         self._original = features
         self._leaves = columns_of(features)
         self._as_text, self._labels = as_text, labels
+        self._decode, self._widen, self._hint = decode, widen, hint
         _check_features(features)
-        self.features = FeaturesDict({name: _as_stored(feature) for name, feature in features.items()})
+        read = features if decode else {name: _as_stored(feature) for name, feature in features.items()}
+        self.features = FeaturesDict(read)
         self._types = temporal_types(features, metadata)
-        self._texts = text_paths(features, metadata)
+        self._texts = text_paths(features, metadata) if check_text_form(text) and not as_text else frozenset()
         self._decimals = decimal_types(metadata)
         self._nullable = _nullable_paths(metadata)
-        self._maker = BatchMaker(self.features, as_str=False)
+        self._maker = LeafArrays(self.features)
         schema = self._assemble(no_examples(self.features)).schema
         self.schema: pa.Schema = schema if as_text else schema.with_metadata(self._describe(schema, metadata))
 
@@ -124,7 +142,7 @@ class ExportColumns:
         return self._assemble(columns).replace_schema_metadata(self.schema.metadata)
 
     def _assemble(self, columns: Mapping[str, Any]) -> pa.RecordBatch:
-        arrays = self._maker.leaf_arrays(columns)
+        arrays = self._maker.of(columns)
         converted = (
             _map_values(array, partial(self._convert, leaf)) for leaf, array in zip(self._leaves, arrays, strict=True)
         )
@@ -136,16 +154,17 @@ class ExportColumns:
     def _convert(self, column: Column, values: pa.Array) -> pa.Array:
         """The innermost values of a leaf as they are exported."""
         leaf, kind = column.leaf, self._types.get(column.path)
-        if media_kind(leaf) is not None:
+        if media_kind(leaf) is not None and not (self._decode and isinstance(leaf, Audio | Image)):
             return _encode_files(values) if self._as_text else _wrap_files(values)
-        if isinstance(leaf, ClassLabel) and leaf.names is not None and self._labels == "names":
-            return _label_names(values, leaf, column.path)
+        if isinstance(leaf, ClassLabel) and leaf.names is not None and self._labels != "numbers":
+            labels = _label_dictionary(values, leaf, column.path)
+            return labels if self._labels == "dictionary" else labels.cast(pa.string())
         if kind is not None:
             return _time_texts(values, kind, column.path) if self._as_text else values.view(kind)
-        if column.path in self._texts and not self._as_text:
-            texts = decode_text(values, column.path)
+        if column.path in self._texts:
+            texts = decode_text(values, column.path, hint=self._hint)
             return _restore_decimals(texts, self._decimals.get(column.path), column.path)
-        return values
+        return values.cast(pa.float32()) if self._widen and pa.types.is_float16(values.type) else values
 
     def _describe(self, schema: pa.Schema, metadata: DatasetMetadata) -> dict[bytes, bytes]:
         """Hugging Face's schema metadata: features, and the texts about the dataset."""
@@ -169,11 +188,12 @@ class ExportColumns:
             inner = self._describe_type(kind.value_type, element, f"{path}[]")
             return _describe_list(inner, kind.list_size if pa.types.is_fixed_size_list(kind) else -1)
         media = media_kind(feature)
-        if media is not None:
+        if media is not None and pa.types.is_struct(kind):
             rate = feature.sample_rate if isinstance(feature, Audio) else None
             return {"_type": media.capitalize()} | ({} if rate is None else {"sampling_rate": rate})
         if isinstance(feature, ClassLabel) and feature.names is not None and pa.types.is_integer(kind):
             return {"names": list(feature.names), "_type": "ClassLabel"}
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
         return {"dtype": _VALUE_TYPES.get(str(kind), str(kind)), "_type": "Value"}
 
 
@@ -197,12 +217,33 @@ def _describe_list(inner: Any, length: int) -> Any:
 
 
 def in_source_order(features: FeaturesDict, metadata: DatasetMetadata) -> FeaturesDict:
-    """The features in the order of the columns that they were added from; otherwise as they are, sorted by name."""
+    """The features in the order of the columns that they were added from.
+
+    Features that are not sorted by name are in an order that a caller has chosen, and stay as they are.
+    """
     added = metadata.custom.get(_ADDED)
     names = added.get("columns") if isinstance(added, Mapping) else None
-    if not isinstance(names, list) or len(names) != len(features) or set(map(str, names)) != set(features):
+    if not isinstance(names, list) or list(features) != sorted(features):
+        return features
+    if len(names) != len(features) or set(map(str, names)) != set(features):
         return features
     return FeaturesDict({name: features[name] for name in names})
+
+
+def without_unknown(features: FeaturesDict) -> FeaturesDict:
+    """The features that have a type: without those of an unknown class, and without empty dicts."""
+
+    def strip(feature: Feature) -> Feature | None:
+        if isinstance(feature, FeaturesDict):
+            return without_unknown(feature) or None
+        if isinstance(feature, Sequence):
+            inner = strip(feature.feature)
+            return feature if inner is feature.feature else inner and Sequence(inner, length=feature.length)
+        return None if isinstance(feature, RawFeature) else feature
+
+    typed = {name: strip(feature) for name, feature in features.items()}
+    same = all(typed[name] is feature for name, feature in features.items())
+    return features if same else FeaturesDict({name: feature for name, feature in typed.items() if feature is not None})
 
 
 def media_kind(feature: Feature) -> Literal["image", "audio"] | None:
@@ -396,8 +437,8 @@ def _encode_files(files: pa.Array) -> pa.Array:
     return pa.StructArray.from_arrays([pa.array(texts, pa.string())], ["base64"], mask=files.is_null())
 
 
-def _label_names(values: pa.Array, label: ClassLabel, path: str) -> pa.Array:
-    """The names of class numbers; null for -1, which means no label."""
+def _label_dictionary(values: pa.Array, label: ClassLabel, path: str) -> pa.Array:
+    """Class numbers as indices of the names; null for -1, which means no label."""
     numbers = values.to_numpy(zero_copy_only=False)
     outside = (numbers < -1) | (numbers >= len(label.names))
     if outside.any():
@@ -406,7 +447,8 @@ def _label_names(values: pa.Array, label: ClassLabel, path: str) -> pa.Array:
             hint=f"Export labels as numbers: {spell('labels', 'numbers')}.",
             details={"feature": path},
         )
-    return pa.array(label.names, pa.string()).take(pa.array(numbers, mask=numbers < 0))
+    indices = pa.array(numbers.astype(np.min_scalar_type(-len(label.names) - 1)), mask=numbers < 0)
+    return pa.DictionaryArray.from_arrays(indices, pa.array(label.names, pa.string()))
 
 
 def decode_text(values: pa.Array, path: str, *, hint: str | None = None) -> pa.Array:

@@ -1,14 +1,14 @@
-"""Gives a reader to Arrow: a schema derived from the features, and arrays that mostly share memory with the columns.
+"""Turns the columns of a block into Arrow arrays of their leaves, which mostly share memory with the columns.
 
 A column of values is split level by level: the number of entries of each list, then all entries in one array.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import chain
 from math import prod
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,22 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from registry.errors import UsageError
-from registry.features import FeaturesDict, RawFeature, Text
+from registry.features import FeaturesDict
 from registry.features.dtypes import is_bfloat16
 from registry.features.feature import TEXT, Shape
-from registry.reading.frameworks.arrays import (
-    LeafColumn,
-    check_text_form,
-    decode_texts,
-    first_epoch,
-    leaves_of,
-    no_examples,
-    read_features,
-)
-
-if TYPE_CHECKING:
-    from registry.reading.examples import ExampleReader
-    from registry.reading.frameworks.arrays import TextForm
+from registry.reading.frameworks.arrays import LeafColumn, leaves_of
 
 _Lengths: TypeAlias = npt.NDArray[np.int64]
 
@@ -39,37 +27,18 @@ _NOTHING: Final = np.empty(0, np.int64)
 _MOST_ENTRIES: Final = 2**31 - 1
 
 
-def read_batches(reader: ExampleReader, *, text: TextForm, batch_size: int | None) -> pa.RecordBatchReader:
-    """The first epoch as record batches; see ``Reader.to_arrow_batches``."""
-    maker = BatchMaker(read_features(reader), as_str=check_text_form(text))
-    blocks = first_epoch(reader, batch_size=batch_size)
-    return pa.RecordBatchReader.from_batches(maker.schema, map(maker.make, blocks))
+class LeafArrays:
+    """Turns columns into the Arrow arrays of their leaves."""
 
-
-class BatchMaker:
-    """Turns columns into record batches, all with ``schema``."""
-
-    def __init__(self, features: FeaturesDict, *, as_str: bool) -> None:
-        self._as_str = as_str
+    def __init__(self, features: FeaturesDict) -> None:
         self._leaves = leaves_of(features)
-        self.schema: pa.Schema = self.make(no_examples(features)).schema
 
-    def make(self, columns: Mapping[str, Any]) -> pa.RecordBatch:
-        """The record batch of nested ``columns``."""
-        num_rows = len(self._leaves[0].of(columns)) if self._leaves else 0
-        arrays = iter(self.leaf_arrays(columns))
-        fields = {name: _nest(column, arrays, num_rows) for name, column in columns.items()}
-        return pa.RecordBatch.from_pydict({name: array for name, array in fields.items() if array is not None})
-
-    def leaf_arrays(self, columns: Mapping[str, Any]) -> list[pa.Array | None]:
+    def of(self, columns: Mapping[str, Any]) -> list[pa.Array]:
         """The array of each leaf of ``columns`` in schema order, inside the lists of its Sequences and dimensions."""
         return [self._leaf_array(leaf, leaf.of(columns)) for leaf in self._leaves]
 
-    def _leaf_array(self, leaf: LeafColumn, column: npt.NDArray[Any]) -> pa.Array | None:
-        """The array of a leaf; None for a feature of an unknown kind, whose values have no type."""
+    def _leaf_array(self, leaf: LeafColumn, column: npt.NDArray[Any]) -> pa.Array:
         levels: list[_Lengths] = []
-        if isinstance(leaf.leaf, RawFeature):
-            return None
         values, missing = leaf.unmask(column)
         if leaf.lengths:
             values, levels = _unpack_sequences(column, leaf)
@@ -83,23 +52,10 @@ class BatchMaker:
     def _flat_array(self, leaf: LeafColumn, values: npt.NDArray[Any]) -> pa.Array:
         if leaf.leaf.dtype != TEXT:
             return pa.array(values.astype(np.float32) if is_bfloat16(values.dtype) else values)
-        if self._as_str and isinstance(leaf.leaf, Text):
-            array = pa.array(decode_texts(values, leaf.path), pa.string())
-        else:
-            array = pa.array([None if value is None else bytes(value) for value in values], pa.binary())
+        array = pa.array([None if value is None else bytes(value) for value in values], pa.binary())
         if isinstance(array, pa.ChunkedArray):
             raise _too_large(leaf.path)
         return array
-
-
-def _nest(column: Any, arrays: Iterator[pa.Array], num_rows: int) -> pa.Array:
-    """The array of ``column``: the next array for a leaf, or a struct of the arrays below it."""
-    if not isinstance(column, Mapping):
-        return next(arrays)
-    found = {name: _nest(inner, arrays, num_rows) for name, inner in column.items()}
-    children = {name: array for name, array in found.items() if array is not None}
-    fields = pa.struct([pa.field(name, child.type) for name, child in children.items()])
-    return pa.Array.from_buffers(fields, num_rows, [None], children=list(children.values()))
 
 
 def _unpack_sequences(column: npt.NDArray[Any], leaf: LeafColumn) -> tuple[npt.NDArray[Any], list[_Lengths]]:
