@@ -95,6 +95,14 @@ class AddReport:
         splits = ", ".join(f"{name} {number:,}" for name, number in self.splits.items())
         return f"<AddReport {self.reference} {self.outcome}: {splits}>"
 
+    def _repr_html_(self) -> str:
+        from registry.markup import panel, table
+
+        lines = () if self.diff is None else self.diff.lines
+        bad = f"{self.num_bad:,} rows were left out" * bool(self.num_bad)
+        title = f"{self.reference}: {self.outcome.replace('_', ' ')}"
+        return panel(title, table(("split", "examples"), self.splits.items()), *lines, bad)
+
     @property
     def num_examples(self) -> int:
         """The number of records."""

@@ -788,6 +788,17 @@ class Catalog(Adding):
     ) -> None:
         self.close()
 
+    def _repr_html_(self) -> str:
+        """The first datasets, for a notebook."""
+        from registry.markup import panel, table
+
+        try:
+            datasets = self.datasets()
+        except RegistryError as error:
+            return panel(self, error.message)
+        rows = ((it.dataset, it.canonical or it.latest, it.num_examples, it.description) for it in datasets[:20])
+        return panel(self, table(("dataset", "version", "examples", "description"), rows, len(datasets)))
+
     def __repr__(self) -> str:
         return f"<Catalog {self.url}, data in {self.directory}>"
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from enum import Enum
 from functools import cached_property, partial
+from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal
 
@@ -18,7 +20,7 @@ from registry.api.provenance import CatalogSource
 from registry.api.sliced_version import SlicedVersion
 from registry.argument_types import typed_methods
 from registry.engines import announces
-from registry.errors import NotFoundError, UsageError
+from registry.errors import NotFoundError, RegistryError, UsageError
 from registry.model import (
     count_progress,
     no_experiment,
@@ -817,6 +819,30 @@ class Dataset(SlicedVersion):
     def _all_shards(self) -> dict[str, tuple[Shard, ...]]:
         source = self.provenance.source
         return {split.name: source.shards(split.name, all_shards=True) for split in self.facts.splits}
+
+    def _repr_html_(self) -> str:
+        """The features, their distributions if there are statistics, and the first rows, for a notebook."""
+        from registry.features.containers import columns_of
+        from registry.features.content import content_path
+        from registry.markup import bars, panel, table
+        from registry.statistics import distribution
+
+        columns, statistics, examples = columns_of(self.features), None, "no splits"
+        name = "train" if "train" in self.splits else next(iter(self.splits), "")
+        with suppress(RegistryError, OSError):
+            statistics = self.statistics.get(name)
+        try:
+            for reader in islice(self.read_slices().values(), 1):
+                examples = reader.first_rows_html()
+        except (RegistryError, OSError) as error:
+            examples = f"The records cannot be read here: {error}"
+        rows = []
+        for column in columns[:_SHOWN]:
+            feature = None if statistics is None else statistics.features.get(content_path(column.names))
+            rows.append((column.path, repr(column.leaf), "" if feature is None else bars(distribution(feature))))
+        facts = f"{self.status}; license: {self.metadata.license or 'not recorded'}"
+        features = table(("feature", "type", f"in {name}"), rows, len(columns))
+        return panel(self, self.metadata.description, facts, features, examples)
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{split.name} {split.num_examples}" for split in self.facts.splits)

@@ -99,6 +99,9 @@ class VersionSummary:
         """Whether it is canonical, supported, experimental, deprecated, yanked or dropped."""
         return version_status(self.version, self.state, self.canonical)
 
+    def __str__(self) -> str:
+        return f"{self.reference} ({self.status}): {self.num_examples:,} examples in {', '.join(self.splits)}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionSize:

@@ -366,20 +366,9 @@ def diff_values(diff: VersionDiff) -> dict[str, Any]:
 def describe_diff(diff: VersionDiff) -> Iterator[Block]:
     """The differences for people: changes, then records."""
     changes = diff.changes
+    yield from diff.lines
     if not changes.changes:
-        yield f"{changes.old} and {changes.new} have the very same content"
         return
-    yield f"{changes.old} -> {changes.new}: {changes.level.name}"
-    for change in changes.changes:
-        yield f"  {change.level.name:<5}  {change.text}"
-    for one in diff.records:
-        if not one.is_equal:
-            counts = fields_of(one, "changed", "added", "removed", "moved") | {"unchanged": one.same}
-            yield f"  {one.split}: {', '.join(f'{number:,} {word}' for word, number in counts.items() if number)}"
-            yield from (f"    {record}" for record in one.first)
-            if one.first and one.num_differing > len(one.first):
-                more = one.num_differing - len(one.first)
-                yield f"    and {more:,} more: --show {one.num_differing}"
     if diff.unread:
         yield Note(f"records were not compared one by one: {diff.unread}")
     yield f"smallest number after {changes.old}: {changes.smallest or 'there is none left'}"

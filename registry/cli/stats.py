@@ -159,14 +159,11 @@ def _row(
 
 def _distribution(feature: FeatureStatistics) -> str:
     """A bar for each class, or for each part of the range; the formats of files."""
-    from registry.statistics import measured
+    from registry.statistics import distribution
 
     if feature.formats is not None:
         return ", ".join(f"{name} {count:,}" for name, count in feature.formats.items())
-    if feature.classes is not None:
-        return bars(feature.classes.counts or (), _NARROW)
-    numbers = measured(feature)
-    return "" if numbers is None or numbers.histogram is None else bars(numbers.histogram.counts, _NARROW)
+    return bars(distribution(feature), _NARROW)
 
 
 def _faults(feature: FeatureStatistics, remarks: Sequence[str]) -> Iterator[str]:

@@ -1,12 +1,14 @@
 """Shows values of examples to people: as text, as pictures on a terminal, and as HTML of a notebook.
 
     values    names of classes, dates and times, and what files are: from their headers, nothing is decoded
+    rows      examples as a table in HTML
     pictures  small pictures of stored images, and how terminals draw them
 
 Commands, comparisons of records and the ``_repr_html_`` of readers use it, so a value looks the same everywhere.
 """
 
 from registry.display.pictures import Graphics, Pixels, as_rgb, draw, shrink, terminal_graphics
+from registry.display.rows import MOST_ROWS, rows_html
 from registry.display.values import (
     Convert,
     Times,
@@ -20,6 +22,7 @@ from registry.display.values import (
 )
 
 __all__ = [
+    "MOST_ROWS",
     "Convert",
     "Graphics",
     "Pixels",
@@ -31,6 +34,7 @@ __all__ = [
     "draw",
     "file_features",
     "moment_text",
+    "rows_html",
     "shrink",
     "terminal_graphics",
     "text_of",

@@ -79,7 +79,7 @@ def shrink(leaf: Leaf, file: Any, side: int, *, grow: bool = False) -> Pixels | 
         missing = [(0, max(0, size - length)) for size, length in zip((height, width), pixels.shape, strict=False)]
         whole = np.pad(pixels, [*missing, (0, 0)], "edge")[:height, :width]
         pixels = whole.reshape(height // factor, factor, width // factor, factor, -1).mean((1, 3)).astype(pixels.dtype)
-    times = side // longest if grow else 1
+    times = side // max(pixels.shape[:2]) if grow else 1
     return as_rgb(pixels).repeat(times, 0).repeat(times, 1)
 
 

@@ -31,7 +31,7 @@ _FILES: Final = ("The bytes of an image file.", "The bytes of an audio file.")
 """The descriptions of files that an import keeps as bytes, see ``shards.arrow_schema``."""
 
 _DAY: Final = {"s": 86_400, "ms": 86_400 * 10**3, "us": 86_400 * 10**6, "ns": 86_400 * 10**9}
-_MOST_ITEMS: Final = 8
+_MOST_ITEMS: Final = 6
 _MOST_LETTERS: Final = 200
 
 
@@ -202,7 +202,7 @@ def text_of(value: Any, *, most: int = _MOST_LETTERS) -> str:
     >>> text_of(b"two\nlines"), text_of(None), text_of(np.float32(0.1)), text_of(np.zeros((28, 28), np.uint8))
     ('two\\nlines', 'null', '0.1', '28x28 uint8')
     >>> text_of({"box": [1, 2], "names": list(range(100))})
-    '{box: [1, 2], names: [0, 1, 2, 3, 4, 5, 6, 7, … 100 in all]}'
+    '{box: [1, 2], names: [0, 1, 2, 3, 4, 5, … 100 in all]}'
     """
     text = _text(value, most)
     return text if len(text) <= most else f"{text[: most - 1]}…"
@@ -228,7 +228,9 @@ def _text(value: Any, most: int) -> str:
         return f"{'x'.join(map(str, value.shape))} {value.dtype}"
     if not hasattr(value, "__len__") or getattr(value, "shape", None) == ():
         return str(value)[: 2 * most]
-    items = [_text(item, most // _MOST_ITEMS + 8) for item in islice(iter(value), _MOST_ITEMS)]
+    some = list(islice(iter(value), _MOST_ITEMS))
+    is_float = isinstance(value, np.ndarray) and value.dtype.kind == "f"
+    items = [f"{item:.4g}" if is_float else _text(item, most // _MOST_ITEMS + 8) for item in some]
     return f"[{_join(items, len(value))}]"
 
 

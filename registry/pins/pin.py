@@ -317,8 +317,20 @@ class Pin:
             self.entry, store, deep=deep, quick=quick, indexes=indexes, processes=processes, advance=advance
         )
 
+    def _repr_html_(self) -> str:
+        return pins_html(repr(self), [self])
+
     def __repr__(self) -> str:
         return f"<Pin {self.name}: {self.reference} {self.split}, {self.num_examples} examples>"
+
+
+def pins_html(title: str, pins: Iterable[Pin]) -> str:
+    """HTML of pins: a table."""
+    from registry.markup import panel, table
+
+    heads = ("pin", "version", "split", "examples", "files", "status")
+    rows = ((pin.name, pin.reference, pin.split, pin.num_examples, len(pin.plan), pin.entry.status) for pin in pins)
+    return panel(title, table(heads, rows))
 
 
 def join_pins(pins: Sequence[Pin]) -> Pin:

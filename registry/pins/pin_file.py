@@ -11,7 +11,7 @@ from registry.errors import ConflictError, NotStoredError, PinChangedError, PinF
 from registry.masking import remove_secrets
 from registry.pins.consistency import find_faults
 from registry.pins.document import LOCK_VERSION, PinDocument, canonical_json, check_form, find_changed, seal, to_plain
-from registry.pins.pin import Pin
+from registry.pins.pin import Pin, pins_html
 from registry.pins.places import Places
 from registry.pins.yaml_text import YamlDocument, join_key, read_yaml, write_yaml
 from registry.storage import expand_home, open_store, require_plain
@@ -373,6 +373,9 @@ class PinFile(Mapping[str, Pin]):
 
     def __hash__(self) -> int:
         return hash(self.digest)
+
+    def _repr_html_(self) -> str:
+        return pins_html(repr(self), self.values())
 
     def __repr__(self) -> str:
         return f"<PinFile {self.digest[:19]}: {', '.join(self)}>"

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from registry.catalog import CatalogBackend, PublishedShards, load_shards
-from registry.errors import MissingExtraError, StorageError, VerificationError, VersionTooSmallError
+from registry.envelope import fields_of
+from registry.errors import MissingExtraError, StorageError, VerificationError, VersionTooSmallError, spell
 from registry.model import DatasetVersion, SplitFingerprint, Version, whole_number
 from registry.publishing.changes import ChangeLevel, Changes, FingerprintedVersion, compare_versions
 from registry.publishing.fingerprint import Advance, Fingerprints, StoredSplits, fingerprint_splits
@@ -254,6 +255,35 @@ class VersionDiff:
     changes: Changes
     records: tuple[RecordDiff, ...]
     unread: str = ""
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The differences in lines for people: changes, then records."""
+        changes = self.changes
+        if not changes.changes:
+            return (f"{changes.old} and {changes.new} have the very same content",)
+        lines = [f"{changes.old} -> {changes.new}: {changes.level.name}"]
+        lines += [f"  {change.level.name:<5}  {change.text}" for change in changes.changes]
+        for diff in self.records:
+            if diff.is_equal:
+                continue
+            counts = fields_of(diff, "changed", "added", "removed", "moved") | {"unchanged": diff.same}
+            counted = [f"{number:,} {word}" for word, number in counts.items() if number]
+            lines += [f"  {diff.split}: {', '.join(counted)}", *(f"    {record}" for record in diff.first)]
+            if diff.first and (more := diff.num_differing - len(diff.first)) > 0:
+                lines.append(f"    and {more:,} more: {spell('show', diff.num_differing)}")
+        return tuple(lines)
+
+    def __str__(self) -> str:
+        return "\n".join((*self.lines, *[f"records were not compared one by one: {self.unread}"] * bool(self.unread)))
+
+    def __repr__(self) -> str:
+        return f"<VersionDiff {self.changes.old} -> {self.changes.new}: {self.changes.level.name}>"
+
+    def _repr_html_(self) -> str:
+        from registry.markup import panel
+
+        return panel(self.lines[0], *str(self).splitlines()[1:])
 
 
 _MOST_COMPARED: Final = 100_000

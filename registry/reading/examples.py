@@ -20,6 +20,7 @@ import numpy.typing as npt
 from registry.argument_types import require_type
 from registry.errors import UsageError, suggest
 from registry.features import FeaturesDict
+from registry.markup import Markup, panel
 from registry.model import whole_number
 from registry.order import Order, ReadConfig
 from registry.reading.pieces import ItemLists, ItemReader, PieceReader, RecordSource
@@ -373,6 +374,18 @@ class ExampleReader:
             readable, plan, read_config=read_config, process=process, verify=verify, copy=copy
         )
         self._asked, self._begin, self._cursor = asked, begin, Cursor(place)
+
+    def first_rows_html(self) -> Markup:
+        """The first examples as a table in HTML, or why they cannot be read. The place of this reader stays."""
+        from registry.display import MOST_ROWS, rows_html
+
+        def read() -> list[dict[str, Any]]:
+            return self.reopened().files_as_bytes().examples_at(range(min(MOST_ROWS, len(self))))
+
+        return rows_html(self.features, self.readable.facts.metadata, read, len(self))
+
+    def _repr_html_(self) -> str:
+        return panel(self, self.first_rows_html())
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.plan.expression}: {len(self)} examples>"

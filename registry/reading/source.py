@@ -33,6 +33,12 @@ class Slice(TableSource):
     readable: ReadableVersion
     plan: Plan
 
+    def __repr__(self) -> str:
+        return f"<Slice {self.name} of {self.readable.facts.reference}: {self.plan.num_examples:,} examples>"
+
+    def _repr_html_(self) -> str:
+        return Reader(self.readable, self.plan)._repr_html_()
+
     def _readers(self) -> Sequence[Reader]:
         return (Reader(self.readable, self.plan),)
 

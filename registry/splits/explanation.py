@@ -56,6 +56,17 @@ class Explanation:
         """All sentences, in reading order."""
         return (*(line for term in self.terms for line in term.why), *self.files)
 
+    def __str__(self) -> str:
+        return "\n".join(self.sentences)
+
+    def __repr__(self) -> str:
+        return f"<Explanation of {self.plan.expression!r}: {counted(self.plan.num_examples, 'example')}>"
+
+    def _repr_html_(self) -> str:
+        from registry.markup import panel
+
+        return panel(self.plan.expression, *self.sentences[:100])
+
 
 def explain(
     expression: str | ReadInstruction,

@@ -188,6 +188,12 @@ class Plan(Sequence[FileInstruction]):
     def __hash__(self) -> int:
         return hash(tuple(run.records for run in self._runs))
 
+    def _repr_html_(self) -> str:
+        from registry.markup import panel, table
+
+        rows = ((file.filename, file.skip, file.take, file.examples_in_shard) for file in self[:20])
+        return panel(self, table(("file", "skip", "take", "of"), rows, len(self)))
+
     def __repr__(self) -> str:
         return (
             f"<Plan {self.expression!r}: {counted(self.num_examples, 'example')} by "

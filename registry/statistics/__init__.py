@@ -18,6 +18,7 @@ from registry.statistics.document import (
     NumberStatistics,
     SplitStatistics,
     Statistics,
+    distribution,
     parse_statistics,
     statistics_documents,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "SplitStatistics",
     "Statistics",
     "StatisticsFold",
+    "distribution",
     "find_differences",
     "measured",
     "parse_statistics",

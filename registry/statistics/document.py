@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
 from functools import partial
+from itertools import islice
 from typing import Any, Final, TypeAlias
 
 from registry.json_node import JsonNode, parse_json
@@ -19,6 +20,9 @@ FORMAT: Final = 1
 """The form of the document. A later one that readers of this one would misread gets another number."""
 
 DOCUMENT_NAME: Final = "statistics.json"
+
+_MOST_SHOWN: Final = 20
+"""Rows of a table in a notebook."""
 
 Number: TypeAlias = int | float
 
@@ -177,6 +181,22 @@ class Statistics(Mapping[str, SplitStatistics]):
     splits: Mapping[str, SplitStatistics]
     format: int = FORMAT
 
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{name} {split.num_examples:,}" for name, split in self.splits.items())
+        return f"<Statistics: {counts}>"
+
+    def _repr_html_(self) -> str:
+        from registry.markup import bars, panel, table
+
+        rows = (
+            (path, name, it.kind, it.count, it.nulls, *map(_brief, (it.min, it.mean, it.max)), bars(distribution(it)))
+            for path in dict.fromkeys(path for split in self.splits.values() for path in islice(split, _MOST_SHOWN))
+            for name, split in self.splits.items()
+            if (it := split.features.get(path)) is not None
+        )
+        heads = ("feature", "split", "kind", "values", "nulls", "min", "mean", "max", "distribution")
+        return panel(self, table(heads, islice(rows, _MOST_SHOWN), sum(map(len, self.splits.values()))))
+
     def to_json(self) -> dict[str, Any]:
         """The splits of the document, as JSON values."""
         result: dict[str, Any] = _tree(self.splits)
@@ -190,6 +210,18 @@ class Statistics(Mapping[str, SplitStatistics]):
 
     def __len__(self) -> int:
         return len(self.splits)
+
+
+def _brief(value: Number | None) -> str:
+    return "" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+
+
+def distribution(feature: FeatureStatistics) -> tuple[int, ...]:
+    """How often each class occurs, or how many values are in each part of the range; of texts, of their lengths."""
+    if feature.classes is not None:
+        return feature.classes.counts or ()
+    numbers = feature.text_lengths or feature.seconds or feature
+    return () if numbers.histogram is None else numbers.histogram.counts
 
 
 def statistics_documents(results: Mapping[str, SplitStatistics]) -> dict[str, bytes]:
