@@ -10,6 +10,7 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import fields
 from functools import cache, partial, wraps
 from types import FunctionType
 from typing import Any, Final, NoReturn, ParamSpec, TypeVar
@@ -19,6 +20,7 @@ from registry.errors import UsageError, WrongTypeError
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C", bound=type[Any])
+F = TypeVar("F", bound=Callable[..., Any])
 Test = Callable[[object], bool]
 
 
@@ -96,6 +98,31 @@ def typed_methods(owner: C) -> C:
             checked = typed_arguments(function)
             setattr(owner, name, checked if function is member else type(member)(checked))
     return owner
+
+
+def takes_fields(owner: type, arguments: type) -> Callable[[F], F]:
+    """Decorate a call with ``**options``: its signature, as ``help`` shows it, names the fields of a dataclass.
+
+    Args:
+        owner: the dataclass.
+        arguments: the TypedDict of the fields that the call takes.
+    """
+
+    def decorate(function: F) -> F:
+        signature = inspect.signature(function)
+        options = [
+            inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=each.type)
+            for each in fields(owner)
+            if each.name in arguments.__annotations__
+        ]
+        variadic = inspect.Parameter.VAR_KEYWORD
+        named = [parameter for parameter in signature.parameters.values() if parameter.kind is not variadic]
+        first = [parameter for parameter in named if parameter.kind is not inspect.Parameter.KEYWORD_ONLY]
+        parameters = [*first, *options, *named[len(first) :]]
+        function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return function
+
+    return decorate
 
 
 def require_type(name: str, value: object, kind: type) -> None:

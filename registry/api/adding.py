@@ -24,6 +24,7 @@ from registry.engines import announces
 from registry.errors import ConflictError, NotFoundError, UsageError, spell
 from registry.intake.options import takes_options
 from registry.model import (
+    Description,
     Producer,
     Reference,
     Version,
@@ -32,6 +33,7 @@ from registry.model import (
     check_name,
     check_new_name,
     count_progress,
+    described_before,
     is_generic,
     other_source,
 )
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
         NameUse,
         ProgressCallback,
     )
+    from registry.prepared import PreparedDataset
     from registry.publishing import NumberWish, Publication, RecordOverlap, VersionDiff
     from registry.publishing.changes import Changes
 
@@ -74,6 +77,7 @@ class AddReport:
             how to do it.
         publication: what was published; None for a dry run, or if nothing was.
         suggested_key: see ``Plan``; also of sources whose rows are read only while they are written.
+        notes: what to do if the same content comes with other metadata.
         overlap: the equal records of different splits; its slices are ``splits``. None if there are none, or if the
             files stay in place.
     """
@@ -90,6 +94,7 @@ class AddReport:
     publication: Publication | None = None
     overlap: RecordOverlap | None = None
     suggested_key: str | None = None
+    notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:  # the one of the dataclass fills a screen of a notebook
         splits = ", ".join(f"{name} {number:,}" for name, number in self.splits.items())
@@ -150,6 +155,7 @@ class Addition:
         name_use: NameUse,
         name_origin: str = "",
         num_shards: int | None = None,
+        description: Description,
         stored: PlannedInPlace | None = None,
         inputs: Mapping[str, str] | None = None,
     ) -> None:
@@ -160,6 +166,7 @@ class Addition:
         self._producer = producer
         self._name_use = name_use
         self._num_shards = num_shards
+        self._description = description
         self._stored = stored  # files that stay where they are
         self._inputs = inputs  # stamps of the files of the source
 
@@ -200,6 +207,7 @@ class Addition:
             VersionTooSmallError, VersionExistsError, ProtectedError, ConflictError, StorageError: see ``Catalog.add``.
         """
         from registry.publishing import preview_next, publish_next, publish_next_in_place
+        from registry.publishing.publish import note_metadata
 
         wish = _wish(bump, number)
         self._catalog._refuse_protected(self.reference, promote)
@@ -216,7 +224,8 @@ class Addition:
         if self._stored is not None:
             target = dataclasses.replace(target, slicing=self._stored.slicing)
         publication = None
-        with self._staged(processes, progress, dry_run=dry_run) as result:
+        with self._staged(processes, progress, dry_run=dry_run) as undescribed:
+            result = dataclasses.replace(undescribed, prepared=self._describe(undescribed.prepared))
             if dry_run:
                 preview = preview_next(
                     result.store,
@@ -243,6 +252,7 @@ class Addition:
                     folded=result.folded,
                 )
         found = preview.next
+        metadata = result.prepared.metadata
         # Another publisher may have taken the number with the same content meanwhile.
         is_known = found.number is None or (publication is not None and not publication.newly)
         outcome: Literal["published", "unchanged", "would_publish"] = (
@@ -266,7 +276,17 @@ class Addition:
             publication=publication,
             overlap=None if result.overlap is None or result.overlap.is_disjoint else result.overlap,
             suggested_key=self._suggested_key(result),
+            notes=note_metadata(found.latest, metadata) if found.latest and outcome == "unchanged" else (),
         )
+
+    def _describe(self, prepared: PreparedDataset) -> PreparedDataset:
+        """``prepared`` with what people said: about the version before, and about this one."""
+        latest, _ = self.backend.neighbours(self.reference.name, self.reference.config, Version(*HIGHEST))
+        metadata = prepared.metadata if latest is None else described_before(prepared.metadata, latest.metadata)
+        metadata = self._description.apply(metadata)
+        if not set(metadata.supervised_keys or ()) <= set(prepared.features):  # those of the version before
+            metadata = dataclasses.replace(metadata, supervised_keys=None)
+        return dataclasses.replace(prepared, metadata=metadata)
 
     def _suggested_key(self, source: StagedSource) -> str | None:
         plan = self.plan
@@ -377,6 +397,13 @@ class Adding(Publishing):
                 builder, an import, a copy or ``publish`` made.
             promote: make the version canonical, see ``publish``.
             num_shards: the number of shards of each split. None decides by size and count, as TFDS does.
+            description: text for people. None: that of the source, such as the text of its README.md. This and the next
+                five are kept for the next addition; ``describe`` corrects them.
+            license: an SPDX licence expression, such as ``CC-BY-4.0``.
+            citation: usually BibTeX.
+            homepage: a URL.
+            tags: tags to add to those of the source.
+            supervised: the features that are input and target, such as ``["image", "label"]``.
             processes: number of processes that encode. None starts one for each core once there is enough work.
             dry_run: publish nothing, and report the changes down to records.
             show: describe at most this many differing records of each split.
@@ -448,6 +475,7 @@ class Adding(Publishing):
         if isinstance(source, str | os.PathLike):
             require_path("source", source)
         given = AddOptions(**options)
+        given.warn_of_license()
         name_use: NameUse = "replace" if given.replace else "derived" if name is None else "given"
         name_origin = _name_origin(source) if name is None else ""
         if given.in_place:
@@ -459,6 +487,7 @@ class Adding(Publishing):
             given.require_object()
         inputs = _stamp_inputs(source)
         plan = self._read_source(source, reference, producer, name_use, given, progress)
+        given.require_features(plan.stored())
         producer = self._require_continued(reference, producer, name_use, plan)
         # The files of a Croissant document may be anywhere.
         is_known = not plan.source.origins and plan.source.kind != "croissant"
@@ -469,6 +498,7 @@ class Adding(Publishing):
             producer=producer,
             name_use=name_use,
             name_origin=name_origin,
+            description=given,
             num_shards=given.num_shards,
             inputs=inputs if is_known else None,
         )
@@ -515,6 +545,7 @@ class Adding(Publishing):
         latest, _ = self.backend.neighbours(reference.name, reference.config, Version(*HIGHEST))
         before = () if latest is None else [split.name for split in latest.splits]
         stored = plan_in_place(source, reference, options, described=described, before=before)
+        options.require_features(stored.prepared.features)
         return Addition(
             self,
             stored.plan,
@@ -522,6 +553,7 @@ class Adding(Publishing):
             producer=self._require_continued(reference, producer, name_use, stored.plan),
             name_use=name_use,
             name_origin=name_origin,
+            description=options,
             stored=stored,
         )
 

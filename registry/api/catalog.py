@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Event as ThreadEvent
 from threading import Lock
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from registry.api.adding import Adding
 from registry.api.arguments import (
@@ -39,7 +39,7 @@ from registry.api.locations import (
 )
 from registry.api.lock import current_lock, refuse_moving
 from registry.api.provenance import CatalogSource, Provenance
-from registry.argument_types import typed_arguments, typed_methods
+from registry.argument_types import takes_fields, typed_arguments, typed_methods
 from registry.catalog import (
     EventFilter,
     masked_url,
@@ -59,10 +59,13 @@ from registry.errors import (
     SchemaBehindError,
     UsageError,
     YankedVersionWarning,
+    spell,
     warn,
 )
 from registry.masking import MASK
 from registry.model import (
+    Description,
+    DescriptionArguments,
     Progress,
     Reference,
     VersionState,
@@ -87,6 +90,7 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or pu
         DataDirectoryChange,
         DatasetSummary,
         LogReport,
+        MetadataChange,
         SearchHit,
         VersionSummary,
     )
@@ -259,6 +263,58 @@ class Catalog(Adding):
         if lock is not None and result.config != wanted.config:
             raise refuse_moving(wanted, result.reference, moment)
         return result
+
+    @takes_fields(Description, DescriptionArguments)
+    def describe(
+        self,
+        reference: DatasetLike,
+        *,
+        remove_tags: Sequence[str] = (),
+        dry_run: bool = False,
+        **description: Unpack[DescriptionArguments],
+    ) -> MetadataChange:
+        """Correct the metadata of a published version. Its records, its number and its files stay as they are.
+
+        The event log keeps who changed what. A pin keeps what it pinned, and the next ``add`` keeps what was corrected.
+
+        >>> change = catalog.describe("digits:1.0.0", license="cc-by-4.0", tags=["images"], dry_run=True)
+        >>> change.fields, change.after.license
+        (('license', 'config_tags', 'described'), 'CC-BY-4.0')
+
+        Args:
+            reference: one version, exact or an alias.
+            description: text for people.
+            license: an SPDX licence expression, such as ``CC-BY-4.0``; a warning tells of other text.
+            citation: usually BibTeX.
+            homepage: a URL.
+            tags: tags to add.
+            supervised: the features that are input and target, such as ``["image", "label"]``.
+            remove_tags: tags to remove.
+            dry_run: compute the change, and write nothing.
+
+        Returns:
+            The metadata before and after. None for an argument changes nothing, and an empty one removes the value. If
+            nothing changed, ``is_change`` is False, and nothing was logged.
+
+        Raises:
+            NotFoundError: the dataset, config, version or alias does not exist.
+            UsageError: ``reference`` does not name one version, nothing is to be changed, there is no such feature, or
+                a text is too long.
+        """
+        from registry.features import features_from_json
+
+        changes = Description(remove_tags=remove_tags, **description)
+        if changes.is_empty:
+            raise UsageError("nothing is to be changed", hint=f"Say what: {spell('license=TEXT')}")
+        changes.warn_of_license()
+        wanted = read_reference(reference)
+        if changes.supervised:
+            unchanged = self.backend.lifecycle.describe(wanted, Description(), actor=log_actor(), dry_run=True)
+            exactly = unchanged.reference
+            version = self.backend.published(exactly.name, exactly.config, exact_version(exactly))
+            if version is not None:
+                changes.require_features(features_from_json(version.features_json))
+        return self.backend.lifecycle.describe(wanted, changes, actor=log_actor(), dry_run=dry_run)
 
     def datasets(self) -> tuple[DatasetSummary, ...]:
         """Every dataset and config, sorted by name.

@@ -485,5 +485,7 @@ def yank_notes(pins: Iterable[Pin], catalog: Catalog | None = None) -> list[str]
     chosen = list(pins)
     notes = {pin.reference: pin.yank_note for pin in chosen}
     if catalog is not None:
-        notes |= {state.reference: state.yank_note for state in catalog.pins.states(chosen) if state.yank_note}
+        states = catalog.pins.states(chosen)
+        notes |= {state.reference: state.yank_note for state in states if state.yank_note}
+        return [note for note in (*notes.values(), *dict.fromkeys(state.correction for state in states)) if note]
     return [note for note in notes.values() if note]

@@ -58,6 +58,7 @@ class PinState:
         state: state of the version in the catalog, or ``"unknown"`` if the catalog does not have it.
         message: the reason for that state; or that the catalog has other content under the number.
         is_withdrawn: whether the version is yanked, dropped or unknown, or has other content.
+        corrected: ``license`` and ``citation``, if they differ in the catalog from what was pinned.
     """
 
     name: str
@@ -66,6 +67,14 @@ class PinState:
     state: str
     message: str
     is_withdrawn: bool
+    corrected: tuple[str, ...] = ()
+
+    @property
+    def correction(self) -> str | None:
+        """That the metadata was corrected since, or None. The pin keeps what it pinned."""
+        if not self.corrected:
+            return None
+        return f"{self.reference} has another {' and '.join(self.corrected)} in the catalog than was pinned"
 
     @property
     def yank_note(self) -> str | None:
@@ -307,12 +316,14 @@ class CatalogPins:
         if candidate is None:
             return described(state="unknown", message=f"the catalog has no {pin.reference}", is_withdrawn=True)
         state = standing.status(candidate).value
-        digest = self._backend.published_digest(dataset.name, dataset.config, pin.version.version)
-        if f"sha256:{digest}" != pin.entry.version_digest:
+        version = self._backend.published(dataset.name, dataset.config, pin.version.version)
+        if version is None or f"sha256:{version.content_digest}" != pin.entry.version_digest:
             message = "the catalog has other content under this number than was pinned"
             return described(state=state, message=message, is_withdrawn=True)
         message = candidate.described.partition(": ")[2]
-        return described(state=state, message=message, is_withdrawn=candidate.is_withdrawn)
+        names = ("license", "citation")
+        corrected = tuple(name for name in names if getattr(version.metadata, name) != getattr(pin.entry, name))
+        return described(state=state, message=message, is_withdrawn=candidate.is_withdrawn, corrected=corrected)
 
     def _today(self, pin: Pin) -> Reference | None:
         try:

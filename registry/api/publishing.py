@@ -9,16 +9,18 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from registry.api.locations import log_actor, open_data, open_indexes, open_version
 from registry.api.sliced_version import SlicedVersion
-from registry.argument_types import typed_methods
+from registry.argument_types import takes_fields, typed_methods
 from registry.catalog.absent import previews, publishes
 from registry.engines import announces
 from registry.errors import ConflictError, NotFoundError, OtherSourceError, WrongTypeError, spell
 from registry.model import (
     DatasetVersion,
+    Description,
+    DescriptionArguments,
     Producer,
     Reference,
     Version,
@@ -66,6 +68,7 @@ class Publishing:
 
     @announces("building", "reference")
     @publishes
+    @takes_fields(Description, DescriptionArguments)
     def build(
         self,
         reference: DatasetLike | type[DatasetBuilder] | DatasetBuilder,
@@ -75,6 +78,7 @@ class Publishing:
         rebuild: bool = False,
         promote: bool | None = None,
         progress: ProgressCallback | None = None,
+        **description: Unpack[DescriptionArguments],
     ) -> Publication:
         """Run a builder and publish the version that it makes.
 
@@ -99,6 +103,12 @@ class Publishing:
                 (``catalog.lifecycle.protect``).
             progress: called with a ``Progress``, in records: each split is ``encoding``, then ``writing``; then all
                 shards are ``verifying``. If ``data_dir`` is an object store, they are then ``uploading``, in bytes.
+            description: text for people, instead of that of the builder. ``describe`` corrects this and the next five.
+            license: an SPDX licence expression, such as ``CC-BY-4.0``.
+            citation: usually BibTeX.
+            homepage: a URL.
+            tags: tags to add to those of the builder.
+            supervised: the features that are input and target, such as ``["image", "label"]``.
 
         Returns:
             The published version; ``newly`` is False if it was published before.
@@ -118,17 +128,25 @@ class Publishing:
             UsageError: ``reference`` has a wrong type, does not parse or names an alias; or a number is invalid.
         """
         from registry.building import build_dataset
+        from registry.building.generation import call_features
         from registry.publishing import publish_staged
+        from registry.publishing.publish import note_metadata
 
         _check_processes(processes)
-        builder = _open_builder(reference)
+        builder, words = _open_builder(reference), Description(**description)
+        words.warn_of_license()
+        if words.supervised:  # before hours of work
+            words.require_features(call_features(builder))
         self._refuse_protected(builder.reference, promote)
         published = self._published(builder.reference)
         # If the catalog is shared and its data directory is not, the files are built here, and must be the same bytes.
         if published is not None and not rebuild:
             self._require_built(published.version.reference)
             if self._is_here(published.version):
-                return published
+                notes = (
+                    () if words.is_empty else note_metadata(published.version, words.apply(published.version.metadata))
+                )
+                return replace(published, notes=notes)
         self._require_target([builder.reference])
         if published is not None and open_data(self.data_dir).local_root is None:
             self.backend.require_publisher()  # files that are missing in a store need a reservation
@@ -144,6 +162,7 @@ class Publishing:
             progress,
             processes=processes,
             producer=Producer(action="build"),
+            description=words,
             default_config=builder.config_name == builder.default_config(),
             experiment_defaults=defaults,
         )
@@ -205,6 +224,7 @@ class Publishing:
 
     @announces("publishing", "folder")
     @publishes
+    @takes_fields(Description, DescriptionArguments)
     def publish(
         self,
         folder: str | os.PathLike[str],
@@ -212,6 +232,7 @@ class Publishing:
         promote: bool | None = None,
         version_to_prepare: str | Version | None = None,
         progress: ProgressCallback | None = None,
+        **description: Unpack[DescriptionArguments],
     ) -> Publication:
         """Publish a prepared version folder in TFDS's layout.
 
@@ -224,6 +245,12 @@ class Publishing:
             version_to_prepare: the last version of the builder's code that can prepare it, if today's code cannot:
                 ``1.0.0``, ``v1.0.0``, or a commit.
             progress: called with a ``Progress``, in records, and in bytes while shards are uploaded to an object store.
+            description: text for people, instead of that of the folder. ``describe`` corrects this and the next five.
+            license: an SPDX licence expression, such as ``CC-BY-4.0``.
+            citation: usually BibTeX.
+            homepage: a URL.
+            tags: tags to add to those of the folder.
+            supervised: the features that are input and target, such as ``["image", "label"]``.
 
         Returns:
             The published version; ``newly`` is False if it was published before.
@@ -243,12 +270,13 @@ class Publishing:
         from registry.storage import open_store
 
         code = None if version_to_prepare is None else read_code_version(version_to_prepare)
-        source = open_store(folder)
+        source, words = open_store(folder), Description(**description)
+        words.warn_of_license()
         prepared = read_prepared(source)
         self._refuse_protected(prepared.reference, promote)
         self._require_target([prepared.reference])
         advance = count_progress(progress, "verifying", os.fspath(folder))
-        target = self._target(promote, advance, progress, producer=Producer(action="publish"))
+        target = self._target(promote, advance, progress, producer=Producer(action="publish"), description=words)
         publication = publish_folder(source, target, version_to_prepare=code)
         if not publication.newly and code is not None:
             self._check_code_version(publication.version.reference, code)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         LocationChange,
         LogFault,
         LogReport,
+        MetadataChange,
         Origin,
         Promotion,
         ProtectionChange,
@@ -75,6 +76,7 @@ __all__ = [
     "LocationChange",
     "LogFault",
     "LogReport",
+    "MetadataChange",
     "Origin",
     "PastLookUp",
     "Promotion",
@@ -106,7 +108,7 @@ __getattr__, __dir__ = lazy_exports(
         "paging": "LoadedShardLengths PublishedShards catalog_identity is_published load_shards stream_events",
         "outcomes": (
             "AliasChange AliasMove AliasSummary BackupFacts Change ClockCorrection ConfigSummary DataDirectoryChange "
-            "DefaultChange Holder LocationChange LogFault LogReport Origin Promotion ProtectionChange "
+            "DefaultChange Holder LocationChange LogFault LogReport MetadataChange Origin Promotion ProtectionChange "
             "PublicationDetails Reservation Unpromoted is_of_catalog refuse_protected"
         ),
         "values": "DataDirectory DatasetSummary PastLookUp SearchHit VersionSize VersionSummary",

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 from registry.model import (
     Attachment,
     DatasetVersion,
+    Description,
     Event,
     Experiment,
     ExperimentChange,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
         Holder,
         LocationChange,
         LogReport,
+        MetadataChange,
         Promotion,
         ProtectionChange,
         PublicationDetails,
@@ -278,6 +280,11 @@ class LifecycleCalls(Protocol):
         uses: Sequence[Use] = (),
     ) -> Change:
         """Undo ``action``: the event log says which state the version had before."""
+
+    def describe(
+        self, reference: Reference, description: Description, *, actor: str, dry_run: bool = False
+    ) -> MetadataChange:
+        """Change the metadata of a version. Its content and its number stay as they are."""
 
 
 class LocationCalls(Protocol):

@@ -195,17 +195,18 @@ def event_hash(values: Mapping[str, Any]) -> str:
 def read_events(
     connection: sa.Connection,
     *,
+    since: datetime | None = None,
     until: datetime | None = None,
     datasets: Collection[str] | None = None,
     actions: Collection[str] | None = None,
 ) -> Iterator[Event]:
-    """The events of these datasets and actions up to a moment, oldest first; None means any.
+    """The events of these datasets and actions between two moments, oldest first; None means any.
 
     Raises:
         CatalogError: an event is damaged.
     """
     after = 0
-    while page := read_page(connection, until=until, datasets=datasets, actions=actions, after=after):
+    while page := read_page(connection, since=since, until=until, datasets=datasets, actions=actions, after=after):
         yield from page
         after = page[-1].id
 

@@ -17,11 +17,13 @@ from registry.catalog.events import UNREADABLE, describe_event, find_datasets, r
 from registry.catalog.locations import MIRROR_ADD, MIRROR_REMOVE, RELOCATE, told_steps
 from registry.catalog.queries import list_versions, load_version
 from registry.catalog.selection import explain_refusal, no_default_config
-from registry.catalog.values import PastLookUp, VersionSummary, damaged
+from registry.catalog.values import PastLookUp, VersionSummary, damaged, stored_values
 from registry.errors import ConfigNotFoundError, DatasetNotFoundError, LogTamperedError, VersionWithdrawnError
 from registry.model import (
     Attachment,
     Candidate,
+    DatasetMetadata,
+    DatasetVersion,
     Event,
     Reference,
     Standing,
@@ -32,12 +34,15 @@ from registry.model import (
 )
 from registry.model.standing import in_order
 
+DESCRIBE: Final = "describe"
+
 DATASET_ACTIONS: Final = frozenset(
     {
         "publish",
         "fingerprint",
         ATTACH,
         "remove-secrets",
+        DESCRIBE,
         "promote",
         "default-config",
         "alias-set",
@@ -77,7 +82,19 @@ def find_at(connection: sa.Connection, reference: Reference, moment: datetime) -
     now = Candidate(
         version=version.version, state=version.state, message=version.state_message, superseded_by=version.superseded_by
     )
-    return PastLookUp(version=replace(version, **_as_it_was(standing, then)), choice=choice, now=now)
+    past = replace(version, metadata=_metadata_at(connection, version, moment), **_as_it_was(standing, then))
+    return PastLookUp(version=past, choice=choice, now=now)
+
+
+def _metadata_at(connection: sa.Connection, version: DatasetVersion, moment: datetime) -> DatasetMetadata:
+    """The metadata of a version before it was described later: each event has the values before it."""
+    fields: dict[str, Any] = {}
+    with stored_values():
+        for event in read_events(connection, since=moment, datasets=[version.reference.dataset], actions=[DESCRIBE]):
+            if event.version == str(version.version) and event.at > moment:
+                fields = event.details["before"] | fields
+        fields = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+        return replace(version.metadata, **fields)
 
 
 def versions_at(
@@ -245,7 +262,7 @@ class Replayed:
                 before = config.versions[version]
                 attachments = {**before.attachments, attachment_of_event(details): event}
                 config.versions[version] = replace(before, attachments=attachments)
-            case "remove-secrets":
+            case "remove-secrets" | "describe":
                 _change_seal(config, _published(config, event.version), details.get("seal"))
             case "mirror-add" | "mirror-remove" | "relocate":
                 version = _published(config, event.version)
@@ -284,10 +301,13 @@ class Replayed:
 
 
 def _change_seal(config: ReplayedConfig, version: Version, seals: Mapping[str, Any] | None) -> None:
-    """Migration 0008 removed passwords from the row. Without seals, the row had been changed before."""
+    """``describe`` or migration 0008, which removed passwords, changed the row.
+
+    Without seals, the row had been changed before. Events of publications by older registries have no seal.
+    """
     if seals is None:
         return
-    if config.versions[version].seal != seals["before"]:
+    if config.versions[version].seal not in (None, seals["before"]):
         raise ValueError(f"it replaces a seal that {version} did not have")
     config.versions[version] = replace(config.versions[version], seal=_text(seals["after"]))
 

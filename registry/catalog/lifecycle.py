@@ -1,4 +1,4 @@
-"""Changes of the state of published versions, in SQL: promote, deprecate, yank, drop, and undo.
+"""Changes of the state of published versions, in SQL: promote, deprecate, yank, drop, undo, and describe.
 
 Each change is one transaction. It locks the row of the dataset, loads the standing, applies the pure rule
 (``model/changes``), writes the result and appends an event. A dry run does the same without writing.
@@ -7,23 +7,35 @@ Each change is one transaction. It locks the row of the dataset, loads the stand
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final, Literal, TypeAlias
 
 import sqlalchemy as sa
 
 from registry.catalog.events import append_event, events_of_version
 from registry.catalog.experiments import refuse_retired
-from registry.catalog.history import read_state
-from registry.catalog.outcomes import Change
-from registry.catalog.queries import find_version_id
-from registry.catalog.rows import check_text
+from registry.catalog.history import DESCRIBE, read_state
+from registry.catalog.outcomes import Change, MetadataChange
+from registry.catalog.queries import find_version_id, load_version
+from registry.catalog.rows import check_text, decode_metadata, encode_metadata, version_seal
 from registry.catalog.search import refresh
 from registry.catalog.selection import explain_refusal, find_default_config, load_standing, lock_dataset
 from registry.catalog.session import transact
-from registry.catalog.tables import builder_config, dataset_version
+from registry.catalog.tables import builder_config, dataset_version, split
 from registry.catalog.values import stored_values
 from registry.errors import UsageError
-from registry.model import Candidate, Reference, Standing, Use, Version, VersionState, changes, choose
+from registry.model import (
+    Candidate,
+    DatasetVersion,
+    Description,
+    Reference,
+    Standing,
+    Use,
+    Version,
+    VersionState,
+    changes,
+    choose,
+)
 
 Transition: TypeAlias = Callable[[sa.Connection, Standing, Candidate], Standing]
 
@@ -110,6 +122,30 @@ class SqlLifecycle:
 
         return self._change(UNDO + action, reference, transition, actor, dry_run, uses)
 
+    def describe(
+        self, reference: Reference, description: Description, *, actor: str, dry_run: bool = False
+    ) -> MetadataChange:
+        check_text(actor, "actor")
+
+        def act(connection: sa.Connection) -> MetadataChange:
+            if not dry_run:
+                lock_dataset(connection, reference.name)
+            standing = load_standing(connection, reference.name, reference.config)
+            number = _named(standing, reference).version
+            version = load_version(connection, standing.name, standing.config, number)
+            if version is None:
+                raise AssertionError("a version that was just read must exist")
+            before = version.metadata
+            # As it is read again: without secrets in URLs.
+            stored = decode_metadata(encode_metadata(description.apply(before)), "{}")
+            after = replace(stored, release_notes=before.release_notes)
+            change = MetadataChange(reference=version.reference, before=before, after=after, is_dry_run=dry_run)
+            if change.is_change and not dry_run:
+                _write_metadata(connection, version, change, actor)
+            return change
+
+        return transact(self._engine, act, dry_run=dry_run)
+
     def _change(
         self, action: str, reference: Reference, transition: Transition, actor: str, dry_run: bool, uses: Sequence[Use]
     ) -> Change:
@@ -174,6 +210,29 @@ def _write(connection: sa.Connection, change: Change, actor: str) -> None:
         dataset=change.after.dataset,
         version=str(version),
         details=details,
+    )
+
+
+def _write_metadata(connection: sa.Connection, version: DatasetVersion, change: MetadataChange, actor: str) -> None:
+    is_version = dataset_version.c.id == find_version_id(connection, version.name, version.config, version.version)
+    row = connection.execute(sa.select(dataset_version).where(is_version)).one()._asdict()
+    of_version = sa.select(split).where(split.c.version_id == row["id"]).order_by(split.c.position)
+    splits = [part._asdict() for part in connection.execute(of_version)]
+    values = {"metadata_json": encode_metadata(change.after)}
+    connection.execute(sa.update(dataset_version).where(is_version).values(values))
+    refresh(connection, row["config_id"])
+    before, after = (version_seal(columns, splits, version.experiments) for columns in (row, {**row, **values}))
+    append_event(
+        connection,
+        actor=actor,
+        action=DESCRIBE,
+        dataset=version.reference.dataset,
+        version=str(version.version),
+        details={
+            "before": {name: getattr(change.before, name) for name in change.fields},
+            "after": {name: getattr(change.after, name) for name in change.fields},
+            "seal": {"before": before, "after": after},
+        },
     )
 
 

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from registry.errors import LogTamperedError, ProtectedError, VersionExistsError, spell
 from registry.model import (
+    DESCRIBED_FIELDS,
     Attachment,
+    DatasetMetadata,
     Effect,
     Event,
     NameUse,
@@ -84,6 +86,33 @@ class AliasChange:
     def is_change(self) -> bool:
         """Whether the call changed anything, or would have without ``dry_run``."""
         return self.before != self.after
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataChange:
+    """The result of describing a version.
+
+    Attributes:
+        reference: the exact version.
+        before, after: its metadata before and after.
+        is_dry_run: nothing was written.
+    """
+
+    reference: Reference
+    before: DatasetMetadata
+    after: DatasetMetadata
+    is_dry_run: bool = False
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names of the fields that differ."""
+        names = (*DESCRIBED_FIELDS.values(), "described")
+        return tuple(name for name in names if getattr(self.before, name) != getattr(self.after, name))
+
+    @property
+    def is_change(self) -> bool:
+        """Whether the call changed anything, or would have without ``dry_run``."""
+        return any(name in self.fields for name in DESCRIBED_FIELDS.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

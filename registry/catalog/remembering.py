@@ -243,7 +243,7 @@ def _plain(value: Any) -> Any:
 def _version_of(values: dict[str, Any], shards: Mapping[str, Sequence[Shard]]) -> DatasetVersion:
     """The version with these JSON values. Raises KeyError, TypeError or ValueError if another release wrote them."""
     metadata, published_at = values["metadata"], values["published_at"]
-    for name in ("supervised_keys", "config_tags"):
+    for name in ("supervised_keys", "config_tags", "described"):
         metadata[name] = None if metadata[name] is None else tuple(metadata[name])
     numbers = ("version", "superseded_by", "canonical")
     return DatasetVersion(

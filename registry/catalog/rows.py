@@ -62,6 +62,7 @@ def encode_metadata(metadata: DatasetMetadata) -> str:
             "config_tags": list(metadata.config_tags),
             "extra": mask_all(dict(metadata.extra), in_urls_only=True),
             **({"custom": mask_all(dict(metadata.custom), in_urls_only=True)} if metadata.custom else {}),
+            **({"described": list(metadata.described)} if metadata.described else {}),
         }
     )
 
@@ -77,6 +78,7 @@ def decode_metadata(text: str, release_notes: str) -> DatasetMetadata:
         release_notes={_text(version): _text(note) for version, note in json.loads(release_notes).items()},
         custom=dict(stored.get("custom", {})),
         extra=dict(stored.get("extra", {})),
+        described=tuple(map(_text, stored.get("described", ()))),
     )
 
 

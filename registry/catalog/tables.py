@@ -386,7 +386,7 @@ def _partial_index(name: str, *columns: sa.Column[Any], where: str, unique: bool
     sa.Index(name, *columns, unique=unique, sqlite_where=sa.text(where), postgresql_where=sa.text(where))
 
 
-MAY_CHANGE: Final = {"dataset_version": ("state", "state_message", "superseded_by")}
+MAY_CHANGE: Final = {"dataset_version": ("state", "state_message", "superseded_by", "metadata_json")}
 """Columns of published rows that may change later."""
 
 IMMUTABLE: Final = (

@@ -11,13 +11,13 @@ import click
 
 from registry.cli.browse import change_values, describe_diff, diff_values
 from registry.cli.commands import Session, examples, session_command, version_values
-from registry.cli.options import promote_option, show_option
+from registry.cli.options import description_options, promote_option, show_option
 from registry.cli.output import Block, Note, Table
 from registry.cli.progress import show_progress
 from registry.cli.publish import describe_publication, promotion_values
 from registry.envelope import fields_of
 from registry.errors import AlreadyStoredError, UsageError
-from registry.model import VersionStatus
+from registry.model import DescriptionArguments, VersionStatus
 from registry.splits import counted
 
 if TYPE_CHECKING:
@@ -203,6 +203,7 @@ def _complete_kind(_ctx: click.Context, _param: click.Parameter, incomplete: str
     metavar="N",
     help="Processes that encode records; the bytes are the same for any N.  [default: by the size of the data]",
 )
+@description_options
 @promote_option
 @click.option("--dry-run", is_flag=True, help="Show what was found and what changed, down to records; keep nothing.")
 @show_option
@@ -219,6 +220,7 @@ def add(
     promote: bool | None,
     dry_run: bool,
     show: int,
+    description: DescriptionArguments,
     **options: Any,
 ) -> None:
     """Publish SOURCE under the smallest version number that its changes allow.
@@ -240,7 +242,7 @@ def add(
         if not dry_run:
             catalog.backend.require_publisher()  # before all of the source is read
         with show_progress(session.out) as progress:
-            addition = catalog.plan_add(source, name, progress=progress, **options)
+            addition = catalog.plan_add(source, name, progress=progress, **description, **options)
         session.out.tell(_describe_plan(addition))
         if schema_out is not None:
             from registry.intake.schema import write_schema_file
@@ -262,6 +264,8 @@ def add(
     if report.outcome == "unchanged" and latest and latest.status in (VersionStatus.YANKED, VersionStatus.DROPPED):
         why = f" ({latest.state_message})" if latest.state_message else ""
         session.out.note(f"note: {latest.reference} is {latest.status}{why}; --bump patch publishes the content again")
+    for note in report.notes:
+        session.out.note(f"note: {note}")
     if report.overlap is not None:
         session.out.note(_describe_overlap(session, report, report.overlap))
     session.out.present("add", _values(report), lambda _: _describe_report(session, report))

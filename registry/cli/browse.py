@@ -185,6 +185,7 @@ def show(session: Session, reference: str, why: bool) -> None:
         yield Fields(
             {
                 "dataset": facts.reference,
+                "name": it["metadata"].get("pretty_name"),
                 "status": f"{it['status']}: {it['message']}" if it["message"] else it["status"],
                 "protected": "" if protected is None else f"{protected or 'the whole catalog'}: see registry promote",
                 "superseded by": it["superseded_by"],

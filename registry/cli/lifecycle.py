@@ -1,26 +1,38 @@
-"""``registry promote``, ``deprecate``, ``yank`` and ``drop``: change which version a reference resolves to.
+"""``registry promote``, ``deprecate``, ``yank`` and ``drop`` change which version a reference resolves to.
 
-Each command prints every reference that resolves differently, before and after, as ``registry config`` does.
+Each of them prints every reference that resolves differently, before and after, as ``registry config`` does.
+``describe`` changes the metadata of a version.
 """
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from registry.cli.commands import Session, examples, session_command
-from registry.cli.options import dry_run_option, uses_option, version_argument
+from registry.cli.commands import Session, examples, session_command, version_values
+from registry.cli.options import description_options, dry_run_option, uses_option, version_argument
 from registry.cli.output import Block, Column, Note, Table
 from registry.envelope import fields_of
 from registry.errors import UsageError
-from registry.model import Answer, Candidate, Effect, Reference, Standing, Use
+from registry.model import (
+    DESCRIBED_FIELDS,
+    Answer,
+    Candidate,
+    DescriptionArguments,
+    Effect,
+    Reference,
+    Standing,
+    Use,
+)
 
 if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
     from registry.catalog import Change
 
 _SHOWN: Final = 20
+_MOST_TEXT: Final = 60
 _DONE: Final = {
     "promote": "promoted",
     "deprecate": "deprecated",
@@ -123,6 +135,57 @@ def drop(session: Session, reference: str, reason: str | None, undo: bool, dry_r
     REF names one version, exactly or by an alias. Its number cannot be reused, and its files are kept.
     """
     _withdraw(session, "drop", reference, reason, undo, dry_run=dry_run, uses=uses)
+
+
+@session_command(
+    "describe",
+    epilog=examples(
+        "registry describe mnist:3.0.1 --license CC-BY-SA-3.0 --dry-run",
+        "registry describe mnist:3.0.1 --license CC-BY-SA-3.0 --tag images --tag digits",
+        "registry describe mnist:3.0.1 --remove-tag images --homepage ''",
+        "registry describe mnist:3.0.1 --supervised image,label",
+    ),
+)
+@version_argument
+@description_options
+@click.option("--remove-tag", "remove_tags", multiple=True, metavar="TAG", help="A tag to remove; may be repeated.")
+@dry_run_option
+def describe(
+    session: Session, reference: str, description: DescriptionArguments, remove_tags: tuple[str, ...], dry_run: bool
+) -> None:
+    """Correct the metadata of a published version: licence, description, citation, homepage, tags, supervised features.
+
+    REF names one version, exactly or by an alias. Its records, its number and its files stay as they are. An empty text
+    removes a value. The event log keeps the values before and after, pins keep what they pinned, and the next `registry
+    add` keeps what was corrected.
+    """
+    with session.connect() as catalog:
+        change = catalog.describe(reference, remove_tags=remove_tags, dry_run=dry_run, **description)
+    value = {
+        **version_values(change.reference),
+        "is_change": change.is_change,
+        "dry_run": dry_run,
+        "changes": [
+            {"field": name, "before": getattr(change.before, field), "after": getattr(change.after, field)}
+            for name, field in DESCRIBED_FIELDS.items()
+            if field in change.fields
+        ],
+    }
+
+    def human(it: dict[str, Any]) -> Iterator[Block]:
+        if not it["is_change"]:
+            yield f"{change.reference} has this metadata already: nothing was changed"
+        else:
+            yield f"{'would describe' if dry_run else 'described'} {change.reference}"
+        for row in it["changes"]:
+            yield f"{row['field']}: {_shorten(row['after'])}, was {_shorten(row['before'])}"
+
+    session.out.present("describe", value, human)
+
+
+def _shorten(value: str | tuple[str, ...] | None) -> str:
+    text = value if isinstance(value, str) else ", ".join(value or ())
+    return textwrap.shorten(text, _MOST_TEXT, placeholder=" ...") or "empty"
 
 
 def _withdraw(session: Session, action: Any, reference: str, reason: str | None, undo: bool, **options: Any) -> None:

@@ -260,8 +260,8 @@ def _words(event: Event) -> str | None:
         case "imported":
             told = details["event"]
             return f"{told['action']} by {told['actor']} at {told['at'][:19]}Z in {details['catalog']}"
-        case "promote":
-            return f"{_or_none(before)} -> {event.version}"
+        case "promote" | "relocate":
+            return f"{_or_none(before)} -> {after}"
         case "default-config" | "alias-set" | "alias-remove":
             name = f"{details['alias']}: " if action.startswith("alias") else ""
             message = f" ({details['message']})" if details.get("message") else ""
@@ -270,10 +270,13 @@ def _words(event: Event) -> str | None:
             return "" if event.dataset else "the whole catalog"
         case "remove-secrets":
             return f"secrets in URLs: {', '.join(details['columns'])}"
+        case "describe":
+            both = {name: (value, details["before"][name]) for name, value in details["after"].items()}
+            return "; ".join(
+                f"{name} {new!r:.60}, was {old!r:.60}" for name, (new, old) in both.items() if name != "described"
+            )
         case "mirror-add" | "mirror-remove" | "producer":
             return str(details["location"] if "location" in details else Producer.from_json(details))
-        case "relocate":
-            return f"{before} -> {after}"
         case "correct-clock":
             first, count = details["first"], len(details["times"])
             return f"event {first}" if count == 1 else f"events {first}..{first + count - 1}"

@@ -34,6 +34,7 @@ COMMANDS: Final = {
     "split": ("registry.cli.resolve:split", "Check whether splits overlap, cover or equal each other."),
     "read": ("registry.cli.read:read", "Print examples as JSON lines."),
     "verify": ("registry.cli.verify:verify", "Check every stored shard against the catalog."),
+    "describe": ("registry.cli.lifecycle:describe", "Correct the licence, description or tags of a version."),
     "promote": ("registry.cli.lifecycle:promote", "Make a version the canonical one."),
     "deprecate": ("registry.cli.lifecycle:deprecate", "Tell the readers of a version to move on."),
     "yank": ("registry.cli.lifecycle:yank", "Withdraw a version; only exact references still find it."),

@@ -21,7 +21,7 @@ from registry.cli.completion import (
     complete_version,
 )
 from registry.errors import AlreadyStoredError, UsageError
-from registry.model import SlicingRule, Use
+from registry.model import DescriptionArguments, SlicingRule, Use
 
 if TYPE_CHECKING:
     from registry.order import ReadConfig
@@ -225,6 +225,23 @@ places_options: Final = _collect(
         metavar="HOST",
         help="Fetch from this host if a pin names it: example.org, example.org:8443, 10.0.0.0/8, s3://bucket or "
         "file:///folder; may be repeated.  [also: $REGISTRY_ALLOWED_HOSTS]",
+    ),
+)
+
+
+description_options: Final = _collect(
+    "description",
+    DescriptionArguments,
+    click.option("--description", metavar="TEXT", help="What it is, for people."),
+    click.option("--license", metavar="SPDX", help="The licence, such as CC-BY-4.0 or 'MIT OR Apache-2.0'."),
+    click.option("--citation", metavar="TEXT", help="How to cite it, usually BibTeX."),
+    click.option("--homepage", metavar="URL", help="Its page on the web."),
+    click.option("--tag", "tags", multiple=True, metavar="TAG", help="A tag to add; may be repeated."),
+    click.option(
+        "--supervised",
+        callback=lambda _ctx, _param, text: None if text is None else [*filter(None, text.split(","))],
+        metavar="INPUT,TARGET",
+        help="The features that are input and target, such as image,label.",
     ),
 )
 

@@ -12,11 +12,11 @@ import click
 
 from registry.cli.browse import describe_diff, diff_values
 from registry.cli.commands import Session, examples, session_command, version_values
-from registry.cli.options import builder_argument, promote_option, show_option
+from registry.cli.options import builder_argument, description_options, promote_option, show_option
 from registry.cli.output import Block, Note, size
 from registry.cli.progress import show_progress
 from registry.envelope import fields_of
-from registry.model import Reference
+from registry.model import DescriptionArguments, Reference
 from registry.splits import counted
 
 if TYPE_CHECKING:  # sqlalchemy and numpy are loaded when something is published
@@ -52,6 +52,7 @@ if TYPE_CHECKING:  # sqlalchemy and numpy are loaded when something is published
     help="Shards of each split.  [default: by size and count, as TFDS does]",
 )
 @click.option("--rebuild", is_flag=True, help="Build even if it is published, and compare the content.")
+@description_options
 @promote_option
 @click.option(
     "--dry-run", is_flag=True, help="Build, show what changed and whether the version number allows it; keep nothing."
@@ -66,6 +67,7 @@ def build(
     promote: bool | None,
     dry_run: bool,
     show: int,
+    description: DescriptionArguments,
 ) -> int:
     """Run BUILDER: write shards, verify them, publish the version.
 
@@ -95,6 +97,7 @@ def build(
                 rebuild=rebuild,
                 promote=promote,
                 progress=progress,
+                **description,
             )
     if not dry_run:
         present_publication(session, publication)
@@ -117,6 +120,7 @@ def build(
     ),
 )
 @click.argument("folder", metavar="DIR")
+@description_options
 @promote_option
 @click.option(
     "--version-to-prepare",
@@ -126,7 +130,13 @@ def build(
 @click.option("--dry-run", is_flag=True, help="Show what changed and whether the version number allows it.")
 @show_option
 def publish(
-    session: Session, folder: str, promote: bool | None, version_to_prepare: str | None, dry_run: bool, show: int
+    session: Session,
+    folder: str,
+    promote: bool | None,
+    version_to_prepare: str | None,
+    dry_run: bool,
+    show: int,
+    description: DescriptionArguments,
 ) -> int:
     """Publish the prepared version folder DIR: verify every shard, check the number, copy the files, write one row.
 
@@ -139,7 +149,7 @@ def publish(
             preview = catalog.preview(folder, show=show, progress=progress)
         else:
             publication = catalog.publish(
-                folder, promote=promote, version_to_prepare=version_to_prepare, progress=progress
+                folder, promote=promote, version_to_prepare=version_to_prepare, progress=progress, **description
             )
     if dry_run:
         return _present_preview(session, preview)

@@ -33,7 +33,7 @@ from registry.intake.hugging_face import is_saved_dataset, open_saved_dataset
 from registry.intake.kinds import KINDS, MEDIA, kind_of
 from registry.intake.options import AddOptions
 from registry.intake.source import Files, Source
-from registry.interop.dataset_card import CARD, read_card, read_front_matter
+from registry.interop.dataset_card import CARD, describe_card, read_card, read_front_matter
 from registry.storage.local import LocalStore
 
 _DEFAULT_SPLIT: Final = "train"
@@ -137,13 +137,14 @@ def open_repository(files: Files, options: AddOptions) -> Source:
     reason = f"the config {config.name!r} of the dataset card"
     source = combine_splits(sources, split_reason=reason)
     others = [name for name in files.names if name not in used and name != CARD]
-    card = files.uses([CARD], "metadata", reason="the dataset card")
+    metadata = read_card(files.store)
+    card = files.uses([CARD], "metadata", reason=describe_card(metadata))
     skipped = files.uses(others, "skipped", reason=f"not in the config {config.name!r} of the dataset card")
     return replace(
         source,
         hints={**classes, **source.hints},
         files=[*source.files, *card, *skipped, *files.skipped],
-        metadata=read_card(files.store),
+        metadata=metadata,
         origins=files.origins,
     )
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
+from registry.argument_types import takes_fields
 from registry.errors import SourceError, UsageError, spell, suggest
+from registry.model import Description, DescriptionArguments
 
 if TYPE_CHECKING:
     from registry.features import Feature
     from registry.intake.feature_text import Wish
-
-Call = TypeVar("Call", bound=Callable[..., Any])
 
 _CSV: Final = ("nulls", "header", "delimiter", "encoding")
 _OF_PATHS: Final = ("kind", "splits", "records", "paths", "rename_configs", *_CSV)
@@ -43,7 +42,7 @@ _CHANGING: Final = (
 )
 
 
-class AddArguments(TypedDict, total=False):
+class AddArguments(DescriptionArguments, total=False):
     """The fields of ``AddOptions`` as keyword arguments, for type checkers."""
 
     kind: str | None
@@ -74,7 +73,7 @@ class AddArguments(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AddOptions:
+class AddOptions(Description):
     """The options of an addition; ``Catalog.add`` describes each of them.
 
     Attributes:
@@ -116,6 +115,7 @@ class AddOptions:
     has_csv_options: bool = True
 
     def __post_init__(self) -> None:
+        Description.__post_init__(self)  # super() does not know a class with slots
         if self.skip_bad < 0:
             raise UsageError(f"skip_bad must be 0 or more, not {self.skip_bad}", hint="Leave it out to skip no row.")
         if self.num_shards is not None and self.num_shards < 1:
@@ -326,18 +326,5 @@ class AddOptions:
         return [name for name in used if getattr(self, name) not in (defaults[name], [], (), {})]
 
 
-def takes_options(function: Call) -> Call:
-    """Decorate a call with ``**options: Unpack[AddArguments]``: its signature, as ``help`` shows it, names them all."""
-    signature = inspect.signature(function)
-    arguments = [
-        inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
-        for field in fields(AddOptions)
-        if field.name in AddArguments.__annotations__
-    ]
-    named = [
-        parameter for parameter in signature.parameters.values() if parameter.kind is not inspect.Parameter.VAR_KEYWORD
-    ]
-    first = [parameter for parameter in named if parameter.kind is not inspect.Parameter.KEYWORD_ONLY]
-    parameters = [*first, *arguments, *named[len(first) :]]
-    function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    return function
+takes_options: Final = takes_fields(AddOptions, AddArguments)
+"""Decorates a call with ``**options: Unpack[AddArguments]``."""

@@ -1,9 +1,13 @@
-"""Reads a dataset card, the README.md of a Hugging Face dataset: licence, summary and citation.
+"""Reads a dataset card, the README.md of a Hugging Face dataset.
 
 ---
-license: cc-by-4.0        the front matter: YAML, from which the licence is taken
+license: cc-by-4.0        the front matter: YAML, with the licence, the tags, the homepage and the name for people
+tags: [animals]
+pretty_name: Animals
 ---
-## Dataset Summary        the text below this heading, or "Dataset Description", is the description
+# Animals                 the text below the title is the description
+## Dataset Summary        unless there is text below this heading, or "Dataset Description"
+- **Homepage:** https://  the homepage, unless the front matter names it
 ```bibtex                 the first such block is the citation
 """
 
@@ -17,7 +21,7 @@ from typing import Any, Final
 
 import yaml
 
-from registry.model import DatasetMetadata
+from registry.model import DatasetMetadata, spdx_license
 from registry.storage import Store
 
 CARD: Final = "README.md"
@@ -35,6 +39,10 @@ KEPT: Final = frozenset(
 _MOST_BYTES: Final = 2**20
 _MOST_TEXT: Final = 10_000
 _MOST_NESTED: Final = 100
+_MOST_TAGS: Final = 100
+_MOST_NAME: Final = 200
+PRETTY_NAME: Final = "pretty_name"
+"""The entry of a version's custom metadata with its name for people."""
 
 _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*$", re.DOTALL | re.MULTILINE)
 _HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t#]*$", re.MULTILINE)
@@ -42,6 +50,10 @@ _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _BIBTEX = re.compile(r"```[a-zA-Z]*[ \t]*\n\s*(@[a-zA-Z]+\s*\{[^`]*)```")
 _SUMMARIES: Final = ("dataset summary", "summary", "dataset description", "description")
 _NOTHING: Final = "[more information needed]"
+_HOMEPAGE = re.compile(r"\*\*Homepage:?\*\*:?[ \t]*(?:\[[^\]\n]*\]\(|<)?(https?://[^\s)>\]]+)", re.IGNORECASE)
+_URL = re.compile(r"https?://\S+", re.IGNORECASE)
+_NO_TEXT: Final = ("#", "!", "[!", "<", "|", "---", "```", "- **", "* **")
+"""How paragraphs begin that are left out: headings, pictures, HTML, tables, code and lists of facts."""
 
 _log = logging.getLogger(__name__)
 
@@ -64,11 +76,16 @@ def read_card(store: Store) -> DatasetMetadata:
             problem = str(error).partition("\n")[0][:200]
             _log.warning("%s: its front matter was not read, because it is not YAML: %s", store.locate(CARD), problem)
     body = text[front.end() :] if front else text
-    cited = _BIBTEX.search(body)
+    cited, linked = _BIBTEX.search(body), _HOMEPAGE.search(body)
+    homepage, name = (next(iter(fields.get(key, ())), "") for key in ("homepage", PRETTY_NAME))
+    tags = (tag.strip() for tag in fields.get("tags", ()) if _is_said(tag) and len(tag) <= _MOST_NAME)
     return DatasetMetadata(
-        description=_summary(body),
+        description=_description(body),
         citation=cited[1].strip()[:_MOST_TEXT] if cited else "",
         license=_license(fields),
+        homepage=homepage if _URL.fullmatch(homepage) else linked[1] if linked else "",
+        config_tags=tuple(dict.fromkeys(tags))[:_MOST_TAGS],
+        custom={PRETTY_NAME: name.strip()[:_MOST_NAME]} if _is_said(name) else {},
     )
 
 
@@ -123,16 +140,22 @@ def _read_text(store: Store) -> str:
 def describe_card(card: DatasetMetadata) -> str:
     """What a card states, and what it does not state, for people.
 
-    >>> describe_card(DatasetMetadata(license="cc-by-4.0", citation="@article{a, title={A}}"))
-    'license cc-by-4.0, 1 citation; no description'
+    >>> describe_card(DatasetMetadata(license="CC-BY-4.0", citation="@article{a, title={A}}", config_tags=("legs",)))
+    'license CC-BY-4.0, 1 citation, 1 tag; no description'
     """
-    num_cited = len(re.findall(r"@[a-zA-Z]+\s*\{", card.citation))
+    num_cited, num_tags = len(re.findall(r"@[a-zA-Z]+\s*\{", card.citation)), len(card.config_tags)
+    remark = "" if spdx_license(card.license) else " (not an SPDX expression)"
     facts = {
-        "license": f"license {card.license:.60}" if card.license else "",
+        "license": f"license {card.license:.60}{remark}" if card.license else "",
         "citation": f"{num_cited} citation{'' if num_cited == 1 else 's'}" if num_cited else "",
         "description": "a description" if card.description else "",
     }
-    stated = ", ".join(filter(None, facts.values()))
+    more = {
+        "the name": f"the name {card.custom[PRETTY_NAME]!r:.60}" if PRETTY_NAME in card.custom else "",
+        "tags": f"{num_tags} tag{'' if num_tags == 1 else 's'}" if num_tags else "",
+        "homepage": "a homepage" if card.homepage else "",
+    }
+    stated = ", ".join(filter(None, (facts | more).values()))
     missing = ", ".join(f"no {name}" for name, text in facts.items() if not text)
     return "; ".join(filter(None, (stated, missing)))
 
@@ -144,6 +167,9 @@ def fill_from_card(metadata: DatasetMetadata, card: DatasetMetadata) -> DatasetM
         description=metadata.description or card.description,
         citation=metadata.citation or card.citation,
         license=metadata.license or card.license,
+        homepage=metadata.homepage or card.homepage,
+        config_tags=metadata.config_tags or card.config_tags,
+        custom={**card.custom, **metadata.custom},
     )
 
 
@@ -184,15 +210,21 @@ def _license(fields: Mapping[str, tuple[str, ...]]) -> str:
     result = fields.get("license", ())
     if result == ("other",):
         result = fields.get("license_name", result)
-    return ", ".join(text for text in result if text and text not in ("null", "~"))[:_MOST_TEXT]
+    text = ", ".join(filter(_is_said, result))[:_MOST_TEXT]
+    return spdx_license(text) or text
 
 
-def _summary(body: str) -> str:
-    """The text below the heading that most likely holds a summary, without comments."""
+def _is_said(value: str) -> bool:
+    return value.strip() not in ("", "null", "~")
+
+
+def _description(body: str) -> str:
+    """The text below the heading that most likely holds a summary, else below the title; without comments."""
     parts = _HEADING.split(_COMMENT.sub("", body))
     texts = dict(zip(map(str.lower, reversed(parts[1::2])), reversed(parts[2::2]), strict=True))  # the first counts
-    for heading in _SUMMARIES:
-        text = texts.get(heading, "").strip()
-        if text and text.lower() != _NOTHING:
-            return text[:_MOST_TEXT]
+    for text in (*(texts.get(heading, "") for heading in _SUMMARIES), parts[0], *parts[2:3]):
+        paragraphs = (paragraph.strip() for paragraph in re.split(r"\n[ \t]*\n", text))
+        readable = [text for text in paragraphs if re.search(r"\w", text) and not text.startswith(_NO_TEXT)]
+        if readable and readable[0].lower() != _NOTHING:
+            return "\n\n".join(readable)[:_MOST_TEXT]
     return ""

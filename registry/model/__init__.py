@@ -14,6 +14,8 @@ from registry.model.dataset_version import (
     VersionStatus,
     version_status,
 )
+from registry.model.description import FIELDS as DESCRIBED_FIELDS
+from registry.model.description import Description, DescriptionArguments, described_before, spdx_license
 from registry.model.digests import (
     LEAF_EXAMPLES,
     ContentHasher,
@@ -86,6 +88,7 @@ __all__ = [
     "ACTIONS",
     "ATTACHMENTS_FOLDER",
     "DEFAULT_TEMPLATE",
+    "DESCRIBED_FIELDS",
     "LEAF_EXAMPLES",
     "WITHDRAWN",
     "AbstractShardLengths",
@@ -98,6 +101,8 @@ __all__ = [
     "ContentHasher",
     "DatasetMetadata",
     "DatasetVersion",
+    "Description",
+    "DescriptionArguments",
     "Effect",
     "EffectKind",
     "Event",
@@ -147,6 +152,7 @@ __all__ = [
     "default_effects",
     "describe_moment",
     "describe_trouble",
+    "described_before",
     "experiment_name",
     "fold_name",
     "is_absolute",
@@ -162,6 +168,7 @@ __all__ = [
     "request_bounds",
     "shards_by_filename",
     "shown",
+    "spdx_license",
     "tfds_id",
     "use_effects",
     "version_folder",

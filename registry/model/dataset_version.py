@@ -71,6 +71,7 @@ class DatasetMetadata:
         release_notes: what changed, by version.
         custom: JSON values that an author or importer attached. TFDS keeps them in ``metadata.json``.
         extra: fields of ``dataset_info.json`` that this software does not know, unchanged.
+        described: the fields that people set beside the source. ``registry add`` keeps them in the next version.
     """
 
     description: str = ""
@@ -83,6 +84,7 @@ class DatasetMetadata:
     release_notes: Mapping[str, str] = field(default_factory=dict)
     custom: Mapping[str, Any] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
+    described: tuple[str, ...] = ()
 
     @property
     def path_column(self) -> str | None:

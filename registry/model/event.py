@@ -19,6 +19,7 @@ ACTIONS: Final = (
     "undo-yank",
     "drop",
     "undo-drop",
+    "describe",
     "default-config",
     "alias-set",
     "alias-remove",

@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -43,8 +44,11 @@ from registry.errors import (
     warn,
 )
 from registry.model import (
+    DESCRIBED_FIELDS,
     Attachment,
+    DatasetMetadata,
     DatasetVersion,
+    Description,
     NameUse,
     Producer,
     ProgressCallback,
@@ -87,6 +91,7 @@ from registry.storage import StagedFolder, Store
 from registry.tfrecord import IndexFolder
 
 _MOST_RIVALS: Final = 100
+_MOST_WORDS: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +155,7 @@ class Target:
         progress: called with a ``Progress`` while shards are uploaded to an object store.
         producer: what made the version, for the event of the publication.
         name_use: where its name comes from, if the catalog checks that ``producer`` may continue the dataset.
+        description: what people say about it, beside its folder.
     """
 
     store: Store
@@ -168,6 +174,7 @@ class Target:
     progress: ProgressCallback | None = None
     producer: Producer | None = None
     name_use: NameUse | None = None
+    description: Description = field(default_factory=Description)
     patience: Patience = field(default_factory=Patience)
 
     def data_dir_of(self, version: DatasetVersion) -> DataDirectory | None:
@@ -306,7 +313,7 @@ def publish_staged(
         publication = candidate.write_row(shards, details)
     tell_default_config(candidate.version, target)
     warn_outside(candidate.version.reference, publication.outside)
-    return replace(publication, notes=(*patience.take_notes(), *placement.notes))
+    return replace(publication, notes=(*publication.notes, *patience.take_notes(), *placement.notes))
 
 
 def publish_folder(
@@ -506,6 +513,8 @@ class Candidate:
     @classmethod
     def of(cls, target: Target, prepared: PreparedDataset, report: VerifyReport, store: Store) -> Candidate:
         """The version of a report without faults, whose files are in ``store``."""
+        target.description.require_features(prepared.features)
+        prepared = replace(prepared, metadata=target.description.apply(prepared.metadata))
         version = describe_version(prepared, report, target.slicing)
         files = StoredSplits(store, prepared.splits, prepared.features)
         return cls(target=target, prepared=prepared, report=report, version=version, files=files)
@@ -554,18 +563,39 @@ class Candidate:
                     raise
                 candidate = target.patience.call(candidate._proved)
             else:
-                return replace(result, proof=proof if result.newly else None, outside=self.outside)
+                notes = () if result.newly else self._metadata_notes()
+                return replace(result, proof=proof if result.newly else None, outside=self.outside, notes=notes)
         raise ConflictError(
             f"{self.version.reference}: adjacent versions were published {_MOST_RIVALS} times while its number was "
             "proved",
             hint="Nothing was changed. Try again later.",
         )
 
+    def _metadata_notes(self) -> tuple[str, ...]:
+        version, catalog = self.version, self.target.catalog
+        published = catalog.published(version.name, version.config, version.version)
+        return () if published is None else note_metadata(published, version.metadata)
+
     def _proved(self) -> Candidate:
         prover = self.target.prover(actor=self.target.actor)
         if self.target.requires_number:
             return replace(self, proof=prover.require(self.version, self.fingerprints, self.files))
         return replace(self, proof=prover.prove(self.version, self.fingerprints))
+
+
+def note_metadata(published: DatasetVersion, metadata: DatasetMetadata) -> tuple[str, ...]:
+    """What to do if the same content comes with other ``metadata`` than was published, or corrected since."""
+    other = {
+        name: value
+        for name, field in DESCRIBED_FIELDS.items()
+        if (value := getattr(metadata, field)) and value != getattr(published.metadata, field)
+    }
+    texts = [(name, value if isinstance(value, str) else ",".join(value)) for name, value in other.items()]
+    tags = [("tag", tag) for tag in other.get("tags", ())]
+    words = " ".join(f"--{name} {shlex.quote(text)}" for name, text in [*texts, *tags] if name != "tags")
+    command = f"registry describe {published.reference} {words if len(words) < _MOST_WORDS else '--help'}"
+    note = f"{published.reference} keeps its metadata. Here, {', '.join(other)} differed. To change it: {command}"
+    return (note,) if other else ()
 
 
 def tell_default_config(version: DatasetVersion, target: Target) -> None:

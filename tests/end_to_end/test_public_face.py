@@ -47,6 +47,10 @@ CALLS: dict[str, tuple[Call, str]] = {
     "Catalog.log(dataset)": (lambda catalog, given: list(catalog.log(dataset=given)), DATASET),
     "Catalog.build(reference)": (lambda catalog, given: catalog.build(given), EXACT),
     "Catalog.preview_build(reference)": (lambda catalog, given: catalog.preview_build(given), EXACT),
+    "Catalog.describe(reference)": (
+        lambda catalog, given: catalog.describe(given, license="MIT", dry_run=True),
+        EXACT,
+    ),
     "Lifecycle.promote(reference)": (lambda catalog, given: catalog.lifecycle.promote(given), EXACT),
     "Lifecycle.deprecate(reference)": (
         lambda catalog, given: catalog.lifecycle.deprecate(given, reason="old", dry_run=True),
@@ -531,6 +535,7 @@ OPTIONS_OF_CALLS: dict[str, tuple[Callable[..., Any], set[str]]] = {
     "import parquet": (registry.Catalog.import_parquet, {"dry-run"}),
     "search": (registry.Catalog.search, {"all"}),
     "diff": (registry.Catalog.diff, set()),
+    "describe": (registry.Catalog.describe, set()),
     "deprecate": (Lifecycle.deprecate, {"undo"}),
     "yank": (Lifecycle.yank, {"undo"}),
     "drop": (Lifecycle.drop, {"undo"}),
@@ -554,7 +559,11 @@ OPTIONS_OF_CALLS: dict[str, tuple[Callable[..., Any], set[str]]] = {
     "pin read": (registry.load_pin, {"limit", "ids", "catalog"}),
 }
 COMMON = {"catalog", "data-dir", "format", "engine", "address", "runtime-env", "task-memory", "object-store-memory"}
-PLURALS = {"allow-host": "allow_hosts"}  # an option is given once for each value
+PLURALS = {
+    "allow-host": "allow_hosts",
+    "tag": "tags",
+    "remove-tag": "remove_tags",
+}  # an option is given once for each value
 
 
 @pytest.mark.parametrize("command", OPTIONS_OF_CALLS)

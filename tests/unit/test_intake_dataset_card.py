@@ -65,9 +65,9 @@ def test_a_config_names_the_files_of_each_split(tmp_path: Path) -> None:
     assert values(source) == {"train": ["part-0", "part-1"], "test": ["final"]}
     assert (source.kind, source.split_reason) == ("csv", "the config 'default' of the dataset card")
     assert source.hints == {"label": ClassLabel(names=["cat", "dog"])}
-    assert (source.metadata.license, source.metadata.description) == ("mit", "Three files.")
+    assert (source.metadata.license, source.metadata.description) == ("MIT", "Three files.")
     assert {(use.name, use.role, use.reason) for use in source.files if use.role != "records"} == {
-        ("README.md", "metadata", "the dataset card"),
+        ("README.md", "metadata", "license MIT, a description; no citation"),
         ("notes.txt", "skipped", "not in the config 'default' of the dataset card"),
     }
     assert sum(use.num_files for use in source.files) == 5

@@ -13,7 +13,7 @@ from registry.api.adding import Adding
 from registry.cli.add import add
 from registry.intake.options import AddArguments, AddOptions
 
-OWN = {"remembered", "remembered_columns", "has_csv_options"}
+OWN = {"remove_tags", "remembered", "remembered_columns", "has_csv_options"}
 NAMES = [one.name for one in fields(AddOptions) if one.name not in OWN]
 
 

@@ -127,12 +127,13 @@ def audit(session: Session, files: tuple[str, ...], *, places: PinPlaces) -> int
     """
     with session.connect() as catalog:
         opened = [(file, open_pins(file, places, session)) for file in files]
+        audits = [(file, pin) for file, pins in opened for pin in catalog.pins.audit(pins)]
+        corrections = dict.fromkeys(pin.correction for _, pin in audits if pin.correction)
         result = [
             {"file": file}
             | fields_of(pin, "name", "reference", "split", "state", "message", "is_withdrawn", "folder", "missing")
-            | fields_of(pin, "today", "is_good")
-            for file, pins in opened
-            for pin in catalog.pins.audit(pins)
+            | fields_of(pin, "today", "is_good", "corrected")
+            for file, pin in audits
         ]
     columns: dict[str, Column] = {
         "FILE": "file",
@@ -146,6 +147,7 @@ def audit(session: Session, files: tuple[str, ...], *, places: PinPlaces) -> int
     def human(rows: list[dict[str, Any]]) -> Iterator[Block]:
         yield Table(rows, columns)
         yield from map(Note, dict.fromkeys(row["missing"] for row in rows if row["missing"]))
+        yield from (Note(f"note: {note}") for note in corrections)
 
     session.out.present("pin.audit", result, human)
     if any(row["is_withdrawn"] for row in result):
