@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property, partial
+from operator import attrgetter
 from pathlib import Path
 from threading import Event as ThreadEvent
 from threading import Lock
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, Unpack, cast
 
 from registry.api.adding import Adding
 from registry.api.arguments import (
@@ -41,6 +42,7 @@ from registry.api.lock import current_lock, refuse_moving
 from registry.api.provenance import CatalogSource, Provenance
 from registry.argument_types import takes_fields, typed_arguments, typed_methods
 from registry.catalog import (
+    DatasetFilter,
     EventFilter,
     masked_url,
     open_catalog,
@@ -103,6 +105,16 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or pu
     from registry.publishing import VersionDiff
     from registry.publishing.garbage import Leftover
     from registry.publishing.usage import Usage
+
+
+SORTS: Final = {
+    "name": "dataset",
+    "date": "published_at",
+    "size": "num_bytes",
+    "examples": "num_examples",
+    "versions": "num_versions",
+}
+"""The orders of a list of datasets, and the field of a summary that each compares."""
 
 
 @typed_arguments
@@ -316,13 +328,36 @@ class Catalog(Adding):
                 changes.require_features(features_from_json(version.features_json))
         return self.backend.lifecycle.describe(wanted, changes, actor=log_actor(), dry_run=dry_run)
 
-    def datasets(self) -> tuple[DatasetSummary, ...]:
-        """Every dataset and config, sorted by name.
+    def datasets(
+        self,
+        *,
+        tags: Sequence[str] = (),
+        like: str | None = None,
+        owner: str | None = None,
+        state: str | None = None,
+        sort: str = "name",
+    ) -> tuple[DatasetSummary, ...]:
+        """Every dataset and config that meets all conditions. Of each, the version that a list shows is compared.
 
-        >>> [(one.dataset, str(one.canonical)) for one in catalog.datasets()]
+        >>> [(one.dataset, str(one.canonical)) for one in catalog.datasets(like="dig*")]
         [('digits', '1.0.0')]
+
+        Args:
+            tags: only those with all of these tags.
+            like: only those whose name, ``name`` or ``name/config``, matches this glob.
+            owner: only those whose version this person or service published.
+            state: only those whose version is ``supported``, ``deprecated``, ``yanked`` or ``dropped``.
+            sort: by ``name``, or by ``date``, ``size``, ``examples`` or ``versions``, the largest or newest first.
+
+        Raises:
+            UsageError: there is no such state or order.
         """
-        return self.backend.datasets()
+        if sort not in SORTS or state not in (None, *VersionState):
+            name, value, names = ("sort", sort, SORTS) if sort not in SORTS else ("state", state, VersionState)
+            raise UsageError(f"unknown {name} {value!r:.60}", hint=f"Write {' or '.join(names)}.")
+        states = None if state is None else VersionState(state)
+        found = self.backend.datasets(DatasetFilter(tags=tags, like=like, owner=owner, state=states))
+        return found if sort == "name" else tuple(sorted(found, key=attrgetter(SORTS[sort]), reverse=True))
 
     def search(self, text: str, *, limit: int = 20) -> tuple[SearchHit, ...]:
         """Search the datasets for words, the best match first.

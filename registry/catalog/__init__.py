@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     )
     from registry.catalog.values import (
         DataDirectory,
+        DatasetFilter,
         DatasetSummary,
         PastLookUp,
         SearchHit,
@@ -67,6 +68,7 @@ __all__ = [
     "ConfigSummary",
     "DataDirectory",
     "DataDirectoryChange",
+    "DatasetFilter",
     "DatasetSummary",
     "DefaultChange",
     "EventFilter",
@@ -111,7 +113,7 @@ __getattr__, __dir__ = lazy_exports(
             "DefaultChange Holder LocationChange LogFault LogReport MetadataChange Origin Promotion ProtectionChange "
             "PublicationDetails Reservation Unpromoted is_of_catalog refuse_protected"
         ),
-        "values": "DataDirectory DatasetSummary PastLookUp SearchHit VersionSize VersionSummary",
+        "values": "DataDirectory DatasetFilter DatasetSummary PastLookUp SearchHit VersionSize VersionSummary",
     },
 )
 

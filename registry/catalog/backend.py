@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     )
     from registry.catalog.values import (
         DataDirectory,
+        DatasetFilter,
         DatasetSummary,
         PastLookUp,
         SearchHit,
@@ -524,8 +525,8 @@ class CatalogBackend(Protocol):
     def sizes(self) -> tuple[VersionSize, ...]:
         """The number and the size of the shard files of every version in any state, by dataset and version."""
 
-    def datasets(self) -> tuple[DatasetSummary, ...]:
-        """Every dataset and config, by name."""
+    def datasets(self, wanted: DatasetFilter | None = None) -> tuple[DatasetSummary, ...]:
+        """Every dataset and config that ``wanted`` lists, by name."""
 
     def search(self, text: str, *, limit: int = 20) -> tuple[SearchHit, ...]:
         """Search for datasets that match every word of ``text``: at most ``limit`` hits, best first.

@@ -6,7 +6,7 @@ on the network needs these values too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -29,6 +29,23 @@ Neighbours: TypeAlias = tuple[Version | None, Version | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetFilter:
+    """The datasets that a list shows: those that meet every condition. None, or nothing, meets all.
+
+    Attributes:
+        tags: the tags that the listed version has, all of them.
+        like: a glob of names, ``name`` or ``name/config``, such as ``mnist*``.
+        owner: who published the listed version.
+        state: its state.
+    """
+
+    tags: Sequence[str] = ()
+    like: str | None = None
+    owner: str | None = None
+    state: VersionState | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetSummary:
     """A dataset and one of its configs, as a list shows it.
 
@@ -39,8 +56,8 @@ class DatasetSummary:
         withdrawn: the canonical version if it is yanked or dropped: look-ups without a version are refused. Or None.
         latest: the highest version that is not yanked or dropped; if all are, the highest.
         num_versions: number of published versions in any state.
-        status, num_examples, splits, description, config_description, config_tags: of the canonical version, or of the
-            latest if there is none.
+        status, num_examples, num_bytes, splits, description, config_description, config_tags, published_at,
+            published_by: of the canonical version, or of the latest if there is none.
         is_protected: whether only `registry promote` changes the canonical version.
     """
 
@@ -51,8 +68,11 @@ class DatasetSummary:
     latest: Version
     num_versions: int
     num_examples: int
+    num_bytes: int
     splits: tuple[str, ...]
     description: str
+    published_at: datetime
+    published_by: str
     config_description: str = ""
     config_tags: tuple[str, ...] = ()
     is_protected: bool = False
@@ -63,6 +83,11 @@ class DatasetSummary:
     def is_withdrawn(self) -> bool:
         """Whether all versions are yanked or dropped."""
         return self.status in (VersionStatus.YANKED, VersionStatus.DROPPED)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the listed version has no record."""
+        return not self.num_examples
 
     @property
     def dataset(self) -> str:

@@ -20,7 +20,7 @@ from registry.cli.output import Block, Column, Fields, Note, Output, Table, size
 from registry.cli.progress import show_progress
 from registry.envelope import fields_of
 from registry.errors import NotFoundError, UsageError
-from registry.model import Considered, Reference, VersionStatus
+from registry.model import Considered, Reference, VersionState, VersionStatus
 
 if TYPE_CHECKING:
     from registry.catalog import DatasetSummary, SearchHit
@@ -38,21 +38,52 @@ _all_option: Final = click.option(
 )
 
 
-@session_command("list", epilog=examples("registry list", "registry list --all", "registry list --format json"))
+@session_command(
+    "list",
+    epilog=examples(
+        "registry list",
+        "registry list --tag images --sort size",
+        "registry list --like 'mnist*' --all --format json",
+        "registry list --owner alice --state deprecated",
+    ),
+)
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only datasets with this tag; may be repeated.")
+@click.option("--like", metavar="GLOB", help="Only datasets whose name, with its config, matches GLOB.")
+@click.option("--owner", metavar="NAME", help="Only datasets whose listed version NAME published.")
+@click.option(
+    "--state",
+    type=click.Choice([state.value for state in VersionState]),
+    help="Only datasets whose listed version has this state.",
+)
+@click.option(
+    "--sort",
+    type=click.Choice(["name", "date", "size", "examples", "versions"]),
+    default="name",
+    show_default=True,
+    help="Sort by this, the newest or largest first.",
+)
 @_all_option
-def list_(session: Session, every: bool) -> None:
-    """List the datasets of the catalog, by name.
+def list_(session: Session, every: bool, **conditions: Any) -> None:
+    """List the datasets of the catalog, by name. Datasets without a record are marked as empty.
 
-    A dataset whose versions are all yanked or dropped is hidden unless you add --all.
+    A dataset whose versions are all yanked or dropped is hidden unless you add --all, or --state yanked or dropped.
     """
     from registry.catalog import first_step
 
     with session.connect() as catalog:
-        datasets = catalog.datasets()
-    readable = datasets if every else _leave_out_withdrawn(session, datasets, "registry list")
+        datasets = catalog.datasets(**conditions)
+    is_whole = every or conditions["state"] in ("yanked", "dropped")
+    named = [(name.removesuffix("s"), value) for name, value in conditions.items() if value and name != "sort"]
+    words = [
+        f"--{name} {shlex.quote(text)}"
+        for name, value in named
+        for text in ([value] if isinstance(value, str) else value)
+    ]
+    readable = datasets if is_whole else _leave_out_withdrawn(session, datasets, " ".join(["registry list", *words]))
     found = [
         fields_of(summary, "dataset", "is_protected", "canonical", "withdrawn", "latest", "status", "num_versions")
-        | fields_of(summary, "num_examples", "splits")
+        | fields_of(summary, "num_examples", "num_bytes", "splits", "published_at", "published_by")
+        | fields_of(summary, "is_withdrawn", "is_empty")
         | {"default_config": summary.is_default and summary.config is not None}
         | fields_of(summary, "description", "config_description", "config_tags")
         for summary in readable
@@ -65,7 +96,8 @@ def list_(session: Session, every: bool) -> None:
         "SPLITS": "splits",
         "DESCRIPTION": lambda row: _first_words(row["description"]),
     }
-    empty = "" if datasets else f"The catalog is empty. {first_step(catalog.url)}"
+    nothing = "No dataset meets these conditions." if words else f"The catalog is empty. {first_step(catalog.url)}"
+    empty = "" if datasets else nothing
     session.out.present("list", found, lambda rows: [Table(rows, columns, empty=empty)])
 
 
@@ -91,6 +123,7 @@ def _listed_version(row: dict[str, Any]) -> str:
         remark = f" (not canonical{withdrawn})"
     if status is VersionStatus.DEPRECATED:
         remark += f" ({status})"
+    remark += " (empty)" if row["is_empty"] else ""
     return f"{row['canonical'] or row['latest']}{remark}{' (protected)' if row['is_protected'] else ''}"
 
 

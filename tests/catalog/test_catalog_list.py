@@ -1,0 +1,82 @@
+"""Lists of datasets by tags, name, owner and state: the same on both databases, in a bounded number of queries."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.catalog_samples import publish
+from support.levels import examples
+
+from registry.catalog import CatalogBackend, DatasetFilter
+from registry.model import DatasetMetadata, Reference, VersionState
+
+TAGS = ("images", "Images", "a_b", "100%", 'quo"te', "é/ü", "back\\slash")
+NAMES = ("mnist", "mnist_2", "cifar/ten", "cifar/hundred", "m")
+
+
+def fill(catalog: CatalogBackend) -> None:
+    for number, name in enumerate(NAMES):
+        tags = tuple(tag for place, tag in enumerate(TAGS) if (place + number) % 3)
+        described = DatasetMetadata(config_tags=tags, description=f"{TAGS} \x00 \ud800")
+        publish(catalog, f"{name}:1.0.0", metadata=described)
+    catalog.lifecycle.deprecate(Reference.parse("mnist_2:1.0.0"), "old", actor="ann")
+    catalog.lifecycle.yank(Reference.parse("m:1.0.0"), "wrong", actor="ann")
+
+
+@pytest.fixture
+def filled(catalog: CatalogBackend) -> CatalogBackend:
+    fill(catalog)
+    return catalog
+
+
+def test_a_list_has_what_its_conditions_say(filled: CatalogBackend) -> None:
+    every = filled.datasets()
+    assert len(every) == 5
+    law(filled, every)
+
+
+def law(catalog: CatalogBackend, every: Any) -> None:
+    @given(
+        tags=st.lists(st.sampled_from([*TAGS, "none", "image", "%"]), max_size=2),
+        like=st.none()
+        | st.text("mnist_2*?[]!c/%\\", max_size=6)
+        | st.sampled_from(["*", "cifar/*", "m?ist*", "[a-m]*"]),
+        owner=st.sampled_from([None, "ann", "bob"]),
+        state=st.sampled_from([None, *VersionState]),
+    )
+    def check(tags: list[str], like: str | None, owner: str | None, state: VersionState | None) -> None:
+        states = {"mnist_2": VersionState.DEPRECATED, "m": VersionState.YANKED}
+        found = catalog.datasets(DatasetFilter(tags=tags, like=like, owner=owner, state=state))
+        assert found == tuple(
+            summary
+            for summary in every
+            if set(tags) <= set(summary.config_tags)
+            and (like is None or fnmatchcase(summary.dataset, like))
+            and owner in (None, "ann")
+            and state in (None, states.get(summary.name, VersionState.SUPPORTED))
+        )
+
+    from hypothesis import settings
+
+    settings(max_examples=examples(60))(check)()
+
+
+def test_a_list_says_what_is_withdrawn_or_empty_and_who_published_it(catalog: CatalogBackend) -> None:
+    publish(catalog, "nothing:1.0.0", lengths={"train": [0]})
+    publish(catalog, "mnist:1.0.0")
+    catalog.lifecycle.drop(Reference.parse("mnist:1.0.0"), "wrong", actor="ann")
+    mnist, nothing = catalog.datasets()
+    assert (mnist.is_withdrawn, mnist.is_empty, mnist.num_bytes) == (True, False, 900)
+    assert (nothing.is_withdrawn, nothing.is_empty, nothing.num_bytes) == (False, True, 0)
+    assert (nothing.published_by, nothing.published_at) == ("ann", catalog.find("nothing").published_at)
+
+
+def test_a_list_takes_two_queries_whatever_it_lists(filled: CatalogBackend, queries: list[str]) -> None:
+    for wanted in (None, DatasetFilter(tags=["images"], like="*", owner="ann")):
+        queries.clear()
+        filled.datasets(wanted)
+        assert len([query for query in queries if query.startswith("SELECT")]) == 2
