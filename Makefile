@@ -2,7 +2,7 @@
 # Each target uses the environment .venv of this folder; `make venv` creates it.
 
 bin := .venv/bin
-.PHONY: help venv quick test long check format docs azure pgbouncer ray torch tfds release
+.PHONY: help venv quick test long check format docs azure chromium pgbouncer ray torch tfds release
 
 help:          ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -17,7 +17,7 @@ test:          ## the README's test line: SQLite, PostgreSQL, S3, kills
 	$(bin)/pytest -q -n auto
 
 long:          ## the long variants, and every law with 40 examples or more; .ci/run runs a quarter of them
-	REGISTRY_EXAMPLES=40 $(bin)/pytest -q -n auto -m "(long or hypothesis) and not azure and not pgbouncer and not ray and not tfds and not torch"
+	REGISTRY_EXAMPLES=40 $(bin)/pytest -q -n auto -m "(long or hypothesis) and not azure and not chromium and not pgbouncer and not ray and not tfds and not torch"
 
 check:         ## lint, format, types, layers, generated code and docs
 	PATH="$(CURDIR)/$(bin):$$PATH" .ci/check static
@@ -30,6 +30,9 @@ docs:          ## build the documentation site into site/
 
 azure:         ## the tests of object stores on Azure's emulator, which npm installs into .azurite
 	.ci/beside azure
+
+chromium:      ## the HTML of notebooks in a browser, light and dark
+	.ci/beside chromium
 
 pgbouncer:     ## the catalog's tests through PgBouncer in transaction mode
 	.ci/beside pgbouncer

@@ -85,7 +85,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar, Final
 
-from registry.escaping import point_at
+from registry.escaping import point_at, printable
 from registry.masking import mask, mask_all
 
 
@@ -185,6 +185,28 @@ class RegistryError(Exception):
             before, self.hint = f"hint: {self.hint}", mask(hint)
             self.__notes__ = [note for note in getattr(self, "__notes__", []) if note != before]
             self.add_note(f"hint: {self.hint}")
+
+    def _render_traceback_(self) -> list[str]:
+        """The traceback that IPython prints: the caller's frames, the error and its hint, and what caused it.
+
+        The frames of the registry and the errors in between, with the code around each line, filled 20 KB.
+        """
+        import traceback
+
+        folder = __file__.removesuffix("errors.py")
+        frames = [
+            frame
+            for frame in traceback.extract_tb(self.__traceback__)
+            if not frame.filename.startswith(folder) and "/IPython/core/" not in frame.filename
+        ]
+        lines = ["Traceback (most recent call last):\n", *traceback.format_list(frames)]
+        lines += traceback.format_exception_only(self)
+        cause = self.__cause__
+        for _ in range(10):  # an error may be its own cause: raise error from error
+            cause = cause.__cause__ if isinstance(cause, RegistryError) else cause
+        if cause is not None and not isinstance(cause, RegistryError):
+            lines += ["caused by:\n", *traceback.format_exception_only(cause)]
+        return mask(printable("".join(lines))).splitlines()
 
     def __reduce__(self) -> tuple[Any, ...]:
         # By its fields, because the arguments of __init__ differ: worker processes send errors back.
