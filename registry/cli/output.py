@@ -167,7 +167,8 @@ def _print_table(table: Table) -> None:
     values = [
         [row[column] if isinstance(column, str) else column(row) for column in table.columns.values()] for row in rows
     ]
-    cells = [list(table.columns), *(list(map(_cell, row)) for row in values)]
+    heads = [printable(head).replace("\n", " ") for head in table.columns]  # of head, they are names of features
+    cells = [heads, *(list(map(_cell, row)) for row in values)]
     numeric = [all(isinstance(value, int) for value in column) for column in zip(*values, strict=True)]
     widths = [max(map(text_width, column)) for column in zip(*cells, strict=True)]
     if table.fits:

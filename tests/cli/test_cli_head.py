@@ -93,6 +93,13 @@ def test_rows_have_names_dates_and_descriptions(zoo: Cli, monkeypatch: pytest.Mo
     assert all(letter.isprintable() or letter == "\n" for letter in out)
 
 
+def test_names_of_features_cannot_write_to_the_terminal(cli: Cli) -> None:
+    with registry.connect() as catalog:
+        catalog.add([{"\x1b]0;owned\x07": 1, "two\nlines": 2, "\u202e": 3}], "evil")
+    _, _, head, row = cli("head", "evil").out.splitlines()
+    assert (head.split(), row.split()) == (["�]0;owned�", "two", "lines", "�"], ["1", "2", "3"])
+
+
 def test_a_table_fits_the_terminal(zoo: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     for columns in (40, 60, 100):
         monkeypatch.setenv("COLUMNS", str(columns))
