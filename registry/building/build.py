@@ -14,7 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from registry.building.author_code import add_place
 from registry.building.builder import DatasetBuilder, Examples, Generated
@@ -142,12 +142,12 @@ def build_dataset(
     is_pieced = any(isinstance(examples, Pieces) for examples in splits.values())
     try:
         made: dict[str, tuple[Split, tuple[Shard, ...]]] = {}
-        folds: dict[str, SplitFold] = {}
+        results: dict[str, list[Any] | None] = {}
         with choose_engine(
             processes, num_bytes=None, is_divided=is_pieced, reads=(store.url,) if is_pieced else ()
         ) as engine:
             for name, examples in splits.items():
-                folds[name] = SplitFold(features, publication_kinds())
+                fold = SplitFold(features, publication_kinds())  # one at a time: its states take memory
                 with InputLabels() as labels, witness:
                     job = _SplitJob(
                         builder=builder,
@@ -158,11 +158,12 @@ def build_dataset(
                         input_labels=labels,
                         engine=engine,
                         num_shards=counts[name],
-                        fold=folds[name],
+                        fold=fold,
                         progress=progress,
                         budget_bytes=budget_bytes,
                     )
                     made[name] = job.run(examples)
+                results[name] = fold.results()
         prepared = _describe(builder, features, [split for split, _ in made.values()])
         write_prepared(staged.store, prepared)
         # Workers run the author's code of ``Pieces``, and open files that are values of images and sounds.
@@ -174,7 +175,7 @@ def build_dataset(
         staged.give_up()
         raise
     shards = MappingProxyType({name: written for name, (_, written) in made.items()})
-    folded = Folded.of({name: fold.results() for name, fold in folds.items()})
+    folded = Folded.of(results)
     return StagedBuild(staged=staged, prepared=prepared, shards=shards, folded=folded, store=store, runs=runs)
 
 

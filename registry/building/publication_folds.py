@@ -38,9 +38,9 @@ class AttachedFold:
 
 
 STATISTICS: Final = AttachedFold(kind="statistics", fold=StatisticsFold, documents=statistics_documents)
-"""Statistics of every feature. They are computed when somebody asks for them, see ``Dataset.compute_statistics``."""
+"""Statistics of every feature. ``Dataset.compute_statistics`` attaches them to versions that lack them."""
 
-ATTACHED: Final[tuple[AttachedFold, ...]] = ()
+ATTACHED: Final[tuple[AttachedFold, ...]] = (STATISTICS,)
 """To attach something else to every version, add its fold here."""
 
 

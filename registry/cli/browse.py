@@ -18,6 +18,7 @@ from registry.cli.completion import complete_reference
 from registry.cli.options import reference_argument, show_option
 from registry.cli.output import Block, Column, Fields, Note, Output, Table, size
 from registry.cli.progress import show_progress
+from registry.cli.stats import brief_blocks, brief_values, near_statistics
 from registry.envelope import fields_of
 from registry.errors import NotFoundError, UsageError
 from registry.model import Considered, Reference, VersionState, VersionStatus
@@ -183,6 +184,7 @@ def show(session: Session, reference: str, why: bool) -> None:
             dataset = session.look_up(catalog, reference)
         folder, attachments = dataset.folder, dataset.attachments
         features = list(feature_lines(dataset.features))
+        statistics = near_statistics(dataset, attachments)
         protected = dataset.protected
         reasons, considered = (dataset.why, dataset.considered) if why else ((), ())
     facts, metadata = dataset.facts, dataset.metadata
@@ -204,6 +206,8 @@ def show(session: Session, reference: str, why: bool) -> None:
     }
     if attachments:
         value["attachments"] = [fields_of(file, "kind", "name", "num_bytes", "sha256") for file in attachments]
+    if statistics is not None:
+        value["statistics"] = brief_values(statistics)
     if why:
         value["why"] = why_values(reasons, considered)
 
@@ -244,6 +248,8 @@ def show(session: Session, reference: str, why: bool) -> None:
         yield ""
         columns: dict[str, Column] = {"SPLIT": "name", "EXAMPLES": "num_examples", "SHARDS": "num_shards"}
         yield Table(it["splits"], columns | {"RECORD BYTES": lambda split: size(split["num_bytes"])})
+        if statistics is not None:
+            yield from brief_blocks(dataset, statistics)
 
     session.out.present("show", value, human)
 

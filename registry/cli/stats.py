@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import click
@@ -13,12 +14,22 @@ from registry.cli.completion import complete_split
 from registry.cli.options import reference_argument
 from registry.cli.output import Block, Fields, Table, can_print, size
 from registry.cli.progress import show_progress
-from registry.errors import NotFoundError, UsageError, spell, suggest
+from registry.errors import (
+    NotFoundError,
+    PreparedFormatError,
+    StorageError,
+    UsageError,
+    VerificationError,
+    spell,
+    suggest,
+)
 
 if TYPE_CHECKING:  # numpy is loaded when statistics are read
+    from registry import Dataset
     from registry.display import TimeType
     from registry.features.feature import Leaf
-    from registry.statistics import Classes, FeatureStatistics, NumberStatistics
+    from registry.model import Attachment
+    from registry.statistics import Classes, FeatureStatistics, NumberStatistics, Statistics
 
 Unit: TypeAlias = "TimeType | Literal['bool', '']"
 
@@ -26,6 +37,8 @@ _NARROW: Final = 20
 _WIDE: Final = 40
 _MOST_LINES: Final = 50
 _NAMED: Final = 5
+_MOST_BRIEF: Final = 20
+_MOST_NEAR: Final = 2**20
 
 
 @session_command(
@@ -60,9 +73,6 @@ def stats(
     that is shifted, another share of nulls. Of texts, the numbers are lengths in characters; of audio, seconds.
     Statistics are computed once, by --compute, and kept with the version.
     """
-    from registry.display import time_types
-    from registry.features.containers import columns_of
-    from registry.features.content import content_path
     from registry.statistics import find_differences
 
     if processes is not None and not compute:
@@ -70,10 +80,7 @@ def stats(
     with session.connect_unless_pinned() as catalog:
         dataset = session.look_up(catalog, reference)
         splits = _chosen(dataset.splits, split, "split")  # before the work
-        columns = columns_of(dataset.features)
-        leaves = {content_path(it.names): it.leaf for it in columns}
-        times = time_types(dataset.features, dataset.metadata)
-        units = {content_path(it.names): times[it.path] for it in columns if it.path in times}
+        leaves, units = _leaves_of(dataset)
         _chosen(leaves, column, "column")
         if compute:
             with show_progress(session.out) as progress:
@@ -111,6 +118,50 @@ def stats(
             yield Fields({"feature": path, "split": name, **_details(feature, remarks, time, leaves.get(path))})
 
     session.out.present("stats", value, human)
+
+
+def near_statistics(dataset: Dataset, attachments: Sequence[Attachment]) -> Statistics | None:
+    """The attached statistics; None if they are large or damaged, or if reading them would take a request."""
+    files = [file for file in attachments if file.kind == "statistics" and file.num_bytes <= _MOST_NEAR]
+    if not files or not dataset.folder.startswith("file:"):
+        return None
+    with suppress(NotFoundError, StorageError, VerificationError, PreparedFormatError):
+        return dataset.statistics
+    return None
+
+
+def brief_values(statistics: Statistics) -> dict[str, Any]:
+    """A few facts of each feature, by split."""
+    names = ("kind", "count", "nulls", "nan", "min", "max", "mean", "distinct")
+    return {
+        split: {path: {name: it[name] for name in names if name in it} for path, it in tree["features"].items()}
+        for split, tree in statistics.to_json().items()
+    }
+
+
+def brief_blocks(dataset: Dataset, statistics: Statistics) -> Iterator[Block]:
+    """A line for each feature in the largest split."""
+    if not statistics:
+        return
+    largest = max(statistics, key=lambda split: statistics[split].num_examples)
+    _, units = _leaves_of(dataset)
+    rows = [_row(path, largest, it, [], units.get(path)) for path, it in statistics[largest].items()]
+    heads = [head for head in rows[0] if head not in ("SPLIT", "VALUES")] if rows else []
+    where = f"registry stats {dataset.reference}"
+    yield ""
+    yield f"statistics of {largest}; more: {where}"
+    yield Table(rows, {head: head for head in heads}, limit=_MOST_BRIEF, where=f"{where} lists them all")
+
+
+def _leaves_of(dataset: Dataset) -> tuple[dict[str, Leaf], dict[str, TimeType]]:
+    """The leaves of the schema, and the units of dates and times, by their path in the statistics."""
+    from registry.display import time_types
+    from registry.features.containers import columns_of
+    from registry.features.content import content_path
+
+    columns, times = columns_of(dataset.features), time_types(dataset.features, dataset.metadata)
+    units = {content_path(column.names): times[column.path] for column in columns if column.path in times}
+    return {content_path(column.names): column.leaf for column in columns}, units
 
 
 def _chosen(names: Any, chosen: str | None, what: str) -> list[str]:

@@ -162,7 +162,7 @@ def stage_source(
     ]
     key = None if inputs is None else key_of_values(values)
     finished = None if key is None else find_finished(store, final, key=key, is_numbered=False)
-    folds: dict[str, SplitFold] = {}
+    results: dict[str, list[Any] | None] = {}
     candidates = KeyCandidates()
     staged = store.stage(final) if finished is None else finished.staged
     try:
@@ -190,10 +190,9 @@ def stage_source(
                 bad.require_few(num_usable, plan.schema.columns)
                 if num_rows is not None and num_read != num_rows:
                     raise _changed(f"expected {num_rows:,} usable rows, found {num_read:,}")
-                folds = {split: SplitFold(features, publication_kinds()) for split in sorters.names}
                 may_overlap = sorters.may_overlap()
                 sorters.end_adding()
-                written = sorters.write(name, num_shards, folds, engine, progress)
+                written = sorters.write(name, num_shards, features, results, engine, progress)
             return_freed_memory()  # the sorters are closed; verification may start workers
         overlap = _find_overlap(staged, written, features, plan.path_column, processes) if may_overlap else None
         if finished is None and key is not None and inputs is not None and are_unchanged(inputs):
@@ -218,7 +217,7 @@ def stage_source(
         prepared=prepared,
         shards=MappingProxyType({split.name: made for split, made in written}),
         bad=bad,
-        folded=Folded.of({split: fold.results() for split, fold in folds.items()}),
+        folded=Folded.of(results),
         overlap=overlap,
         candidates=candidates,
         data=None if key is None else store,
@@ -301,11 +300,6 @@ class _Sorters:
                 record_marks(keyed.frames.payloads()) if keyed.marks is None else keyed.marks
             )
 
-    @property
-    def names(self) -> list[str]:
-        """The splits that have records."""
-        return list(self.sorters)
-
     def may_overlap(self) -> bool:
         """Whether records of different splits may be equal: their marks are. Equal records have equal bytes here."""
         if len(self.marks) < 2:
@@ -323,11 +317,12 @@ class _Sorters:
         self,
         dataset: str,
         num_shards: int | None,
-        folds: Mapping[str, SplitFold],
+        features: FeaturesDict,
+        results: dict[str, list[Any] | None],
         engine: Engine,
         progress: ProgressCallback | None,
     ) -> list[tuple[Split, tuple[Shard, ...]]]:
-        """Write the shards of every split."""
+        """Write the shards of every split, and put into ``results`` what the folds of a publication computed of it."""
         for name in self.source.splits if self.split_by is None else ():
             if name not in self.sorters:
                 first = next(part.name for part in self.source.parts if part.split == name)
@@ -356,6 +351,7 @@ class _Sorters:
             raise SourceError("there are no rows", hint="Add a source with one row or more.", details={})
         written = []
         for name in self._order():
+            fold = SplitFold(features, publication_kinds())  # one at a time: its states take memory
             try:
                 written.append(
                     write_split(
@@ -365,13 +361,14 @@ class _Sorters:
                         reference=dataset,
                         store=self.store,
                         num_shards=num_shards,
-                        fold=folds[name],
+                        fold=fold,
                         engine=engine,
                         progress=progress,
                     )
                 )
             except DuplicateKeyError as error:
                 raise _duplicate(name, error) from error
+            results[name] = fold.results()
         return written
 
     def _order(self) -> list[str]:

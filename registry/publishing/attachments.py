@@ -39,8 +39,9 @@ MOST_BYTES: Final = 64 * 2**20
 
 
 def with_contents(documents: Documents) -> dict[Attachment, bytes]:
-    """The attachments of documents, each with its bytes."""
-    return {Attachment.of(kind, name, content): content for (kind, name), content in documents.items()}
+    """The attachments of documents, each with its bytes. Documents that nobody could read are left out."""
+    readable = {names: content for names, content in documents.items() if len(content) <= MOST_BYTES}
+    return {Attachment.of(*names, content): content for names, content in readable.items()}
 
 
 def put_attachments(folder: Store, contents: Mapping[Attachment, bytes]) -> None:

@@ -98,8 +98,9 @@ def copy_version(
     def write_rows(
         tagged: Mapping[str, tuple[Shard, ...]], holders: tuple[Reservation, Holder] | None = None
     ) -> Publication:
-        final = target.store.child(place)
-        patience.call(lambda: _take_attachments(final, attachments))
+        if holders is None:  # otherwise they came with the shards
+            final = target.store.child(place)
+            patience.call(lambda: _take_attachments(final, attachments))
         details = PublicationDetails(
             fingerprints=fingerprints, held=holders, origin=origin, attachments=tuple(attachments)
         )

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -129,11 +130,15 @@ def _fold(
     stored: StoredSplits, kinds: FoldKinds, processes: int | None, advance: Advance | None
 ) -> dict[str, list[Any]]:
     """The results of each fold for each split, by the name of the split."""
-    folds = [SplitFold(stored.features, kinds) for _ in stored.splits]
+    results = {split.name: SplitFold(stored.features, kinds).results() or [] for split in stored.splits}
     runs = [RecordRun(place, 0, split.num_examples) for place, split in enumerate(stored.splits)]
-    for run, states in call_on_runs(StoredFold(stored, kinds), stored, runs, processes=processes, advance=advance):
-        folds[run.place].merge(states)
-    return {split.name: fold.results() or [] for split, fold in zip(stored.splits, folds, strict=True)}
+    parts = call_on_runs(StoredFold(stored, kinds), stored, runs, processes=processes, advance=advance)
+    for place, of_split in groupby(parts, key=lambda part: part[0].place):
+        fold = SplitFold(stored.features, kinds)  # one at a time: its states take memory
+        for _, states in of_split:
+            fold.merge(states)
+        results[stored.splits[place].name] = fold.results() or []
+    return results
 
 
 class RecordRun(NamedTuple):

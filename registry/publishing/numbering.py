@@ -206,7 +206,7 @@ def publish_next_in_place(
         VersionTooSmallError, VersionExistsError, ConflictError: see ``publish_next``.
     """
     report = target.patience.call(lambda: target.verify(source, prepared.splits, None, what=source.url))
-    result = target.patience.call(lambda: _measure(source, prepared, report, target))
+    result = target.patience.call(lambda: _measure(source, prepared, report, target, is_in_place=True))
 
     def publish(numbered: PreparedDataset) -> Publication:
         return publish_folder(source, target, prepared=numbered, in_place=True)
@@ -245,7 +245,7 @@ def preview_next(
         report = target.verify(store, prepared.splits, None, what=subject)
     else:
         report = target.verify_written(store, prepared.splits, shards, what=subject)
-    measured = _measure(store, prepared, report, target, folded)
+    measured = _measure(store, prepared, report, target, folded, is_in_place=shards is None)
     prover = target.prover()
     number = choose_number(prover, measured.version, measured.fingerprints, wish)
     if wish.number is not None and number.number is not None:  # refused now, as it would be later
@@ -268,9 +268,11 @@ def _measure(
     report: VerifyReport,
     target: Target,
     folded: Folded = NOT_FOLDED,
+    *,
+    is_in_place: bool = False,
 ) -> Candidate:
     """The version without a number. Refused if records have values that the schema does not allow."""
-    candidate = Candidate.of(target, prepared, report, store).fingerprinted(folded)
+    candidate = replace(Candidate.of(target, prepared, report, store), is_in_place=is_in_place).fingerprinted(folded)
     refuse_outside(candidate.outside, command=_import_of(prepared, target))
     return candidate
 

@@ -307,13 +307,24 @@ def publish_staged(
     with placing as placement:
         candidate = candidate.moved(target.store.child(version.location))
         shards = tag_shards(version.splits, shards, placement.entity_tags)
-        # The folder of an earlier run may lack them.
-        patience.call(partial(put_attachments, candidate.files.store, contents))
+        contents = patience.call(partial(_fold_missing, candidate, contents))
+        if candidate.has_row or target.store.local_root is not None:  # the folder of an earlier run may lack them
+            patience.call(partial(put_attachments, candidate.files.store, contents))
         details = PublicationDetails(held=placement.held, attachments=tuple(contents))
         publication = candidate.write_row(shards, details)
     tell_default_config(candidate.version, target)
     warn_outside(candidate.version.reference, publication.outside)
     return replace(publication, notes=(*publication.notes, *patience.take_notes(), *placement.notes))
+
+
+def _fold_missing(candidate: Candidate, contents: dict[Attachment, bytes]) -> dict[Attachment, bytes]:
+    """``contents``, or those of the placed files if the row names an attachment that the folder lacks."""
+    if not candidate.has_row:
+        return contents
+    attachments, folder = candidate.target.catalog.attachments(candidate.version), candidate.files.store
+    if any(file not in contents and not folder.exists(file.place) for file in attachments):
+        contents = with_contents(candidate.fingerprinted().folded.documents)
+    return {attachment: contents[attachment] for attachment in attachments if attachment in contents}
 
 
 def publish_folder(
@@ -349,6 +360,7 @@ def publish_folder(
     is_at_home = source.url == target.store.child(version_folder(prepared.name, prepared.config, prepared.version)).url
     stamp = stamp_shards(source, prepared)
     candidate = _measure(source, replace(prepared, version_to_prepare=version_to_prepare), target)
+    candidate = replace(candidate, is_in_place=not is_at_home and in_place)
     version = candidate.version
     if not is_at_home and not in_place:
         target.store.clear_abandoned(version.location.rpartition("/")[0])
@@ -393,7 +405,11 @@ def _put_at_home(candidate: Candidate) -> tuple[dict[Attachment, bytes], list[st
     except StorageUnavailableError:
         raise
     except StorageError as error:
-        return {}, [f"nothing was attached: {error.message}"]
+        kinds = ", ".join(sorted({attachment.kind for attachment in contents}))
+        return {}, [
+            f"its {kinds} were not attached, as its folder cannot be written: {error.message}; to attach them from "
+            f"where it can be written: registry stats {candidate.version.reference} --compute"
+        ]
     return contents, []
 
 
@@ -498,6 +514,8 @@ class Candidate:
         proof: the latest proof.
         outside: the values that a feature does not allow, if the records were read.
         has_row: whether the same content was published before.
+        is_in_place: whether its files stay where they are: nothing is attached then, and so only fingerprints are
+            computed.
     """
 
     target: Target
@@ -509,6 +527,7 @@ class Candidate:
     proof: Proof | None = None
     outside: tuple[ValuesOutside, ...] = ()
     has_row: bool = False
+    is_in_place: bool = False
 
     @classmethod
     def of(cls, target: Target, prepared: PreparedDataset, report: VerifyReport, store: Store) -> Candidate:
@@ -528,7 +547,7 @@ class Candidate:
         """This candidate with what the folds computed; they run over its files if a split is missing."""
         if folded.fingerprints.keys() == {split.name for split in self.files.splits}:
             return replace(self, folded=folded)
-        folded, outside = self.target.prover().fingerprint(self.files, is_publication=True)
+        folded, outside = self.target.prover().fingerprint(self.files, is_publication=not self.is_in_place)
         return replace(self, folded=folded, outside=outside)
 
     def proved(self, folded: Folded = NOT_FOLDED) -> Candidate:

@@ -36,7 +36,7 @@ def test_a_catalog_with_rows_and_a_damaged_file_are_refused(digits: Callable[...
     full = digits("restore", str(path))
     assert (full.code, full.err.splitlines()[0]) == (
         4,
-        f"error: sqlite:///{workspace / 'catalog.db'} is not empty: it has rows in the table builder",
+        f"error: sqlite:///{workspace / 'catalog.db'} is not empty: it has rows in the table attachment",
     )
     path.write_bytes(path.read_bytes()[:-100])
     damaged = digits("restore", str(path), "--catalog", str(workspace / "new" / "catalog.db"))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.attached_folds import attach_nothing
 
 import registry
 from registry import Catalog
@@ -18,6 +19,11 @@ from registry.storage import StagedFolder, Store, open_store
 from registry.storage.local import LocalStore
 
 NOTES = b"some notes"
+
+
+@pytest.fixture(autouse=True)
+def _only_notes(monkeypatch: pytest.MonkeyPatch) -> None:
+    attach_nothing(monkeypatch)
 
 
 def connect(tmp_path: Path, name: str = "catalog") -> Catalog:

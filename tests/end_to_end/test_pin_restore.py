@@ -206,7 +206,8 @@ def test_a_restore_without_results_leaves_no_folders(pins: PinFile, data: Path, 
         restore(at(pins, tmp_path / "empty"), ["train"], target)
     assert not target.parent.exists()
     for path in (data / SHARD).parent.iterdir():
-        flip(path)
+        if path.is_file():
+            flip(path)
     with pytest.raises(ShardMismatchError, match="cannot find 3 pinned files with"):
         restore(at(pins, data), ["train"], target)
     assert not target.parent.exists()

@@ -51,7 +51,7 @@ def test_equal_files_that_the_old_code_left_are_completed(
     upload(folders(98), f"{bucket}/animals/1.0.0", *SHARDS)
     with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
         publication = catalog.publish(tmp_path / "98")
-        assert publication.notes == ("finished what an earlier run left: 2 of 5 files were in place",)
+        assert publication.notes == ("finished what an earlier run left: 2 of 6 files were in place",)
         assert catalog.dataset("animals").verify(deep=True).faults == ()
     assert open_store(bucket).folders("animals") == ["1.0.0"]
 
@@ -80,7 +80,7 @@ def test_uploads_are_a_stage_of_progress_and_files_that_are_there_count(
         catalog.publish(tmp_path / "98", progress=seen.append)
         found = last_upload()
         num_bytes = sum(shard.num_bytes for shard in catalog.dataset("animals").shards("train"))
-    assert str(sent) == f"uploading animals:1.0.0: {num_bytes:,} of {num_bytes:,} bytes, 5 of 5 files"
+    assert str(sent) == f"uploading animals:1.0.0: {num_bytes:,} of {num_bytes:,} bytes, 6 of 6 files"
     assert found == sent
 
 
@@ -231,7 +231,7 @@ def test_a_reservation_of_another_machine_is_named_and_released(
         publication = catalog.publish(other)
         assert publication.newly
         assert [note.partition(":")[0] for note in publication.notes] == [
-            "removed 1 file of other content that an earlier run left",
+            "removed 2 files of other content that an earlier run left",
             "finished what an earlier run left",
         ]
         assert catalog.dataset("animals").verify(deep=True).faults == ()
@@ -329,7 +329,7 @@ def test_the_shards_of_a_folder_are_uploaded_from_where_they_are(
     with registry.connect(tmp_path / "catalog.db", data_dir=bucket, create=True) as catalog:
         assert catalog.publish(folder).newly
         assert catalog.dataset("animals").verify(deep=True).faults == ()
-    assert copied == []
+    assert {name.partition("_")[2] for name in copied} == {"statistics.json"}, "no shard"
     assert "LICENSE" in open_store(f"{bucket}/animals/1.0.0").list()
     assert list((tmp_path / "scratch").iterdir()) == []
 
@@ -409,7 +409,7 @@ def test_a_refused_publisher_removes_no_files_that_others_may_need(
     with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
         with pytest.raises(ConflictError, match="refused for good"):
             catalog.publish(mine)
-        assert len(place.list()) == 5
+        assert len(place.list()) == 6
         assert catalog.publish(mine).newly is (who == "another catalog")
         assert catalog.dataset("animals").verify(deep=True).faults == ()
 

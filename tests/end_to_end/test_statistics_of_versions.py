@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.attached_folds import attach_nothing
+from support.prepared_samples import animals, prepare
 
 import registry
 from registry.errors import (
@@ -49,7 +52,56 @@ def test_any_order_of_files_and_number_of_workers_give_the_same_document(tmp_pat
     assert (price.count, price.nulls) == (5000, 0)
 
 
-def test_statistics_are_attached_once_and_read_from_the_attachment(tmp_path: Path) -> None:
+def test_whatever_publishes_attaches_the_statistics_of_the_stored_records(tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as catalog:
+        catalog.build("digits", processes=1)
+        catalog.add(ROWS[:50], "prices")
+        catalog.add({"train": {"value": [1, 2]}, "test": {"value": [3]}}, "numbers", processes=2)
+        catalog.publish(prepare(tmp_path / "one", splits={"train": animals(5)}))
+        catalog.import_tfds(prepare(tmp_path / "two", "2.0.0", splits={"train": animals(7)}), copy=True).require_all()
+        for reference in ("digits", "prices", "numbers", "animals:1.0.0", "animals:2.0.0"):
+            dataset = catalog.dataset(reference)
+            assert len(dataset.attachments) == 1
+            assert dataset.compute_statistics() == dataset.statistics, "other bytes would be a conflict"
+            assert [split.num_examples for split in dataset.statistics.values()] == [
+                split.num_examples for split in dataset.splits.values()
+            ]
+            assert dataset.verify().faults == ()
+        assert [event.action for event in catalog.log()].count("attach") == 0
+        assert catalog.verify_log().faults == ()
+
+
+def test_what_stays_in_place_gets_statistics_when_somebody_asks(tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data", create=True) as catalog:
+        folder = Path(prepare(tmp_path / "one", splits={"train": animals(5)}))
+        catalog.import_tfds(folder).require_all()
+        dataset = catalog.dataset("animals")
+        assert (dataset.attachments, (tmp_path / "data").exists()) == ((), False)
+        assert dataset.compute_statistics()["train"].num_examples == 5
+        assert catalog.dataset("animals").statistics["train"]["age"].count == 5
+        assert not (folder / ".attachments").exists()
+
+
+@pytest.mark.parametrize("way", ["publish", "build"])
+def test_files_of_a_published_version_come_with_its_statistics(tmp_path: Path, way: str) -> None:
+    """Its row is there and its folder is not: another data directory, or one that was lost."""
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as catalog:
+        folder = prepare(tmp_path / "one", splits={"train": animals(5)})
+        name = "digits" if way == "build" else "animals"
+        for _ in range(2):
+            shutil.rmtree(tmp_path / "data", ignore_errors=True)
+            if way == "build":
+                catalog.build("digits", rebuild=True)
+            else:
+                catalog.publish(folder)
+            assert catalog.dataset(name).verify().faults == ()
+        assert catalog.dataset(name).statistics["train"].num_examples
+
+
+def test_statistics_are_attached_once_and_read_from_the_attachment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attach_nothing(monkeypatch)
     with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as catalog:
         catalog.build("digits")
         dataset = catalog.dataset("digits")
@@ -68,8 +120,9 @@ def test_statistics_are_attached_once_and_read_from_the_attachment(tmp_path: Pat
 
 @pytest.mark.parametrize("store", ["local", "s3"])
 def test_two_processes_that_compute_at_once_attach_the_same_document(
-    catalog_url: str, tmp_path: Path, store: str, request: pytest.FixtureRequest
+    catalog_url: str, tmp_path: Path, store: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    attach_nothing(monkeypatch)
     data_dir = request.getfixturevalue("bucket") if store == "s3" else str(tmp_path / "data")
     with registry.connect(catalog_url, data_dir=data_dir, create=True) as catalog:
         catalog.add({"train": {"value": list(range(3000))}, "test": {"value": [7.5]}}, "numbers")
@@ -103,7 +156,8 @@ def test_a_damaged_document_is_noticed_and_computed_again(tmp_path: Path) -> Non
         assert dataset.compute_statistics() == computed == dataset.statistics
 
 
-def test_a_damaged_shard_gives_no_statistics(tmp_path: Path) -> None:
+def test_a_damaged_shard_gives_no_statistics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    attach_nothing(monkeypatch)
     with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as catalog:
         catalog.add({"value": list(range(100))}, "numbers")
         [shard] = (tmp_path / "data").rglob("*.tfrecord*")
@@ -131,7 +185,10 @@ def test_a_reader_who_may_not_write_is_refused_before_the_work(tmp_path: Path, m
             dataset.compute_statistics()
 
 
-def test_a_pinned_version_is_described_and_its_pin_file_stays_as_it_is(tmp_path: Path) -> None:
+def test_a_pinned_version_is_described_and_its_pin_file_stays_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attach_nothing(monkeypatch)
     with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as catalog:
         catalog.build("digits")
         catalog.dataset("digits").pin("train").save(tmp_path / "pins.lock.yaml")

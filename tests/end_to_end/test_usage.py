@@ -44,7 +44,9 @@ def put(data_dir: str, *names: str) -> None:
 
 
 def sizes(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.glob("*.tfrecord*"))
+    """The bytes of shards and attachments."""
+    files = [*folder.glob("*.tfrecord*"), *folder.glob(".attachments/*")]
+    return sum(path.stat().st_size for path in files)
 
 
 def test_versions_datasets_and_locations_add_up(catalog: registry.Catalog, tmp_path: Path) -> None:
@@ -54,12 +56,12 @@ def test_versions_datasets_and_locations_add_up(catalog: registry.Catalog, tmp_p
     found = catalog.usage()
 
     assert {str(each.reference): (each.location, each.num_files, each.num_bytes) for each in found.versions} == {
-        "animals:1.0.0": (str(one), 2, sizes(one)),
-        "animals:2.0.0": (str(two), 3, sizes(two)),
+        "animals:1.0.0": (str(one), 3, sizes(one)),
+        "animals:2.0.0": (str(two), 4, sizes(two)),
         "apes/big:1.0.0": ("/elsewhere/apes", 2, 510),
     }
     assert {name: (it.num_versions, it.num_files, it.num_bytes) for name, it in found.datasets.items()} == {
-        "animals": (2, 5, sizes(one) + sizes(two)),
+        "animals": (2, 7, sizes(one) + sizes(two)),
         "apes/big": (1, 2, 510),
     }
     assert {name: it.num_bytes for name, it in found.locations.items()} == {
@@ -67,7 +69,7 @@ def test_versions_datasets_and_locations_add_up(catalog: registry.Catalog, tmp_p
         str(two): sizes(two),
         "/elsewhere/apes": 510,
     }
-    assert (found.total.num_versions, found.total.num_files) == (3, 7)
+    assert (found.total.num_versions, found.total.num_files) == (3, 9)
     assert found.total.num_bytes == sum(it.num_bytes for it in found.datasets.values())
 
 
@@ -110,7 +112,7 @@ def test_a_check_names_files_that_are_missing_or_of_another_size(
     with registry.connect(tmp_path / "catalog.db", data_dir=data_dir) as catalog:
         catalog.publish(prepare(tmp_path / "one", shards=3))
         (sound,) = catalog.usage(check=True).stored
-        assert (sound.num_files, sound.num_faults) == (6, 0)
+        assert (sound.num_files, sound.num_faults) == (7, 0)
         assert sound.num_bytes > catalog.usage().total.num_bytes
 
         store, names = open_store(f"{data_dir}/animals/1.0.0"), catalog.dataset("animals").splits["train"].filenames
@@ -120,7 +122,7 @@ def test_a_check_names_files_that_are_missing_or_of_another_size(
         (found,) = catalog.usage(check=True).stored
         assert found.missing == (f"{found.location}/{names[0]}",)
         assert found.differing == (f"{found.location}/{names[1]}",)
-        assert (found.num_faults, found.num_files) == (2, 6)
+        assert (found.num_faults, found.num_files) == (2, 7)
         assert [str(one) for one in found.references] == ["animals:1.0.0"]
 
 
@@ -146,7 +148,7 @@ def test_a_location_that_cannot_be_listed_does_not_end_the_check(
     options = ["--catalog", str(tmp_path / "catalog.db"), "--data-dir", data_dir]
     assert run(["du", "--check", *options]) == 5
     out = capsys.readouterr().out
-    assert "4 versions, 4 files" in out
+    assert "4 versions, 7 files" in out
     assert f"{data_dir}/animals/1.0.0 could not be checked: these names are invalid" in out
     assert "s3://no-such-bucket-here/apes could not be checked: " in out
     assert run(["du", "animals:1.0.0", "--check", *options]) == StorageError.exit_code
@@ -166,8 +168,10 @@ def test_a_mirror_is_another_location_and_takes_space_too(catalog: registry.Cata
     found = catalog.usage("animals:1.0.0")
 
     assert [one.location for one in found.versions] == [str(tmp_path / "data/animals/1.0.0"), str(tmp_path / "mirror")]
-    assert (found.total.num_versions, found.total.num_files) == (1, 4)
-    assert found.total.num_bytes == 2 * found.locations[str(tmp_path / "mirror")].num_bytes
+    assert (found.total.num_versions, found.total.num_files) == (1, 5)
+    assert found.total.num_bytes == sizes(tmp_path / "mirror") + sizes(tmp_path / "data/animals/1.0.0") - sum(
+        attachment.num_bytes for attachment in catalog.dataset("animals:1.0.0").attachments
+    )
     catalog.mirrors.remove("animals:1.0.0", tmp_path / "data/animals/1.0.0")
     assert [one.location for one in catalog.usage("animals:1.0.0").versions] == [str(tmp_path / "mirror")]
     assert catalog.usage("animals:2.0.0").total.num_bytes == before

@@ -47,6 +47,11 @@ def document(counts: Mapping[str, int]) -> bytes:
     return json.dumps(dict(counts)).encode()
 
 
+def attach_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attach nothing to the versions that this process publishes in this test, as earlier releases did."""
+    monkeypatch.setattr(publication_folds, "ATTACHED", ())
+
+
 def attach_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Attach the counts to every version that is published in this test."""
     attached = (AttachedFold(kind=KIND, fold=CountFold, documents=count_documents),)
