@@ -313,20 +313,11 @@ class Catalog(Adding):
             UsageError: ``reference`` does not name one version, nothing is to be changed, there is no such feature, or
                 a text is too long.
         """
-        from registry.features import features_from_json
-
         changes = Description(remove_tags=remove_tags, **description)
         if changes.is_empty:
             raise UsageError("nothing is to be changed", hint=f"Say what: {spell('license=TEXT')}")
         changes.warn_of_license()
-        wanted = read_reference(reference)
-        if changes.supervised:
-            unchanged = self.backend.lifecycle.describe(wanted, Description(), actor=log_actor(), dry_run=True)
-            exactly = unchanged.reference
-            version = self.backend.published(exactly.name, exactly.config, exact_version(exactly))
-            if version is not None:
-                changes.require_features(features_from_json(version.features_json))
-        return self.backend.lifecycle.describe(wanted, changes, actor=log_actor(), dry_run=dry_run)
+        return self.backend.lifecycle.describe(read_reference(reference), changes, actor=log_actor(), dry_run=dry_run)
 
     def datasets(
         self,

@@ -6,6 +6,7 @@ Each change is one transaction. It locks the row of the dataset, loads the stand
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal, TypeAlias
@@ -135,6 +136,9 @@ class SqlLifecycle:
             version = load_version(connection, standing.name, standing.config, number)
             if version is None:
                 raise AssertionError("a version that was just read must exist")
+            with stored_values():
+                names = json.loads(version.features_json)["featuresDict"]["features"]
+            description.require_features(names)
             before = version.metadata
             # As it is read again: without secrets in URLs.
             stored = decode_metadata(encode_metadata(description.apply(before)), "{}")

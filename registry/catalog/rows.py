@@ -18,6 +18,7 @@ from sqlalchemy.sql.functions import GenericFunction
 from registry.errors import UsageError
 from registry.masking import has_secret, mask, mask_all, remove_secrets
 from registry.model import (
+    DESCRIBED_FIELDS,
     DatasetMetadata,
     DatasetVersion,
     LocationStep,
@@ -78,7 +79,7 @@ def decode_metadata(text: str, release_notes: str) -> DatasetMetadata:
         release_notes={_text(version): _text(note) for version, note in json.loads(release_notes).items()},
         custom=dict(stored.get("custom", {})),
         extra=dict(stored.get("extra", {})),
-        described=tuple(map(_text, stored.get("described", ()))),
+        described=tuple(name for name in stored.get("described", ()) if name in DESCRIBED_FIELDS.values()),
     )
 
 

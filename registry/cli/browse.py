@@ -95,7 +95,7 @@ def list_(session: Session, every: bool, **conditions: Any) -> None:
         "VERSIONS": "num_versions",
         "EXAMPLES": "num_examples",
         "SPLITS": "splits",
-        "DESCRIPTION": lambda row: _first_words(row["description"]),
+        "DESCRIPTION": lambda row: first_words(row["description"]),
     }
     nothing = "No dataset meets these conditions." if words else f"The catalog is empty. {first_step(catalog.url)}"
     empty = "" if datasets else nothing
@@ -365,9 +365,11 @@ def _tabulate(rows: Sequence[Any], total: int, *, where: str) -> Iterator[Block]
     yield ""
 
 
-def _first_words(text: str, limit: int = 60) -> str:
+def first_words(text: str, limit: int = 60) -> str:
+    """The beginning of a text, as one line of whole words."""
     line = " ".join(text.split())
-    return line if len(line) <= limit else line[: line.rfind(" ", 0, limit)] + " …"
+    end = line.rfind(" ", 0, limit)
+    return line if len(line) <= limit else f"{line[: limit if end < 0 else end]} …"
 
 
 def change_values(changes: Changes) -> list[dict[str, Any]]:

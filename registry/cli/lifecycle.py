@@ -6,12 +6,12 @@ Each of them prints every reference that resolves differently, before and after,
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from registry.cli.browse import first_words
 from registry.cli.commands import Session, examples, session_command, version_values
 from registry.cli.options import description_options, dry_run_option, uses_option, version_argument
 from registry.cli.output import Block, Column, Note, Table
@@ -32,7 +32,6 @@ if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
     from registry.catalog import Change
 
 _SHOWN: Final = 20
-_MOST_TEXT: Final = 60
 _DONE: Final = {
     "promote": "promoted",
     "deprecate": "deprecated",
@@ -184,8 +183,7 @@ def describe(
 
 
 def _shorten(value: str | tuple[str, ...] | None) -> str:
-    text = value if isinstance(value, str) else ", ".join(value or ())
-    return textwrap.shorten(text, _MOST_TEXT, placeholder=" ...") or "empty"
+    return first_words(value if isinstance(value, str) else ", ".join(value or ())) or "empty"
 
 
 def _withdraw(session: Session, action: Any, reference: str, reason: str | None, undo: bool, **options: Any) -> None:

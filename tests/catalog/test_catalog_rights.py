@@ -160,6 +160,7 @@ def test_every_table_has_a_decision() -> None:
 STATEMENTS = {
     "UPDATE dataset_version SET location = 'elsewhere'": "admin",
     "UPDATE dataset_version SET state = state WHERE false": "curator",
+    "UPDATE dataset_version SET metadata_json = metadata_json WHERE false": "curator",
     "UPDATE builder_config SET is_default = is_default WHERE false": "publisher",
     "UPDATE builder_config SET name = name WHERE false": "admin",
     "UPDATE shard SET sha256 = repeat('0', 64) WHERE false": "admin",

@@ -31,6 +31,8 @@ def test_what_was_described_is_found_by_its_tag(numbers: Cli) -> None:
     assert listed(numbers, "--tag", "odd") == ["numbers"]
     assert listed(numbers, "--tag", "odd", "--tag", "none") == []
     assert numbers("list", "--tag", "none").err == "No dataset meets these conditions.\n"
+    long = numbers("describe", "numbers:1.1.0", "--description", "x" * 99_999)
+    assert len(long.out) < 300
     again = numbers("describe", "numbers:2.0.0", "--license", "MIT", "--format", "json").json()["data"]
     assert (again["is_change"], again["changes"]) == (False, [])
     planned = numbers("describe", "numbers:2.0.0", "--remove-tag", "odd", "--dry-run", "--format", "json").json()[
