@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack, cast
 from registry.api.adding import Adding
 from registry.api.arguments import (
     exact_version,
+    make_uses,
     read_dataset,
     read_exact_reference,
     read_moment,
@@ -35,6 +36,7 @@ from registry.api.locations import (
     log_actor,
     make_catalog_folder,
     name_origin,
+    open_cache,
     open_data,
     open_indexes,
 )
@@ -82,7 +84,7 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or pu
         Moment,
     )
     from registry.api.backups import Backup
-    from registry.api.lifecycle import Aliases, Experiments, Lifecycle, Reservations
+    from registry.api.lifecycle import Aliases, Experiments, Lifecycle, Reservations, Uses
     from registry.api.mirrors import Mirrors
     from registry.api.pinning import CatalogPins
     from registry.api.reports import CatalogReport, CopiedVersion, CopyReport, GarbageReport, VerifiedVersion
@@ -104,6 +106,7 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or pu
     )
     from registry.publishing import VersionDiff
     from registry.publishing.garbage import Leftover
+    from registry.publishing.removal import RemovalReport, Remover
     from registry.publishing.usage import Usage
 
 
@@ -718,10 +721,57 @@ class Catalog(Adding):
             actor=log_actor(),
             dry_run=dry_run,
             each=each,
+            removals=self._remover,
         )
         from registry.api.reports import GarbageReport
 
         return GarbageReport(leftovers, notes=notes)
+
+    def remove(
+        self,
+        reference: DatasetLike,
+        *,
+        grace: str | timedelta | None = None,
+        now: bool = False,
+        force: bool = False,
+        dry_run: bool = False,
+        uses: Uses = (),
+    ) -> RemovalReport:
+        """Remove the files of a dropped version: in the data directory, at its mirrors, and in the cache of this user.
+
+        Before the grace time has passed, the removal is only planned; ``collect_garbage``, or the same call, does it
+        then. ``lifecycle.undo("drop", ...)`` cancels a plan, and is refused once the removal has begun. The version
+        keeps its rows, its number and its events. Files that were published in place, and files that the catalog does
+        not record, are left and named. A call that was killed is finished by the same call.
+
+        Args:
+            reference: one version, exactly or an alias.
+            grace: how long after the drop files are kept, e.g. ``"30d"``. None means as planned before, or ``"7d"``.
+            now: remove them at once.
+            force: also remove files that another version names, or a version that an alias or ``uses`` names.
+            dry_run: return what would be removed, and change nothing.
+            uses: references in use, see ``Lifecycle``.
+
+        Returns:
+            How far the removal is, and each place with what was removed; ``require_all()`` raises if a place could not
+            be cleared. Then the removal is not ended, and the same call goes on.
+
+        Raises:
+            NotFoundError: the dataset, config, version or alias does not exist.
+            ConflictError: the version is not dropped, or is in use.
+            ReservedError: a publisher is sending its files again.
+            UsageError: ``reference`` does not name one version, or ``grace`` is malformed, negative, or given with
+                ``now``.
+        """
+        if now and grace is not None:
+            raise UsageError("a removal has a grace time or happens now, not both", hint="Give one of the two.")
+        duration = parse_duration(grace) if isinstance(grace, str) else grace
+        if duration is not None and duration < timedelta(0):
+            raise UsageError(f"grace is negative: {duration}", hint='Write a duration, e.g. "7d".')
+        duration = timedelta(0) if now else duration
+        return self._remover.remove(
+            read_reference(reference), grace=duration, force=force, dry_run=dry_run, uses=make_uses(uses)
+        )
 
     @announces("verifying", other="every version")
     def verify_all(
@@ -893,6 +943,14 @@ class Catalog(Adding):
         except DatasetNotFoundError as error:
             raise _offer_builder(error, reference.name) from error
         return Dataset(past.version, Provenance.of_past(self._source(past.version), past, moment))
+
+    @property
+    def _remover(self) -> Remover:
+        from registry.publishing.removal import Remover
+
+        # In the data directory that the catalog records: that of the client may be a copy.
+        data = open_data(self.directory.recorded() or self.data_dir, catalog=self.backend)
+        return Remover(self.backend, data, log_actor(), open_cache())
 
     def _source(self, version: DatasetVersion) -> CatalogSource:
         return CatalogSource(version, self.backend, self.directory, self.look_up)

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
         Promotion,
         ProtectionChange,
         PublicationDetails,
+        Removal,
+        RemovalStep,
         Reservation,
         Unpromoted,
         is_of_catalog,
@@ -85,6 +87,8 @@ __all__ = [
     "ProtectionChange",
     "PublicationDetails",
     "PublishedShards",
+    "Removal",
+    "RemovalStep",
     "Reservation",
     "SearchHit",
     "Unpromoted",
@@ -111,7 +115,7 @@ __getattr__, __dir__ = lazy_exports(
         "outcomes": (
             "AliasChange AliasMove AliasSummary BackupFacts Change ClockCorrection ConfigSummary DataDirectoryChange "
             "DefaultChange Holder LocationChange LogFault LogReport MetadataChange Origin Promotion ProtectionChange "
-            "PublicationDetails Reservation Unpromoted is_of_catalog refuse_protected"
+            "PublicationDetails Removal RemovalStep Reservation Unpromoted is_of_catalog refuse_protected"
         ),
         "values": "DataDirectory DatasetFilter DatasetSummary PastLookUp SearchHit VersionSize VersionSummary",
     },

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 
 from registry.catalog.events import append_event, check_clock
 from registry.catalog.queries import find_version_id
+from registry.catalog.removals import refuse_removed
 from registry.catalog.rows import check_text
 from registry.catalog.selection import lock_dataset
 from registry.catalog.session import write
@@ -39,6 +40,7 @@ def add_attachment(engine: sa.Engine, version: DatasetVersion, attachment: Attac
                 f"{version.reference} is not published", hint="Publish it, then attach files to it."
             )
         lock_dataset(connection, version.name)  # from here on nobody else attaches to this dataset
+        refuse_removed(connection, version.reference)
         for present in load_attachments(connection, version_id):
             if present == attachment:
                 return False

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         Promotion,
         ProtectionChange,
         PublicationDetails,
+        Removal,
         Reservation,
     )
     from registry.catalog.values import (
@@ -286,6 +287,30 @@ class LifecycleCalls(Protocol):
         self, reference: Reference, description: Description, *, actor: str, dry_run: bool = False
     ) -> MetadataChange:
         """Change the metadata of a version. Its content and its number stay as they are."""
+
+    def remove(
+        self,
+        reference: Reference,
+        *,
+        grace: timedelta | None = None,
+        force: bool = False,
+        is_done: bool = False,
+        actor: str,
+        dry_run: bool = False,
+        uses: Sequence[Use] = (),
+    ) -> Removal:
+        """Plan the removal of the files of a dropped version, or begin it if it is due. Files are not touched.
+
+        It is due ``grace`` after the drop, or now if that is zero; None means as planned before, or after seven days.
+        A removal that has begun is returned as it is, and the caller removes the files; then ``is_done`` ends it.
+
+        Raises:
+            ConflictError: the version is not dropped; or, without ``force``, an alias or a use names it.
+            ReservedError: a publisher is sending its files again.
+        """
+
+    def removals(self, dataset: str | None = None) -> tuple[Removal, ...]:
+        """The removals of all versions, or of those of ``name[/config]``, by the events of the log."""
 
 
 class LocationCalls(Protocol):

@@ -16,6 +16,7 @@ from registry.catalog.attachments import ATTACH, attachment_of_event
 from registry.catalog.events import UNREADABLE, describe_event, find_datasets, read_events
 from registry.catalog.locations import MIRROR_ADD, MIRROR_REMOVE, RELOCATE, told_steps
 from registry.catalog.queries import list_versions, load_version
+from registry.catalog.removals import REMOVE
 from registry.catalog.selection import explain_refusal, no_default_config
 from registry.catalog.values import PastLookUp, VersionSummary, damaged, stored_values
 from registry.errors import ConfigNotFoundError, DatasetNotFoundError, LogTamperedError, VersionWithdrawnError
@@ -50,6 +51,7 @@ DATASET_ACTIONS: Final = frozenset(
         "deprecate",
         "yank",
         "drop",
+        REMOVE,
         MIRROR_ADD,
         MIRROR_REMOVE,
         RELOCATE,

@@ -1,4 +1,4 @@
-"""Changes of the state of published versions, in SQL: promote, deprecate, yank, drop, undo, and describe.
+"""Changes of published versions, in SQL: promote, deprecate, yank, drop, undo, describe, and remove.
 
 Each change is one transaction. It locks the row of the dataset, loads the standing, applies the pure rule
 (``model/changes``), writes the result and appends an event. A dry run does the same without writing.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, Final, Literal, TypeAlias
 
 import sqlalchemy as sa
@@ -16,12 +17,21 @@ import sqlalchemy as sa
 from registry.catalog.events import append_event, events_of_version
 from registry.catalog.experiments import refuse_retired
 from registry.catalog.history import DESCRIBE, read_state
-from registry.catalog.outcomes import Change, MetadataChange
+from registry.catalog.outcomes import Change, MetadataChange, Removal, RemovalStep
 from registry.catalog.queries import find_version_id, load_version
+from registry.catalog.removals import (
+    append_removal,
+    load_removals,
+    plan_removal,
+    refuse_removed,
+    refuse_uses,
+    state_values,
+)
+from registry.catalog.reservations import refuse_publishers
 from registry.catalog.rows import check_text, decode_metadata, encode_metadata, version_seal
 from registry.catalog.search import refresh
 from registry.catalog.selection import explain_refusal, find_default_config, load_standing, lock_dataset
-from registry.catalog.session import transact
+from registry.catalog.session import reading, transact
 from registry.catalog.tables import builder_config, dataset_version, split
 from registry.catalog.values import stored_values
 from registry.errors import UsageError
@@ -129,11 +139,8 @@ class SqlLifecycle:
         check_text(actor, "actor")
 
         def act(connection: sa.Connection) -> MetadataChange:
-            if not dry_run:
-                lock_dataset(connection, reference.name)
-            standing = load_standing(connection, reference.name, reference.config)
-            number = _named(standing, reference).version
-            version = load_version(connection, standing.name, standing.config, number)
+            standing, candidate = _lock(connection, reference, dry_run=dry_run)
+            version = load_version(connection, standing.name, standing.config, candidate.version)
             if version is None:
                 raise AssertionError("a version that was just read must exist")
             with stored_values():
@@ -150,16 +157,56 @@ class SqlLifecycle:
 
         return transact(self._engine, act, dry_run=dry_run)
 
+    def remove(
+        self,
+        reference: Reference,
+        *,
+        grace: timedelta | None = None,
+        force: bool = False,
+        is_done: bool = False,
+        actor: str,
+        dry_run: bool = False,
+        uses: Sequence[Use] = (),
+    ) -> Removal:
+        check_text(actor, "actor")
+
+        def act(connection: sa.Connection) -> Removal:
+            standing, candidate = _lock(connection, reference, dry_run=dry_run)
+            exactly = standing.exactly(candidate.version)
+            before = load_removals(connection, exactly.dataset).get(exactly) or Removal(reference=exactly, actor=actor)
+            if before.step is not RemovalStep.PLANNED:
+                after = replace(before, step=RemovalStep.ENDED if is_done else before.step)
+            else:
+                before = replace(before, force=force or before.force)
+                is_default = find_default_config(connection, reference.name) == (standing.config or "")
+                if not before.force:
+                    concerned = [use for use in uses if _concerns(use.reference, standing, is_default=is_default)]
+                    refuse_uses(standing, exactly, concerned)
+                after = plan_removal(connection, standing, candidate, before, grace)
+                if after.step is RemovalStep.BEGUN:
+                    refuse_publishers(connection, exactly)
+            if after == before:
+                return replace(after, is_change=False)
+            if not dry_run:
+                append_removal(connection, after, candidate, actor=actor)
+            return after
+
+        return transact(self._engine, act, dry_run=dry_run)
+
+    def removals(self, dataset: str | None = None) -> tuple[Removal, ...]:
+        with reading(self._engine) as connection:
+            return tuple(load_removals(connection, dataset).values())
+
     def _change(
         self, action: str, reference: Reference, transition: Transition, actor: str, dry_run: bool, uses: Sequence[Use]
     ) -> Change:
         check_text(actor, "actor")
 
         def act(connection: sa.Connection) -> Change:
-            if not dry_run:
-                lock_dataset(connection, reference.name)
-            before = load_standing(connection, reference.name, reference.config)
-            candidate = _named(before, reference)
+            before, candidate = _lock(connection, reference, dry_run=dry_run)
+            if candidate.state is VersionState.DROPPED:
+                exactly = before.exactly(candidate.version)
+                refuse_removed(connection, exactly, hint=f"Its tombstone stays: registry versions {before.dataset}")
             is_default = find_default_config(connection, reference.name) == (before.config or "")
             change = Change(
                 action=action,
@@ -196,7 +243,7 @@ def _write(connection: sa.Connection, change: Change, actor: str) -> None:
             sa.update(builder_config).where(builder_config.c.id == config_id).values(canonical_version_id=version_id)
         )
     else:
-        details = {"before": _state_values(before), "after": _state_values(after)}
+        details = {"before": state_values(before), "after": state_values(after)}
         connection.execute(
             sa.update(dataset_version)
             .where(dataset_version.c.id == version_id)
@@ -240,15 +287,6 @@ def _write_metadata(connection: sa.Connection, version: DatasetVersion, change: 
     )
 
 
-def _state_values(candidate: Candidate) -> dict[str, str | None]:
-    """The state of a version as stored in events; ``history.read_state`` parses it."""
-    return {
-        "state": candidate.state.value,
-        "message": candidate.message,
-        "superseded_by": None if candidate.superseded_by is None else str(candidate.superseded_by),
-    }
-
-
 def _before(connection: sa.Connection, standing: Standing, candidate: Candidate, action: str) -> Candidate:
     """The state of ``candidate`` before ``action``; supported if it was published in its current state."""
     with stored_values():
@@ -257,6 +295,14 @@ def _before(connection: sa.Connection, standing: Standing, candidate: Candidate,
             if told["before"]["state"] != told["after"]["state"]:  # else the action was repeated with another reason
                 return read_state(candidate.version, told["before"])
     return Candidate(version=candidate.version)
+
+
+def _lock(connection: sa.Connection, reference: Reference, *, dry_run: bool) -> tuple[Standing, Candidate]:
+    """Lock the dataset, unless it is a dry run; its standing, and the version that ``reference`` names."""
+    if not dry_run:
+        lock_dataset(connection, reference.name)
+    standing = load_standing(connection, reference.name, reference.config)
+    return standing, _named(standing, reference)
 
 
 def _named(standing: Standing, reference: Reference) -> Candidate:

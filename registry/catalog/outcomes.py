@@ -207,6 +207,37 @@ class PublicationDetails:
     data_dir: DataDirectory | None = None
 
 
+class RemovalStep(StrEnum):
+    """How far the removal of the files of a version is. ``begun``: some of its files may be left."""
+
+    PLANNED = "planned"
+    BEGUN = "begun"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """The removal of the files of a dropped version.
+
+    Attributes:
+        reference: the exact version.
+        actor: who requested it first.
+        step: how far it is.
+        due: when the grace time has passed; None only in a request.
+        force: whether the files are removed although others use them.
+        reason: why the version was dropped.
+        is_change: whether the call that returns it changed anything, or would have in a dry run.
+    """
+
+    reference: Reference
+    actor: str
+    step: RemovalStep = RemovalStep.PLANNED
+    due: datetime | None = None
+    force: bool = False
+    reason: str = ""
+    is_change: bool = True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFault:
     """An event or a row that contradicts the log: ``where`` names it, ``problem`` says what is wrong."""
@@ -546,4 +577,12 @@ def other_content(version: Reference, published: str, offered: str, *, is_delete
         hint="A number is never used twice. Raise the version: PATCH for the same records, "
         "MINOR for added features, MAJOR for anything else.",
         details={"published": published, "offered": offered},
+    )
+
+
+def removed_error(reference: Reference, message: str, *, hint: str | None = None) -> VersionExistsError:
+    """The error for a version whose files are removed; ``message`` is that of its tombstone."""
+    return VersionExistsError(
+        f"{reference} is dropped: {message}",
+        hint=hint or "A number is never used twice. Publish the content under a higher one.",
     )

@@ -24,6 +24,7 @@ from registry.model import (
     ShardLengths,
     Split,
     UntaggedShards,
+    VersionState,
 )
 
 if TYPE_CHECKING:
@@ -377,11 +378,18 @@ def is_published(catalog: CatalogBackend, version: DatasetVersion) -> bool:
     """Whether the number of ``version`` is published with the same content; False if the number is free.
 
     Raises:
-        VersionExistsError: it is published with other content.
+        VersionExistsError: it is published with other content, or its files are removed.
     """
     digest = catalog.published_digest(version.name, version.config, version.version)
     if digest is not None and digest != version.content_digest:
         from registry.catalog.outcomes import other_content
 
         raise other_content(version.reference, digest, version.content_digest)
+    published = None if digest is None else catalog.published(version.name, version.config, version.version)
+    if published is not None and published.state is VersionState.DROPPED:
+        removals = catalog.lifecycle.removals(version.reference.dataset)
+        if any(removal.reference == version.reference and removal.step != "planned" for removal in removals):
+            from registry.catalog.outcomes import removed_error
+
+            raise removed_error(version.reference, published.state_message)
     return digest is not None

@@ -25,6 +25,7 @@ from registry.catalog.clock import read_clock
 from registry.catalog.events import check_clock
 from registry.catalog.outcomes import IDENTITY_DIGITS, Holder, Reservation, other_content
 from registry.catalog.queries import find_digest, find_version_id
+from registry.catalog.removals import refuse_removed
 from registry.catalog.rows import canonical_json, check_text
 from registry.catalog.session import reading, transact, write
 from registry.catalog.tables import event, reservation
@@ -207,6 +208,18 @@ def require_free(connection: sa.Connection, location: str, content_digest: str) 
         connection.execute(sa.delete(reservation).where(reservation.c.location == location))
 
 
+def refuse_publishers(connection: sa.Connection, exactly: Reference) -> None:
+    """Refuse to remove the files of a version while publishers send them again.
+
+    Raises:
+        ReservedError
+    """
+    query = sa.select(reservation).where(reservation.c.dataset == exactly.dataset)
+    for row in connection.execute(query.where(reservation.c.version == str(exactly.exact))).all():
+        if (present := _read(row)).living:
+            raise reserved_error(present, present.living)
+
+
 def reserved_error(held: Reservation, holders: Iterable[Holder]) -> ReservedError:
     """The error for a location that other publishers hold."""
     who = ", ".join(map(str, holders)) or "a publisher that has ended"
@@ -340,7 +353,7 @@ def has_content(connection: sa.Connection, exactly: Reference, content_digest: s
     """Whether this content is published under the number; False if the number is free.
 
     Raises:
-        VersionExistsError: the number has other content, or was published and deleted.
+        VersionExistsError: the number has other content, or was published and deleted, or its files are removed.
     """
     if exactly.exact is None:
         raise AssertionError("an exact reference has a number")
@@ -349,5 +362,6 @@ def has_content(connection: sa.Connection, exactly: Reference, content_digest: s
         return False
     exists = find_version_id(connection, exactly.name, exactly.config, exactly.exact) is not None
     if exists and digest == content_digest:
+        refuse_removed(connection, exactly)
         return True
     raise other_content(exactly, digest, content_digest, is_deleted=not exists)

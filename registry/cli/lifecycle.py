@@ -1,7 +1,6 @@
-"""``registry promote``, ``deprecate``, ``yank`` and ``drop`` change which version a reference resolves to.
+"""``registry promote``, ``deprecate``, ``yank``, ``drop``: change what references resolve to; ``describe``, ``remove``.
 
-Each of them prints every reference that resolves differently, before and after, as ``registry config`` does.
-``describe`` changes the metadata of a version.
+The first four print every reference that resolves differently, before and after, as ``registry config`` does.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from registry.cli.browse import first_words
-from registry.cli.commands import Session, examples, session_command, version_values
+from registry.cli.commands import Session, examples, joint_exit_code, session_command, version_values
 from registry.cli.options import description_options, dry_run_option, uses_option, version_argument
-from registry.cli.output import Block, Column, Note, Table
+from registry.cli.output import Block, Column, Note, Table, size
 from registry.envelope import fields_of
 from registry.errors import UsageError
 from registry.model import (
@@ -26,10 +25,13 @@ from registry.model import (
     Reference,
     Standing,
     Use,
+    describe_moment,
 )
+from registry.splits import counted
 
 if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
     from registry.catalog import Change
+    from registry.publishing.removal import RemovalReport
 
 _SHOWN: Final = 20
 _DONE: Final = {
@@ -131,7 +133,8 @@ def yank(
 def drop(session: Session, reference: str, reason: str | None, undo: bool, dry_run: bool, uses: list[Use]) -> None:
     """Drop a version: no look-up returns it any more, not even by its exact number.
 
-    REF names one version, exactly or by an alias. Its number cannot be reused, and its files are kept.
+    REF names one version, exactly or by an alias. Its number cannot be reused, and its files are kept until
+    'registry remove'.
     """
     _withdraw(session, "drop", reference, reason, undo, dry_run=dry_run, uses=uses)
 
@@ -184,6 +187,78 @@ def describe(
 
 def _shorten(value: str | tuple[str, ...] | None) -> str:
     return first_words(value if isinstance(value, str) else ", ".join(value or ())) or "empty"
+
+
+@session_command(
+    "remove",
+    epilog=examples(
+        "registry remove mnist:1.0.0 --dry-run",
+        "registry remove mnist:1.0.0",
+        "registry remove mnist:1.0.0 --grace 30d --uses paper.lock.yaml",
+        "registry remove mnist:1.0.0 --now",
+    ),
+)
+@version_argument
+@click.option("--now", is_flag=True, help="Remove the files at once.")
+@click.option(
+    "--grace",
+    metavar="DURATION",
+    help="How long after the drop the files are kept: 12h, 7d or 2w.  [default: as planned before, or 7d]",
+)
+@click.option("--force", is_flag=True, help="Also remove files that another version, an alias or a use names.")
+@dry_run_option
+@uses_option
+def remove(
+    session: Session, reference: str, now: bool, grace: str | None, force: bool, dry_run: bool, uses: list[Use]
+) -> int:
+    """Remove the files of a dropped version: in the data directory, at its mirrors, and in this machine's cache.
+
+    REF names one version, exactly or by an alias. Until the grace time has passed, the removal is only planned, and
+    'registry drop REF --undo' cancels it. 'registry gc', or the same command, removes the files then. The number, the
+    digests and the events of the version are kept.
+
+    Files that were published in place, and files that the catalog does not record, are left and named. If a place
+    cannot be cleared, the exit code is not 0, and the same command tries again.
+    """
+    with session.connect() as catalog:
+        report = catalog.remove(reference, now=now, grace=grace, force=force, dry_run=dry_run, uses=uses)
+    removal = report.removal
+    value = {
+        **version_values(removal.reference),
+        **fields_of(removal, "step", "due", "is_change"),
+        "requested_by": removal.actor,
+        "dry_run": dry_run,
+        "places": [
+            fields_of(place, "place", "num_files", "num_bytes", "left", "why_left")
+            | {"error": None if place.error is None else fields_of(place.error, "code", "message", "hint")}
+            for place in report.places
+        ],
+    }
+    session.out.present("remove", value, lambda _: _describe_removal(report, session.pasted_options))
+    return joint_exit_code(place.error.exit_code for place in report.places if place.error is not None)
+
+
+def _describe_removal(report: RemovalReport, options: str) -> Iterator[Block]:
+    reference, due = report.removal.reference, report.removal.due
+    for place in report.places:
+        for name in place.left:
+            yield f"{place.place}/{name} is left: it is a link, or the catalog does not record it"
+        if place.error is not None:
+            yield f"{place.place} could not be cleared: {place.error.message}"
+        elif place.why_left:
+            yield f"{place.place} is left: {place.why_left}"
+        elif place.num_files:
+            verb = "would remove" if report.is_dry_run else "removed"
+            yield f"{verb} {counted(place.num_files, 'file')}, {size(place.num_bytes)}: {place.place}"
+    if report.removal.step == "planned" and due is not None:
+        until = describe_moment(due.replace(microsecond=0))
+        yield f"the files of {reference} {'would be' if report.is_dry_run else 'are'} kept until {until}"
+        yield f"After that, registry gc{options} removes them. At once: registry remove {reference} --now{options}"
+        yield f"To keep them: registry drop {reference} --undo{options}"
+    elif report.removal.step == "ended":
+        yield f"the files of {reference} are removed; its number stays used"
+    elif not report.is_dry_run:
+        yield f"{reference} is not removed everywhere. To go on: registry remove {reference}{options}"
 
 
 def _withdraw(session: Session, action: Any, reference: str, reason: str | None, undo: bool, **options: Any) -> None:

@@ -292,8 +292,9 @@ def _words(event: Event) -> str | None:
             if not isinstance(before, Mapping) or not isinstance(after, Mapping):
                 return None
             message = f": {after['message']}" if after["message"] else ""
+            step = f" ({details['step']}, due at {details['due'][:19]}Z)" if action == "remove" else ""
             successor = f" (superseded by {after['superseded_by']})" if after.get("superseded_by") else ""
-            return f"{before['state']} -> {after['state']}{message}{successor}"
+            return f"{before['state']} -> {after['state']}{step}{message}{successor}"
 
 
 def _or_none(value: Any) -> str:

@@ -39,6 +39,7 @@ COMMANDS: Final = {
     "deprecate": ("registry.cli.lifecycle:deprecate", "Tell the readers of a version to move on."),
     "yank": ("registry.cli.lifecycle:yank", "Withdraw a version; only exact references still find it."),
     "drop": ("registry.cli.lifecycle:drop", "Hide a version from every look-up; its files stay."),
+    "remove": ("registry.cli.lifecycle:remove", "Remove the files of a dropped version, after a grace time."),
     "config": ("registry.cli.config:config", "List configs, and choose the default one."),
     "experiment": (
         "registry.cli.experiment:experiment",

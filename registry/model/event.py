@@ -20,6 +20,7 @@ ACTIONS: Final = (
     "drop",
     "undo-drop",
     "describe",
+    "remove",
     "default-config",
     "alias-set",
     "alias-remove",

@@ -1,4 +1,4 @@
-"""Collects garbage: in the data directory of a catalog, in TMPDIR, and in the index cache of this user."""
+"""Collects garbage: removals that are due, in the data directory, in TMPDIR, and in the index cache of this user."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from registry.building.finished import is_left
 from registry.catalog import CatalogBackend, catalog_identity
 from registry.errors import StorageError
 from registry.publishing.garbage import GarbageCollector, GarbageOutcome, Leftover
+from registry.publishing.removal import Remover
 from registry.storage import Store
 from registry.storage.faults import storage_errors
 from registry.storage.local import LocalStore
@@ -33,6 +34,7 @@ def collect_garbage(
     actor: str,
     dry_run: bool,
     each: Callable[[Leftover], None] | None,
+    removals: Remover,
 ) -> tuple[list[Leftover], list[str]]:
     """Every leftover with its outcome, and notes about what could not be looked for.
 
@@ -41,7 +43,11 @@ def collect_garbage(
     collector = GarbageCollector(store, catalog, older_than=older_than, actor=actor)
     local = _LocalGarbage(index_folder, older_than, catalog_identity(catalog.log))
     result = []
-    for leftovers, remove in ((collector.find(), collector.remove), (local.find(), local.remove)):
+    for leftovers, remove in (
+        (removals.find(), removals.collect),
+        (collector.find(), collector.remove),
+        (local.find(), local.remove),
+    ):
         for leftover in leftovers:
             result.append(_collect(leftover, remove, dry_run=dry_run))
             if each is not None:

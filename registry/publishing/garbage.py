@@ -92,8 +92,9 @@ class Leftover:
             has ended), ``orphan`` (files beside a published version that another publisher put there), ``marker``,
             ``attachment`` (a file that a killed program was about to attach), ``unpublished`` (a version folder that no
             row names), ``extra`` (other files in the folder of a version), ``invalid`` (files whose names the registry
-            cannot use, such as ``a//b``), ``temporary`` (in TMPDIR), ``cache``.
-        name: relative to the data directory, or the complete path.
+            cannot use, such as ``a//b``), ``temporary`` (in TMPDIR), ``cache``, ``removal`` (the files of a dropped
+            version that are to be removed).
+        name: relative to the data directory, or the complete path; of a removal, the version.
         place: the path or URL, for people.
         outcome: what was done with it.
         why: the reason, for people.

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from registry.catalog import CatalogBackend, VersionSize
+from registry.catalog import CatalogBackend, RemovalStep, VersionSize
 from registry.errors import MissingExtraError, RegistryError, StorageError, VersionNotFoundError
 from registry.masking import mask
 from registry.model import Reference, VersionState
@@ -111,6 +111,9 @@ def measure_usage(
     sizes = [version for version in backend.sizes() if reference is None or _is_meant(version, reference)]
     if not sizes and reference is not None:
         raise VersionNotFoundError(f"no version matches {named or reference}", hint="To list datasets: registry list")
+    if any(version.state is VersionState.DROPPED for version in sizes):
+        ended = {removal.reference for removal in backend.lifecycle.removals() if removal.step is RemovalStep.ENDED}
+        sizes = [version for version in sizes if version.reference not in ended]
     groups = _group(backend, data, sizes)
     totals = _Totals()
     for group in groups:
@@ -225,7 +228,25 @@ class _Totals:
         )
 
 
-def _group(backend: CatalogBackend, data: Store, sizes: Sequence[VersionSize]) -> list[_SharedCopies]:
+def find_neighbours(
+    backend: CatalogBackend, data: Store, reference: Reference, *, without: Collection[Reference]
+) -> tuple[tuple[Reference, ...], frozenset[str]]:
+    """The versions that name files of ``reference``, too, and the locations of versions inside or around its own."""
+    sizes = [version for version in backend.sizes() if version.reference not in without]
+    sharing: set[Reference] = set()
+    around: set[str] = set()
+    for group in _group(backend, data, sizes, of=reference):
+        around.update(copy.shown for copy in group.copies if copy.size.reference != reference)
+        for _, namers in group.files.values():
+            references = {copy.size.reference for copy in namers}
+            sharing |= references if reference in references else set()
+    return tuple(sorted(sharing - {reference}, key=str)), frozenset(around)
+
+
+def _group(
+    backend: CatalogBackend, data: Store, sizes: Sequence[VersionSize], *, of: Reference | None = None
+) -> list[_SharedCopies]:
+    """The copies at each place, and at places inside it; ``of`` keeps only the places of one version."""
     from registry.storage import open_location
 
     copies = []
@@ -245,6 +266,7 @@ def _group(backend: CatalogBackend, data: Store, sizes: Sequence[VersionSize]) -
             groups[-1].append(copy)
         else:
             groups.append([copy])
+    groups = [group for group in groups if of is None or any(copy.size.reference == of for copy in group)]
     shared = {copy.size.reference for group in groups if len(group) > 1 for copy in group}
     named = backend.shards.files_of(shared) if shared else {}
     return [_SharedCopies(group, named) for group in groups]

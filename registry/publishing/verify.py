@@ -368,8 +368,9 @@ def name_rule(
     error: VersionExistsError, prepared: PreparedDataset, report: VerifyReport, rule: SlicingRule
 ) -> VersionExistsError:
     """Return ``error``, or a clearer one if the same shards are published with another slicing rule."""
+    published = error.details.get("published")
     for other in SlicingRule:
-        if other is not rule and describe_version(prepared, report, other).content_digest == error.details["published"]:
+        if other is not rule and describe_version(prepared, report, other).content_digest == published:
             return VersionExistsError(
                 f"{prepared.reference} is published with the same shards and the slicing rule {other}",
                 hint=f"To read it with the other rule, pass slicing={rule.value!r} to the call.",

@@ -127,6 +127,7 @@ def test_every_action_that_commands_write_is_known(numbers: Cli, workspace: Path
         "yank numbers:1.0.0 --reason r",
         "yank numbers:1.0.0 --undo",
         "drop numbers:1.0.0 --reason r",
+        "remove numbers:1.0.0",
         "drop numbers:1.0.0 --undo",
         "describe numbers:1.0.0 --license MIT",
         "config set-default words/en",

@@ -33,12 +33,22 @@ def _home(catalog: registry.Catalog) -> str:
     return f"{catalog.data_dir}/digits/1.0.0"
 
 
+def remove(catalog: registry.Catalog, reference: Any) -> None:
+    """Look at what would be removed of a version, which is dropped meanwhile."""
+    catalog.lifecycle.drop(EXACT, reason="bad")
+    try:
+        catalog.remove(reference, dry_run=True)
+    finally:
+        catalog.lifecycle.undo("drop", EXACT)
+
+
 # Each public parameter that names a dataset: how to call it, and the text for the forms str and Reference.
 CALLS: dict[str, tuple[Call, str]] = {
     "Catalog.dataset(reference)": (lambda catalog, given: catalog.dataset(given), EXACT),
     "Catalog.look_up(reference)": (lambda catalog, given: catalog.look_up(given), EXACT),
     "Catalog.versions(reference)": (lambda catalog, given: catalog.versions(given), EXACT),
     "Catalog.standing(reference)": (lambda catalog, given: catalog.standing(given), EXACT),
+    "Catalog.remove(reference)": (remove, EXACT),
     "Catalog.usage(reference)": (lambda catalog, given: catalog.usage(given), EXACT),
     "Catalog.published_digest(reference)": (lambda catalog, given: catalog.published_digest(given), EXACT),
     "Catalog.protection(reference)": (lambda catalog, given: catalog.protection(given), EXACT),
@@ -551,6 +561,7 @@ OPTIONS_OF_CALLS: dict[str, tuple[Callable[..., Any], set[str]]] = {
     "versions": (registry.Catalog.versions, set()),
     "du": (registry.Catalog.usage, {"by"}),
     "gc": (registry.Catalog.collect_garbage, set()),
+    "remove": (registry.Catalog.remove, set()),
     "backup": (registry.Catalog.backup, set()),
     "restore": (registry.restore, {"no-verify"}),
     "log verify": (registry.Catalog.verify_log, set()),

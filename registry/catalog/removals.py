@@ -1,0 +1,152 @@
+"""The removal of the files of dropped versions, in SQL: planned, begun and ended, each step with an event.
+
+    drop  ->  planned, until the grace time has passed  ->  begun  ->  the files are removed  ->  ended
+
+The events are the record, so there is no table. The rows of the version stay, as its tombstone: its message says who
+removed the files, and when. From ``begun`` on the version is neither restored nor published again, so nobody takes a
+folder with some of its files for a version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Final
+
+import sqlalchemy as sa
+
+from registry.catalog.clock import read_clock
+from registry.catalog.events import append_event, events_of_version, in_json, read_events
+from registry.catalog.outcomes import Removal, RemovalStep, removed_error
+from registry.catalog.queries import find_version_id
+from registry.catalog.tables import dataset_version
+from registry.catalog.values import stored_values
+from registry.errors import ConflictError, spell
+from registry.model import Candidate, Event, Reference, Standing, Use, Version, VersionState, describe_moment
+
+REMOVE: Final = "remove"
+GRACE: Final = timedelta(days=7)
+"""How long after the drop files are kept if nobody says otherwise."""
+
+
+def load_removals(connection: sa.Connection, dataset: str | None = None) -> dict[Reference, Removal]:
+    """The removals of all versions, or of those of ``name[/config]``. Undoing the drop of a version cancels a plan."""
+    datasets = None if dataset is None else [dataset]
+    result: dict[Reference, Removal] = {}
+    with stored_values():
+        for event in read_events(connection, datasets=datasets, actions=(REMOVE, "undo-drop")):
+            if event.action == REMOVE:
+                result[_reference(event)] = _read(event)
+            else:
+                result.pop(_reference(event), None)
+    return result
+
+
+def plan_removal(
+    connection: sa.Connection, standing: Standing, candidate: Candidate, removal: Removal, grace: timedelta | None
+) -> Removal:
+    """``removal``, which somebody requests now, with the time when it is due; it begins if that has passed."""
+    if candidate.state is not VersionState.DROPPED:
+        raise ConflictError(
+            f"{removal.reference} is {standing.status(candidate)}: only the files of a dropped version can be removed",
+            hint=f"Drop it first: registry drop {removal.reference} --reason TEXT",
+        )
+    now, due = read_clock(connection), removal.due
+    if grace is not None or due is None:
+        due = now if grace == timedelta() else _dropped_at(connection, removal.reference, now) + (grace or GRACE)
+    step = RemovalStep.BEGUN if due <= now else RemovalStep.PLANNED
+    return replace(removal, step=step, due=due, reason=candidate.message)
+
+
+def refuse_uses(standing: Standing, reference: Reference, uses: Sequence[Use]) -> None:
+    """Refuse to remove what an alias, or a reference in use such as a pin, names exactly."""
+    aliases = sorted(name for name, number in standing.aliases.items() if number == reference.exact)
+    users = [f"the alias {standing.dataset}@{name}" for name in aliases]
+    for use in uses:
+        number = standing.aliases.get(use.reference.alias) if use.reference.alias else use.reference.exact
+        if number == reference.exact:
+            users.append(f"{use.reference} in {use.place}" if use.place else str(use.reference))
+    if users:
+        raise ConflictError(
+            f"{reference} is in use: {', '.join(users[:5])}{f' and {len(users) - 5} more' if len(users) > 5 else ''}",
+            hint=f"Move them to another version first, or remove its files all the same with {spell('force', True)}.",
+            details={"uses": users},
+        )
+
+
+def refuse_removed(connection: sa.Connection, reference: Reference, *, hint: str | None = None) -> None:
+    """Raise an error if the removal of a version has begun; whoever locks the dataset is sure of it.
+
+    Raises:
+        VersionExistsError: its files are removed, or are being removed.
+    """
+    with stored_values():
+        newest = next(events_of_version(connection, reference.dataset, str(reference.exact), REMOVE), None)
+        is_removed = newest is not None and newest.details["step"] != RemovalStep.PLANNED
+        message = str(newest.details["after"]["message"]) if newest is not None else ""
+    if is_removed:
+        raise removed_error(reference, message, hint=hint)
+
+
+def append_removal(connection: sa.Connection, removal: Removal, candidate: Candidate, *, actor: str) -> None:
+    """Write the message of the tombstone, and the event."""
+    reference, message = removal.reference, removal.reason
+    if removal.step is not RemovalStep.PLANNED:
+        verb = "began to remove" if removal.step is RemovalStep.BEGUN else "removed"
+        now = describe_moment(read_clock(connection).replace(microsecond=0))
+        message = f"{message}; {removal.actor} {verb} its files at {now}"
+    version_id = find_version_id(connection, reference.name, reference.config, candidate.version)
+    changed = sa.update(dataset_version).where(dataset_version.c.id == version_id)
+    connection.execute(changed.values(state_message=message))
+    append_event(
+        connection,
+        actor=actor,
+        action=REMOVE,
+        dataset=reference.dataset,
+        version=str(candidate.version),
+        details={
+            "before": state_values(candidate),
+            "after": state_values(replace(candidate, message=message)),
+            "step": removal.step.value,
+            "due": None if removal.due is None else in_json(removal.due),
+            "requested_by": removal.actor,
+            "force": removal.force,
+            "reason": removal.reason,
+        },
+    )
+
+
+def state_values(candidate: Candidate) -> dict[str, str | None]:
+    """The state of a version as stored in events; ``history.read_state`` parses it."""
+    return {
+        "state": candidate.state.value,
+        "message": candidate.message,
+        "superseded_by": None if candidate.superseded_by is None else str(candidate.superseded_by),
+    }
+
+
+def _dropped_at(connection: sa.Connection, reference: Reference, now: datetime) -> datetime:
+    """When the version was dropped. Dropping it again with another reason does not count."""
+    with stored_values():
+        for event in events_of_version(connection, reference.dataset, str(reference.exact), "drop"):
+            if event.details["before"]["state"] != event.details["after"]["state"]:
+                return event.at
+    return now
+
+
+def _read(event: Event) -> Removal:
+    details = event.details
+    return Removal(
+        reference=_reference(event),
+        step=RemovalStep(details["step"]),
+        due=datetime.fromisoformat(details["due"]),
+        actor=details["requested_by"],
+        force=details["force"],
+        reason=details["reason"],
+    )
+
+
+def _reference(event: Event) -> Reference:
+    name, _, config = event.dataset.partition("/")
+    return Reference.exactly(name, config or None, Version.parse(event.version))

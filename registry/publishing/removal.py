@@ -1,0 +1,252 @@
+"""Removes the files of dropped versions, after their grace time: in the data directory, at mirrors, and in the cache.
+
+    event "begun"  ->  descriptions, attachments, shards at each place  ->  event "ended"
+
+The descriptions go first, so that nobody takes the rest for a version. A process that is killed leaves a removal that
+has begun; the same call, or ``registry gc``, ends it. Only files that the catalog records are removed, by their names,
+from the folders of the version; links are not followed. All other files are left, and named.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from registry.catalog import CatalogBackend, Removal, RemovalStep, load_shards
+from registry.errors import CatalogPermissionError, ConflictError, MissingExtraError, NotFoundError, StorageError, spell
+from registry.masking import mask
+from registry.model import DatasetVersion, Reference, Use, describe_moment, is_absolute
+from registry.prepared import is_description
+from registry.prepared.folder import METADATA_FILENAME
+from registry.publishing.attachments import home_of
+from registry.publishing.garbage import GarbageOutcome, Leftover
+from registry.publishing.usage import find_neighbours
+from registry.storage import Store, open_location
+from registry.storage.cache import CachedBlocks, FileCache
+from registry.storage.local import LocalStore
+from registry.storage.names import FINISHED_FILE, MARKER_FILE, OWNER_FILE
+from registry.storage.store import ReadOnlyStore
+
+_MOST_NAMES: Final = 100
+_SHOWN: Final = 5
+_ALSO_OURS: Final = frozenset((METADATA_FILENAME, FINISHED_FILE, OWNER_FILE))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClearedPlace:
+    """A place of a version whose files were removed, or would be.
+
+    Attributes:
+        place: its path or URL.
+        num_files, num_bytes: the files that were removed; in a dry run, those that would be.
+        left: the names of files that were left, at most 100: the catalog does not record them, or they are links.
+        why_left: why nothing is removed there; else ``""``.
+        error: why it could not be cleared; the same call tries again.
+    """
+
+    place: str
+    num_files: int = 0
+    num_bytes: int = 0
+    left: tuple[str, ...] = ()
+    why_left: str = ""
+    error: StorageError | MissingExtraError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemovalReport:
+    """The result of ``Catalog.remove``.
+
+    Attributes:
+        removal: how far the removal is, and when it is due.
+        places: the places that were cleared; empty if the removal is only planned.
+        is_dry_run: nothing was changed.
+    """
+
+    removal: Removal
+    places: tuple[ClearedPlace, ...] = ()
+    is_dry_run: bool = False
+
+    def require_all(self) -> RemovalReport:
+        """The report itself, if every place could be cleared. Raises the error of the first one that could not."""
+        for place in self.places:
+            if place.error is not None:
+                raise place.error
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Remover:
+    """Removes the files of dropped versions: of one, for ``Catalog.remove``, or of all that are due, for ``gc``.
+
+    Attributes:
+        catalog: the catalog.
+        data: the data directory that it records.
+        actor: who removes.
+        cache: the cache of this machine's user.
+    """
+
+    catalog: CatalogBackend
+    data: Store
+    actor: str
+    cache: FileCache | None
+
+    def remove(
+        self,
+        reference: Reference,
+        *,
+        grace: timedelta | None = None,
+        force: bool = False,
+        dry_run: bool = False,
+        uses: Sequence[Use] = (),
+    ) -> RemovalReport:
+        """See ``Catalog.remove``."""
+
+        def advance(**options: bool) -> Removal:
+            return self.catalog.lifecycle.remove(
+                reference, grace=grace, force=force, actor=self.actor, uses=uses, **options
+            )
+
+        removal = advance(dry_run=True)
+        around = self._refuse_shared(removal, force=force)
+        if not dry_run:
+            removal = advance()
+        if removal.step is RemovalStep.PLANNED:
+            return RemovalReport(removal=removal, is_dry_run=dry_run)
+        if not dry_run:  # again: from here on nobody publishes files of this version
+            around = self._refuse_shared(removal, force=force)
+        version = self._published(removal.reference)
+        names = [attachment.place for attachment in self.catalog.attachments(version)]
+        names += [name for split in version.splits for name in split.filenames]
+        task = _Task(self.data, names, around, is_dry_run=dry_run)
+        places = tuple(task.clear(location, why) for location, why in _places(self.catalog, version))
+        if not dry_run:
+            self._forget(version)
+            if removal.step is RemovalStep.BEGUN and not any(place.error for place in places):
+                removal = advance(is_done=True)
+        return RemovalReport(removal=removal, places=places, is_dry_run=dry_run)
+
+    def find(self) -> Iterator[Leftover]:
+        """A leftover for each removal that is planned or has begun; it is garbage if the grace time has passed."""
+        now = self.catalog.now()
+        for removal in self.catalog.lifecycle.removals():
+            if removal.step is RemovalStep.ENDED or removal.due is None:
+                continue
+            places: tuple[ClearedPlace, ...] = ()
+            outcome = GarbageOutcome.FOUND if removal.due <= now else GarbageOutcome.KEPT
+            due = describe_moment(removal.due.replace(microsecond=0))
+            why = f"the files of a dropped version, whose removal {removal.actor} requested for {due}"
+            try:
+                places = self.remove(removal.reference, dry_run=True).places
+            except ConflictError as error:
+                outcome, why = GarbageOutcome.KEPT, error.message
+            yield Leftover(
+                kind="removal",
+                name=str(removal.reference),
+                place=str(removal.reference),
+                outcome=outcome,
+                why=why,
+                num_files=sum(place.num_files for place in places),
+                num_bytes=sum(place.num_bytes for place in places),
+            )
+
+    def collect(self, leftover: Leftover) -> bool:
+        """Remove the files of a version; False if others use them by now, or this user may not.
+
+        Raises:
+            StorageError: a place cannot be cleared.
+        """
+        with suppress(ConflictError, NotFoundError, CatalogPermissionError):
+            return self.remove(Reference.parse(leftover.name)).require_all().removal.step is RemovalStep.ENDED
+        return False
+
+    def _published(self, reference: Reference) -> DatasetVersion:
+        number = reference.exact
+        version = None if number is None else self.catalog.published(reference.name, reference.config, number)
+        if version is None:
+            raise AssertionError("a version that is removed has a row")
+        return version
+
+    def _refuse_shared(self, removal: Removal, *, force: bool) -> frozenset[str]:
+        """Refuse to remove files that another version names; the locations of others inside or around its own."""
+        removals = self.catalog.lifecycle.removals()
+        gone = {other.reference for other in removals if other.step is not RemovalStep.PLANNED} - {removal.reference}
+        sharing, around = find_neighbours(self.catalog, self.data, removal.reference, without=gone)
+        if sharing and not (force or removal.force):
+            raise ConflictError(
+                f"the files of {removal.reference} are in use by {', '.join(map(str, sharing[:_SHOWN]))}",
+                hint=f"Drop and remove that, too, or remove the files all the same with {spell('force', True)}.",
+                details={"versions": [str(reference) for reference in sharing]},
+            )
+        return around
+
+    def _forget(self, version: DatasetVersion) -> None:
+        if self.cache is not None:
+            for split in version.splits:
+                for shard in load_shards(self.catalog.shards, version, split.name):
+                    CachedBlocks(self.cache, shard.sha256, shard.num_bytes).forget()
+
+
+def _places(catalog: CatalogBackend, version: DatasetVersion) -> Iterator[tuple[str, str]]:
+    """The places that a version has or had; each with the reason why its files stay, or ``""``."""
+    for location in dict.fromkeys((*version.locations, home_of(version))):
+        is_foreign = is_absolute(version.location) and location == version.locations[0]
+        yield location, "it was published in place, so the registry did not write these files" if is_foreign else ""
+    for size in catalog.sizes():
+        for location in size.former if size.reference == version.reference else ():
+            yield location, "it is no longer a location of the version"
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """Removes the files with certain names at several places. ``around`` are places that other versions have, too."""
+
+    data: Store
+    names: list[str]
+    around: frozenset[str]
+    is_dry_run: bool
+
+    def clear(self, location: str, why_left: str) -> ClearedPlace:
+        """Remove the files at one place, while nobody else publishes there."""
+        is_ours = not is_absolute(location)
+        place = self.data.locate(location) if is_ours else mask(location)
+        try:
+            store = open_location(self.data, location)
+            root = store.local_root
+            if not why_left and isinstance(store, ReadOnlyStore):
+                why_left = "it cannot be written"
+            if not why_left and root is not None and str(root) != os.path.normpath(place):
+                why_left = "a link leads to another folder"
+            if why_left:
+                return ClearedPlace(place=place, why_left=why_left)
+            is_folder = is_ours and root is not None and root.is_dir()
+            with self.data.exclusive(location) if is_folder else nullcontext():
+                return self._clear(store, place, is_ours=is_ours)
+        except (StorageError, MissingExtraError) as error:
+            return ClearedPlace(place=place, error=error)
+
+    def _clear(self, store: Store, place: str, *, is_ours: bool) -> ClearedPlace:
+        entries = {entry.name: entry for entry in store.scan() if not entry.is_folder}
+        is_shared = mask(store.locate("x")[:-2]) in self.around
+        first = [] if is_shared else [name for name in entries if is_description(name) or name in _ALSO_OURS]
+        present = [name for name in (*first, *self.names) if name in entries and not _is_link(store, name)]
+        if not self.is_dry_run:
+            for name in present:
+                store.remove(name)
+            if isinstance(store, LocalStore):
+                folders = {name.rpartition("/")[0] for name in present} - {""}
+                store.remove_empty([*map(store.locate, folders), *([str(store.local_root)] if is_ours else [])])
+        return ClearedPlace(
+            place=place,
+            num_files=len(present),
+            num_bytes=sum(entries[name].num_bytes for name in present),
+            left=tuple(sorted(entries.keys() - set(present) - {MARKER_FILE})[:_MOST_NAMES]),
+        )
+
+
+def _is_link(store: Store, name: str) -> bool:
+    path = store.locate(name)
+    return store.local_root is not None and os.path.realpath(path) != path

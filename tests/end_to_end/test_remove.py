@@ -1,0 +1,281 @@
+"""``Catalog.remove``: the files of a dropped version go, everywhere that is known, and nothing else does."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from support.catalog_clocks import set_clocks
+from support.prepared_samples import animals, prepare
+
+import registry
+from registry import Catalog
+from registry.catalog import RemovalStep
+from registry.errors import ConflictError, StorageError, UsageError, VersionExistsError, VersionWithdrawnError
+from registry.model import Attachment
+from registry.publishing.attachments import attach
+from registry.storage import open_store
+from registry.storage.local import LocalStore
+
+
+@pytest.fixture
+def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Catalog]:
+    """A catalog with numbers:1.0.0, which is dropped and has an attachment."""
+    monkeypatch.setenv("REGISTRY_CACHE", str(tmp_path / "cache"))
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as opened:
+        opened.add({"train": {"value": [1, 2, 3]}, "test": {"value": [7]}}, "numbers")
+        opened.dataset("numbers").compute_statistics()
+        opened.lifecycle.drop("numbers:1.0.0", reason="a person asked")
+        yield opened
+
+
+def below(folder: Path) -> list[str]:
+    """The names of everything below a folder."""
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+
+
+def require_removed(catalog: Catalog, reference: str = "numbers:1.0.0") -> None:
+    """No file of a version is left, its tombstone says so, and nothing brings it back."""
+    again = catalog.remove(reference, now=True).require_all()
+    assert (again.removal.step, again.removal.is_change) == (RemovalStep.ENDED, False)
+    assert sum(place.num_files for place in again.places) == 0
+    with pytest.raises(VersionWithdrawnError, match="removed its files at"):
+        catalog.dataset(reference)
+    with pytest.raises(VersionExistsError, match="removed its files at"):
+        catalog.lifecycle.undo("drop", reference)
+    catalog.verify_log().require_sound()
+
+
+def test_every_file_that_the_catalog_records_goes(catalog: Catalog, tmp_path: Path) -> None:
+    planned = catalog.remove("numbers:1.0.0", now=True, dry_run=True)
+    assert [(place.num_files, place.left) for place in planned.places] == [(6, ())]
+    assert len([path for path in (tmp_path / "data").rglob("*") if path.is_file()]) == 6
+    report = catalog.remove("numbers:1.0.0", now=True).require_all()
+    assert report.places == planned.places
+    assert below(tmp_path / "data") == ["numbers"]
+    require_removed(catalog)
+    assert catalog.usage().total.num_bytes == 0
+    assert catalog.collect_garbage().of("unknown") == ()
+    assert len(catalog.verify_all()) == 0
+
+
+def test_a_number_is_never_used_again_and_the_content_is_published_under_a_higher_one(catalog: Catalog) -> None:
+    catalog.remove("numbers:1.0.0", now=True)
+    report = catalog.add({"train": {"value": [1, 2, 3]}, "test": {"value": [7]}}, "numbers", bump="patch")
+    assert str(report.reference) == "numbers:1.0.1"
+    assert catalog.dataset("numbers:1.0.1").verify().faults == ()
+    require_removed(catalog)
+
+
+def test_the_same_files_are_not_published_again(tmp_path: Path) -> None:
+    folder = prepare(tmp_path / "given", shards=2)
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as catalog:
+        catalog.publish(folder)
+        catalog.lifecycle.drop("animals:1.0.0", reason="wrong")
+        catalog.remove("animals:1.0.0", now=True)
+        with pytest.raises(VersionExistsError, match=r"^animals:1\.0\.0 is dropped: wrong; .* removed its files at"):
+            catalog.publish(folder)
+        require_removed(catalog, "animals:1.0.0")
+        assert below(tmp_path / "data") == ["animals"]
+
+
+def test_garbage_collection_removes_the_files_when_the_grace_time_has_passed(catalog: Catalog, tmp_path: Path) -> None:
+    catalog.remove("numbers:1.0.0", grace="2d")
+    [removal] = [leftover for leftover in catalog.collect_garbage() if leftover.kind == "removal"]
+    assert (removal.outcome, removal.num_files) == ("kept", 0)
+    assert len(below(tmp_path / "data/numbers/1.0.0")) == 7
+    with set_clocks(timedelta(days=3)):
+        [removal] = [leftover for leftover in catalog.collect_garbage(dry_run=True) if leftover.kind == "removal"]
+        assert (removal.outcome, removal.name) == ("found", "numbers:1.0.0")
+        [removal] = [leftover for leftover in catalog.collect_garbage() if leftover.kind == "removal"]
+        assert removal.outcome == "removed"
+        assert below(tmp_path / "data") == ["numbers"]
+        require_removed(catalog)
+
+
+def test_garbage_collection_leaves_what_is_only_dropped(catalog: Catalog, tmp_path: Path) -> None:
+    before = below(tmp_path / "data")
+    catalog.collect_garbage(older_than="0s").require_all()
+    assert below(tmp_path / "data") == before
+    catalog.lifecycle.undo("drop", "numbers:1.0.0")
+    assert catalog.dataset("numbers").verify().faults == ()
+
+
+def test_unknown_files_and_links_are_left_and_named(catalog: Catalog, tmp_path: Path) -> None:
+    folder, elsewhere = tmp_path / "data/numbers/1.0.0", tmp_path / "elsewhere"
+    (folder / "LICENSE").write_text("mine")
+    (folder / "notes").mkdir()
+    (folder / "notes/a.txt").write_text("mine")
+    [shard, *_] = sorted(folder.glob("*train.tfrecord*"))
+    elsewhere.write_bytes(shard.read_bytes())
+    shard.unlink()
+    shard.symlink_to(elsewhere)
+    [place] = catalog.remove("numbers:1.0.0", now=True).require_all().places
+    assert place.left == ("LICENSE", "notes/a.txt", shard.name)
+    assert below(folder) == ["LICENSE", "notes", "notes/a.txt", shard.name]
+    assert elsewhere.exists()
+    require_removed(catalog)
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_folder_that_became_a_link_is_left(catalog: Catalog, tmp_path: Path, inside: bool) -> None:
+    folder = tmp_path / "data/numbers/1.0.0"
+    moved = folder.rename(tmp_path / "data/other" if inside else tmp_path / "other")
+    folder.symlink_to(moved)
+    before = below(moved)
+    report = catalog.remove("numbers:1.0.0", now=True)
+    if inside:
+        assert [place.why_left for place in report.places] == ["a link leads to another folder"]
+    else:
+        with pytest.raises(StorageError, match="leads out of"):
+            report.require_all()
+        assert report.removal.step is RemovalStep.BEGUN
+    assert below(moved) == before
+
+
+def test_a_folder_with_the_name_of_a_shard_is_left(catalog: Catalog, tmp_path: Path) -> None:
+    [shard, *_] = sorted((tmp_path / "data/numbers/1.0.0").glob("*train.tfrecord*"))
+    shard.unlink()
+    shard.mkdir()
+    (shard / "mine.txt").write_text("mine")
+    catalog.remove("numbers:1.0.0", now=True).require_all()
+    assert below(shard) == ["mine.txt"]
+
+
+def test_mirrors_are_cleared_and_former_locations_are_named(tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as catalog:
+        catalog.publish(prepare(tmp_path / "given", shards=2))
+        folder = tmp_path / "data/animals/1.0.0"
+        mirror, former = shutil.copytree(folder, tmp_path / "mirror"), shutil.copytree(folder, tmp_path / "former")
+        catalog.mirrors.add("animals", mirror)
+        catalog.mirrors.add("animals", former)
+        catalog.mirrors.remove("animals", former)
+        catalog.lifecycle.drop("animals:1.0.0", reason="wrong")
+        places = catalog.remove("animals:1.0.0", now=True).require_all().places
+        assert [(place.place, place.why_left) for place in places] == [
+            (str(folder), ""),
+            (str(mirror), ""),
+            (str(former), "it is no longer a location of the version"),
+        ]
+        assert (below(mirror), folder.exists()) == ([], False)
+        assert len(below(former)) > 2
+        require_removed(catalog, "animals:1.0.0")
+
+
+def test_files_that_were_published_in_place_are_left(tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as catalog:
+        folder = prepare(tmp_path / "mine/animals/1.0.0", shards=2)
+        before = below(folder)
+        catalog.import_tfds(tmp_path / "mine")
+        dataset = catalog.dataset("animals:1.0.0")
+        notes = Attachment.of("notes", "notes.txt", b"notes")
+        attach(catalog.backend, open_store(catalog.data_dir), dataset.facts, notes, b"notes", actor="ann")
+        catalog.lifecycle.drop("animals:1.0.0", reason="wrong")
+        places = catalog.remove("animals:1.0.0", now=True).require_all().places
+        assert [(place.num_files, place.why_left[:27]) for place in places] == [
+            (0, "it was published in place, "),
+            (1, ""),
+        ]
+        assert (below(folder), below(tmp_path / "data")) == (before, ["animals"])
+        require_removed(catalog, "animals:1.0.0")
+
+
+def test_a_folder_that_two_versions_share_keeps_the_files_of_the_other(tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as catalog:
+        for name, age in (("one", 1), ("two", 2)):
+            catalog.publish(prepare(tmp_path / name, name=name, splits={"train": animals(9, age=age)}, shards=2))
+        mirror = shutil.copytree(tmp_path / "data/one/1.0.0", tmp_path / "mirror")
+        shutil.copytree(tmp_path / "data/two/1.0.0", mirror, dirs_exist_ok=True)
+        catalog.mirrors.add("one", mirror)
+        catalog.mirrors.add("two", mirror)
+        catalog.lifecycle.drop("one:1.0.0", reason="wrong")
+        catalog.remove("one:1.0.0", now=True).require_all()  # other names in one folder
+        assert {name.partition("-")[0] for name in below(mirror) if "tfrecord" in name} == {"two"}
+        assert {"dataset_info.json", "features.json"} < set(below(mirror))
+        assert all(report.is_sound for report in catalog.mirrors.check("two"))
+
+
+def test_files_that_another_version_names_are_removed_only_if_it_is_forced(tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as catalog:
+        for number in ("1.0.0", "1.0.1"):
+            catalog.publish(prepare(tmp_path / number, version=number, shards=2))
+        mirror = shutil.copytree(tmp_path / "data/animals/1.0.0", tmp_path / "mirror")
+        for number in ("1.0.0", "1.0.1"):
+            catalog.mirrors.add(f"animals:{number}", mirror)
+        catalog.lifecycle.drop("animals:1.0.0", reason="wrong")
+        before = below(tmp_path / "data"), below(mirror)
+        with pytest.raises(ConflictError) as refused:
+            catalog.remove("animals:1.0.0", now=True)
+        assert refused.value.message == "the files of animals:1.0.0 are in use by animals:1.0.1"
+        assert refused.value.details == {"versions": ["animals:1.0.1"]}
+        assert (below(tmp_path / "data"), below(mirror)) == before
+        assert catalog.lifecycle.drop("animals:1.0.0", reason="still wrong").is_change  # the removal has not begun
+        catalog.remove("animals:1.0.0", now=True, force=True).require_all()
+        assert {"dataset_info.json", "features.json", "kind.labels.txt"} == set(below(mirror))
+        assert catalog.dataset("animals:1.0.1").verify().faults == ()
+        require_removed(catalog, "animals:1.0.0")
+        catalog.lifecycle.drop("animals:1.0.1", reason="wrong")
+        catalog.remove("animals:1.0.1", now=True).require_all()  # the other one is removed
+        assert below(mirror) == []
+
+
+def test_a_version_that_is_not_dropped_is_refused(catalog: Catalog) -> None:
+    catalog.lifecycle.undo("drop", "numbers:1.0.0")
+    with pytest.raises(ConflictError) as refused:
+        catalog.remove("numbers:1.0.0", now=True)
+    assert refused.value.message == "numbers:1.0.0 is canonical: only the files of a dropped version can be removed"
+    assert refused.value.hint == "Drop it first: registry drop numbers:1.0.0 --reason TEXT"
+    assert catalog.dataset("numbers").verify().faults == ()
+
+
+def test_a_grace_time_and_now_are_not_given_together(catalog: Catalog) -> None:
+    for options in ({"now": True, "grace": "1d"}, {"grace": "soon"}, {"grace": timedelta(days=-1)}):
+        with pytest.raises(UsageError):
+            catalog.remove("numbers:1.0.0", **options)  # type: ignore[arg-type]
+
+
+def test_a_place_that_cannot_be_cleared_is_cleared_by_the_same_call_later(
+    catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: LocalStore, name: str) -> None:
+        raise StorageError(f"{name} is locked")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalStore, "remove", refuse)
+        report = catalog.remove("numbers:1.0.0", now=True)
+        assert (report.removal.step, report.places[0].num_files) == (RemovalStep.BEGUN, 0)
+        with pytest.raises(StorageError, match="is locked"):
+            report.require_all()
+        [failed] = [leftover for leftover in catalog.collect_garbage() if leftover.kind == "removal"]
+        assert failed.outcome == "failed"
+    [done] = [leftover for leftover in catalog.collect_garbage() if leftover.kind == "removal"]
+    assert done.outcome == "removed"
+    assert below(tmp_path / "data") == ["numbers"]
+    require_removed(catalog)
+
+
+def test_a_copy_of_the_data_directory_is_not_taken_for_the_recorded_one(catalog: Catalog, tmp_path: Path) -> None:
+    copy = shutil.copytree(tmp_path / "data", tmp_path / "copy")
+    with registry.connect(tmp_path / "catalog.db", data_dir=copy) as other:
+        other.remove("numbers:1.0.0", now=True).require_all()
+    assert below(tmp_path / "data") == ["numbers"]
+    assert len(below(copy)) == 9
+
+
+def test_the_cache_of_this_machine_forgets_the_files(
+    tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGISTRY_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("REGISTRY_CACHE_BYTES", "100MB")
+    with registry.connect(tmp_path / "catalog.db", data_dir=f"{bucket}/data") as catalog:
+        catalog.add({"train": {"value": [1, 2, 3]}}, "numbers")
+        assert len(list(catalog.dataset("numbers").read("train"))) == 3
+        assert registry.cache().usage().num_blocks == 1
+        catalog.lifecycle.drop("numbers:1.0.0", reason="a person asked")
+        catalog.remove("numbers:1.0.0", now=True).require_all()
+        assert registry.cache().usage().num_blocks == 0
+        assert [entry.name for entry in open_store(f"{bucket}/data").scan()] == []
+        require_removed(catalog)
