@@ -748,7 +748,8 @@ class Catalog(Adding):
             reference: one version, exactly or an alias.
             grace: how long after the drop files are kept, e.g. ``"30d"``. None means as planned before, or ``"7d"``.
             now: remove them at once.
-            force: also remove files that another version names, or a version that an alias or ``uses`` names.
+            force: go on if another version names the files, if an alias or ``uses`` names the version, and if a place
+                is not on this machine, is behind a link or cannot be written; such a place is left.
             dry_run: return what would be removed, and change nothing.
             uses: references in use, see ``Lifecycle``.
 

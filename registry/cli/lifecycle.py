@@ -205,7 +205,11 @@ def _shorten(value: str | tuple[str, ...] | None) -> str:
     metavar="DURATION",
     help="How long after the drop the files are kept: 12h, 7d or 2w.  [default: as planned before, or 7d]",
 )
-@click.option("--force", is_flag=True, help="Also remove files that another version, an alias or a use names.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Go on if another version, an alias or a use names the files, or if a place cannot be cleared.",
+)
 @dry_run_option
 @uses_option
 def remove(
@@ -218,7 +222,7 @@ def remove(
     digests and the events of the version are kept.
 
     Files that were published in place, and files that the catalog does not record, are left and named. If a place
-    cannot be cleared, the exit code is not 0, and the same command tries again.
+    cannot be cleared, e.g. because it is not on this machine, the exit code is not 0, and the same command tries again.
     """
     with session.connect() as catalog:
         report = catalog.remove(reference, now=now, grace=grace, force=force, dry_run=dry_run, uses=uses)
@@ -244,7 +248,7 @@ def _describe_removal(report: RemovalReport, options: str) -> Iterator[Block]:
         for name in place.left:
             yield f"{place.place}/{name} is left: it is a link, or the catalog does not record it"
         if place.error is not None:
-            yield f"{place.place} could not be cleared: {place.error.message}"
+            yield f"not cleared: {place.error.message}"
         elif place.why_left:
             yield f"{place.place} is left: {place.why_left}"
         elif place.num_files:

@@ -121,8 +121,9 @@ class Remover:
         version = self._published(removal.reference)
         names = [attachment.place for attachment in self.catalog.attachments(version)]
         names += [name for split in version.splits for name in split.filenames]
-        task = _Task(self.data, names, around, is_dry_run=dry_run)
-        places = tuple(task.clear(location, why) for location, why in _places(self.catalog, version))
+        is_forced = force or removal.force or removal.step is RemovalStep.ENDED
+        task = _Task(self.data, names, around, is_forced=is_forced, is_dry_run=dry_run)
+        places = tuple(task.clear(location, why) for location, why in self._places(version))
         if not dry_run:
             self._forget(version)
             if removal.step is RemovalStep.BEGUN and not any(place.error for place in places):
@@ -140,7 +141,8 @@ class Remover:
             due = describe_moment(removal.due.replace(microsecond=0))
             why = f"the files of a dropped version, whose removal {removal.actor} requested for {due}"
             try:
-                places = self.remove(removal.reference, dry_run=True).places
+                if outcome is GarbageOutcome.FOUND:
+                    places = self.remove(removal.reference, dry_run=True).places
             except ConflictError as error:
                 outcome, why = GarbageOutcome.KEPT, error.message
             yield Leftover(
@@ -183,21 +185,21 @@ class Remover:
             )
         return around
 
+    def _places(self, version: DatasetVersion) -> Iterator[tuple[str, str]]:
+        """The places that a version has or had; each with the reason why its files stay, or ``""``."""
+        home = home_of(version)
+        for location in dict.fromkeys((*version.locations, *([home] if self.data.exists(home) else []))):
+            is_foreign = is_absolute(version.location) and location == version.locations[0]
+            yield location, "it was published in place, so the registry did not write these files" if is_foreign else ""
+        for size in self.catalog.sizes():
+            for location in size.former if size.reference == version.reference else ():
+                yield location, "it is no longer a location of the version"
+
     def _forget(self, version: DatasetVersion) -> None:
         if self.cache is not None:
             for split in version.splits:
                 for shard in load_shards(self.catalog.shards, version, split.name):
                     CachedBlocks(self.cache, shard.sha256, shard.num_bytes).forget()
-
-
-def _places(catalog: CatalogBackend, version: DatasetVersion) -> Iterator[tuple[str, str]]:
-    """The places that a version has or had; each with the reason why its files stay, or ``""``."""
-    for location in dict.fromkeys((*version.locations, home_of(version))):
-        is_foreign = is_absolute(version.location) and location == version.locations[0]
-        yield location, "it was published in place, so the registry did not write these files" if is_foreign else ""
-    for size in catalog.sizes():
-        for location in size.former if size.reference == version.reference else ():
-            yield location, "it is no longer a location of the version"
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +209,7 @@ class _Task:
     data: Store
     names: list[str]
     around: frozenset[str]
+    is_forced: bool
     is_dry_run: bool
 
     def clear(self, location: str, why_left: str) -> ClearedPlace:
@@ -216,17 +219,26 @@ class _Task:
         try:
             store = open_location(self.data, location)
             root = store.local_root
-            if not why_left and isinstance(store, ReadOnlyStore):
-                why_left = "it cannot be written"
-            if not why_left and root is not None and str(root) != os.path.normpath(place):
-                why_left = "a link leads to another folder"
-            if why_left:
-                return ClearedPlace(place=place, why_left=why_left)
+            problem = "" if why_left else self._problem_of(store, place if is_ours else location, is_ours=is_ours)
+            if problem and not self.is_forced:
+                hint = f"If its files are gone or may stay, go on with {spell('force', True)}."
+                raise StorageError(f"{place} cannot be cleared: {problem}", hint=hint)
+            if why_left or problem:
+                return ClearedPlace(place=place, why_left=why_left or problem)
             is_folder = is_ours and root is not None and root.is_dir()
             with self.data.exclusive(location) if is_folder else nullcontext():
                 return self._clear(store, place, is_ours=is_ours)
         except (StorageError, MissingExtraError) as error:
             return ClearedPlace(place=place, error=error)
+
+    def _problem_of(self, store: Store, path: str, *, is_ours: bool) -> str:
+        """Why no file can be removed at a place, or ``""``."""
+        if isinstance(store, ReadOnlyStore):
+            return "it cannot be written"
+        if store.local_root is not None and str(store.local_root) != os.path.normpath(path):
+            return "a link leads to another folder"
+        top = self.data.local_root if is_ours else store.local_root
+        return "" if top is None or top.is_dir() else "it is not on this machine"
 
     def _clear(self, store: Store, place: str, *, is_ours: bool) -> ClearedPlace:
         entries = {entry.name: entry for entry in store.scan() if not entry.is_folder}

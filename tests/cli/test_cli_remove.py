@@ -79,7 +79,7 @@ def test_a_store_that_does_not_answer_has_its_exit_code(capsys: Output, monkeypa
     monkeypatch.setattr(LocalStore, "remove", be_away)
     assert run(["remove", "animals:1.0.0", "--now"]) == 75
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].endswith("could not be cleared: dataset_info.json: no answer") or "no answer" in lines[0]
+    assert lines[0] == "not cleared: dataset_info.json: no answer"
     assert lines[-1] == "animals:1.0.0 is not removed everywhere. To go on: registry remove animals:1.0.0"
 
 

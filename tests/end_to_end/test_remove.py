@@ -62,6 +62,22 @@ def test_every_file_that_the_catalog_records_goes(catalog: Catalog, tmp_path: Pa
     assert len(catalog.verify_all()) == 0
 
 
+def test_a_pin_stays_valid_and_its_audit_says_who_removed_the_files(tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as catalog:
+        catalog.publish(prepare(tmp_path / "given", shards=2))
+        catalog.dataset("animals").pin({"all": "train"}).save(tmp_path / "paper.lock.yaml")
+        pins = registry.load_pin(tmp_path / "paper.lock.yaml")
+        copy = shutil.copytree(tmp_path / "data", tmp_path / "copy")
+        catalog.lifecycle.drop("animals:1.0.0", reason="a person asked")
+        with pytest.raises(ConflictError, match=r"^animals:1\.0\.0 is in use: animals:1\.0\.0"):
+            catalog.remove("animals:1.0.0", now=True, uses=[pin.reference for pin in pins.values()])
+        catalog.remove("animals:1.0.0", now=True).require_all()
+        [audited] = catalog.pins.audit(pins)
+        assert "a person asked; " in audited.message
+        assert " removed its files at " in audited.message
+        assert registry.load_pin(tmp_path / "paper.lock.yaml", data_dir=copy)["all"].verify().faults == ()
+
+
 def test_a_number_is_never_used_again_and_the_content_is_published_under_a_higher_one(catalog: Catalog) -> None:
     catalog.remove("numbers:1.0.0", now=True)
     report = catalog.add({"train": {"value": [1, 2, 3]}, "test": {"value": [7]}}, "numbers", bump="patch")
@@ -127,13 +143,33 @@ def test_a_folder_that_became_a_link_is_left(catalog: Catalog, tmp_path: Path, i
     folder.symlink_to(moved)
     before = below(moved)
     report = catalog.remove("numbers:1.0.0", now=True)
+    with pytest.raises(StorageError, match="a link leads to another folder" if inside else "leads out of"):
+        report.require_all()
+    assert report.removal.step is RemovalStep.BEGUN
     if inside:
-        assert [place.why_left for place in report.places] == ["a link leads to another folder"]
-    else:
-        with pytest.raises(StorageError, match="leads out of"):
-            report.require_all()
-        assert report.removal.step is RemovalStep.BEGUN
+        [place] = catalog.remove("numbers:1.0.0", now=True, force=True).require_all().places
+        assert place.why_left == "a link leads to another folder"
+        require_removed(catalog)
     assert below(moved) == before
+
+
+def test_a_place_that_is_not_on_this_machine_is_not_taken_for_cleared(tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as catalog:
+        catalog.publish(prepare(tmp_path / "given", shards=2))
+        mirror = shutil.copytree(tmp_path / "data/animals/1.0.0", tmp_path / "mirror")
+        catalog.mirrors.add("animals", mirror)
+        catalog.lifecycle.drop("animals:1.0.0", reason="wrong")
+        for place in (tmp_path / "data", mirror):
+            away = place.rename(tmp_path / "away")
+            report = catalog.remove("animals:1.0.0", now=True)
+            assert report.removal.step is RemovalStep.BEGUN
+            with pytest.raises(StorageError, match="cannot be cleared: it is not on this machine") as refused:
+                report.require_all()
+            assert refused.value.hint == "If its files are gone or may stay, go on with force=True."
+            away.rename(place)
+            if place == mirror:
+                (tmp_path / "mirror").rename(tmp_path / "gone")
+                assert catalog.remove("animals:1.0.0", now=True, force=True).removal.step is RemovalStep.ENDED
 
 
 def test_a_folder_with_the_name_of_a_shard_is_left(catalog: Catalog, tmp_path: Path) -> None:
