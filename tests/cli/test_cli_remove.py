@@ -42,11 +42,11 @@ def test_files_that_were_removed_and_left_are_listed(tmp_path: Path, capsys: Out
     (tmp_path / "data/animals/1.0.0/LICENSE").write_text("mine")
     folder = tmp_path / "data/animals/1.0.0"
     assert run(["remove", "animals:1.0.0", "--now", "--dry-run"]) == 0
-    assert f"would remove 5 files, 2.5 KiB: {folder}" in capsys.readouterr().out
+    assert f"would remove 6 files, 3.6 KiB: {folder}" in capsys.readouterr().out
     assert run(["remove", "animals:1.0.0", "--now"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         f"{folder}/LICENSE is left: it is a link, or the catalog does not record it",
-        f"removed 5 files, 2.5 KiB: {folder}",
+        f"removed 6 files, 3.6 KiB: {folder}",
         "the files of animals:1.0.0 are removed; its number stays used",
     ]
     assert run(["remove", "animals:1.0.0", "--now"]) == 0
@@ -64,7 +64,7 @@ def test_json_has_the_step_and_the_places(tmp_path: Path, capsys: Output) -> Non
     [place] = data["places"]
     assert place | {"num_bytes": 0} == {
         "place": str(tmp_path / "data/animals/1.0.0"),
-        "num_files": 5,
+        "num_files": 6,
         "num_bytes": 0,
         "left": [],
         "why_left": "",
