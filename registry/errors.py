@@ -6,6 +6,7 @@
     │   ├── SplitSyntaxError                    a malformed split expression
     │   ├── SliceError                          a slice that cannot be resolved: out of range, reversed ...
     │   ├── CitationSyntaxError                 a malformed citation of a pin
+    │   ├── QueryError                          a query in SQL that is invalid, or cannot be computed
     │   ├── StateMismatchError                  the state of another read
     │   ├── DataDirectoryMissingError           a server's catalog without a data directory
     │   └── WrongTypeError (TypeError)          a value of the wrong type
@@ -244,6 +245,10 @@ class SplitSyntaxError(UsageError, code="split_syntax"):
 
 class SliceError(UsageError, code="slice"):
     """A slice that parses and cannot be resolved: out of range, reversed, too few records."""
+
+
+class QueryError(UsageError, code="query"):
+    """A query in SQL that is not one valid SELECT, names a column that does not exist, or cannot be computed."""
 
 
 class CitationSyntaxError(UsageError, code="citation_syntax"):

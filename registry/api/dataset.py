@@ -20,7 +20,7 @@ from registry.api.provenance import CatalogSource
 from registry.api.sliced_version import SlicedVersion
 from registry.argument_types import typed_methods
 from registry.engines import announces
-from registry.errors import NotFoundError, RegistryError, UsageError
+from registry.errors import NotFoundError, RegistryError, UsageError, require_extra
 from registry.model import (
     count_progress,
     no_experiment,
@@ -29,6 +29,7 @@ from registry.model import (
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     import datasets
+    import duckdb
     import ray.data
 
     from registry.api.info import DatasetInfo
@@ -431,6 +432,32 @@ class Dataset(SlicedVersion):
 
         slices = self.provenance.source.slices(self.features)
         return {part.name: Reader(part.readable, part.plan, read_config=read_config) for part in slices}
+
+    def sql(self, query: str) -> duckdb.DuckDBPyRelation:
+        """Ask a question in SQL: ``SELECT label, count(*) FROM train GROUP BY label``. DuckDB answers it.
+
+        Each split is a table; a quoted name is a split expression: ``FROM "train[:10%]"``. Columns are those of
+        ``Reader.to_arrow_batches``, with labels as text. Columns that the query does not need are not decoded, and
+        memory is bounded. The query is one SELECT. It reaches no files, no network, and no variables of Python.
+
+        >>> digits.sql("SELECT label, count(*) FROM train GROUP BY label ORDER BY label LIMIT 2").fetchall()
+        [('0', 178), ('1', 182)]
+
+        Args:
+            query: one SELECT statement.
+
+        Returns:
+            DuckDB's relation, which runs the query when rows are requested: ``fetchall()``, ``df()``, ``pl()``,
+            ``to_arrow_table()``. An error of a file is then a ``duckdb.Error`` with our message.
+
+        Raises:
+            QueryError: the query is not one SELECT, is invalid, or names a column that does not exist.
+            SplitSyntaxError, SplitNotFoundError, SliceError, LockedError: a table is no split expression.
+            MissingExtraError: DuckDB is not installed (extra ``sql``).
+        """
+        with require_extra("sql", package="duckdb", needed_for="a query in SQL"):
+            from registry.reading.frameworks.sql import Query
+        return Query(query, self.read).relation
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The records of every split, one split after the other, as a table: ``polars.DataFrame(dataset)``.

@@ -147,6 +147,7 @@ def session_command(
     catalog: bool = True,
     engine: str | None = None,
     data_dir: Callable[[Any], Any] | None = None,
+    output_format: Callable[[Any], Any] | None = None,
     **attributes: Any,
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """A click command with ``--catalog``, ``--data-dir`` and ``--format``; its function gets a Session first.
@@ -161,9 +162,10 @@ def session_command(
         catalog: add ``--catalog`` and ``--data-dir``; False for commands that open no catalog.
         engine: what the command does, e.g. ``building``, if a cluster can do it: add ``--engine`` and its settings.
         data_dir: the ``--data-dir`` to add instead of the common one, also without a catalog.
+        output_format: the ``--format`` to add instead of the common one.
         attributes: passed on to ``click.command``.
     """
-    doing = engine
+    doing, format_option = engine, output_format or _FORMAT
 
     def decorate(function: Callable[..., Any]) -> click.Command:
         @functools.wraps(function)
@@ -185,7 +187,7 @@ def session_command(
         wanted = (
             (_LOCKED, locked),
             (_AT, at),
-            (_FORMAT, True),
+            (format_option, True),
             *((option, engine is not None) for option in ENGINE_OPTIONS),
             (data_dir or _DATA_DIR, catalog or data_dir is not None),
             (_CATALOG, catalog),

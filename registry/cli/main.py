@@ -33,6 +33,7 @@ COMMANDS: Final = {
     "resolve": ("registry.cli.resolve:resolve", "Show which records of which files a split expression names."),
     "split": ("registry.cli.resolve:split", "Check whether splits overlap, cover or equal each other."),
     "read": ("registry.cli.read:read", "Print examples as JSON lines."),
+    "sql": ("registry.cli.sql:sql", "Answer a question in SQL about the records."),
     "verify": ("registry.cli.verify:verify", "Check every stored shard against the catalog."),
     "describe": ("registry.cli.lifecycle:describe", "Correct the licence, description or tags of a version."),
     "promote": ("registry.cli.lifecycle:promote", "Make a version the canonical one."),

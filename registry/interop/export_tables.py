@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any, BinaryIO, Final
 
@@ -62,7 +63,14 @@ def _csv_column(column: pa.Array, name: str) -> pa.Array:
         column = decode_text(column, name, hint="Export jsonl, where such a value is {'base64': ...}, or parquet.")
     if pa.types.is_string(column.type):
         return pc.binary_join_element_wise('"', pc.replace_substring(column, '"', '""'), '"', "")
-    return float_texts(column) if pa.types.is_floating(column.type) else column.cast(pa.string())
+    if pa.types.is_floating(column.type):
+        return float_texts(column)
+    if pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
+        return column.cast(pa.string())
+    # Only SQL gives other types here.
+    values = [None if value is None else json_value(value) for value in plain_values(column)]
+    texts = [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
+    return _csv_column(pa.array(texts, pa.string()), name)
 
 
 def float_texts(floats: pa.Array) -> pa.Array:
@@ -93,7 +101,7 @@ def float_texts(floats: pa.Array) -> pa.Array:
 
 def write_jsonl(batches: Batches, schema: pa.Schema, file: BinaryIO) -> None:  # noqa: ARG001 - as every writer
     """Write one JSON object on each line, with the values of ``plain_rows``."""
-    encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(", ", ": ")).encode
+    encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(", ", ": "), default=_other_value).encode
     for batch in batches:
         for start in range(0, batch.num_rows, _MOST_LINES):
             lines = map(encode, plain_rows(batch.slice(start, _MOST_LINES)))
@@ -205,6 +213,18 @@ def _numbers(array: pa.Array) -> list[Any]:
     filled = array.fill_null(pa.scalar(0).cast(array.type)) if array.null_count else array
     numbers: list[Any] = filled.to_numpy(zero_copy_only=False).tolist()
     return numbers
+
+
+def json_value(value: Any) -> Any:
+    """A plain value as JSON, which has no times and decimals."""
+    return json.loads(json.dumps(value, default=_other_value))
+
+
+def _other_value(value: Any) -> Any:
+    """A time in ISO 8601, a whole decimal, such as a sum of integers, as an integer, and everything else as text."""
+    if isinstance(value, Decimal) and value == value.to_integral_value():
+        return int(value)
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
 def _plain_float(value: float) -> float | str:

@@ -36,7 +36,7 @@ ExportKind: TypeAlias = Literal["csv", "jsonl", "parquet", "arrow", "imagefolder
 SlicesOf: TypeAlias = Callable[["str | ReadInstruction | None"], "Sequence[Slice]"]
 """Gives the slice of an expression, or for None every slice of a version that can be read."""
 
-_SUFFIXES: Final[dict[str, tuple[str, ...]]] = {
+SUFFIXES: Final[dict[str, tuple[str, ...]]] = {
     "csv": (".csv", ".csv.gz"),
     "jsonl": (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".ndjson.gz", ".json.gz"),
     "parquet": (".parquet", ".pq"),
@@ -139,8 +139,8 @@ def export_dataset(
     progress: ProgressCallback | None,
 ) -> ExportReport:
     """Export records of ``version``; see ``Dataset.export``."""
-    if kind not in _SUFFIXES and kind not in _FOLDER_KINDS:
-        raise UsageError(f"no export format {kind!r:.80}", hint=suggest(str(kind), [*_SUFFIXES, *_FOLDER_KINDS]))
+    if kind not in SUFFIXES and kind not in _FOLDER_KINDS:
+        raise UsageError(f"no export format {kind!r:.80}", hint=suggest(str(kind), [*SUFFIXES, *_FOLDER_KINDS]))
     if labels not in (None, "names", "numbers"):
         raise UsageError(f'labels must be "names" or "numbers", not {labels!r:.60}')
     if shard_bytes is not None:
@@ -340,7 +340,7 @@ def _open(
 
 def _names_a_file(kind: str, dest: str | os.PathLike[str]) -> bool:
     text = os.fspath(dest)
-    return text.lower().endswith(_SUFFIXES[kind]) and not _is_folder(text)
+    return text.lower().endswith(SUFFIXES[kind]) and not _is_folder(text)
 
 
 def _is_folder(text: str) -> bool:
@@ -375,16 +375,16 @@ def _find_place(
         if _is_folder(text):
             raise UsageError(
                 f"{text} is a folder, and one split expression is written to one file",
-                hint=f"Name a file: {text.rstrip('/')}/{_file_name(slices[0].plan.expression)}{_SUFFIXES[kind][0]}",
+                hint=f"Name a file: {text.rstrip('/')}/{_file_name(slices[0].plan.expression)}{SUFFIXES[kind][0]}",
             )
         if text.lower().endswith(".gz") and kind not in _TEXT_KINDS:
             raise UsageError(
-                f"{text}: {kind} files are not compressed as a whole", hint=f"Name a file {_SUFFIXES[kind][0]}."
+                f"{text}: {kind} files are not compressed as a whole", hint=f"Name a file {SUFFIXES[kind][0]}."
             )
         store, name = _split_path(text)
         names = [name]
     else:
-        store, names = open_store(text), [f"{_checked_name(part.name)}{_SUFFIXES[kind][0]}" for part in slices]
+        store, names = open_store(text), [f"{_checked_name(part.name)}{SUFFIXES[kind][0]}" for part in slices]
     if not force:
         for name in names:
             if store.exists(name):

@@ -24,7 +24,14 @@ if TYPE_CHECKING:
 _LABELS: Final = ("dictionary", "names", "numbers")
 
 
-def columns_for(reader: ExampleReader, *, text: TextForm, labels: Labels, decode: bool) -> TableColumns:
+def columns_for(
+    reader: ExampleReader,
+    *,
+    text: TextForm = "str",
+    labels: Labels = "dictionary",
+    decode: bool = False,
+    widen: bool = False,
+) -> TableColumns:
     """How the features of a reader become columns, in the order of the source that the version was added from."""
     if labels not in _LABELS:
         raise UsageError(
@@ -35,7 +42,7 @@ def columns_for(reader: ExampleReader, *, text: TextForm, labels: Labels, decode
     if reader.read_config.add_tfds_id:
         features = FeaturesDict({**features, "tfds_id": Text()})
     hint = 'Pass text="bytes" to get it as it is stored.'
-    return TableColumns(features, metadata, labels=labels, text=text, decode=decode, hint=hint)
+    return TableColumns(features, metadata, labels=labels, text=text, decode=decode, widen=widen, hint=hint)
 
 
 def reader_for(columns: TableColumns, reader: ExampleReader) -> ExampleReader:
@@ -47,10 +54,13 @@ def reader_for(columns: TableColumns, reader: ExampleReader) -> ExampleReader:
 
 
 def read_batches(
-    readers: Sequence[ExampleReader], *, text: TextForm, batch_size: int | None, labels: Labels, decode: bool
+    readers: Sequence[ExampleReader], *, batch_size: int | None = None, **form: Any
 ) -> pa.RecordBatchReader:
-    """The first epoch of readers of one schema, one after the other; see ``Reader.to_arrow_batches``."""
-    columns = columns_for(readers[0], text=text, labels=labels, decode=decode)
+    """The first epoch of readers of one schema, one after the other; see ``Reader.to_arrow_batches``.
+
+    ``form`` has the options of ``columns_for``.
+    """
+    columns = columns_for(readers[0], **form)
 
     def batches() -> Iterator[pa.RecordBatch]:
         for reader in readers:

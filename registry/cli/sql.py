@@ -1,0 +1,121 @@
+"""``registry sql``: asks a question in SQL about the records of any versions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from registry.cli.commands import Session, examples, session_command
+from registry.cli.options import check_output
+from registry.cli.output import Block, Table, open_stdout
+from registry.cli.resolve import note_overlaps
+from registry.envelope import Records
+from registry.errors import UsageError, require_extra, spell
+
+if TYPE_CHECKING:  # DuckDB is loaded when a query is run
+    import pyarrow as pa
+
+_MOST_ROWS: Final = 1000
+"""The most rows that are shown to people."""
+
+_FORMAT: Final = click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(["table", "csv", "jsonl", "json", "arrow"]),
+    default="table",
+    help=f"Print a table of up to {_MOST_ROWS:,} rows, or all rows.  [default: table, or by the ending of FILE]",
+)
+
+
+@session_command(
+    "sql",
+    at=True,
+    locked=True,
+    output_format=_FORMAT,
+    epilog=examples(
+        """registry sql 'SELECT label, count(*) FROM "digits:1.*[train]" GROUP BY label'""",
+        """registry sql 'SELECT * FROM "prices[train[:10%]]" WHERE price > 100' --format csv""",
+        """registry sql 'SELECT a.id FROM "prices:1.0.0[train]" a ANTI JOIN "prices:2.0.0[train]" b USING (id)'""",
+        """registry sql 'FROM "digits[train]"' -o digits.parquet""",
+    ),
+)
+@click.argument("query", metavar="QUERY")
+@click.option("-o", "--output", metavar="FILE", help="Write the rows to this file: .csv, .jsonl, .parquet or .arrow.")
+@click.option("--force", is_flag=True, help="Replace a file that exists.")
+def sql(session: Session, query: str, *, output: str | None, force: bool) -> None:
+    """Answer one SELECT in SQL, computed by DuckDB.
+
+    A table is a quoted name: REF[SPLIT], such as "digits:1.*[train]" or "digits[train[:10%]]". A version with one split
+    needs no [SPLIT]. Class labels are their names. Columns that the query does not need are not decoded, and memory is
+    bounded. The query can reach no files, network or settings.
+    """
+    from registry.reading import Reader
+
+    with require_extra("sql", package="duckdb", needed_for="a query in SQL"):
+        from registry.reading.frameworks.sql import Query
+    kind = _choose_kind(click.get_current_context().params["output_format"], output)
+    if output is not None:
+        check_output(output, option="-o", force=force)
+    with session.connect_unless_pinned() as catalog:
+
+        def open_table(name: str) -> Reader:
+            reference, bracket, split = name.partition("[")
+            if bracket and not split.endswith("]"):
+                raise UsageError(f"the table {name!r:.200} has no ] at its end", hint='Write "digits:1.*[train]".')
+            part = session.look_up(catalog, reference).slice_of(split[:-1] if bracket else None)
+            note_overlaps(session.out, part.plan)
+            return Reader(part.readable, part.plan)
+
+        schema, batches = Query(query, open_table).rows()
+        if kind in ("table", "json"):
+            _present(session, schema, batches)
+        else:
+            _write(kind, schema, batches, output, force=force)
+
+
+def _choose_kind(kind: str, output: str | None) -> str:
+    """The format: the one that was named, or that of the ending of the file."""
+    from registry.interop.exporting import SUFFIXES
+
+    if output is None:
+        return kind
+    by_ending = [name for name, endings in SUFFIXES.items() if output.lower().endswith(endings)]
+    if kind == "table" and not by_ending:
+        raise UsageError(f"the ending of {output} names no format", hint=f"Name it: {spell('output_format', 'csv')}")
+    if kind == "json":
+        raise UsageError("--format json is for stdout", hint=f"Write JSON lines: {spell('output_format', 'jsonl')}")
+    return by_ending[0] if kind == "table" else kind
+
+
+def _write(kind: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch], output: str | None, *, force: bool) -> None:
+    from registry.interop.export_tables import WRITERS, compressing
+    from registry.storage import expand_home, open_store
+
+    with ExitStack() as stack:
+        if output is None:
+            file: Any = stack.enter_context(open_stdout())
+        else:
+            place = expand_home(output).absolute()
+            file = stack.enter_context(open_store(place.parent).create(place.name, overwrite=force))
+        WRITERS[kind](batches, schema, stack.enter_context(compressing(file, gz=str(output).endswith(".gz"))))
+
+
+def _present(session: Session, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
+    """Print rows as a table, or as one JSON value."""
+    from registry.display import text_of
+    from registry.interop.export_tables import json_value, plain_rows
+
+    def human(_: object) -> Iterator[Block]:
+        rows = (row for batch in batches for row in batch.to_pylist())
+        shown = list(islice(rows, _MOST_ROWS))
+        cells = [{name: v if isinstance(v, int) else text_of(v) for name, v in row.items()} for row in shown]
+        yield Table(cells, {name: name for name in schema.names}, empty="no rows", fits=True)
+        if next(rows, None) is not None:
+            yield f"and more rows: {spell('output_format', 'csv')} prints all of them"
+
+    rows = (json_value(row) for batch in batches for row in plain_rows(batch))
+    session.out.present("sql", {"columns": schema.names, "rows": Records(rows)}, human)

@@ -1,0 +1,170 @@
+"""Runs one SELECT over readers as tables, with DuckDB.
+
+    query --DuckDB's parser--> names of tables --open_table--> readers --the columns that it uses--> DuckDB's relation
+
+The query can reach nothing else: DuckDB gets no files, network, extensions, settings or variables of Python.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import duckdb
+import pyarrow as pa
+import pyarrow.dataset
+
+from registry.errors import NotFoundError, QueryError, RegistryError, UsageError
+from registry.reading.frameworks.tables import columns_for, read_batches
+
+if TYPE_CHECKING:
+    from registry.reading.examples import ExampleReader
+
+_MEMORY: Final = "1GB"
+_DISK: Final = "20GB"
+"""What a query may use in memory, and in temporary files when that is not enough."""
+
+_SETTINGS: Final = {
+    "enable_external_access": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "python_enable_replacements": "false",
+    "memory_limit": _MEMORY,
+    "max_temp_directory_size": _DISK,
+    # A filter is DuckDB's own: one that is pushed into a scan hides its columns from the projection.
+    "disabled_optimizers": "filter_pushdown",
+    "lock_configuration": "true",
+}
+_NAMED: Final = 20
+
+
+class Query:
+    """A query whose tables are found, and which is checked, but not run.
+
+    Attributes:
+        relation: DuckDB's relation. It runs the query when its rows are requested.
+        fault: the error of a reader that ended the query, or None.
+    """
+
+    def __init__(self, query: str, open_table: Callable[[str], ExampleReader]) -> None:
+        """Prepare a query.
+
+        Args:
+            query: one SELECT statement.
+            open_table: the reader of the table of a name; raises an error if there is none.
+
+        Raises:
+            QueryError: the query is not one SELECT statement, or names a column that does not exist, or is invalid.
+        """
+        self.fault: RegistryError | None = None
+        self._tables: dict[str, _Table] = {}
+        folder = Path(tempfile.gettempdir(), f"shardbook-sql-{secrets.token_hex(8)}")  # DuckDB makes and removes it
+        connection = duckdb.connect(":memory:", config=_SETTINGS | {"temp_directory": str(folder)})
+        with self._own_errors():
+            kinds = [statement.type for statement in connection.extract_statements(query)]
+            if kinds != [duckdb.StatementType.SELECT]:
+                words = ", ".join(kind.name for kind in kinds) or "none"
+                raise QueryError(f"a query is one SELECT statement, not {words}", hint="Write one SELECT ... FROM ...")
+            names, own_names = _find_tables(connection, query)
+            for name in sorted(names):
+                try:
+                    self._tables[name] = _Table(open_table(name), self)
+                except (NotFoundError, UsageError):
+                    if name not in own_names:
+                        raise
+                else:
+                    connection.register(name, self._tables[name])
+            self.relation: duckdb.DuckDBPyRelation = connection.sql(query)
+
+    def rows(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """Run the query: the schema of its rows, and batches that are computed when they are requested.
+
+        Raises:
+            QueryError: a value cannot be computed, or memory does not suffice; also while rows are requested.
+            CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: a file is damaged or unreadable.
+        """
+        with self._own_errors():
+            stream = pa.RecordBatchReader.from_stream(self.relation)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            with self._own_errors():
+                yield from stream
+
+        return stream.schema, batches()
+
+    @contextmanager
+    def _own_errors(self) -> Iterator[None]:
+        """Errors of DuckDB, and those of a reader that it passes on, as errors of the registry."""
+        try:
+            yield
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
+            if isinstance(error, RegistryError):
+                raise
+            raise self.fault or _as_own(error, self._tables) from error
+
+
+def _find_tables(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[set[str], set[str]]:
+    """The names of tables in a query, and those that it defines by WITH, from the tree of DuckDB's parser.
+
+    DuckDB's ``get_table_names`` refuses USING, because it knows no columns yet.
+    """
+    # fetchone would leave the result open, and DuckDB 2 then refuses the next statement.
+    ((text,),) = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [query]).fetchall()
+    try:
+        nodes: list[Any] = [json.loads(text)]
+    except RecursionError:
+        raise QueryError("the query is nested too deeply", hint="Write parts of it as WITH name AS (...).") from None
+    names: set[str] = set()
+    own_names: set[str] = set()
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, dict):
+            if node.get("table_name"):
+                names.add(node["table_name"].strip('"'))  # that of DESCRIBE is quoted
+            own_names.update(entry["key"] for entry in (node.get("cte_map") or {}).get("map", ()))
+        if isinstance(node, dict | list):
+            nodes.extend(node.values() if isinstance(node, dict) else node)
+    return names, own_names
+
+
+class _Table(pa.dataset.InMemoryDataset):
+    """A reader as a dataset of Arrow: DuckDB says which columns a scan needs, and only these are decoded."""
+
+    def __init__(self, reader: ExampleReader, query: Query) -> None:
+        self._reader, self._query = reader, query
+        columns = columns_for(reader, widen=True)
+        super().__init__(columns.schema.empty_table())
+
+    def scanner(
+        self,
+        columns: list[str] | None = None,
+        filter: pa.dataset.Expression | None = None,  # noqa: A002 - the name of Arrow
+        **_: Any,
+    ) -> pa.dataset.Scanner:
+        """What DuckDB calls for each scan, with names of columns; a filter may name others."""
+        names = self.schema.names if columns is None or filter is not None else columns
+        batches = read_batches([self._reader.select(names)], widen=True)
+        stream = pa.RecordBatchReader.from_batches(batches.schema, self._watch(batches))
+        # DuckDB asks for a batch when it has room: reading ahead would only keep more of them.
+        return pa.dataset.Scanner.from_batches(
+            stream, columns=columns, filter=filter, batch_readahead=1, use_threads=False
+        )
+
+    def _watch(self, batches: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from batches
+        except RegistryError as error:
+            self._query.fault = error
+            raise
+
+
+def _as_own(error: Exception, tables: Mapping[str, _Table]) -> QueryError:
+    """The message of DuckDB, which has a caret, with the columns that there are."""
+    columns = [f"{name} has the columns {', '.join(table.schema.names[:_NAMED])}" for name, table in tables.items()]
+    return QueryError(str(error).strip(), hint=f"{'; '.join(columns)}." if columns else None)

@@ -1,0 +1,164 @@
+"""``dataset.sql``: splits are tables, only columns that a query needs are decoded, and a query reaches nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from support.framework_samples import FEATURES, wide_reader
+
+import registry
+from registry.api import Catalog, Dataset
+from registry.errors import CorruptExampleError, NotFoundError, QueryError, SplitNotFoundError, SplitSyntaxError
+from registry.features import FeaturesDict, Text
+from registry.reading import Reader
+from registry.reading.frameworks.sql import Query
+from registry.reading.readable import ReadableVersion
+
+ROWS = pa.table(
+    {
+        "id": pa.array(range(20)),
+        "kind": pa.array(["cat", "dog"] * 10),
+        "price": pa.array([1.5, None] * 10),
+        "boxes": pa.array([[{"x": number}] for number in range(20)]),
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def catalog(tmp_path_factory: pytest.TempPathFactory) -> Catalog:
+    folder = tmp_path_factory.mktemp("sql")
+    catalog = registry.connect(f"sqlite:///{folder / 'c.db'}", data_dir=folder / "data", create=True)
+    catalog.add({"train": ROWS, "test": ROWS.slice(0, 4)}, "pets", features={"kind": "ClassLabel"}, processes=1)
+    return catalog
+
+
+@pytest.fixture
+def pets(catalog: Catalog) -> Dataset:
+    return catalog.dataset("pets")
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The features of each read."""
+    seen: list[list[str]] = []
+    blocks = Reader.blocks
+
+    def watched(self: Reader) -> Any:
+        seen.append(list(self.features))
+        return blocks(self)
+
+    monkeypatch.setattr(Reader, "blocks", watched)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("query", "rows", "features"),
+    [
+        ("SELECT kind, count(*) FROM train GROUP BY kind ORDER BY kind", [("cat", 10), ("dog", 10)], [["kind"]]),
+        ("SELECT sum(id) FROM train WHERE kind = 'cat' AND price > 1", [(90,)], [["id", "kind", "price"]]),
+        ("SELECT max(b.x) FROM (SELECT unnest(boxes) AS b FROM train)", [(19,)], [["boxes"]]),
+        ('SELECT count(*) FROM "train[:50%]"', [(10,)], [["id"]]),
+        ("WITH t AS (FROM test) SELECT count(*) FROM t JOIN train USING (id)", [(4,)], [["id"], ["id"]]),
+        ("SELECT * EXCLUDE (boxes, price) FROM test ORDER BY id LIMIT 1", [(0, "cat")], [["id", "kind"]]),
+        ("FROM test WHERE id = 1", [(1, "dog", None, [{"x": 1}])], [["id", "kind", "price", "boxes"]]),
+        ("SELECT 1 + 1", [(2,)], []),
+    ],
+)
+def test_a_query_decodes_the_columns_that_it_needs(
+    pets: Dataset, decoded: list[list[str]], query: str, rows: list[Any], features: list[list[str]]
+) -> None:
+    relation = pets.sql(query)
+    assert decoded == []  # nothing is read before rows are requested
+    assert relation.fetchall() == rows
+    assert [sorted(names) for names in decoded] == [sorted(names) for names in features]
+
+
+ATTACKS = (
+    "COPY train TO '{folder}/out.csv'",
+    "ATTACH '{folder}/other.db'",
+    "INSTALL httpfs",
+    "LOAD httpfs",
+    "SET memory_limit = '1TB'",
+    "RESET memory_limit",
+    "PRAGMA version",
+    "CALL enable_logging()",
+    "EXPORT DATABASE '{folder}/out'",
+    "CREATE TABLE stolen AS FROM train",
+    "INSERT INTO train (id) VALUES (1)",
+    "WITH x AS (INSERT INTO train (id) VALUES (1) RETURNING *) FROM x",
+    "SELECT 1; SELECT 2",
+    "",
+    "SELECT * FROM read_csv('{secret}')",
+    "SELECT * FROM read_text('{secret}')",
+    "SELECT * FROM sniff_csv('{secret}')",
+    "SELECT * FROM '{secret}'",
+    "SELECT * FROM glob('{folder}/*')",
+    "SELECT * FROM read_parquet('https://example.org/a.parquet')",
+    "SELECT * FROM enable_logging(storage = 'file')",
+    "SELECT * FROM query('COPY (SELECT 1) TO ''{folder}/out''')",
+    "SELECT getenv('HOME')",
+    "SELECT * FROM secret_variable",
+    "SELECT * FROM query_table('secret_variable')",
+    "SELECT * FROM duckdb_secrets()",
+    "SELECT * FROM arrow_scan(1, 2, 3)",
+    "SELECT * FROM pandas_scan(1)",
+)
+
+
+def test_a_query_reaches_nothing_but_its_tables(pets: Dataset, tmp_path: Path) -> None:
+    (secret := tmp_path / "secret.csv").write_text("a\n1\n")
+    secret_variable = pa.table({"a": [1]})  # noqa: F841 (DuckDB finds it by its name)
+    assert duckdb.sql("FROM secret_variable").fetchall() == [(1,)]
+    for attack in ATTACKS:
+        with pytest.raises((QueryError, NotFoundError, SplitSyntaxError, duckdb.Error)):
+            pytest.fail(f"{attack}: {pets.sql(attack.format(folder=tmp_path, secret=secret)).fetchall()}")
+    assert [path.name for path in tmp_path.iterdir()] == ["secret.csv"]
+    assert pets.sql("SELECT count(*) FROM train").fetchall() == [(20,)]
+
+
+def test_settings_are_those_of_a_closed_database(pets: Dataset) -> None:
+    settings = dict(pets.sql("SELECT name, value FROM duckdb_settings()").fetchall())
+    closed = {
+        name: settings[name]
+        for name in ("enable_external_access", "autoload_known_extensions", "python_enable_replacements")
+    }
+    assert set(closed.values()) == {"false"}
+    assert (settings["lock_configuration"], settings["max_temp_directory_size"]) == ("true", "18.6 GiB")
+
+
+def test_errors_say_what_there_is(pets: Dataset) -> None:
+    with pytest.raises(QueryError) as unknown:
+        pets.sql("SELECT kid FROM test")
+    assert unknown.value.message.startswith('Binder Error: Referenced column "kid" not found in FROM clause!')
+    assert unknown.value.hint == "test has the columns id, kind, price, boxes."
+    with pytest.raises(QueryError) as two:
+        pets.sql("SELECT 1; DROP TABLE train")
+    assert two.value.message == "a query is one SELECT statement, not SELECT, DROP"
+    with pytest.raises(SplitNotFoundError, match="no split 'tran'"):
+        pets.sql("FROM tran")
+
+
+def test_damage_is_our_error_and_has_our_message_in_a_relation(tmp_path: Path) -> None:
+    written = wide_reader([4], where=tmp_path, features=FeaturesDict({"key": FEATURES["key"]}))
+    other = FeaturesDict({"id": "int64", "key": Text()})
+    reader = Reader(written.readable.with_features(other), written.plan)
+    query = Query("SELECT id FROM t", lambda _: reader)
+    with pytest.raises(duckdb.Error, match="feature 'id'"):
+        query.relation.fetchall()
+    with pytest.raises(CorruptExampleError, match="feature 'id'"):
+        list(query.rows()[1])
+    with pytest.raises(QueryError, match="unlucky"):
+        list(Query("SELECT error('unlucky')", lambda _: reader).rows()[1])
+
+
+def test_float16_is_a_number_in_sql(tmp_path: Path) -> None:
+    reader = wide_reader([3], where=tmp_path)
+    assert isinstance(reader.readable, ReadableVersion)
+    (row,) = Query(
+        "SELECT typeof(half), typeof(label), max(half) FROM t GROUP BY ALL", lambda _: reader
+    ).relation.fetchall()
+    assert row[:2] == ("FLOAT", "VARCHAR")
