@@ -59,7 +59,7 @@ def test_a_repository_is_added_with_its_commit_and_digests(hub: Hub, catalog: Ca
     report = catalog.add("hf://ann/flowers")
     assert (str(report.reference), dict(report.splits)) == ("flowers:1.0.0", {"train": 40, "test": 1})
     dataset = catalog.dataset("flowers")
-    assert dataset.metadata.license == "mit"
+    assert dataset.metadata.license == "MIT"
     origins = {one.url: one for one in report.plan.source.origins}
     url = f"hf://datasets/ann/flowers@{hub.sha_of(0)}/data/train.csv"
     assert origins[url].num_bytes == len(FILES["data/train.csv"])
