@@ -83,7 +83,9 @@ class StatisticsFold:
     def __init__(self, features: FeaturesDict) -> None:
         columns = columns_of(features.missing_as_none())
         self._num_omitted = max(0, len(columns) - MOST_LEAVES)
-        self._readers = [LeafReader(column) for column in columns[:MOST_LEAVES]]
+        # Sorted, because a schema is published in another order than that of its source.
+        self._places = sorted(range(len(columns)), key=lambda place: columns[place].names)[:MOST_LEAVES]
+        self._readers = [LeafReader(columns[place]) for place in self._places]
         self._buffer = min(2**17, max(2**10, _MOST_WAITING // max(1, len(self._readers))))
         num_texts = sum(reader.is_text for reader in self._readers)
         self._most_bytes = min(MOST_BYTES, _MOST_TEXT_BYTES // max(1, num_texts))
@@ -95,8 +97,8 @@ class StatisticsFold:
 
     def add(self, state: SplitState, block: FlatRecords) -> None:
         """Add the next records."""
-        for reader, leaf, flat in zip(self._readers, state.leaves, block.flats, strict=False):
-            reader.add(leaf, flat, block.num_records)
+        for reader, leaf, place in zip(self._readers, state.leaves, self._places, strict=True):
+            reader.add(leaf, block.flats[place], block.num_records)
         state.num_records += block.num_records
 
     def merge(self, state: SplitState, later: SplitState) -> None:
