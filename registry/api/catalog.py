@@ -687,9 +687,10 @@ class Catalog(Adding):
         """Remove what nobody needs from the data directory, TMPDIR and the index cache of this user.
 
         Garbage is: unfinished files and folders, folders that were moved aside, what publishers to object stores left
-        behind, and files of the cache that were not used. Nothing that a row of any version names is removed, nothing
-        that a running process owns, nothing that another catalog with the same data directory may own, and nothing that
-        the registry did not make: such files are only listed.
+        behind, files of the cache that were not used, and files of dropped versions whose removal is due (``remove``).
+        Nothing else that a row of any version names is removed, nothing that a running process owns, nothing that
+        another catalog with the same data directory may own, and nothing that the registry did not make: such files are
+        only listed.
 
         >>> catalog.collect_garbage(dry_run=True).of("found")
         ()

@@ -141,7 +141,7 @@ class Lifecycle:
         )
 
     def drop(self, reference: DatasetLike, *, reason: str, dry_run: bool = False, uses: Uses = ()) -> Change:
-        """Hide a version from every look-up. Its number stays used, and its files stay where they are.
+        """Hide a version from every look-up. Its number stays used, and its files stay until ``Catalog.remove``.
 
         Args:
             reference: one version, exact or an alias.

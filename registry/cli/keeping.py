@@ -71,10 +71,11 @@ def gc(session: Session, older_than: str, dry_run: bool) -> int:
     """Remove what nobody needs from the data directory, TMPDIR and the index cache.
 
     That is: unfinished files and folders of processes that have ended, folders that were moved aside, what
-    publishers to buckets left behind, and files of the cache that were not used.
+    publishers to buckets left behind, files of the cache that were not used, and files of dropped versions whose
+    removal is due ('registry remove').
 
-    It never removes files that a version names, files of a running publisher, files that another catalog may own, or
-    files that the registry did not make. It lists files that it does not know.
+    It never removes other files that a version names, files of a running publisher, files that another catalog may own,
+    or files that the registry did not make. It lists files that it does not know.
     """
     with session.connect() as catalog, show_progress(session.out):
         garbage = catalog.collect_garbage(older_than=older_than, dry_run=dry_run)

@@ -246,7 +246,7 @@ def _describe_removal(report: RemovalReport, options: str) -> Iterator[Block]:
     reference, due = report.removal.reference, report.removal.due
     for place in report.places:
         for name in place.left:
-            yield f"{place.place}/{name} is left: it is a link, or the catalog does not record it"
+            yield f"{place.place}/{name} is left: it is a link, or the catalog does not record it".replace("\n", " ")
         if place.error is not None:
             yield f"not cleared: {place.error.message}"
         elif place.why_left:
