@@ -99,7 +99,7 @@ def objects(catalog: registry.Catalog) -> dict[str, Any]:
         "VersionDiff": catalog.diff("hostile:1.0.0", "hostile:2.0.0"),
         "PinFile": pins,
         "Pin": pins["a<b"],
-        "Statistics": dataset.compute_statistics(),
+        "Statistics": dataset.statistics,
         "AddReport": catalog.add([{"a": 1}], "added", dry_run=True),
     }
 
