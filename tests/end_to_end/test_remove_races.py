@@ -67,7 +67,7 @@ def test_a_removal_that_was_killed_at_any_step_is_ended_by_the_same_call(
             assert (left["undo"], left["publish"], len(left["files"])) == ("ok", "ok", 7), (step, left)
         assert left["step"] != "ended" or left["files"] == [], (step, left)
         is_described = any(name.endswith("dataset_info.json") for name in left["files"])
-        assert is_described is (len(left["files"]) == 6), (
+        assert is_described is (len(left["files"]) == 7), (
             step,
             left,
         )  # without it, nobody takes the rest for a version
