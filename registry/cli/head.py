@@ -61,7 +61,8 @@ def head(session: Session, reference: str, split: str | None, *, number: int, co
         features, total = reader.features, len(reader)
         rows = list(islice(reader.files_as_bytes(), number))
     program = example_converter(dataset, reader, names=True, files=True)
-    people = converter_of(features, time_types(features, dataset.metadata))
+    metadata = dataset.metadata
+    people = converter_of(features, time_types(features, metadata), nullable=metadata.nullable_paths)
     value = {
         **version_values(dataset.reference),
         "split": reader.plan.expression,
@@ -73,13 +74,14 @@ def head(session: Session, reference: str, split: str | None, *, number: int, co
     def human(_: Any) -> Iterator[Block]:
         yield f"{dataset.reference} {reader.plan.expression}: {len(rows):,} of {total:,} rows"
         yield ""
-        names = list(features)[:_MOST_COLUMNS]
+        names = metadata.in_source_order(list(features))
+        others, names = names[_MOST_COLUMNS:], names[:_MOST_COLUMNS]
         texts = [
             {name: text_of(row[name]) for name in names} for row in (rows if people is None else map(people, rows))
         ]
         yield Table(texts, {name: name for name in names}, fits=True)
-        if len(features) > len(names):
-            yield f"and {len(features) - len(names):,} more columns: --columns {list(features)[len(names)]}"
+        if others:
+            yield f"and {len(others):,} more columns: --columns {others[0]}"
         if sys.stdout.isatty():
             yield from _pictures(features, rows)
 

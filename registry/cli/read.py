@@ -101,7 +101,8 @@ def example_converter(dataset: Dataset, reader: Reader, *, names: bool, files: b
     from registry.display import converter_of, time_types
 
     times = time_types(reader.features, dataset.metadata)
-    return converter_of(reader.features, times, names=names, files=files, iso=True)
+    nullable = dataset.metadata.nullable_paths if names else frozenset()
+    return converter_of(reader.features, times, nullable=nullable, names=names, files=files, iso=True)
 
 
 def present_records(

@@ -29,8 +29,9 @@ def rows_html(
         rows = read()
     except (RegistryError, OSError) as error:
         return escape(f"The records cannot be read here: {error}", 500)
-    names = list(features)
-    convert = converter_of(features, time_types(features, metadata)) or (lambda row: row)
+    names = metadata.in_source_order(list(features))
+    times = time_types(features, metadata)
+    convert = converter_of(features, times, nullable=metadata.nullable_paths) or (lambda row: row)
     room = _MOST_PICTURE_BYTES
 
     def cell(row: dict[str, Any], named: dict[str, Any], name: str) -> Any:

@@ -30,6 +30,8 @@ _DESCRIBED: Final = re.compile(rf"{_TYPE.pattern}: ")
 _FILES: Final = ("The bytes of an image file.", "The bytes of an audio file.")
 """The descriptions of files that an import keeps as bytes, see ``shards.arrow_schema``."""
 
+_Lists: TypeAlias = tuple[bool, ...]
+
 _DAY: Final = {"s": 86_400, "ms": 86_400 * 10**3, "us": 86_400 * 10**6, "ns": 86_400 * 10**9}
 _MOST_ITEMS: Final = 6
 _MOST_LETTERS: Final = 200
@@ -140,25 +142,42 @@ def _sound_text(seconds: float | None) -> str:
 
 
 def converter_of(
-    feature: Feature, times: Times, *, names: bool = True, files: bool = True, iso: bool = False, path: str = ""
+    feature: Feature,
+    times: Times,
+    *,
+    nullable: frozenset[str] = frozenset(),
+    names: bool = True,
+    files: bool = True,
+    iso: bool = False,
+    path: str = "",
+    lists: _Lists = (),
 ) -> Convert | None:
     """A function from a value to the same value with texts in place of numbers and files; None if nothing changes.
 
     Args:
         feature: the schema of the value.
         times: see ``time_types``.
+        nullable: see ``DatasetMetadata.nullable_paths``; their lists become null or the value.
         names: write classes by name, and dates, times and durations as text.
         files: describe files, which the value has as bytes (it was read with ``file_features``), and samples of sounds.
         iso: write times in ISO 8601, and leave samples as they are, for programs.
-        path: the path of the feature.
+        path: the path of the feature, with ``[]`` for each list around it.
+        lists: whether each of these lists is a value that may be null, outermost first.
     """
-    again = partial(converter_of, times=times, names=names, files=files, iso=iso)
+    again = partial(converter_of, times=times, nullable=nullable, names=names, files=files, iso=iso, lists=lists)
     if isinstance(feature, FeaturesDict):
         pairs = {name: again(inner, path=f"{path}/{name}" if path else name) for name, inner in feature.items()}
         changed = {name: convert for name, convert in pairs.items() if convert is not None}
         return partial(_convert_dict, changed) if changed else None
     if isinstance(feature, Sequence):  # of a dict, it is a dict of columns
-        return again(feature.feature, path=path)
+        is_value = path in nullable
+        place = path if is_value else f"{path}[]"
+        return again(feature.feature, path=place, nullable=nullable - {path}, lists=(*lists, is_value))
+    convert = _leaf_converter(feature, times.get(path.replace("[]", "")), names=names, files=files, iso=iso)
+    return partial(_restore_nulls, lists, convert) if any(lists) else convert
+
+
+def _leaf_converter(feature: Feature, time: TimeType | None, *, names: bool, files: bool, iso: bool) -> Convert | None:
     is_file = _is_file(feature) or (isinstance(feature, Tensor) and feature.description in _FILES)
     if is_file and files:
         return partial(_convert_each, describe_file, 0)
@@ -166,8 +185,11 @@ def converter_of(
         return partial(_convert_each, partial(_class_name, feature.names), 0)
     if names and files and not iso and isinstance(feature, Audio) and feature.sample_rate and not is_file:
         return partial(_convert_each, partial(_describe_samples, feature.sample_rate), len(feature.shape))
-    time = times.get(path) if names else None
-    return None if time is None else partial(_convert_each, lambda value: moment_text(int(value), time, iso=iso), 0)
+    return (
+        None
+        if time is None or not names
+        else partial(_convert_each, lambda value: moment_text(int(value), time, iso=iso), 0)
+    )
 
 
 def _convert_dict(converters: Mapping[str, Convert], value: Any) -> Any:
@@ -176,6 +198,15 @@ def _convert_dict(converters: Mapping[str, Convert], value: Any) -> Any:
     if not isinstance(value, Mapping):  # the examples of a Dataset
         return [_convert_dict(converters, item) for item in value]
     return {name: converters[name](item) if name in converters else item for name, item in value.items()}
+
+
+def _restore_nulls(lists: _Lists, convert: Convert | None, value: Any) -> Any:
+    """``value`` in as many lists, in which those that are a value that may be null become null or the value."""
+    if not lists:
+        return value if convert is None else convert(value)
+    if lists[0]:
+        return _restore_nulls(lists[1:], convert, value[0]) if len(value) else None
+    return [_restore_nulls(lists[1:], convert, item) for item in value]
 
 
 def _convert_each(convert: Convert, num_dimensions: int, value: Any) -> Any:

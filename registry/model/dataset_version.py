@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -93,6 +93,24 @@ class DatasetMetadata:
             case {"key": {"kind": "path", "columns": [str(column)]}}:
                 return column
         return None
+
+    @property
+    def nullable_paths(self) -> frozenset[str]:
+        """The paths in lists where a value may be null; ``registry add`` stored it as a list of none or one."""
+        match self.custom.get("intake"):
+            case {"nullable": list(paths)}:
+                return frozenset(path for path in paths if isinstance(path, str))
+        return frozenset()
+
+    def in_source_order(self, names: Sequence[str]) -> Sequence[str]:
+        """The names of features in the order of the columns that ``registry add`` read.
+
+        Names that are not sorted are in an order that a caller has chosen, and stay as they are.
+        """
+        match self.custom.get("intake"):
+            case {"columns": list(columns)} if list(names) == sorted(names) == sorted(map(str, columns)):
+                return columns
+        return names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

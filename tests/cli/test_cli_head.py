@@ -8,10 +8,12 @@ import pty
 import re
 import sys
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from support import warm_python
 
@@ -91,6 +93,20 @@ def test_rows_have_names_dates_and_descriptions(zoo: Cli, monkeypatch: pytest.Mo
         "photo": PHOTO,
     }
     assert all(letter.isprintable() or letter == "\n" for letter in out)
+
+
+def test_columns_have_the_order_of_their_source_and_lists_their_nulls(cli: Cli) -> None:
+    table = pa.table({"when": [[date(1960, 2, 29), None], []], "box": [[{"area": 1, "note": None}, None], []]})
+    with registry.connect() as catalog:
+        catalog.add(table, "lists")
+    _, _, head, *rows = cli("head", "lists").out.splitlines()
+    assert head.split() == ["when", "box"]
+    assert sorted(" ".join(row.split()) for row in rows) == [
+        "[1960-02-29, null] {area: [1, null], note: [null, null]}",
+        "[] {area: [], note: []}",
+    ]
+    rows = [json.loads(row) for row in cli("read", "lists", "train", "--names").out.splitlines()]
+    assert {"box": {"area": [1, None], "note": [None, None]}, "when": ["1960-02-29", None]} in rows
 
 
 def test_names_of_features_cannot_write_to_the_terminal(cli: Cli) -> None:

@@ -128,7 +128,7 @@ class TableColumns:
         self._types = temporal_types(features, metadata)
         self._texts = text_paths(features, metadata) if check_text_form(text) and not as_text else frozenset()
         self._decimals = decimal_types(metadata)
-        self._nullable = _nullable_paths(metadata)
+        self._nullable = metadata.nullable_paths
         self._maker = LeafArrays(self.features)
         schema = self._assemble(no_examples(self.features)).schema
         self.schema: pa.Schema = schema if as_text else schema.with_metadata(self._describe(schema, metadata))
@@ -217,17 +217,8 @@ def _describe_list(inner: Any, length: int) -> Any:
 
 
 def in_source_order(features: FeaturesDict, metadata: DatasetMetadata) -> FeaturesDict:
-    """The features in the order of the columns that they were added from.
-
-    Features that are not sorted by name are in an order that a caller has chosen, and stay as they are.
-    """
-    added = metadata.custom.get(_ADDED)
-    names = added.get("columns") if isinstance(added, Mapping) else None
-    if not isinstance(names, list) or list(features) != sorted(features):
-        return features
-    if len(names) != len(features) or set(map(str, names)) != set(features):
-        return features
-    return FeaturesDict({name: features[name] for name in names})
+    """The features in the order of ``DatasetMetadata.in_source_order``."""
+    return FeaturesDict({name: features[name] for name in metadata.in_source_order(list(features))})
 
 
 def without_unknown(features: FeaturesDict) -> FeaturesDict:
@@ -375,13 +366,6 @@ def _nest(feature: Feature, arrays: Iterator[pa.Array]) -> pa.Array:
         below = [next(arrays) for _ in columns_of(feature)]
         return _with_values(below[0], _nest(feature.feature, iter([array.values for array in below])))
     return next(arrays)
-
-
-def _nullable_paths(metadata: DatasetMetadata) -> frozenset[str]:
-    """The paths inside of lists at which a list of none or one stores a value that may be null."""
-    added = metadata.custom.get(_ADDED)
-    paths = added.get("nullable") if isinstance(added, Mapping) else None
-    return frozenset(path for path in paths if isinstance(path, str)) if isinstance(paths, list) else frozenset()
 
 
 def _restore_nulls(array: pa.Array, path: str, nullable: frozenset[str]) -> pa.Array:

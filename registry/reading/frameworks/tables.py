@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from registry.errors import UsageError, suggest
+from registry.errors import FeatureError, UsageError, suggest
 from registry.features import Feature, FeaturesDict, Leaf, Text
 from registry.reading.frameworks.arrays import first_epoch
 from registry.reading.frameworks.table_columns import Labels, TableColumns, in_source_order, without_unknown
@@ -98,7 +98,10 @@ def _series(column: pa.Array, feature: Feature | None) -> pd.Series[Any]:
             values.dtype.kind, pd.arrays.IntegerArray
         )
         return pd.Series(make(values.copy(), missing.copy()))
-    series: pd.Series[Any] = column.to_pandas()
+    try:
+        series: pd.Series[Any] = column.to_pandas()
+    except (ValueError, OverflowError) as error:  # in a struct, pandas has times as objects of Python
+        raise FeatureError(f"a time is not one that Python has: {error}", hint="Read them by to_arrow().") from error
     return series
 
 
