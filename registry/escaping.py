@@ -48,13 +48,15 @@ def without_steering(text: str) -> str:
 def printable(text: str) -> str:
     r"""``text`` for a terminal: U+FFFD replaces characters that cannot be printed; newlines stay, tabs become spaces.
 
+    The joiners U+200C and U+200D stay, too: words of Persian and Hindi, and emoji, are written with them.
+
     >>> printable("a\u202eb\x00\n")
     'a\ufffdb\ufffd\n'
     """
     text = text.expandtabs(4)
     if text.isprintable():
         return text
-    return "".join(letter if letter.isprintable() or letter == "\n" else REPLACEMENT for letter in text)
+    return "".join(letter if letter.isprintable() or letter in "\n\u200c\u200d" else REPLACEMENT for letter in text)
 
 
 def text_width(text: str) -> int:

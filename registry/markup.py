@@ -16,7 +16,7 @@ MOST_BYTES: Final = 50_000
 """The most bytes of the HTML of one object."""
 
 _MOST_ROWS: Final = 20
-_MOST_COLUMNS: Final = 20
+MOST_COLUMNS: Final = 20
 _MOST_LETTERS: Final = 200
 _CELL: Final = "text-align:left;vertical-align:top;padding:2px 8px;border-bottom:1px solid rgba(128,128,128,.3);"
 
@@ -44,7 +44,7 @@ def table(heads: Sequence[Any], rows: Iterable[Sequence[Any]], total: int | None
     """A table of the first rows and columns; a line below has the number of the others. ``total`` counts all rows."""
     listed = list(rows)
     total = len(listed) if total is None else total
-    cut = min(len(heads), _MOST_COLUMNS)
+    cut = min(len(heads), MOST_COLUMNS)
     first = listed[:_MOST_ROWS]
 
     def line(kind: str, cells: Sequence[Any], most: int) -> str:

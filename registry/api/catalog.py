@@ -313,12 +313,12 @@ class Catalog(Adding):
 
         Raises:
             NotFoundError: the dataset, config, version or alias does not exist.
-            UsageError: ``reference`` does not name one version, nothing is to be changed, there is no such feature, or
+            UsageError: ``reference`` does not name one version, there is no change, there is no such feature, or
                 a text is too long.
         """
         changes = Description(remove_tags=remove_tags, **description)
         if changes.is_empty:
-            raise UsageError("nothing is to be changed", hint=f"Say what: {spell('license=TEXT')}")
+            raise UsageError("describe needs at least one change", hint=f"For example: {spell('license', 'MIT')}")
         changes.warn_of_license()
         return self.backend.lifecycle.describe(read_reference(reference), changes, actor=log_actor(), dry_run=dry_run)
 

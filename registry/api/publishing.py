@@ -103,7 +103,7 @@ class Publishing:
                 (``catalog.lifecycle.protect``).
             progress: called with a ``Progress``, in records: each split is ``encoding``, then ``writing``; then all
                 shards are ``verifying``. If ``data_dir`` is an object store, they are then ``uploading``, in bytes.
-            description: text for people, instead of that of the builder. ``describe`` corrects this and the next five.
+            description: text for people, instead of that of the builder. ``describe`` corrects it later.
             license: an SPDX licence expression, such as ``CC-BY-4.0``.
             citation: usually BibTeX.
             homepage: a URL.
@@ -176,6 +176,7 @@ class Publishing:
 
     @announces("building", "reference")
     @previews
+    @takes_fields(Description, DescriptionArguments)
     def preview_build(
         self,
         reference: DatasetLike | type[DatasetBuilder] | DatasetBuilder,
@@ -185,6 +186,7 @@ class Publishing:
         rebuild: bool = False,
         show: int = 5,
         progress: ProgressCallback | None = None,
+        **description: Unpack[DescriptionArguments],
     ) -> Preview | None:
         """Run a builder, prove the number of the version that it makes, and delete the shards again.
 
@@ -195,6 +197,12 @@ class Publishing:
             rebuild: build even if the version is published.
             show: describe at most this many differing records of each split.
             progress: see ``build``.
+            description: see ``build``.
+            license: see ``build``.
+            citation: see ``build``.
+            homepage: see ``build``.
+            tags: see ``build``.
+            supervised: see ``build``.
 
         Returns:
             All changes since the version below and the proof of the number; None if ``build`` would do nothing because
@@ -205,10 +213,14 @@ class Publishing:
             VersionExistsError, OtherSourceError: see ``build``.
         """
         from registry.building import build_dataset
+        from registry.building.generation import call_features
         from registry.publishing import preview_folder
 
         _check_processes(processes)
-        builder = _open_builder(reference)
+        builder, words = _open_builder(reference), Description(**description)
+        words.warn_of_license()
+        if words.supervised:
+            words.require_features(call_features(builder))
         published = self._published(builder.reference)
         if published is not None and not rebuild:
             self._require_built(published.version.reference)
@@ -496,12 +508,14 @@ class Publishing:
 
     @announces("comparing", "folder")
     @previews
+    @takes_fields(Description, DescriptionArguments)
     def preview(
         self,
         folder: str | os.PathLike[str],
         *,
         show: int = 5,
         progress: ProgressCallback | None = None,
+        **description: Unpack[DescriptionArguments],
     ) -> Preview:
         """Compute what publishing a prepared version folder would change. Nothing is written.
 
@@ -509,21 +523,31 @@ class Publishing:
             folder: path or URL of the version folder, see ``publish``.
             show: describe at most this many differing records of each split.
             progress: called with a ``Progress``, in records.
+            description: see ``publish``.
+            license: see ``publish``.
+            citation: see ``publish``.
+            homepage: see ``publish``.
+            tags: see ``publish``.
+            supervised: see ``publish``.
 
         Returns:
             All changes since the version below, and the proof of the number or why it is refused.
 
         Raises:
-            PreparedFormatError, ShardMismatchError, CorruptRecordError, VersionExistsError, StorageError: see
-                ``publish``.
+            PreparedFormatError, ShardMismatchError, CorruptRecordError, VersionExistsError, StorageError, UsageError:
+                see ``publish``.
         """
+        from registry.prepared import read_prepared
         from registry.publishing import preview_folder
         from registry.storage import open_store
 
+        source, words = open_store(folder), Description(**description)
+        words.warn_of_license()
+        words.require_features(read_prepared(source).features)
         self.require_data_dir()
         advance = count_progress(progress, "verifying", os.fspath(folder))
         target = self._target(False, advance, producer=Producer(action="publish"))
-        return preview_folder(open_store(folder), target, show=show)
+        return preview_folder(source, target, show=show)
 
     def _require_target(
         self, references: Iterable[Reference], *, has_files: bool = True, dry_run: bool = False

@@ -19,7 +19,7 @@ from registry.cli.output import Block, Column, Table
 from registry.cli.progress import show_progress
 from registry.envelope import fields_of
 from registry.errors import UsageError, suggest
-from registry.model import ACTIONS, Event, Producer, describe_moment, parse_moment
+from registry.model import ACTIONS, DESCRIBED_FIELDS, Event, Producer, describe_moment, parse_moment
 from registry.splits import counted
 
 if TYPE_CHECKING:
@@ -272,8 +272,9 @@ def _words(event: Event) -> str | None:
             return f"secrets in URLs: {', '.join(details['columns'])}"
         case "describe":
             both = {name: (value, details["before"][name]) for name, value in details["after"].items()}
+            names = {field: name for name, field in DESCRIBED_FIELDS.items()}
             return "; ".join(
-                f"{name} {new!r:.60}, was {old!r:.60}" for name, (new, old) in both.items() if name != "described"
+                f"{names[field]} {new!r:.60}, was {old!r:.60}" for field, (new, old) in both.items() if field in names
             )
         case "mirror-add" | "mirror-remove" | "producer":
             return str(details["location"] if "location" in details else Producer.from_json(details))

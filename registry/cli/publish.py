@@ -88,6 +88,7 @@ def build(
                 rebuild=rebuild,
                 show=show,
                 progress=progress,
+                **description,
             )
         else:
             publication = catalog.build(
@@ -146,7 +147,7 @@ def publish(
     """
     with session.connect_to_publish(dry_run=dry_run) as catalog, show_progress(session.out) as progress:
         if dry_run:
-            preview = catalog.preview(folder, show=show, progress=progress)
+            preview = catalog.preview(folder, show=show, progress=progress, **description)
         else:
             publication = catalog.publish(
                 folder, promote=promote, version_to_prepare=version_to_prepare, progress=progress, **description

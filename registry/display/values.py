@@ -78,7 +78,9 @@ def moment_text(value: int, time: TimeType, *, iso: bool = False) -> str | None:
     if not -(2**63) < value < 2**63:
         return None
     if time.kind == "duration" and iso:
-        return f"{'-' * (value < 0)}PT{_without_zeros(f'{abs(value) * 86_400 / _DAY[time.unit]:f}')}S"
+        seconds, rest = divmod(abs(value), _DAY[time.unit] // 86_400)
+        digits = len(str(_DAY[time.unit] // 86_400)) - 1
+        return f"{'-' * (value < 0)}PT{_without_zeros(f'{seconds}.{rest:0{digits}}')}S"
     if time.kind == "duration":
         days, rest = divmod(abs(value), _DAY[time.unit])
         text = f"{days:,} day{'s' * (days != 1)} " if days else ""

@@ -101,7 +101,8 @@ def read_front_matter(store: Store) -> dict[str, Any]:
         return {}
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, if libyaml is there
     try:
-        _refuse_deep(yaml.parse(front[1], Loader=loader))
+        for _ in _shallow_events(yaml.parse(front[1], Loader=loader)):
+            pass
         result = yaml.load(front[1], loader)  # noqa: S506 (both loaders are safe ones)
     except yaml.MarkedYAMLError as error:
         if "nesting depth" in str(error.problem):  # PyYAML 6.0.4 has a limit of its own
@@ -112,13 +113,14 @@ def read_front_matter(store: Store) -> dict[str, Any]:
     return result if isinstance(result, dict) else {}
 
 
-def _refuse_deep(events: Iterator[Any]) -> None:
-    """Raise a YAMLError if values are nested too deeply: old versions of libyaml would end the process."""
+def _shallow_events(events: Iterator[Any]) -> Iterator[Any]:
+    """``events``. Raises a YAMLError if values are nested too deeply: old versions of libyaml would end the process."""
     depth = 0
     for event in events:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > _MOST_NESTED:
             raise _too_deep()
+        yield event
 
 
 def _too_deep() -> yaml.YAMLError:
@@ -176,15 +178,17 @@ def fill_from_card(metadata: DatasetMetadata, card: DatasetMetadata) -> DatasetM
 def _top_fields(text: str) -> dict[str, tuple[str, ...]]:
     """The scalar values of the mapping in ``text``, and its lists of scalars; deeper values are skipped.
 
-    It reads events, so that aliases and deep nesting take no more time and memory than the length of the text.
+    It reads events, so that aliases take no more time and memory than the length of the text.
+
+    Raises:
+        yaml.YAMLError: the text is not YAML, or values are nested too deeply.
     """
     result: dict[str, tuple[str, ...]] = {}
     key: str | None = None
     depth = 0
     items: list[str] = []
     is_list = False
-    events: Iterator[Any] = yaml.parse(text, Loader=yaml.SafeLoader)
-    for event in events:
+    for event in _shallow_events(yaml.parse(text, Loader=yaml.SafeLoader)):
         if isinstance(event, yaml.CollectionStartEvent):
             if depth == 0 and not isinstance(event, yaml.MappingStartEvent):
                 return {}

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypedDict
 
-from registry.errors import UsageError, suggest, warn
+from registry.errors import UsageError, spell, suggest, warn
 from registry.model.dataset_version import DatasetMetadata
 
 FIELDS: Final = {
@@ -61,11 +61,21 @@ class Description:
     def __post_init__(self) -> None:
         for name in (*FIELDS, "remove_tags"):
             value = getattr(self, name)
-            for text in [value or ""] if isinstance(value, str | None) else value:
-                if not isinstance(text, str) or len(text) > _MOST_TEXT:
-                    raise UsageError(f"{name} must be text of at most {_MOST_TEXT:,} characters")
-        if len(self.tags) > _MOST_TAGS or not all(tag.strip() for tag in self.tags):
-            raise UsageError(f"at most {_MOST_TAGS} tags can be added at once, and none of them may be empty")
+            texts = [value or ""] if isinstance(value, str | None) else value
+            if not all(isinstance(text, str) and len(text) <= _MOST_TEXT for text in texts):
+                raise UsageError(f"{name} must be text of at most {_MOST_TEXT:,} characters")
+        if len(self.tags) > _MOST_TAGS:
+            raise UsageError(f"at most {_MOST_TAGS} tags can be added at once, not {len(self.tags)}")
+        for tag in self.tags:
+            if not tag or tag != " ".join(tag.split()):
+                raise UsageError(f"invalid tag {tag!r:.80}: it is empty, or a space does not stand between two words")
+        if self.supervised and len(self.supervised) not in (2, 3):
+            raise UsageError(
+                f"supervised must be two or three features, not {list(self.supervised)!r:.200}",
+                hint=f"For example: {spell('supervised', ['image', 'label'])}",
+            )
+        if self.homepage and not self.homepage.startswith(("https://", "http://")):
+            raise UsageError(f"the homepage {self.homepage!r:.200} is not a URL", hint="It begins with https://.")
 
     @property
     def is_empty(self) -> bool:
@@ -83,8 +93,8 @@ class Description:
         """Warn if the licence is not an SPDX expression."""
         if self.license and spdx_license(self.license) is None:
             warn(
-                f"the licence {self.license!r:.100} is not an SPDX expression, which other programs would know, such "
-                "as CC-BY-4.0, MIT, or LicenseRef-NAME for a licence of your own"
+                f"the licence {self.license!r:.100} is not an SPDX expression such as CC-BY-4.0 or MIT, so other "
+                "programs may not recognize it; a licence of your own is LicenseRef-NAME"
             )
 
     def apply(self, metadata: DatasetMetadata) -> DatasetMetadata:

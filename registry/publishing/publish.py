@@ -603,17 +603,27 @@ class Candidate:
 
 
 def note_metadata(published: DatasetVersion, metadata: DatasetMetadata) -> tuple[str, ...]:
-    """What to do if the same content comes with other ``metadata`` than was published, or corrected since."""
+    """What to do if the same content comes with other ``metadata`` than was published.
+
+    What people said of the published version decides, unless they say something else now.
+    """
     other = {
         name: value
         for name, field in DESCRIBED_FIELDS.items()
-        if (value := getattr(metadata, field)) and value != getattr(published.metadata, field)
+        if (value := getattr(metadata, field))
+        and value != getattr(published.metadata, field)
+        and (field in metadata.described or field not in published.metadata.described)
     }
+    if missing := [tag for tag in metadata.config_tags if tag not in published.metadata.config_tags]:
+        other["tags"] = missing
+    else:  # describe adds tags
+        other.pop("tags", None)
     texts = [(name, value if isinstance(value, str) else ",".join(value)) for name, value in other.items()]
-    tags = [("tag", tag) for tag in other.get("tags", ())]
+    tags = [("tag", tag) for tag in missing]
     words = " ".join(f"--{name} {shlex.quote(text)}" for name, text in [*texts, *tags] if name != "tags")
     command = f"registry describe {published.reference} {words if len(words) < _MOST_WORDS else '--help'}"
-    note = f"{published.reference} keeps its metadata. Here, {', '.join(other)} differed. To change it: {command}"
+    differences = " and ".join(other)
+    note = f"{published.reference} keeps its metadata. This source differs in {differences}. To change it: {command}"
     return (note,) if other else ()
 
 

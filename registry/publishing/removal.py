@@ -128,6 +128,8 @@ class Remover:
             self._forget(version)
             if removal.step is RemovalStep.BEGUN and not any(place.error for place in places):
                 removal = advance(is_done=True)
+            if removal.step is RemovalStep.ENDED:
+                self._remove_folders(version)
         return RemovalReport(removal=removal, places=places, is_dry_run=dry_run)
 
     def find(self) -> Iterator[Leftover]:
@@ -195,6 +197,12 @@ class Remover:
             for location in size.former if size.reference == version.reference else ():
                 yield location, "it is no longer a location of the version"
 
+    def _remove_folders(self, version: DatasetVersion) -> None:
+        """Remove the empty folders. Until the removal has ended, they show that the disk of the files is mounted."""
+        if isinstance(self.data, LocalStore):
+            places = [location for location, _ in self._places(version) if not is_absolute(location)]
+            self.data.remove_empty([*map(self.data.locate, places)])
+
     def _forget(self, version: DatasetVersion) -> None:
         if self.cache is not None:
             for split in version.splits:
@@ -219,7 +227,7 @@ class _Task:
         try:
             store = open_location(self.data, location)
             root = store.local_root
-            problem = "" if why_left else self._problem_of(store, place if is_ours else location, is_ours=is_ours)
+            problem = "" if why_left else self._problem_of(store, place if is_ours else location)
             if problem and not self.is_forced:
                 hint = f"If its files are gone or may stay, go on with {spell('force', True)}."
                 raise StorageError(f"{place} cannot be cleared: {problem}", hint=hint)
@@ -227,20 +235,20 @@ class _Task:
                 return ClearedPlace(place=place, why_left=why_left or problem)
             is_folder = is_ours and root is not None and root.is_dir()
             with self.data.exclusive(location) if is_folder else nullcontext():
-                return self._clear(store, place, is_ours=is_ours)
+                return self._clear(store, place)
         except (StorageError, MissingExtraError) as error:
             return ClearedPlace(place=place, error=error)
 
-    def _problem_of(self, store: Store, path: str, *, is_ours: bool) -> str:
+    def _problem_of(self, store: Store, path: str) -> str:
         """Why no file can be removed at a place, or ``""``."""
         if isinstance(store, ReadOnlyStore):
             return "it cannot be written"
         if store.local_root is not None and str(store.local_root) != os.path.normpath(path):
             return "a link leads to another folder"
-        top = self.data.local_root if is_ours else store.local_root
-        return "" if top is None or top.is_dir() else "it is not on this machine"
+        is_here = store.local_root is None or store.local_root.is_dir()
+        return "" if is_here else "it is not on this machine"
 
-    def _clear(self, store: Store, place: str, *, is_ours: bool) -> ClearedPlace:
+    def _clear(self, store: Store, place: str) -> ClearedPlace:
         entries = {entry.name: entry for entry in store.scan() if not entry.is_folder}
         is_shared = mask(store.locate("x")[:-2]) in self.around
         first = [] if is_shared else [name for name in entries if is_description(name) or name in _ALSO_OURS]
@@ -250,7 +258,7 @@ class _Task:
                 store.remove(name)
             if isinstance(store, LocalStore):
                 folders = {name.rpartition("/")[0] for name in present} - {""}
-                store.remove_empty([*map(store.locate, folders), *([str(store.local_root)] if is_ours else [])])
+                store.remove_empty([*map(store.locate, folders)])
         return ClearedPlace(
             place=place,
             num_files=len(present),

@@ -379,8 +379,9 @@ class ExampleReader:
         """The first examples as a table in HTML, or why they cannot be read. The place of this reader stays."""
         from registry.display import MOST_ROWS, rows_html
 
-        def read() -> list[dict[str, Any]]:
-            return self.reopened().files_as_bytes().examples_at(range(min(MOST_ROWS, len(self))))
+        def read(names: Sequence[str]) -> list[dict[str, Any]]:
+            reader = self.reopened() if len(names) == len(self.features) else self.reopened().select(names)
+            return reader.files_as_bytes().examples_at(range(min(MOST_ROWS, len(self))))
 
         return rows_html(self.features, self.readable.facts.metadata, read, len(self))
 

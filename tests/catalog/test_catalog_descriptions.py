@@ -228,8 +228,9 @@ def test_a_description_that_is_killed_at_any_step_is_whole_or_absent(
 
 TEXTS = st.none() | st.sampled_from(["", "MIT", "x"])
 TAGS = st.lists(st.sampled_from("abc"), max_size=3)
+URLS = st.none() | st.sampled_from(["", "https://example.org"])
 WORDS = st.builds(
-    Description, description=TEXTS, license=TEXTS, citation=TEXTS, homepage=TEXTS, tags=TAGS, remove_tags=TAGS
+    Description, description=TEXTS, license=TEXTS, citation=TEXTS, homepage=URLS, tags=TAGS, remove_tags=TAGS
 )
 
 

@@ -83,15 +83,16 @@ def test_the_same_content_with_other_metadata_says_how_to_correct_it(catalog: re
     report = catalog.add(animals, license="ISC", tags=["a b"])
     assert report.outcome == "unchanged"
     assert report.notes == (
-        "animals:1.0.0 keeps its metadata. Here, license, tags differed. To change it: "
-        "registry describe animals:1.0.0 --license ISC --tag legs --tag 'a b'",
+        "animals:1.0.0 keeps its metadata. This source differs in license and tags. To change it: "
+        "registry describe animals:1.0.0 --license ISC --tag 'a b'",
     )
     assert run(report.notes[0].partition("registry ")[2].replace("'a b'", "a_b").split() + _at(catalog)) == 0
     assert catalog.dataset("animals").metadata.license == "ISC"
     folder = Path(catalog.dataset("animals").local_folder or "")
-    assert catalog.publish(folder).notes == (
-        "animals:1.0.0 keeps its metadata. Here, license, tags differed. To change it: "
-        "registry describe animals:1.0.0 --license MIT --tag legs",
+    assert catalog.publish(folder).notes == ()  # what was corrected is not offered back
+    assert catalog.publish(folder, license="0BSD").notes == (
+        "animals:1.0.0 keeps its metadata. This source differs in license. To change it: "
+        "registry describe animals:1.0.0 --license 0BSD",
     )
 
 
@@ -121,20 +122,27 @@ def test_wrong_words_are_refused_before_the_work(catalog: registry.Catalog, anim
             call(animals, supervised=["name", "leg"])
         assert str(caught.value) == "supervised: there is no feature 'leg'"
         assert caught.value.hint == "Did you mean 'legs'? The features are: name, legs."
-    with pytest.raises(UsageError, match="there is no feature 'x'"):
-        catalog.build(Greetings, supervised=["x", "text"])
     with pytest.raises(UsageError, match="license must be text of at most 100,000 characters"):
         catalog.add(animals, license="x" * 100_001)
     with pytest.raises(UsageError, match="tags must be a sequence, not str"):
         catalog.add(animals, tags="legs")
-    with pytest.raises(UsageError, match="none of them may be empty"):
-        catalog.add(animals, tags=[" "])
+    for tag in ("", " ", " legs", "two\nlines"):
+        with pytest.raises(UsageError, match="invalid tag"):
+            catalog.add(animals, tags=[tag])
+    for names in (["name"], ["name", "legs", "name", "legs"]):
+        with pytest.raises(UsageError, match="supervised must be two or three features"):
+            catalog.add(animals, supervised=names)
+    with pytest.raises(UsageError, match="the homepage 'javascript:alert\\(1\\)' is not a URL"):
+        catalog.add(animals, homepage="javascript:alert(1)")
+    for preview in (catalog.preview_build, catalog.build):
+        with pytest.raises(UsageError, match="there is no feature 'x'"):
+            preview(Greetings, supervised=["x", "text"])
     with pytest.warns(RegistryWarning, match="the licence 'unknown' is not an SPDX expression"):
         catalog.add(animals, license="unknown")
-    with pytest.raises(UsageError, match="nothing is to be changed"):
+    with pytest.raises(UsageError, match="describe needs at least one change"):
         catalog.describe("animals:1.0.0")
     with pytest.raises(UsageError, match="there is no feature 'leg'"):
-        catalog.describe("animals:1.0.0", supervised=["leg"])
+        catalog.describe("animals:1.0.0", supervised=["name", "leg"])
 
 
 def test_exports_copies_and_the_past_have_what_was_corrected(

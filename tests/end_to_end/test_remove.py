@@ -159,7 +159,7 @@ def test_a_place_that_is_not_on_this_machine_is_not_taken_for_cleared(tmp_path: 
         mirror = shutil.copytree(tmp_path / "data/animals/1.0.0", tmp_path / "mirror")
         catalog.mirrors.add("animals", mirror)
         catalog.lifecycle.drop("animals:1.0.0", reason="wrong")
-        for place in (tmp_path / "data", mirror):
+        for place in (tmp_path / "data", tmp_path / "data/animals", mirror):
             away = place.rename(tmp_path / "away")
             report = catalog.remove("animals:1.0.0", now=True)
             assert report.removal.step is RemovalStep.BEGUN
