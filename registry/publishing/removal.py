@@ -119,10 +119,10 @@ class Remover:
         if not dry_run:  # again: from here on nobody publishes files of this version
             around = self._refuse_shared(removal, force=force)
         version = self._published(removal.reference)
-        names = [attachment.place for attachment in self.catalog.attachments(version)]
-        names += [name for split in version.splits for name in split.filenames]
+        attached = [attachment.place for attachment in self.catalog.attachments(version)]
+        shards = [name for split in version.splits for name in split.filenames]
         is_forced = force or removal.force or removal.step is RemovalStep.ENDED
-        task = _Task(self.data, names, around, is_forced=is_forced, is_dry_run=dry_run)
+        task = _Task(self.data, attached, shards, around, is_forced=is_forced, is_dry_run=dry_run)
         places = tuple(task.clear(location, why) for location, why in self._places(version))
         if not dry_run:
             self._forget(version)
@@ -212,10 +212,15 @@ class Remover:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """Removes the files with certain names at several places. ``around`` are places that other versions have, too."""
+    """Removes files by their names at several places. ``around`` are places that other versions have, too.
+
+    At such a place, another version may name the same attachment: its name is the digest of its content. At a mirror,
+    descriptions are not removed: the catalog does not record that it has any, so they may be those of somebody else.
+    """
 
     data: Store
-    names: list[str]
+    attached: list[str]
+    shards: list[str]
     around: frozenset[str]
     is_forced: bool
     is_dry_run: bool
@@ -235,7 +240,7 @@ class _Task:
                 return ClearedPlace(place=place, why_left=why_left or problem)
             is_folder = is_ours and root is not None and root.is_dir()
             with self.data.exclusive(location) if is_folder else nullcontext():
-                return self._clear(store, place)
+                return self._clear(store, place, is_ours=is_ours)
         except (StorageError, MissingExtraError) as error:
             return ClearedPlace(place=place, error=error)
 
@@ -248,11 +253,12 @@ class _Task:
         is_here = store.local_root is None or store.local_root.is_dir()
         return "" if is_here else "it is not on this machine"
 
-    def _clear(self, store: Store, place: str) -> ClearedPlace:
+    def _clear(self, store: Store, place: str, *, is_ours: bool) -> ClearedPlace:
         entries = {entry.name: entry for entry in store.scan() if not entry.is_folder}
         is_shared = mask(store.locate("x")[:-2]) in self.around
-        first = [] if is_shared else [name for name in entries if is_description(name) or name in _ALSO_OURS]
-        present = [name for name in (*first, *self.names) if name in entries and not _is_link(store, name)]
+        first = [name for name in entries if is_ours and (is_description(name) or name in _ALSO_OURS)]
+        names = self.shards if is_shared else [*first, *self.attached, *self.shards]
+        present = [name for name in names if name in entries and not _is_link(store, name)]
         if not self.is_dry_run:
             for name in present:
                 store.remove(name)

@@ -162,3 +162,18 @@ def test_float16_is_a_number_in_sql(tmp_path: Path) -> None:
         "SELECT typeof(half), typeof(label), max(half) FROM t GROUP BY ALL", lambda _: reader
     ).relation.fetchall()
     assert row[:2] == ("FLOAT", "VARCHAR")
+
+
+def no_table(name: str) -> Any:
+    raise NotFoundError(name)
+
+
+def test_columns_of_one_name_are_all_kept() -> None:
+    schema, batches = Query("SELECT 1 AS a, 2 AS a, 3 AS A", no_table).rows()
+    assert schema.names == ["a", "a_1", "A"]
+    assert [row for batch in batches for row in batch.to_pylist()] == [{"a": 1, "a_1": 2, "A": 3}]
+
+
+def test_a_query_that_is_not_unicode_is_refused() -> None:
+    with pytest.raises(QueryError, match="not valid Unicode"):
+        Query("SELECT '\ud800'", no_table)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import secrets
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -62,6 +62,8 @@ class Query:
         Raises:
             QueryError: the query is not one SELECT statement, or names a column that does not exist, or is invalid.
         """
+        if query != query.encode(errors="replace").decode():
+            raise QueryError("the query is not valid Unicode")
         self.fault: RegistryError | None = None
         self._tables: dict[str, _Table] = {}
         folder = Path(tempfile.gettempdir(), f"shardbook-sql-{secrets.token_hex(8)}")  # DuckDB makes and removes it
@@ -91,12 +93,14 @@ class Query:
         """
         with self._own_errors():
             stream = pa.RecordBatchReader.from_stream(self.relation)
+        names = _distinct_names(stream.schema.names)
 
         def batches() -> Iterator[pa.RecordBatch]:
             with self._own_errors():
-                yield from stream
+                for batch in stream:
+                    yield batch.rename_columns(names)
 
-        return stream.schema, batches()
+        return stream.schema.empty_table().rename_columns(names).schema, batches()
 
     @contextmanager
     def _own_errors(self) -> Iterator[None]:
@@ -107,6 +111,22 @@ class Query:
             if isinstance(error, RegistryError):
                 raise
             raise self.fault or _as_own(error, self._tables) from error
+
+
+def _distinct_names(names: Sequence[str]) -> list[str]:
+    """``names`` with a number behind those that stand before, as DuckDB's ``df`` has them.
+
+    >>> _distinct_names(["a", "b", "a", "a_1"])
+    ['a', 'b', 'a_1', 'a_1_1']
+    """
+    distinct: dict[str, None] = {}
+    for name in names:
+        number, free = 0, name
+        while free in distinct:
+            number += 1
+            free = f"{name}_{number}"
+        distinct[free] = None
+    return list(distinct)
 
 
 def _find_tables(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[set[str], set[str]]:
