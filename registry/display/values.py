@@ -11,13 +11,14 @@ import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import islice
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from registry.escaping import printable, size
-from registry.features import Audio, ClassLabel, Dataset, Feature, FeaturesDict, Image, Sequence, Tensor
+from registry.features import Audio, ClassLabel, Dataset, Feature, FeaturesDict, Image, Sequence, Tensor, Text
 from registry.features.containers import columns_of
+from registry.features.feature import TEXT
 from registry.model import DatasetMetadata
 from registry.statistics.media import read_image_header, read_sound_header
 
@@ -27,7 +28,10 @@ _TYPE: Final = re.compile(r"(timestamp|date32|date64|time32|time64|duration)(?:\
 _DESCRIBED: Final = re.compile(rf"{_TYPE.pattern}: ")
 """How the description of a feature begins that holds dates, times or durations, see ``shards.arrow_schema``."""
 
-_FILES: Final = ("The bytes of an image file.", "The bytes of an audio file.")
+_DESCRIBED_FILES: Final[dict[str, Literal["image", "audio"]]] = {
+    "The bytes of an image file.": "image",
+    "The bytes of an audio file.": "audio",
+}
 """The descriptions of files that an import keeps as bytes, see ``shards.arrow_schema``."""
 
 _Lists: TypeAlias = tuple[bool, ...]
@@ -114,11 +118,22 @@ def file_features(feature: Any) -> Any:
         inner = file_features(feature.feature)
         kind = Dataset if isinstance(feature, Dataset) else Sequence
         return feature if inner is feature.feature else kind(inner, length=feature.length)
-    return Tensor(shape=(), dtype=bytes) if _is_file(feature) else feature
+    is_decoded = isinstance(feature, Image) or (isinstance(feature, Audio) and feature.lazy_decode)
+    return Tensor(shape=(), dtype=bytes) if is_decoded else feature
 
 
-def _is_file(feature: Feature) -> bool:
-    return isinstance(feature, Image) or (isinstance(feature, Audio) and feature.lazy_decode)
+def media_kind(feature: Feature) -> Literal["image", "audio"] | None:
+    """What the files are that a feature stores, or None if it does not store files.
+
+    An import stores an image that is not PNG or JPEG, and a sound that it cannot decode, as bytes with a description.
+    """
+    if isinstance(feature, Image):
+        return "image"
+    if isinstance(feature, Audio):
+        return "audio" if feature.lazy_decode else None
+    if not isinstance(feature, Tensor) or isinstance(feature, Text) or feature.shape or feature.dtype != TEXT:
+        return None
+    return _DESCRIBED_FILES.get(feature.description)
 
 
 def describe_file(data: bytes) -> str:
@@ -180,7 +195,7 @@ def converter_of(
 
 
 def _leaf_converter(feature: Feature, time: TimeType | None, *, names: bool, files: bool, iso: bool) -> Convert | None:
-    is_file = _is_file(feature) or (isinstance(feature, Tensor) and feature.description in _FILES)
+    is_file = media_kind(feature) is not None
     if is_file and files:
         return partial(_convert_each, describe_file, 0)
     if names and isinstance(feature, ClassLabel) and feature.names is not None:
@@ -247,7 +262,7 @@ def _text(value: Any, most: int) -> str:
         try:  # a character may be cut, so only the rest is checked
             text = (piece if len(piece) == len(value) else piece[: _whole(piece)]).decode()
         except UnicodeDecodeError:
-            return f"{size(len(value))} of bytes"
+            return f"bytes, {size(len(value))}"
         return _text(text, most)
     if isinstance(value, str):
         return printable(value[: 2 * most].replace("\r", r"\r").replace("\n", r"\n").replace("\t", r"\t"))

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
+from registry.display import media_kind
 from registry.errors import FeatureError, UsageError, spell
 from registry.features import ClassLabel, Feature, FeaturesDict, LabeledImage, Text
 from registry.interop.export_tables import plain_rows
 from registry.model import DatasetMetadata
-from registry.reading.frameworks.table_columns import Labels, TableColumns, media_kind
+from registry.reading.frameworks.table_columns import Labels, TableColumns
 from registry.storage import Store
 
 METADATA_FILE: Final = "metadata.jsonl"

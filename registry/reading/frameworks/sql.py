@@ -187,4 +187,5 @@ class _Table(pa.dataset.InMemoryDataset):
 def _as_own(error: Exception, tables: Mapping[str, _Table]) -> QueryError:
     """The message of DuckDB, which has a caret, with the columns that there are."""
     columns = [f"{name} has the columns {', '.join(table.schema.names[:_NAMED])}" for name, table in tables.items()]
-    return QueryError(str(error).strip(), hint=f"{'; '.join(columns)}." if columns else None)
+    message = str(error).partition("Possible solutions:")[0].strip()  # they are settings, which a query cannot change
+    return QueryError(message, hint=f"{'; '.join(columns)}." if columns else None)

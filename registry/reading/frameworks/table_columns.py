@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from registry.display import media_kind
 from registry.errors import FeatureError, UsageError, spell
 from registry.features import (
     Audio,
@@ -70,12 +71,6 @@ _TEMPORAL: Final[tuple[tuple[str, Callable[..., pa.DataType]], ...]] = (
 _DECIMAL: Final = re.compile(r"(decimal(?:32|64|128|256))\(([0-9]{1,2}), ([0-9]{1,2})\)")
 _DESCRIBED: Final = re.compile(r"(\S.*?): (?:days|seconds|(?:milli|micro|nano)seconds)(?: since [^.]*)?\.")
 """The description of a temporal column of an imported file, see ``shards.arrow_schema``."""
-
-_DESCRIBED_FILES: Final[dict[str, Literal["image", "audio"]]] = {
-    "The bytes of an image file.": "image",
-    "The bytes of an audio file.": "audio",
-}
-"""The descriptions of files that an import keeps as bytes, see ``shards.arrow_schema``."""
 
 _PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DAY_SECONDS: Final = 86_400
@@ -130,6 +125,7 @@ class TableColumns:
         self._decimals = decimal_types(metadata)
         self._nullable = metadata.nullable_paths
         self._maker = LeafArrays(self.features)
+        self._names: dict[str, pa.Array] = {}
         schema = self._assemble(no_examples(self.features)).schema
         self.schema: pa.Schema = schema if as_text else schema.with_metadata(self._describe(schema, metadata))
 
@@ -157,7 +153,9 @@ class TableColumns:
         if media_kind(leaf) is not None and not (self._decode and isinstance(leaf, Audio | Image)):
             return _encode_files(values) if self._as_text else _wrap_files(values)
         if isinstance(leaf, ClassLabel) and leaf.names is not None and self._labels != "numbers":
-            labels = _label_dictionary(values, leaf, column.path)
+            if column.path not in self._names:  # a label may have a million names
+                self._names[column.path] = pa.array(leaf.names, pa.string())
+            labels = _label_dictionary(values, self._names[column.path], column.path)
             return labels if self._labels == "dictionary" else labels.cast(pa.string())
         if kind is not None:
             return _time_texts(values, kind, column.path) if self._as_text else values.view(kind)
@@ -235,20 +233,6 @@ def without_unknown(features: FeaturesDict) -> FeaturesDict:
     typed = {name: strip(feature) for name, feature in features.items()}
     same = all(typed[name] is feature for name, feature in features.items())
     return features if same else FeaturesDict({name: feature for name, feature in typed.items() if feature is not None})
-
-
-def media_kind(feature: Feature) -> Literal["image", "audio"] | None:
-    """What the files are that a feature stores, or None if it does not store files.
-
-    An import stores an image that is not PNG or JPEG, and a sound that it cannot decode, as bytes with a description.
-    """
-    if isinstance(feature, Image):
-        return "image"
-    if isinstance(feature, Audio):
-        return "audio" if feature.lazy_decode else None
-    if not isinstance(feature, Tensor) or isinstance(feature, Text) or feature.shape or feature.dtype != TEXT:
-        return None
-    return _DESCRIBED_FILES.get(feature.description)
 
 
 def temporal_types(features: FeaturesDict, metadata: DatasetMetadata) -> dict[str, pa.DataType]:
@@ -421,18 +405,18 @@ def _encode_files(files: pa.Array) -> pa.Array:
     return pa.StructArray.from_arrays([pa.array(texts, pa.string())], ["base64"], mask=files.is_null())
 
 
-def _label_dictionary(values: pa.Array, label: ClassLabel, path: str) -> pa.Array:
-    """Class numbers as indices of the names; null for -1, which means no label."""
+def _label_dictionary(values: pa.Array, names: pa.Array, path: str) -> pa.Array:
+    """Class numbers as indices of ``names``; null for -1, which means no label."""
     numbers = values.to_numpy(zero_copy_only=False)
-    outside = (numbers < -1) | (numbers >= len(label.names))
+    outside = (numbers < -1) | (numbers >= len(names))
     if outside.any():
         raise FeatureError(
-            f"feature {path!r}: class number {numbers[outside][0]} has no name among {len(label.names)}",
+            f"feature {path!r}: class number {numbers[outside][0]} has no name among {len(names)}",
             hint=f"Export labels as numbers: {spell('labels', 'numbers')}.",
             details={"feature": path},
         )
-    indices = pa.array(numbers.astype(np.min_scalar_type(-len(label.names) - 1)), mask=numbers < 0)
-    return pa.DictionaryArray.from_arrays(indices, pa.array(label.names, pa.string()))
+    indices = pa.array(numbers.astype(np.min_scalar_type(-len(names) - 1)), mask=numbers < 0)
+    return pa.DictionaryArray.from_arrays(indices, names)
 
 
 def decode_text(values: pa.Array, path: str, *, hint: str | None = None) -> pa.Array:
