@@ -177,9 +177,10 @@ class SqlLifecycle:
             if before.step is not RemovalStep.PLANNED:
                 after = replace(before, step=RemovalStep.ENDED if is_done else before.step)
             else:
-                before = replace(before, force=force or before.force)
+                # A plan does not remember it: until the removal is due, others may begin to use the files.
+                before = replace(before, force=force)
                 is_default = find_default_config(connection, reference.name) == (standing.config or "")
-                if not before.force:
+                if not force:
                     concerned = [use for use in uses if _concerns(use.reference, standing, is_default=is_default)]
                     refuse_uses(standing, exactly, concerned)
                 after = plan_removal(connection, standing, candidate, before, grace)

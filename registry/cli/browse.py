@@ -97,7 +97,10 @@ def list_(session: Session, every: bool, **conditions: Any) -> None:
         "SPLITS": "splits",
         "DESCRIPTION": lambda row: first_words(row["description"]),
     }
-    nothing = "No dataset meets these conditions." if words else f"The catalog is empty. {first_step(catalog.url)}"
+    has_conditions = any(value not in (None, ()) for name, value in conditions.items() if name != "sort")
+    nothing = (
+        "No dataset meets these conditions." if has_conditions else f"The catalog is empty. {first_step(catalog.url)}"
+    )
     empty = "" if datasets else nothing
     session.out.present("list", found, lambda rows: [Table(rows, columns, empty=empty)])
 

@@ -332,3 +332,14 @@ def test_an_attachment_that_another_version_names_at_a_shared_mirror_stays(tmp_p
         shutil.rmtree(tmp_path / "data/dogs")
         assert catalog.dataset("dogs").statistics["train"]["legs"].mean == 4
         assert not list(mirror.glob("cats-*"))
+
+
+def test_a_plan_forgets_force_so_gc_keeps_files_that_others_use_by_now(tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as catalog:
+        catalog.publish(prepare(tmp_path / "given", shards=2))
+        catalog.lifecycle.drop("animals:1.0.0", reason="wrong")
+        assert catalog.remove("animals:1.0.0", grace="1s", force=True).removal.step is RemovalStep.PLANNED
+        catalog.import_tfds(tmp_path / "data/animals/1.0.0", name="others")
+        with set_clocks(timedelta(days=1)):
+            catalog.collect_garbage()
+        assert catalog.dataset("others").verify().faults == ()
