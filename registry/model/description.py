@@ -68,7 +68,7 @@ class Description:
             raise UsageError(f"at most {_MOST_TAGS} tags can be added at once, not {len(self.tags)}")
         for tag in self.tags:
             if not tag or tag != " ".join(tag.split()):
-                raise UsageError(f"invalid tag {tag!r:.80}: it is empty, or a space does not stand between two words")
+                raise UsageError(f"invalid tag {tag!r:.80}: it is empty, or has a space that is not between two words")
         if self.supervised and len(self.supervised) not in (2, 3):
             raise UsageError(
                 f"supervised must be two or three features, not {list(self.supervised)!r:.200}",

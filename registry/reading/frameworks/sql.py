@@ -114,7 +114,7 @@ class Query:
 
 
 def _distinct_names(names: Sequence[str]) -> list[str]:
-    """``names`` with a number behind those that stand before, as DuckDB's ``df`` has them.
+    """``names`` with a number after each that is there already, as DuckDB's ``df`` has them.
 
     >>> _distinct_names(["a", "b", "a", "a_1"])
     ['a', 'b', 'a_1', 'a_1_1']
