@@ -452,7 +452,7 @@ class Dataset(SlicedVersion):
 
         Raises:
             QueryError: the query is not one SELECT, is invalid, or names a column that does not exist.
-            SplitSyntaxError, SplitNotFoundError, SliceError, LockedError: the name of a table is not a split expression.
+            SplitSyntaxError, SplitNotFoundError, SliceError, LockedError: a name of a table is not a split expression.
             MissingExtraError: DuckDB is not installed (extra ``sql``).
         """
         with require_extra("sql", package="duckdb", needed_for="a query in SQL"):
