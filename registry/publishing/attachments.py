@@ -180,14 +180,14 @@ def _difference(folder: Store, attachment: Attachment) -> str:
 def find_files(
     data: Store, version: DatasetVersion, attachments: Iterable[Attachment]
 ) -> tuple[dict[Attachment, Store], list[str]]:
-    """For each attachment, the first folder that has its bytes; and a note for each that is damaged or missing.
+    """For each attachment, the first folder that has its bytes; and a note for each that no folder gives.
 
     Raises:
         StorageUnavailableError: a folder does not answer, and no other one has the attachment.
     """
     result, notes = {}, []
     for attachment in attachments:
-        away = None
+        away, problem = None, "its file is damaged or missing"
         for folder in attachment_folders(data, version):
             try:
                 if is_intact(folder, attachment):
@@ -195,12 +195,12 @@ def find_files(
                     break
             except StorageUnavailableError as error:  # says nothing about the file
                 away = error
-            except StorageError:
-                continue
+            except StorageError as error:
+                problem = error.message
         else:
             if away is not None:
                 raise away
-            notes.append(f"the attachment {attachment.name} was not copied: its file is damaged or missing")
+            notes.append(f"the attachment {attachment.name} was not copied: {problem}")
     return result, notes
 
 

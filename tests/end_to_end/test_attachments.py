@@ -319,6 +319,21 @@ def test_a_second_copy_carries_what_was_attached_since(tmp_path: Path) -> None:
         assert lab.verify_log().faults == ()
 
 
+def test_a_copy_says_why_an_attachment_could_not_be_read(tmp_path: Path) -> None:
+    with connect(tmp_path) as catalog, connect(tmp_path, "lab") as lab:
+        [file] = files_of(add(catalog))
+        file.rename(tmp_path / "elsewhere")
+        file.symlink_to(tmp_path / "elsewhere")
+        [copied] = catalog.copy("numbers", lab)
+        [note] = copied.notes
+        assert note.startswith(f"the attachment {NAME} was not copied: {file} leads out of ")
+        file.unlink()
+        (tmp_path / "elsewhere").rename(file)
+        [again] = catalog.copy("numbers", lab)
+        assert (again.outcome, again.notes) == ("known", ())
+        assert lab.dataset("numbers").verify().faults == ()
+
+
 def test_a_copy_tells_of_attachments_that_it_cannot_take(tmp_path: Path) -> None:
     with connect(tmp_path) as catalog, connect(tmp_path, "lab") as lab:
         dataset = add(catalog)
