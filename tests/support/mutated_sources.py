@@ -18,6 +18,7 @@ import logging
 import lzma
 import os
 import random
+import re
 import shutil
 import signal
 import sys
@@ -315,10 +316,16 @@ def add_source(seed: int, folder: Path) -> str:
             try:
                 catalog.look_up(dataset)
             except NotFoundError:
-                assert not list((folder / "data").rglob(f"*{dataset}*")), "it left files"
+                assert not (left := _files_of(folder / "data", dataset)), f"it left {left}"
                 return error.code
             raise AssertionError(f"{name}: published beside the error {error}") from error
         return "published"
+
+
+def _files_of(data_dir: Path, dataset: str) -> list[str]:
+    """Everything in a data directory whose path has the name of a dataset; a digest may have it as a part."""
+    paths = sorted(path.relative_to(data_dir).as_posix() for path in data_dir.rglob("*"))
+    return [path for path in paths if dataset in re.split(r"[\W_]+", path)]
 
 
 def _check_refusal(error: RegistryError, name: str, files: set[str]) -> None:
