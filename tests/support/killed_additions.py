@@ -88,16 +88,18 @@ def add(asked: dict[str, Any], source: str, name: str) -> dict[str, Any]:
 def look(asked: dict[str, Any], name: str) -> dict[str, Any]:
     """The versions with their records, as a reader finds them, and what else is stored."""
     with registry.connect(asked["catalog"], data_dir=asked["data_dir"]) as catalog:
-        found = {}
+        found, attached = {}, set()
         for version in catalog.versions(name):
             dataset = catalog.dataset(f"{name}:{version.version}")
             found[str(dataset.version)] = sorted(int(one["n"]) for one in dataset.read("train"))
+            assert dataset.statistics["train"].num_examples == len(found[str(dataset.version)])
+            attached |= {f"{dataset.version}/{attachment.place}" for attachment in dataset.attachments}
         files = stored(asked["data_dir"], name)
         return {
             "versions": found,
             "reservations": [str(one.reference) for one in catalog.reservations.list()],
             "folders": sorted({one.partition("/")[0] for one in files}),
-            "hidden": [one for one in files if "/." in one or "incomplete" in one],
+            "hidden": [one for one in files if ("/." in one or "incomplete" in one) and one not in attached],
             "temporary": [one.name for one in Path(os.environ["TMPDIR"]).glob("shardbook-*")],
         }
 
