@@ -125,8 +125,10 @@ def test_a_copy_is_the_version_with_all_that_belongs_to_it(source: Catalog, othe
     assert other.verify_all().is_sound
     assert other.verify_log().faults == ()
     store = open_store(data_dir)
+    (statistics,) = other.dataset("animals:2.0.0").attachments
+    described = ["dataset_info.json", "features.json", "kind.labels.txt"]
     assert [name for name in store.list() if name.startswith("animals/2.0.0")] == [
-        f"animals/2.0.0/{name}" for name in [*NAMES, "dataset_info.json", "features.json", "kind.labels.txt"]
+        f"animals/2.0.0/{name}" for name in [statistics.place, *NAMES, *described]
     ]
     assert other.reservations.list() == ()
 

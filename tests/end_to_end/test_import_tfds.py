@@ -38,7 +38,7 @@ from registry.errors import (
     YankedVersionWarning,
 )
 from registry.features import FeaturesDict, Scalar
-from registry.model import SlicingRule, Version
+from registry.model import ATTACHMENTS_FOLDER, SlicingRule, Version
 from registry.publishing.fingerprint import StoredSplits
 from registry.publishing.proof import Prover
 from registry.storage import open_store
@@ -232,9 +232,10 @@ def test_a_copy_has_the_layout_of_tfds_in_the_data_directory(catalog: registry.C
     list(catalog.import_tfds(data_dir, copy=True))
     copied = Path(catalog.data_dir)
     for folder in ("animals/1.0.0", "animals/1.1.0", "pets/plain/2.0.0", "pets/tall/2.0.0"):
-        assert sorted(path.name for path in (copied / folder).iterdir()) == sorted(
-            path.name for path in (data_dir / folder).iterdir()
-        )
+        assert {path.name for path in (copied / folder).iterdir()} == {
+            ATTACHMENTS_FOLDER,
+            *(path.name for path in (data_dir / folder).iterdir()),
+        }
     assert json.loads((copied / "pets/.config/metadata.json").read_text()) == {"default_config_name": "tall"}
     shutil.rmtree(data_dir)
     assert len(list(catalog.dataset("pets").read("train"))) == 30
@@ -251,10 +252,10 @@ def test_a_licence_outside_the_folder_is_not_copied(catalog: registry.Catalog, t
         os.mkfifo(folder / "LICENSE")
     else:
         (folder / "LICENSE").symlink_to(outside if kind == "link" else tmp_path / "nowhere")
-    whole = sorted({path.name for path in folder.iterdir()} - {"LICENSE"})
+    whole = {path.name for path in folder.iterdir()} - {"LICENSE"} | {ATTACHMENTS_FOLDER}
     assert outcomes(catalog.import_tfds(folder, copy=True)) == {"animals:1.0.0": "imported"}
     copied = Path(catalog.data_dir) / "animals/1.0.0"
-    assert sorted(path.name for path in copied.iterdir()) == whole
+    assert {path.name for path in copied.iterdir()} == whole
     assert (copied / "README").read_text() == "mine"
 
 

@@ -78,8 +78,7 @@ def test_an_older_version_is_fingerprinted_when_it_is_needed(
     assert publication.proof is not None
     assert publication.proof.note == "the same records and features as animals:1.0.0"
     assert actions(catalog_url) == ["publish", "fingerprint", "data-dir", "publish"]
-    for path in older.iterdir():
-        path.unlink()
+    shutil.rmtree(older)
     third = prepare(tmp_path / "third", "1.0.0", {"train": animals(3000, age=1)}, name="animals")
     with pytest.raises(VersionExistsError):
         catalog.publish(third)
