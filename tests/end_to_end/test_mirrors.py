@@ -86,8 +86,9 @@ def plain(value: Any) -> Any:
 
 
 def put_into(store: Store, folder: Path) -> None:
-    for path in folder.iterdir():
-        store.write_bytes(path.name, path.read_bytes())
+    for path in folder.rglob("*"):
+        if path.is_file():
+            store.write_bytes(path.relative_to(folder).as_posix(), path.read_bytes())
 
 
 @pytest.mark.parametrize("way", READS)
@@ -465,7 +466,10 @@ def test_everything_below_a_folder_is_relocated_and_what_is_not_there_is_refused
 def test_an_etag_belongs_to_the_place_where_a_version_was_published(
     stored: Catalog, bucket: str, tmp_path: Path
 ) -> None:
-    put_into(open_store(f"{bucket}/moved"), tmp_path / "large")
+    moved = open_store(f"{bucket}/moved")
+    put_into(moved, tmp_path / "large")
+    for attachment in stored.dataset(REFERENCE).attachments:
+        moved.create_from(attachment.place, open_store(f"{bucket}/data/animals/1.0.0"), attachment.place)
     stored.mirrors.relocate(REFERENCE, f"{bucket}/moved")
     readable = stored.dataset(REFERENCE).readable
     assert readable.proof is not None
