@@ -22,6 +22,7 @@ from registry.errors import (
     NotFoundError,
     ShardMismatchError,
 )
+from registry.features import FeaturesDict, Sequence, Text
 from registry.statistics import parse_statistics, statistics_documents
 
 ROWS = [{"id": number, "price": number / 7, "shop": f"shop {number % 3}"} for number in range(5000)]
@@ -69,6 +70,63 @@ def test_whatever_publishes_attaches_the_statistics_of_the_stored_records(tmp_pa
             assert dataset.verify().faults == ()
         assert [event.action for event in catalog.log()].count("attach") == 0
         assert catalog.verify_log().faults == ()
+
+
+class Wide(registry.DatasetBuilder):
+    """Declares more leaves than have statistics, neither sorted nor flat."""
+
+    VERSION = "1.0.0"
+    FEATURES = FeaturesDict(
+        {
+            "z": "int64",
+            "steps": Sequence({"y": "int64", "x": Text()}),
+            "é": "int64",
+            "a": {f"n{place}": "int64" for place in reversed(range(12))},
+            "a-b": {"b": {"y": "float32", "x": "int64"}, "a": Text()},
+            "B": "int64",
+        }
+    )
+
+    def features(self) -> FeaturesDict:
+        return self.FEATURES
+
+    def splits(self) -> dict[str, Any]:
+        return {"train": self._examples()}
+
+    def _examples(self) -> Any:
+        for place in range(3):
+            steps = [{"y": place, "x": "x"}] * place
+            nested = {"b": {"y": 0.5, "x": place}, "a": "text"}
+            yield (
+                place,
+                {
+                    "z": place,
+                    "steps": steps,
+                    "é": place,
+                    "a-b": nested,
+                    "B": place,
+                    "a": {f"n{number}": place for number in range(12)},
+                },
+            )
+
+
+def test_a_publication_and_a_later_computation_leave_out_the_same_leaves_of_a_wide_schema(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("registry.statistics.fold.MOST_LEAVES", 16)
+    monkeypatch.setattr("registry.statistics.fold.MOST_DETAILED", 8)
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as catalog:
+        catalog.build(Wide(), processes=1)
+        dataset = catalog.dataset("wide")
+        published = dataset.statistics
+        assert dataset.compute_statistics(processes=1) == published, "other bytes would be a conflict"
+        train = published["train"]
+        assert (list(train), train.num_omitted) == (
+            ["B", *sorted(f"a/n{number}" for number in range(12)), "a-b/a", "a-b/b/x", "a-b/b/y"],
+            4,
+        )
+        assert [path for path in train if train[path].histogram] == list(train)[:8]
+        assert dataset.verify().faults == ()
 
 
 def test_what_stays_in_place_gets_statistics_when_somebody_asks(tmp_path: Path) -> None:
