@@ -339,6 +339,7 @@ RICH = DatasetVersion(
         release_notes={"3.0.1": "n"},
         custom={"key": [1, None, {"b": 0.5}]},
         extra={"downloadSize": "7"},
+        described=("homepage",),
     ),
     published_at=datetime(2026, 11, 23, 8, 30, tzinfo=UTC),
     published_by="ann",
