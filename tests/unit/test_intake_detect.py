@@ -132,14 +132,14 @@ def test_side_files_are_accounted_for(tmp_path: Path) -> None:
     assert source.kind == "csv"
     assert account(source) == {
         "a.csv": ("records", ""),
-        "README.md": ("metadata", "license mit, a description; no citation"),
+        "README.md": ("metadata", "license MIT, a description; no citation"),
         "LICENSE": ("skipped", "documentation"),
         "SHA256SUMS": ("skipped", "checksums"),
         "notes.txt": ("skipped", "a note"),
         "x.bin": ("skipped", "no known kind"),
         ".x": ("skipped", "a hidden file"),
     }
-    assert source.metadata.license == "mit"
+    assert source.metadata.license == "MIT"
     assert source.metadata.description == "Some things."
 
 
