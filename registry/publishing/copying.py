@@ -217,6 +217,11 @@ def _put_files(
             return notes
         for name in names:
             staged.take(renamed, name)
+        # Those that are there belong to the version, whether or not the other catalog has them.
+        final = target.store.child(dataset_version.location)
+        for attachment in target.catalog.attachments(dataset_version):
+            if is_intact(final, attachment):
+                staged.take(final, attachment.place, sha256=attachment.sha256)
         placing = place_folder(
             staged,
             target.store,
