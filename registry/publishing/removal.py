@@ -190,7 +190,8 @@ class Remover:
     def _places(self, version: DatasetVersion) -> Iterator[tuple[str, str]]:
         """The places that a version has or had; each with the reason why its files stay, or ``""``."""
         home = home_of(version)
-        for location in dict.fromkeys((*version.locations, *([home] if self.data.exists(home) else []))):
+        has_other_home = home not in version.locations and self.data.exists(home)
+        for location in dict.fromkeys((*version.locations, *([home] if has_other_home else []))):
             is_foreign = is_absolute(version.location) and location == version.locations[0]
             yield location, "it was published in place, so the registry did not write these files" if is_foreign else ""
         for size in self.catalog.sizes():
