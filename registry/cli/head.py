@@ -60,7 +60,7 @@ def head(session: Session, reference: str, split: str | None, *, number: int, co
         reader = reader if columns is None else reader.select(columns)
         features, total = reader.features, len(reader)
         rows = list(islice(reader.files_as_bytes(), number))
-    program = example_converter(dataset, reader, names=True, files=True)
+    program = example_converter(dataset.metadata, reader, names=True, files=True)
     metadata = dataset.metadata
     people = converter_of(features, time_types(features, metadata), nullable=metadata.nullable_paths)
     value = {

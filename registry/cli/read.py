@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from itertools import islice
 from json.encoder import encode_basestring, encode_basestring_ascii
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -30,12 +30,19 @@ from registry.cli.resolve import note_overlaps, rule_values
 from registry.envelope import Records
 
 if TYPE_CHECKING:
-    from registry.api import Dataset
+    from registry.model import DatasetMetadata
     from registry.order import ReadConfig
     from registry.reading import Reader
 
 
 _T = TypeVar("_T")
+
+names_option: Final = click.option(
+    "--names", is_flag=True, help="Print names of classes, and dates and times as text, not as numbers."
+)
+pixels_option: Final = click.option(
+    "--pixels", is_flag=True, help="Decode images and sounds, and print their pixels and samples."
+)
 
 
 @session_command(
@@ -55,8 +62,8 @@ _T = TypeVar("_T")
 @slicing_options
 @limit_option
 @columns_option
-@click.option("--names", is_flag=True, help="Print names of classes, and dates and times as text, not as numbers.")
-@click.option("--pixels", is_flag=True, help="Decode images and sounds, and print their pixels and samples.")
+@names_option
+@pixels_option
 @ids_option
 @order_options()
 def read(
@@ -85,23 +92,33 @@ def read(
         reader = dataset.read(split, order, **slicing)
         note_overlaps(session.out, reader.plan)
         _note_seed(session, reader, order)
-        reader = reader if columns is None else reader.select(columns)
         value = {
             **version_values(dataset.reference),
             "split": reader.plan.expression,
             **rule_values(reader.plan),
         }
-        convert = example_converter(dataset, reader, names=names, files=not pixels)
-        reader = reader if pixels else reader.files_as_bytes()
-        present_records(session, "read", value, reader, limit=limit, ids=ids, convert=convert)
+        present_records(
+            session,
+            "read",
+            value,
+            reader,
+            limit=limit,
+            columns=columns,
+            names=names,
+            pixels=pixels,
+            ids=ids,
+            metadata=dataset.metadata,
+        )
 
 
-def example_converter(dataset: Dataset, reader: Reader, *, names: bool, files: bool) -> Callable[[Any], Any] | None:
+def example_converter(
+    metadata: DatasetMetadata | None, reader: Reader, *, names: bool, files: bool
+) -> Callable[[Any], Any] | None:
     """A function from an example to one with names in place of numbers, and with descriptions of ``files``."""
     from registry.display import converter_of, time_types
 
-    times = time_types(reader.features, dataset.metadata)
-    nullable = dataset.metadata.nullable_paths if names else frozenset()
+    times = time_types(reader.features, metadata)
+    nullable = metadata.nullable_paths if names and metadata is not None else frozenset()
     return converter_of(reader.features, times, nullable=nullable, names=names, files=files, iso=True)
 
 
@@ -112,10 +129,29 @@ def present_records(
     reader: Reader,
     *,
     limit: int | None,
+    columns: list[str] | None,
+    names: bool,
+    pixels: bool,
     ids: bool,
-    convert: Callable[[Any], Any] | None = None,
+    metadata: DatasetMetadata | None = None,
 ) -> None:
-    """Print examples, or their ids, one on each line as they are read; in JSON, they are a list in ``value``."""
+    """Print examples, or their ids, one on each line as they are read; in JSON, they are a list in ``value``.
+
+    Args:
+        session: prints them.
+        schema: the schema of the JSON output.
+        value: the other fields of the JSON output.
+        reader: the examples.
+        limit: see ``limit_option``.
+        columns: see ``columns_option``.
+        names: see ``names_option``.
+        pixels: see ``pixels_option``.
+        ids: see ``ids_option``.
+        metadata: of the version, which names the types of dates and times; a pin records none.
+    """
+    reader = reader if columns is None else reader.select(columns)
+    convert = example_converter(metadata, reader, names=names, files=not pixels)
+    reader = reader if pixels else reader.files_as_bytes()
     total = len(reader) if limit is None else min(limit, len(reader))
     with progress_bar(session.out, "reading", total, beside_stdout=True) as advance:
         items: Iterable[Any] = reader.ids() if ids else reader if convert is None else map(convert, reader)

@@ -83,6 +83,9 @@ def test_read_prints_pinned_examples_in_the_pinned_order(pins: Cli) -> None:
     assert ids.out == "digits-train.tfrecord-00003-of-00004__90\ndigits-train.tfrecord-00003-of-00004__91\n"
     lines = pins("pin", "read", "dataset.lock.yaml", "validation").out.splitlines()
     assert lines == pins("read", "digits", "train[80%:]").out.splitlines()
+    for options in (["--pixels"], ["--columns", "label", "--names"]):
+        lines_so = pins("pin", "read", "dataset.lock.yaml", "validation", *options).out
+        assert lines_so == pins("read", "digits", "train[80%:]", *options).out
     by_split = pins("pin", "read", "dataset.lock.yaml", "train[80%:]", "--take", "1", "--format", "json").json()
     assert by_split["schema"] == "registry.pin.read/1"
     assert (by_split["data"]["name"], by_split["data"]["num_examples"]) == ("validation", 359)

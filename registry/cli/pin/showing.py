@@ -12,6 +12,7 @@ from registry.cli.completion import complete_file, complete_name
 from registry.cli.options import (
     ANYWHERE,
     PinPlaces,
+    columns_option,
     file_argument,
     ids_option,
     limit_option,
@@ -20,7 +21,7 @@ from registry.cli.options import (
     places_options,
 )
 from registry.cli.output import Block, Column, Table, size
-from registry.cli.read import present_records
+from registry.cli.read import names_option, pixels_option, present_records
 from registry.envelope import fields_of
 from registry.splits import print_ranges
 
@@ -135,9 +136,25 @@ def diff(session: Session, old: str, new: str, exit_code: bool) -> int:
 @click.argument("name", metavar="NAME", shell_complete=complete_name)
 @places_options
 @limit_option
+@columns_option
+@names_option
+@pixels_option
 @ids_option
-def read(session: Session, file: str, name: str, *, places: PinPlaces, limit: int | None, ids: bool) -> None:
-    """Print the examples of the pin NAME in its order, one JSON object on each line.
+def read(
+    session: Session,
+    file: str,
+    name: str,
+    *,
+    places: PinPlaces,
+    limit: int | None,
+    columns: list[str] | None,
+    names: bool,
+    pixels: bool,
+    ids: bool,
+) -> None:
+    """Print the examples of the pin NAME in its order, one JSON object on each line, as `registry read` prints them.
+
+    Images and stored sounds are described unless you add --pixels.
 
     The checksum of every record is checked; `registry pin verify` proves that the files are the pinned ones. A catalog
     is opened only if --catalog names one: then notes name versions that were yanked since, and the folders of the
@@ -145,7 +162,17 @@ def read(session: Session, file: str, name: str, *, places: PinPlaces, limit: in
     """
     pin = open_pins(file, places, session)[name]
     note_yanks(session, [pin])
-    present_records(session, "pin.read", pin_values(pin), pin.read(), limit=limit, ids=ids)
+    present_records(
+        session,
+        "pin.read",
+        pin_values(pin),
+        pin.read(),
+        limit=limit,
+        columns=columns,
+        names=names,
+        pixels=pixels,
+        ids=ids,
+    )
 
 
 def open_pins(file: str, places: PinPlaces = ANYWHERE, session: Session | None = None) -> PinFile:
