@@ -80,7 +80,7 @@ def test_the_ten_lines_of_python_print_what_they_say(environment: dict[str, str]
         pytest.param("docs/pinning.md", 12, marks=pytest.mark.long),
         pytest.param("docs/adding.md", 12, marks=pytest.mark.long),
         ("docs/deployment.md", 4),
-        ("docs/looking.md", 2),
+        ("docs/looking.md", 3),
         ("docs/moving.md", 12),
         ("docs/splits.md", 6),
         pytest.param("docs/earth-engine.md", 6, marks=pytest.mark.long),
