@@ -73,7 +73,7 @@ def test_no_other_statement_takes_published_rows_away(populated: str, table: str
         "id = 9",
         "major = 9",
         "version_to_prepare = '9.0.0'",
-        "metadata_json = '{}'",
+        "features_json = '{}'",
         "published_at = CURRENT_TIMESTAMP",
         "state = 'yanked', location = 'elsewhere'",
     ],
