@@ -37,7 +37,7 @@ def remove(catalog: registry.Catalog, reference: Any) -> None:
     """Look at what would be removed of a version, which is dropped meanwhile."""
     catalog.lifecycle.drop(EXACT, reason="bad")
     try:
-        catalog.remove(reference, dry_run=True)
+        catalog.remove(reference, force=True, dry_run=True)
     finally:
         catalog.lifecycle.undo("drop", EXACT)
 
