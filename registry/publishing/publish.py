@@ -614,10 +614,9 @@ def note_metadata(published: DatasetVersion, metadata: DatasetMetadata) -> tuple
         and value != getattr(published.metadata, field)
         and (field in metadata.described or field not in published.metadata.described)
     }
-    if missing := [tag for tag in metadata.config_tags if tag not in published.metadata.config_tags]:
+    missing = [tag for tag in other.pop("tags", ()) if tag not in published.metadata.config_tags]
+    if missing:  # describe adds tags
         other["tags"] = missing
-    else:  # describe adds tags
-        other.pop("tags", None)
     texts = [(name, value if isinstance(value, str) else ",".join(value)) for name, value in other.items()]
     tags = [("tag", tag) for tag in missing]
     words = " ".join(f"--{name} {shlex.quote(text)}" for name, text in [*texts, *tags] if name != "tags")
