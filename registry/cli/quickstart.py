@@ -73,14 +73,15 @@ def quickstart(session: Session, split: str) -> None:
 
 
 def next_lines(session: Session, reference: str) -> list[str]:
-    """Three commands that read the published dataset from the same catalog."""
+    """Commands that read the published dataset from the same catalog."""
     options = session.pasted_options
     named = ("", session.url), ("data_dir=", session.data_dir)
     # A URL with a password is not printed: connect() reads it from the environment.
     arguments = ", ".join(f"{name}{value!r}" for name, value in named if value and mask(value) == value)
     script = f"import registry; print(registry.connect({arguments}).dataset({reference!r}).read('train[:80%]'))"
     return [
-        f"registry read {reference} 'train[-1:]'{options}",
+        f"registry head {reference}{options}",
+        f"registry stats {reference}{options}",
         f"registry resolve {reference} 'train[80%:]'{options}",
         f'python -c "{script}"',
     ]

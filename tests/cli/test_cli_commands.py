@@ -61,7 +61,7 @@ def test_verify_finds_the_one_bad_shard(digits: Cli, workspace: Path) -> None:
 def test_quickstart_in_a_catalog_of_its_own_names_it_in_what_to_try_next(cli: Cli, workspace: Path) -> None:
     shown = cli("quickstart", "--catalog", str(workspace / "my own.db")).out
     commands = shown[shown.index("Try next:\n") :].splitlines()[1:]
-    assert len(commands) == 3
+    assert len(commands) == 4
     for command in commands:
         program, *words = shlex.split(command)
         start = {"registry": warm_python.PROGRAM, "python": sys.executable}[program]
