@@ -4,7 +4,8 @@
 
 The descriptions go first, so that nobody takes the rest for a version. A process that is killed leaves a removal that
 has begun; the same call, or ``registry gc``, ends it. Only files that the catalog records are removed, by their names,
-from the folders of the version; links are not followed. All other files are left, and named.
+from the folders of the version, and the descriptions in the folder that the registry wrote; links are not followed. All
+other files are left, and named.
 """
 
 from __future__ import annotations

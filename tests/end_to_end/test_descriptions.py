@@ -67,7 +67,7 @@ def test_the_next_addition_keeps_what_was_corrected_and_follows_the_rest(
     metadata = catalog.dataset("animals:2.0.0").metadata
     assert (metadata.license, metadata.citation, metadata.config_tags) == ("CC0-1.0", "Ann, 2026.", ())
     assert (metadata.description, metadata.supervised_keys) == ("Animals and their many legs.", ("name", "legs"))
-    # An empty text forgets it, and a feature that is gone is no input.
+    # An empty text removes it, and a feature that is gone cannot be an input.
     (animals / "data.csv").write_text("name,feet\ncat,4\n")
     catalog.add(animals, license="", retype=True)
     metadata = catalog.dataset("animals:3.0.0").metadata
