@@ -100,7 +100,7 @@ def test_quickstart_in_a_protected_catalog_reads_what_it_published(cli: Cli) -> 
     ran = cli("quickstart")
     assert ran.code == 0
     assert "canonical: no version of digits, because the whole catalog is protected." in ran.out
-    assert "  registry read digits:1.0.0 'train[-1:]'\n" in ran.out
+    assert "  registry head digits:1.0.0\n" in ran.out
 
 
 def test_list_says_that_a_version_is_not_canonical(cli: Cli, folders: dict[str, str]) -> None:
