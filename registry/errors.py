@@ -371,6 +371,10 @@ class OtherSourceError(ConflictError, code="other_source"):
     """
 
 
+class DatasetRenamedError(ConflictError, code="dataset_renamed"):
+    """Publishing under the former name of a dataset, or renaming to a name that is or was another's."""
+
+
 class NeighboursChangedError(ConflictError, code="neighbours_changed"):
     """Another version was published right below or above this one while its number was proved."""
 

@@ -609,9 +609,12 @@ class Adding(Publishing):
         check_name(name)
         if config is not None:
             check_config(config)
-        if self.backend.neighbours(name, config, Version(*HIGHEST))[0] is None:
+        latest, _ = self.backend.neighbours(name, config, Version(*HIGHEST))
+        if latest is None:
             check_new_name(name)
             self._refuse_other_form(name, config)
+        elif latest.name != name:
+            self._refuse_former_name(name)
         return Reference(name, config)
 
     def _refuse_other_form(self, name: str, config: str | None) -> None:

@@ -95,6 +95,7 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or pu
         DatasetSummary,
         LogReport,
         MetadataChange,
+        Renaming,
         SearchHit,
         VersionSummary,
     )
@@ -321,6 +322,35 @@ class Catalog(Adding):
             raise UsageError("describe needs at least one change", hint=f"For example: {spell('license', 'MIT')}")
         changes.warn_of_license()
         return self.backend.lifecycle.describe(read_reference(reference), changes, actor=log_actor(), dry_run=dry_run)
+
+    def rename(self, dataset: DatasetLike, name: str, *, dry_run: bool = False) -> Renaming:
+        """Give a dataset another name. References and pins with its former name go on working, with a note.
+
+        Versions, numbers and aliases stay, and files stay where they are. New versions are published under the new name
+        only. No other dataset ever gets a former name; this one may be renamed back.
+
+        >>> catalog.rename("digits", "numerals", dry_run=True).names
+        ('digits', 'numerals')
+
+        Args:
+            dataset: its name, or a former one.
+            name: the new name, in the folded form, such as ``open_images_v4``.
+            dry_run: compute the change, and write nothing.
+
+        Returns:
+            The names before and after. If it has that name already, ``is_change`` is False, and nothing was logged.
+
+        Raises:
+            DatasetNotFoundError: there is no such dataset.
+            DatasetRenamedError: the new name is, or was, that of another dataset.
+            ReservedError: a publisher is sending files of the dataset to an object store.
+            ReferenceSyntaxError, UsageError: no dataset can have the new name, or ``dataset`` names a config or a
+                version.
+        """
+        wanted = read_dataset(dataset)
+        if wanted.config is not None:
+            raise UsageError(f"{wanted} names a config", hint=f"A dataset is renamed as a whole: name {wanted.name}.")
+        return self.backend.rename(wanted.name, name, actor=log_actor(), dry_run=dry_run)
 
     def datasets(
         self,

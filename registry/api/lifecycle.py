@@ -282,10 +282,12 @@ class Lifecycle:
         change = self._catalog.configs.set_default(
             wanted.name, wanted.config, actor=log_actor(), dry_run=dry_run, uses=make_uses(uses)
         )
-        if not dry_run and (data := open_data(self._data_dir)).exists(f"{wanted.name}/{wanted.config}"):
-            from registry.prepared import write_default_config
+        data, folders = open_data(self._data_dir), (*change.after.names, change.after.name)
+        for name in () if dry_run else dict.fromkeys(folders):
+            if data.exists(f"{name}/{wanted.config}"):
+                from registry.prepared import write_default_config
 
-            write_default_config(data, wanted.name, wanted.config)  # for readers of the folder without the catalog
+                write_default_config(data, name, wanted.config)  # for readers of the folder without the catalog
         return change
 
 

@@ -335,6 +335,11 @@ class CatalogPins:
     def _preview(self, pin: Pin, to: DatasetLike | None, *, show: int, progress: ProgressCallback | None) -> PinMove:
         wanted = _target(pin, to)
         dataset = self._look_up(wanted)
+        if not dataset.facts.is_called(pin.reference.name):
+            raise UsageError(
+                f"the pin {pin.name!r} belongs to {pin.reference.dataset}, and {wanted} is another dataset",
+                hint=f"Pin it separately: registry pin add {shlex.join([str(wanted), pin.split])} -o FILE",
+            )
         move = PinMove(pin=pin, dataset=dataset, diff=None)
         if not move.is_move:
             return move
@@ -469,10 +474,4 @@ def _target(pin: Pin, to: DatasetLike | None) -> Reference:
         wanted = Reference.parse(f"{dataset}{to if to.startswith('@') else f':{to}'}") if isinstance(to, str) else None
     except ReferenceSyntaxError:
         wanted = None
-    wanted = wanted or read_reference(to)
-    if wanted.name != pin.reference.name:
-        raise UsageError(
-            f"the pin {pin.name!r} belongs to {dataset}, and {wanted} is another dataset",
-            hint=f"Pin it separately: registry pin add {shlex.join([str(wanted), pin.split])} -o FILE",
-        )
-    return wanted
+    return wanted or read_reference(to)

@@ -10,7 +10,7 @@ import hashlib
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
@@ -97,7 +97,7 @@ class Provenance:
             source=source,
             wanted=wanted,
             status=status,
-            notes=() if trouble is None else (trouble,),
+            notes=tuple(note for note in (_rename_note(facts, wanted), trouble) if note is not None),
             yank_note=trouble if facts.state is VersionState.YANKED else None,
         )
 
@@ -118,7 +118,9 @@ class Provenance:
             wanted=past.choice.wanted,
             moment=moment,
             status=facts.status,
-            notes=tuple(note for note in (then, since, future) if note is not None),
+            notes=tuple(
+                note for note in (_rename_note(facts, past.choice.wanted), then, since, future) if note is not None
+            ),
             yank_note=then if facts.state is VersionState.YANKED else since if is_yanked_now else None,
             reasons=((f"By the event log, at {when}:", *past.choice.sentences), past.choice.considered),
         )
@@ -407,7 +409,7 @@ class CatalogSource:
             packages[builder.package] = builder.version
         return PinSource(
             readable=readable,
-            request=provenance.wanted,
+            request=replace(provenance.wanted, name=facts.name),  # it may be a former name
             why=(provenance.reasons or self.reasons(provenance.wanted))[0],
             shards=self.shards,
             alias=self._alias_entry(provenance),
@@ -445,6 +447,11 @@ class CatalogSource:
             index_folder=index_folder(),
             cache=open_cache(),
         )
+
+
+def _rename_note(facts: DatasetVersion, wanted: Reference) -> str | None:
+    """The note that a reference has a former name of the dataset, or None."""
+    return None if wanted.name == facts.name else f"{wanted.name} was renamed: it is {facts.name} now"
 
 
 def _candidate(facts: DatasetVersion) -> Candidate:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
@@ -567,6 +568,8 @@ class Publishing:
             StorageError: the data directory cannot be written.
         """
         new = next((reference for reference in references if not self._is_used(reference)), None)
+        if new is not None:
+            self._refuse_former_name(new.name)
         is_writing = new is not None and not dry_run
         if is_writing:  # first: who may not publish may not record a data directory either
             self.backend.require_publisher()
@@ -575,6 +578,13 @@ class Publishing:
         if new is not None and is_writing and has_files:
             place = version_folder(new.name, new.config, _number_of(new) or Version(1, 0, 0))
             open_data(self.data_dir).require_writable(place)
+
+    def _refuse_former_name(self, name: str) -> None:
+        """Raise DatasetRenamedError if a dataset had this name before it was renamed."""
+        from registry.catalog import refuse_renamed
+
+        with suppress(NotFoundError):
+            refuse_renamed(name, self.backend.configs.list(name)[0].name)
 
     def _is_used(self, reference: Reference) -> bool:
         number = _number_of(reference)

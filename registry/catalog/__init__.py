@@ -36,10 +36,12 @@ if TYPE_CHECKING:
         PublicationDetails,
         Removal,
         RemovalStep,
+        Renaming,
         Reservation,
         Unpromoted,
         is_of_catalog,
         refuse_protected,
+        refuse_renamed,
     )
     from registry.catalog.paging import (
         LoadedShardLengths,
@@ -89,6 +91,7 @@ __all__ = [
     "PublishedShards",
     "Removal",
     "RemovalStep",
+    "Renaming",
     "Reservation",
     "SearchHit",
     "Unpromoted",
@@ -103,6 +106,7 @@ __all__ = [
     "open_catalog",
     "quote_catalog",
     "refuse_protected",
+    "refuse_renamed",
     "sqlite_path",
     "stream_events",
 ]
@@ -115,7 +119,8 @@ __getattr__, __dir__ = lazy_exports(
         "outcomes": (
             "AliasChange AliasMove AliasSummary BackupFacts Change ClockCorrection ConfigSummary DataDirectoryChange "
             "DefaultChange Holder LocationChange LogFault LogReport MetadataChange Origin Promotion ProtectionChange "
-            "PublicationDetails Removal RemovalStep Reservation Unpromoted is_of_catalog refuse_protected"
+            "PublicationDetails Removal RemovalStep Renaming Reservation Unpromoted is_of_catalog "
+            "refuse_protected refuse_renamed"
         ),
         "values": "DataDirectory DatasetFilter DatasetSummary PastLookUp SearchHit VersionSize VersionSummary",
     },

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 
 from registry.catalog.clock import corrected, read_clock
 from registry.catalog.events import append_event
+from registry.catalog.names import is_named
 from registry.catalog.outcomes import AliasChange, AliasMove, AliasSummary
 from registry.catalog.queries import find_version_id
 from registry.catalog.rows import check_text
@@ -23,7 +24,7 @@ from registry.catalog.selection import (
     explain_dataset,
     explain_refusal,
     is_dataset,
-    lock_dataset,
+    lock_reference,
     meant_config,
     parse_dataset,
     published_versions,
@@ -68,14 +69,13 @@ class SqlAliases:
         check_text(actor, "actor")
 
         def action(connection: sa.Connection) -> AliasChange:
-            if not dry_run:
-                lock_dataset(connection, reference.name)
-            config, target = _resolve(connection, reference)
-            before = _find(connection, Reference(name=reference.name, config=config, alias=name))
+            wanted = lock_reference(connection, reference, dry_run=dry_run)
+            config, target = _resolve(connection, wanted)
+            before = _find(connection, Reference(name=wanted.name, config=config, alias=name))
             _require_expected(connection, before, expect, first=f"to set it: {spell('expect', 'none')}")
             change = AliasChange(reference=before.reference, before=before.version, after=target, is_dry_run=dry_run)
             if change.is_change and not dry_run:
-                version_id = find_version_id(connection, reference.name, config, target)
+                version_id = find_version_id(connection, wanted.name, config, target)
                 now = read_clock(connection)
                 values = {"version_id": version_id, "set_at": now, "set_by": actor}
                 if before.alias_id is None:
@@ -95,9 +95,7 @@ class SqlAliases:
         check_text(actor, "actor")
 
         def action(connection: sa.Connection) -> AliasChange:
-            if not dry_run:
-                lock_dataset(connection, reference.name)
-            before = _find(connection, reference)
+            before = _find(connection, lock_reference(connection, reference, dry_run=dry_run))
             _require_expected(
                 connection, before, expect, first=f"to list aliases: registry alias list {before.reference.dataset}"
             )
@@ -199,13 +197,13 @@ def _resolve(connection: sa.Connection, wanted: Reference) -> tuple[str | None, 
 def _find(connection: sa.Connection, wanted: Reference) -> _Standing:
     """The alias that ``wanted`` names, which need not exist; its config must."""
     config = connection.execute(
-        sa.select(builder_config.c.id, builder_config.c.name)
+        sa.select(builder_config.c.id, builder_config.c.name, builder.c.name.label("builder_name"))
         .join_from(builder_config, builder)
-        .where(builder.c.name == wanted.name, meant_config(wanted.config))
+        .where(is_named(wanted.name), meant_config(wanted.config))
     ).first()
     if config is None:
         raise explain_dataset(connection, wanted)
-    reference = Reference(name=wanted.name, config=config.name or None, alias=wanted.alias)
+    reference = Reference(name=config.builder_name, config=config.name or None, alias=wanted.alias)
     with stored_values():
         row = connection.execute(
             sa.select(alias.c.id, alias.c.version_id, alias.c.set_by, corrected(alias.c.set_at), *NUMBER)

@@ -16,7 +16,7 @@ from registry.catalog.events import append_event, check_clock
 from registry.catalog.queries import find_version_id
 from registry.catalog.removals import refuse_removed
 from registry.catalog.rows import check_text
-from registry.catalog.selection import lock_dataset
+from registry.catalog.selection import lock_reference
 from registry.catalog.session import write
 from registry.catalog.tables import attachment as table
 from registry.catalog.tables import dataset_version
@@ -39,8 +39,9 @@ def add_attachment(engine: sa.Engine, version: DatasetVersion, attachment: Attac
             raise VersionNotFoundError(
                 f"{version.reference} is not published", hint="Publish it, then attach files to it."
             )
-        lock_dataset(connection, version.name)  # from here on nobody else attaches to this dataset
-        refuse_removed(connection, version.reference)
+        # From here on nobody else attaches to this dataset.
+        reference = lock_reference(connection, version.reference, dry_run=False)
+        refuse_removed(connection, reference)
         for present in load_attachments(connection, version_id):
             if present == attachment:
                 return False
@@ -57,7 +58,7 @@ def add_attachment(engine: sa.Engine, version: DatasetVersion, attachment: Attac
             connection,
             actor=actor,
             action=ATTACH,
-            dataset=version.reference.dataset,
+            dataset=reference.dataset,
             version=str(version.version),
             details=asdict(attachment),
             rows_at=now,

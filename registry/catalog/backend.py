@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         ProtectionChange,
         PublicationDetails,
         Removal,
+        Renaming,
         Reservation,
     )
     from registry.catalog.values import (
@@ -640,6 +641,16 @@ class CatalogBackend(Protocol):
                 is retired.
             ExperimentNotFoundError: it overrides a flag that was never added.
             UsageError: the shards do not fit the version, or look-ups would fold the name to another.
+        """
+
+    def rename(self, name: str, after: str, *, actor: str, dry_run: bool = False) -> Renaming:
+        """Give a dataset another name. References by its former names go on naming it, and its events keep them.
+
+        Raises:
+            DatasetNotFoundError: there is no dataset of that name.
+            ReferenceSyntaxError, UsageError: no dataset can have the new name.
+            DatasetRenamedError: the new name is, or was, that of another dataset.
+            ReservedError: a publisher is sending files of a version of it.
         """
 
     def backup(self, *, advance: Advance | None = None) -> Iterator[bytes]:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import compress
 from typing import TYPE_CHECKING, Final
 
 import sqlalchemy as sa
 
 from registry.catalog.clock import read_clock
 from registry.catalog.events import append_event, lock_log, read_events
+from registry.catalog.names import in_present, is_named, present_name, present_names, told_as
 from registry.catalog.rows import check_text, read_usable_canonical
 from registry.catalog.selection import (
     CANONICAL_NUMBER,
@@ -24,7 +26,7 @@ from registry.catalog.selection import (
     find_default_config,
     is_dataset,
     load_standing,
-    lock_dataset,
+    lock_reference,
     require_dataset,
 )
 from registry.catalog.session import reading, transact
@@ -57,6 +59,7 @@ class SqlConfigs:
         )
         query = (
             sa.select(
+                builder.c.name.label("builder_name"),
                 builder_config.c.name,
                 builder_config.c.is_default,
                 num_versions.label("num_versions"),
@@ -66,7 +69,7 @@ class SqlConfigs:
             )
             .join_from(builder_config, builder)
             .outerjoin(canonical_version, canonical_version.c.id == builder_config.c.canonical_version_id)
-            .where(builder.c.name == name)
+            .where(is_named(name))
             .order_by(builder_config.c.name)
         )
         with reading(self._engine) as connection, stored_values():
@@ -75,7 +78,7 @@ class SqlConfigs:
                 raise explain_dataset(connection, Reference(name=name))
             return tuple(
                 ConfigSummary(
-                    name=name,
+                    name=row.builder_name,
                     config=row.name or None,
                     is_default=row.is_default,
                     **read_usable_canonical(row),
@@ -95,22 +98,22 @@ class SqlConfigs:
             raise ConfigNotFoundError("the config is missing", hint=f"Name one, e.g. {name}/plain.")
 
         def action(connection: sa.Connection) -> DefaultChange:
-            if not dry_run:
-                lock_dataset(connection, name)
-            after = load_standing(connection, name, config)
-            present = find_default_config(connection, name)
-            before = None if present is None else load_standing(connection, name, present)
-            unnamed = tuple(use for use in uses if use.reference.name == name and use.reference.config is None)
+            dataset = lock_reference(connection, Reference(name=name), dry_run=dry_run).name
+            after = load_standing(connection, dataset, config)
+            present = find_default_config(connection, dataset)
+            before = None if present is None else load_standing(connection, dataset, present)
+            is_unnamed = (use.reference.config is None and after.is_called(use.reference.name) for use in uses)
+            unnamed = tuple(compress(uses, is_unnamed))
             change = DefaultChange(before=before, after=after, uses=unnamed, is_dry_run=dry_run)
             if change.is_change and not dry_run:
-                is_meant = is_dataset(Reference(name=name, config=config))
+                is_meant = is_dataset(Reference(name=dataset, config=config))
                 ids = sa.select(builder.c.id, builder_config.c.id).join_from(builder, builder_config).where(is_meant)
                 mark_default(connection, *connection.execute(ids).one())
                 append_event(
                     connection,
                     actor=actor,
                     action="default-config",
-                    dataset=name,
+                    dataset=dataset,
                     version="",
                     details={"before": None if before is None else before.config, "after": config},
                 )
@@ -121,9 +124,10 @@ class SqlConfigs:
     def protection(self, name: str, config: str | None, *, at: datetime | None = None) -> str | None:
         with reading(self._engine) as connection:
             if at is None:
-                return find_protection(connection, name, config)
-            events = read_events(connection, until=at, datasets=scopes(name, config), actions=[PROTECT, UNPROTECT])
-            protected = {event.dataset: event.action == PROTECT for event in events}
+                return find_protection(connection, present_name(connection, name), config)
+            datasets, present = told_as(connection, *scopes(name, config)), present_names(connection)
+            events = read_events(connection, until=at, datasets=datasets, actions=[PROTECT, UNPROTECT])
+            protected = {in_present(present, event.dataset): event.action == PROTECT for event in events}
         return min((scope for scope, is_protected in protected.items() if is_protected), default=None)
 
     def set_protection(
@@ -132,17 +136,17 @@ class SqlConfigs:
         from registry.catalog.outcomes import ProtectionChange
 
         check_text(actor, "actor")
-        scope = "" if dataset is None else dataset.dataset
-        wider = () if dataset is None else scopes(dataset.name, dataset.config)
 
         def action(connection: sa.Connection) -> ProtectionChange:
-            if dataset is not None and not dry_run:
-                lock_dataset(connection, dataset.name)
+            scope, wider = "", scopes("", None)[:1]
+            if dataset is not None:
+                named = lock_reference(connection, dataset, dry_run=dry_run)
+                scope, wider = named.dataset, scopes(named.name, named.config)
             if not dry_run:
                 lock_log(connection)
             if dataset is not None:
                 require_dataset(connection, dataset)
-            query = sa.select(protection.c.scope).where(protection.c.scope.in_({*wider, scope}))
+            query = sa.select(protection.c.scope).where(protection.c.scope.in_(wider))
             found = set(connection.execute(query).scalars())
             left = found | {scope} if protect else found - {scope}
             change = ProtectionChange(

@@ -26,6 +26,7 @@ import sqlalchemy as sa
 from registry.catalog.clock import TOLERANCE, read_clock
 from registry.catalog.events import UNREADABLE, Faults, append_event, describe_event, in_json, lock_log, read_events
 from registry.catalog.locations import MIRROR_ADD, MIRROR_REMOVE, RELOCATE, told_steps
+from registry.catalog.names import in_present, present_names
 from registry.catalog.outcomes import ClockCorrection
 from registry.catalog.tables import (
     alias_event,
@@ -133,6 +134,7 @@ def _row_times(connection: sa.Connection, events: Sequence[Event]) -> dict[int, 
 
 
 def _pair_rows(connection: sa.Connection, events: Sequence[Event]) -> Iterator[tuple[int, datetime]]:
+    present = present_names(connection)
     used: dict[tuple[str, str], list[datetime]] = defaultdict(list)
     for row in connection.execute(sa.select(version_ledger)):
         version = str(Version(row.major, row.minor, row.patch))
@@ -156,9 +158,12 @@ def _pair_rows(connection: sa.Connection, events: Sequence[Event]) -> Iterator[t
         if event.action == "publish":
             rows, count = used[event.dataset, event.version], 1
         elif event.action in _MOVES:
-            rows, count = moved[event.dataset, str(event.details["alias"])], 1
+            rows, count = moved[in_present(present, event.dataset), str(event.details["alias"])], 1
         elif event.action in _CHANGES:
-            rows, count = changed[event.dataset, event.version], len(told_steps(event.action, event.details))
+            rows, count = (
+                changed[in_present(present, event.dataset), event.version],
+                len(told_steps(event.action, event.details)),
+            )
         else:
             continue
         if len(rows) >= count:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import sqlalchemy as sa
 
 from registry.catalog.clock import read_write_clock
+from registry.catalog.names import told_as
 from registry.catalog.rows import canonical_json
 from registry.catalog.selection import explain_dataset, is_dataset, is_version, parse_dataset, published_versions
 from registry.catalog.tables import builder, builder_config, corrected_time, dataset_version, event
@@ -137,7 +138,7 @@ def events_of_version(connection: sa.Connection, dataset: str, version: str, act
     """The events of one kind for a version, newest first."""
     rows = connection.execute(
         select_events()
-        .where(event.c.dataset == dataset, event.c.version == version, event.c.action == action)
+        .where(event.c.dataset.in_(told_as(connection, dataset)), event.c.version == version, event.c.action == action)
         .order_by(event.c.id.desc())
     )
     with stored_values():
@@ -258,9 +259,9 @@ def find_datasets(connection: sa.Connection, dataset: str) -> tuple[str, ...]:
     configs = connection.execute(query).scalars().all()
     if not configs:
         raise explain_dataset(connection, wanted)
-    named = tuple(f"{wanted.name}/{config}" if config else wanted.name for config in configs)
+    named = [f"{wanted.name}/{config}" if config else wanted.name for config in configs]
     # Events for all configs, such as a change of the default one, have the name alone.
-    return named if wanted.config is not None else tuple({wanted.name, *named})
+    return told_as(connection, *named) if wanted.config is not None else told_as(connection, wanted.name, *named)
 
 
 @dataclass(slots=True)

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 
 from registry.catalog.clock import read_clock
 from registry.catalog.events import append_event
+from registry.catalog.names import told_as
 from registry.catalog.rows import check_text
 from registry.catalog.selection import IS_WITHDRAWN, NUMBER, is_version, published_versions
 from registry.catalog.session import is_writing, reading, write
@@ -62,7 +63,7 @@ class SqlExperiments:
             details = connection.execute(
                 sa.select(event.c.details_json)
                 .where(
-                    event.c.dataset == version.reference.dataset,
+                    event.c.dataset.in_(told_as(connection, version.reference.dataset)),
                     event.c.version == str(version.version),
                     event.c.action == "publish",
                 )

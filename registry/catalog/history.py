@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from registry.catalog.attachments import ATTACH, attachment_of_event
 from registry.catalog.events import UNREADABLE, describe_event, find_datasets, read_events
 from registry.catalog.locations import MIRROR_ADD, MIRROR_REMOVE, RELOCATE, told_steps
+from registry.catalog.names import RENAME, present_names, told_as
 from registry.catalog.queries import list_versions, load_version
 from registry.catalog.removals import REMOVE
 from registry.catalog.selection import explain_refusal, no_default_config
@@ -46,6 +47,7 @@ DATASET_ACTIONS: Final = frozenset(
         DESCRIBE,
         "promote",
         "default-config",
+        RENAME,
         "alias-set",
         "alias-remove",
         "deprecate",
@@ -92,7 +94,9 @@ def _metadata_at(connection: sa.Connection, version: DatasetVersion, moment: dat
     """The metadata of a version before it was described later: each event has the values before it."""
     fields: dict[str, Any] = {}
     with stored_values():
-        for event in read_events(connection, since=moment, datasets=[version.reference.dataset], actions=[DESCRIBE]):
+        for event in read_events(
+            connection, since=moment, datasets=told_as(connection, version.reference.dataset), actions=[DESCRIBE]
+        ):
             if event.version == str(version.version) and event.at > moment:
                 fields = event.details["before"] | fields
         fields = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
@@ -130,10 +134,12 @@ def standing_at(connection: sa.Connection, name: str, config: str | None, moment
         CatalogError: an event cannot be read.
     """
     dataset = name if config is None else f"{name}/{config}"
-    replayed = Replayed(name)
-    for event in read_events(connection, until=moment, datasets=find_datasets(connection, dataset)):
+    replayed, present = Replayed(), present_names(connection)
+    datasets = {*find_datasets(connection, dataset), *told_as(connection, name)}
+    for event in read_events(connection, until=moment, datasets=datasets):
         try:
-            replayed.apply(event)
+            if config is None or "/" in event.dataset or event.action == RENAME:
+                replayed.apply(event)
         except UNREADABLE as error:
             raise LogTamperedError(
                 f"{describe_event(event)} cannot have happened: {describe_refusal(error)}. So the state of "
@@ -148,7 +154,12 @@ def standing_at(connection: sa.Connection, name: str, config: str | None, moment
         raise _was_not_there(connection, dataset, moment, replayed)
     candidates = in_order([version.candidate for version in result.versions.values()])
     return Standing(
-        name=name, config=chosen or None, candidates=candidates, canonical=result.canonical, aliases=result.aliases
+        name=present.get(name, name),
+        names=tuple(former for former in present if present[former] == present.get(name)),
+        config=chosen or None,
+        candidates=candidates,
+        canonical=result.canonical,
+        aliases=result.aliases,
     )
 
 
@@ -212,20 +223,22 @@ class Replayed:
     """A dataset after its events, which are applied oldest first.
 
     Attributes:
-        name: of the dataset; events of other datasets are ignored.
+        name: its name by then; ``""`` before its first event.
+        names: as ``DatasetVersion.names``.
         configs: by name; ``""`` is the one config of a dataset without configs.
         default_config: the config that a reference without one means, or None.
 
     >>> from datetime import UTC, datetime
     >>> told = {"content_digest": "0" * 64, "default_config": False, "num_examples": 9, "promote": True}
     >>> what = {"action": "publish", "dataset": "mnist", "version": "1.0.0", "details": told}
-    >>> replayed = Replayed("mnist")
+    >>> replayed = Replayed()
     >>> replayed.apply(Event(id=1, at=datetime.now(UTC), actor="ann", **what))
     >>> str(replayed.configs[""].canonical), replayed.default_config
     ('1.0.0', '')
     """
 
-    name: str
+    name: str = ""
+    names: list[str] = field(default_factory=list)
     configs: dict[str, ReplayedConfig] = field(default_factory=dict)
     default_config: str | None = None
 
@@ -239,12 +252,15 @@ class Replayed:
         if event.action not in DATASET_ACTIONS and not event.action.startswith("undo-"):
             return
         details = event.details
+        _, _, name = event.dataset.partition("/")
+        self._follow_name(event)
+        if event.action == RENAME:
+            return
         if event.action == "default-config":
             if details["after"] not in self.configs:
                 raise ValueError(f"no event published a version of the config {details['after']!r}")
             self.default_config = details["after"]
             return
-        _, _, name = event.dataset.partition("/")
         if event.action == "publish":
             self._publish(name, event)
             return
@@ -279,6 +295,17 @@ class Replayed:
                 version = _published(config, event.version)
                 candidate = read_state(version, details["after"])
                 config.versions[version] = replace(config.versions[version], candidate=candidate)
+
+    def _follow_name(self, event: Event) -> None:
+        name, _, _ = event.dataset.partition("/")
+        if name != (self.name or name):
+            raise ValueError(f"the dataset had the name {self.name!r} by then")
+        self.name = name
+        if event.action == RENAME:
+            if event.details["before"] != name or not self.configs:
+                raise ValueError(f"there was no dataset {event.details['before']!r}")
+            self.name = _text(event.details["after"])
+            self.names = list(dict.fromkeys([*self.names, name, self.name]))
 
     def _publish(self, name: str, event: Event) -> None:
         config = self.configs.setdefault(name, ReplayedConfig())

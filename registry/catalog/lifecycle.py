@@ -326,6 +326,6 @@ def _named(standing: Standing, reference: Reference) -> Candidate:
 
 def _concerns(reference: Reference, standing: Standing, *, is_default: bool) -> bool:
     """Whether ``standing`` is the config that ``reference`` refers to."""
-    if reference.name != standing.name:
+    if not standing.is_called(reference.name):
         return False
     return reference.config == standing.config or (reference.config is None and is_default)

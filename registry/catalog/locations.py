@@ -23,7 +23,7 @@ from registry.catalog.selection import (
     choose_row,
     explain_refusal,
     location_steps,
-    lock_dataset,
+    lock_reference,
     published_versions,
 )
 from registry.catalog.session import reading, transact
@@ -132,9 +132,7 @@ class SqlLocations:
         check_text(actor, "actor")
 
         def act(connection: sa.Connection) -> LocationChange:
-            if not dry_run:
-                lock_dataset(connection, exactly.name)
-            choice, row = choose_row(connection, exactly)
+            choice, row = choose_row(connection, lock_reference(connection, exactly, dry_run=dry_run))
             if row is None or choice.version is None:
                 raise explain_refusal(choice)
             reference = choice.standing.exactly(choice.version)

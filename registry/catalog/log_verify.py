@@ -19,6 +19,7 @@ from registry.catalog.corrections import compare_corrections
 from registry.catalog.events import UNREADABLE, Faults, describe_event, in_json, read_events, walk_chain
 from registry.catalog.faults import decoded_text
 from registry.catalog.history import Replayed, ReplayedConfig, ReplayedVersion, describe_refusal
+from registry.catalog.names import in_present, present_names
 from registry.catalog.outcomes import LogReport
 from registry.catalog.rows import TagsSeal, fingerprint_seals, read_canonical, version_seal
 from registry.catalog.schema import wrong_triggers
@@ -29,6 +30,7 @@ from registry.catalog.tables import (
     alias_event,
     builder,
     builder_config,
+    dataset_name,
     dataset_version,
     experiment,
     fingerprint,
@@ -102,14 +104,19 @@ class TableComparison:
         try:
             with stored_values(), decoded_text():
                 names = self._connection.execute(sa.select(builder.c.name, builder.c.id).order_by(builder.c.id)).all()
+                present = present_names(self._connection)
         except CatalogError as error:
             self._faults.add("the catalog", f"cannot be read: {error}")
             return
         known: dict[str, int] = dict(map(tuple, names))
-        for name in (*known, *(name for name in datasets if name not in known)):
+        told = {present.get(name, name): set[str]() for name in (*known, *datasets)}
+        for name, in_events in datasets.items():
+            told[present.get(name, name)] |= in_events
+        for name, in_events in told.items():
             try:
                 with stored_values(), decoded_text():
-                    self._compare_dataset(name, known.get(name), sorted(datasets.get(name, ())))
+                    every_name = [former for former in present if present[former] == name]
+                    self._compare_dataset(name, known.get(name), every_name, sorted(in_events))
             except CatalogError as error:
                 self._faults.add(name, f"cannot be read: {error}")
         try:
@@ -122,9 +129,12 @@ class TableComparison:
         except CatalogError as error:
             self._faults.add("the catalog", f"cannot be read: {error}")
 
-    def _compare_dataset(self, name: str, builder_id: int | None, told: list[str]) -> None:
+    def _compare_dataset(self, name: str, builder_id: int | None, names: list[str], told: list[str]) -> None:
         found = self._connection.execute(sa.select(builder).where(builder.c.id == builder_id)).first()
         replayed, setters = self._replay(name, builder_id, told)
+        if found is not None and (name, names) != (replayed.name or name, replayed.names):
+            names_told = ", ".join(replayed.names) or replayed.name
+            self._faults.add(name, f"has the names {', '.join(names) or name}; its events say {names_told}")
         query = (
             sa.select(builder_config, *CANONICAL_NUMBER)
             .outerjoin(canonical_version, canonical_version.c.id == builder_config.c.canonical_version_id)
@@ -151,7 +161,7 @@ class TableComparison:
                     dataset,
                     f"has the canonical version {_none(canonical)}; its events say {_none(told_of.canonical)}",
                 )
-            self._compare_aliases(row.id, dataset, told_of, setters)
+            self._compare_aliases(row, dataset, told_of, setters)
             self._compare_versions(row.id, name, row.name or None, told_of)
         for config, told_of in replayed.configs.items():  # configs that have no row
             self._report_missing(name, config or None, told_of)
@@ -186,7 +196,7 @@ class TableComparison:
         self, name: str, builder_id: int | None, told: list[str]
     ) -> tuple[Replayed, dict[tuple[str, str], Event]]:
         """Replay the events of a dataset, and compare its history of aliases; its state, and what set each alias."""
-        replayed = Replayed(name)
+        replayed = Replayed()
         setters: dict[tuple[str, str], Event] = {}
         history = _alias_history(self._connection, builder_id)
         is_told = True
@@ -197,26 +207,26 @@ class TableComparison:
                 self._faults.add(describe_event(event), f"cannot have happened: {describe_refusal(error)}")
                 continue
             if event.action in _ALIAS_ACTIONS:
-                setters[event.dataset, event.details["alias"]] = event
+                setters[_config_of(event), event.details["alias"]] = event
             if event.action in _ALIAS_ACTIONS and is_told:
                 row = next(history, None)
-                is_told = row is not None and _told_by_row(name, row) == _told_by_event(event)
+                is_told = row is not None and _told_by_row(row) == _told_by_event(event)
                 if not is_told:  # report once: every later row is shifted against its event
                     self._faults.add(describe_event(event), "differs from the history of aliases")
                 elif row is not None:
                     self._compare_time(f"{event.dataset}@{row.name}", "was moved", row.at, event)
         for row in history if is_told else ():
-            dataset, alias_name, *_ = _told_by_row(name, row)
-            self._faults.add(f"{dataset}@{alias_name}", f"was moved by {row.actor} without an event")
+            dataset = f"{name}/{row.config}" if row.config else name
+            self._faults.add(f"{dataset}@{row.name}", f"was moved by {row.actor} without an event")
         return replayed, setters
 
     def _compare_aliases(
-        self, config_id: int, dataset: str, told_of: ReplayedConfig, setters: dict[tuple[str, str], Event]
+        self, config: Any, dataset: str, told_of: ReplayedConfig, setters: dict[tuple[str, str], Event]
     ) -> None:
         rows = self._connection.execute(
             sa.select(alias.c.name, alias.c.set_by, alias.c.set_at, *NUMBER)
             .join_from(alias, dataset_version, dataset_version.c.id == alias.c.version_id)
-            .where(alias.c.config_id == config_id)
+            .where(alias.c.config_id == config.id)
             .order_by(alias.c.name)
         )
         for row in rows:
@@ -226,7 +236,7 @@ class TableComparison:
             if told != version:
                 self._faults.add(where, f"points to {version}; its events say {_none(told)}")
                 continue
-            event = setters[dataset, row.name]
+            event = setters[config.name, row.name]
             if event.actor != row.set_by:
                 self._faults.add(where, f"was set by {row.set_by}; its events say somebody else")
             self._compare_time(where, "was set", row.set_at, event)
@@ -360,10 +370,12 @@ class TableComparison:
 
     def _compare_protection(self) -> None:
         events: dict[str, Event] = {}
+        present = present_names(self._connection)
         for change in read_events(self._connection, actions=[PROTECT, UNPROTECT]):
-            events.pop(change.dataset, None)
+            scope = in_present(present, change.dataset)
+            events.pop(scope, None)
             if change.action == PROTECT:
-                events[change.dataset] = change
+                events[scope] = change
         for row in self._connection.execute(sa.select(protection).order_by(protection.c.scope)):
             event = events.pop(row.scope, None)
             if event is None or event.actor != row.protected_by:
@@ -383,12 +395,17 @@ class TableComparison:
             self._faults.add(f"split {split_id}", f"has fingerprints of the unknown kind {kind!r:.60}")
 
     def _compare_ledger(self) -> None:
-        """Numbers in the ledger that no version has."""
+        """Numbers in the ledger that no version has. A number has a row for each name of its dataset since then."""
+        had_name = (
+            sa.exists()
+            .where(dataset_name.c.builder_id == builder.c.id, dataset_name.c.name == version_ledger.c.builder_name)
+            .correlate(builder, version_ledger)
+        )
         has_version = (
             sa.select(dataset_version.c.id)
             .select_from(published_versions())
             .where(
-                builder.c.name == version_ledger.c.builder_name,
+                sa.or_(builder.c.name == version_ledger.c.builder_name, had_name),
                 builder_config.c.name == version_ledger.c.config_name,
                 *(column == version_ledger.c[column.name] for column in NUMBER),
             )
@@ -459,15 +476,19 @@ def _alias_history(connection: sa.Connection, builder_id: int | None) -> Iterato
         last = rows[-1].id
 
 
-def _told_by_row(name: str, row: Any) -> tuple[Any, ...]:
-    dataset = f"{name}/{row.config}" if row.config else name
+def _config_of(event: Event) -> str:
+    """The config that an event names; a former name of its dataset makes no difference."""
+    return event.dataset.partition("/")[2]
+
+
+def _told_by_row(row: Any) -> tuple[Any, ...]:
     before, after = (None if number is None else str(number) for number in (moved_from(row), moved_to(row)))
-    return dataset, row.name, before, after, row.actor, row.message
+    return row.config, row.name, before, after, row.actor, row.message
 
 
 def _told_by_event(event: Event) -> tuple[Any, ...]:
     told = event.details
-    return event.dataset, told["alias"], told.get("before"), told.get("after"), event.actor, told.get("message", "")
+    return _config_of(event), told["alias"], told.get("before"), told.get("after"), event.actor, told.get("message", "")
 
 
 def _described(candidate: Candidate) -> str:

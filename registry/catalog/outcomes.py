@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from registry.errors import LogTamperedError, ProtectedError, VersionExistsError, spell
+from registry.errors import DatasetRenamedError, LogTamperedError, ProtectedError, VersionExistsError, spell
 from registry.model import (
     DESCRIBED_FIELDS,
     Attachment,
@@ -236,6 +236,27 @@ class Removal:
     force: bool = False
     reason: str = ""
     is_change: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renaming:
+    """The result of renaming a dataset.
+
+    Attributes:
+        before, after: its names before and after the call; equal if nothing was changed.
+        names: every name that it has had, oldest first; each of them goes on naming it.
+        is_dry_run: nothing was written.
+    """
+
+    before: str
+    after: str
+    names: tuple[str, ...] = ()
+    is_dry_run: bool = False
+
+    @property
+    def is_change(self) -> bool:
+        """Whether the call changed the name, or would have without ``dry_run``."""
+        return self.before != self.after
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -567,6 +588,16 @@ def refuse_protected(version: Reference, scope: str) -> ProtectedError:
         hint=f"Publish it with {spell('promote', False)}, then: registry promote {version}",
         details={"version": str(version), "protected": scope},
     )
+
+
+def refuse_renamed(name: str, present: str) -> None:
+    """Raise an error if a dataset that is called ``present`` would be published under its former ``name``."""
+    if name != present:
+        raise DatasetRenamedError(
+            f"the dataset {name} was renamed: it is {present} now",
+            hint=f"Publish it as {present}. No other dataset can have the name {name}: references and pins use it.",
+            details={"name": name, "renamed_to": present},
+        )
 
 
 def other_content(version: Reference, published: str, offered: str, *, is_deleted: bool = False) -> VersionExistsError:

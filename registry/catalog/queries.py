@@ -18,6 +18,7 @@ import sqlalchemy as sa
 from registry.catalog.clock import corrected
 from registry.catalog.configs import is_protected
 from registry.catalog.locations import find_at_location
+from registry.catalog.names import is_named, names_column, present_name, told_as
 from registry.catalog.paging import LoadedShardLengths
 from registry.catalog.rows import (
     canonical_json,
@@ -25,6 +26,7 @@ from registry.catalog.rows import (
     json_agg,
     read_canonical,
     read_json,
+    read_names,
     read_number,
     read_steps,
     read_usable_canonical,
@@ -155,6 +157,7 @@ class SqlLookUps:
                 dataset_version.c.state,
                 dataset_version.c.location,
                 location_steps().label("location_steps"),
+                names_column(),
                 sa.func.coalesce(stored.c.num_files, 0).label("num_files"),
                 sa.func.coalesce(stored.c.num_bytes, 0).label("num_bytes"),
                 sa.func.coalesce(attached.c.num_attachments, 0).label("num_attachments"),
@@ -267,6 +270,7 @@ def _read_size(row: Any) -> VersionSize:
     recorded = dict.fromkeys([row.location, *(step.location for step in steps)])
     return VersionSize(
         name=row.builder_name,
+        names=read_names(row),
         config=row.config_name or None,
         version=Version(row.major, row.minor, row.patch),
         state=VersionState(row.state),
@@ -321,29 +325,30 @@ def list_versions(connection: sa.Connection, name: str, config: str | None) -> t
             dataset_version.c.content_digest,
             corrected(dataset_version.c.published_at),
             dataset_version.c.published_by,
+            builder.c.name.label("builder_name"),
             builder_config.c.name.label("config_name"),
             *CANONICAL_NUMBER,
         )
         .select_from(published_versions())
         .outerjoin(canonical_version, canonical_version.c.id == builder_config.c.canonical_version_id)
-        .where(builder.c.name == name, is_config)
+        .where(is_named(name), is_config)
         .order_by(*(part.desc() for part in NUMBER))
     )
     with stored_values():
         rows = connection.execute(query).all()
     if not rows:
         raise explain_dataset(connection, Reference(name=name, config=config))
-    ids = sa.select(dataset_version.c.id).select_from(published_versions()).where(builder.c.name == name, is_config)
+    ids = sa.select(dataset_version.c.id).select_from(published_versions()).where(is_named(name), is_config)
     with stored_values():
         splits = _split_sizes(connection, split.c.version_id.in_(ids))
-        return tuple(_read_summary(name, row, splits.get(row.id, ())) for row in rows)
+        return tuple(_read_summary(row, splits.get(row.id, ())) for row in rows)
 
 
 def find_neighbours(connection: sa.Connection, name: str, config: str | None, version: Version) -> Neighbours:
     """The published numbers right below and right above ``version``, in any state; each may be None."""
     number = sa.tuple_(*NUMBER)
     wanted = sa.tuple_(*map(sa.literal, (version.major, version.minor, version.patch)))
-    of_config = sa.select(*NUMBER).select_from(published_versions()).where(builder.c.name == name, named_config(config))
+    of_config = sa.select(*NUMBER).select_from(published_versions()).where(is_named(name), named_config(config))
     below = of_config.where(number < wanted).order_by(*(part.desc() for part in NUMBER)).limit(1)
     above = of_config.where(number > wanted).order_by(*NUMBER).limit(1)
     found = [connection.execute(query).first() for query in (below, above)]
@@ -355,7 +360,7 @@ def find_producers(connection: sa.Connection, name: str, config: str | None) -> 
     """See ``CatalogBackend.producers``."""
     if result := _producers_of(connection, name, named_config(config), _MOST_PRODUCERS):
         return tuple(result)
-    configs = sa.select(builder_config.c.id).join_from(builder_config, builder).where(builder.c.name == name)
+    configs = sa.select(builder_config.c.id).join_from(builder_config, builder).where(is_named(name))
     others = [
         _producers_of(connection, name, builder_config.c.id == config_id, 1)
         for config_id in connection.execute(configs.order_by(builder_config.c.id.desc())).scalars()
@@ -370,18 +375,18 @@ def _producers_of(
     # Older registries recorded no producer. They described an addition in the metadata, which a copy takes along.
     is_added = dataset_version.c.metadata_json.contains('"intake":{', autoescape=True)
     rows = connection.execute(
-        sa.select(*NUMBER, builder_config.c.name.label("config"), is_added.label("is_added"))
+        sa.select(*NUMBER, builder.c.name, builder_config.c.name.label("config"), is_added.label("is_added"))
         .select_from(published_versions())
-        .where(builder.c.name == name, is_config)
+        .where(is_named(name), is_config)
         .order_by(dataset_version.c.id.desc())
         .limit(limit)
     ).all()
     if not rows:
         return []
-    dataset = Reference(name=name, config=rows[0].config or None).dataset
+    dataset = Reference(name=rows[0].name, config=rows[0].config or None).dataset
     told = (
         sa.select(event.c.version, event.c.action, event.c.details_json)
-        .where(event.c.dataset == dataset, event.c.action.in_(("publish", "producer")))
+        .where(event.c.dataset.in_(told_as(connection, dataset)), event.c.action.in_(("publish", "producer")))
         .order_by(event.c.id.desc())
         .limit(2 * limit)
     )
@@ -400,7 +405,7 @@ def _producers_of(
             producer = Producer(action="copy")
         else:
             producer = Producer(action="add" if row.is_added else "")
-        result.append((Reference.exactly(name, row.config or None, version), producer))
+        result.append((Reference.exactly(row.name, row.config or None, version), producer))
     return result
 
 
@@ -408,7 +413,7 @@ def find_digest(connection: sa.Connection, name: str, config: str | None, versio
     """The content digest published under this number, even if the version was deleted; None if the number is free."""
     return connection.execute(
         sa.select(version_ledger.c.content_digest).where(
-            version_ledger.c.builder_name == name,
+            version_ledger.c.builder_name == present_name(connection, name),
             version_ledger.c.config_name == (config or ""),
             version_ledger.c.major == version.major,
             version_ledger.c.minor == version.minor,
@@ -457,10 +462,10 @@ def _split_sizes(
     }
 
 
-def _read_summary(name: str, row: sa.Row[*tuple[Any, ...]], splits: tuple[tuple[str, int, int], ...]) -> VersionSummary:
+def _read_summary(row: sa.Row[*tuple[Any, ...]], splits: tuple[tuple[str, int, int], ...]) -> VersionSummary:
     version = Version(row.major, row.minor, row.patch)
     return VersionSummary(
-        name=name,
+        name=row.builder_name,
         config=row.config_name or None,
         version=version,
         canonical=read_canonical(row),

@@ -9,21 +9,22 @@ folder with some of its files for a version.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 
 from registry.catalog.clock import read_clock
 from registry.catalog.events import append_event, events_of_version, in_json, read_events
+from registry.catalog.names import in_present, present_names, told_as
 from registry.catalog.outcomes import Removal, RemovalStep, removed_error
 from registry.catalog.queries import find_version_id
 from registry.catalog.tables import dataset_version
 from registry.catalog.values import stored_values
 from registry.errors import ConflictError, spell
-from registry.model import Candidate, Event, Reference, Standing, Use, Version, VersionState, describe_moment
+from registry.model import Candidate, Reference, Standing, Use, Version, VersionState, describe_moment
 
 REMOVE: Final = "remove"
 GRACE: Final = timedelta(days=7)
@@ -32,14 +33,16 @@ GRACE: Final = timedelta(days=7)
 
 def load_removals(connection: sa.Connection, dataset: str | None = None) -> dict[Reference, Removal]:
     """The removals of all versions, or of those of ``name[/config]``. Undoing the drop of a version cancels a plan."""
-    datasets = None if dataset is None else [dataset]
-    result: dict[Reference, Removal] = {}
+    datasets = None if dataset is None else told_as(connection, dataset)
+    present, result = present_names(connection), dict[Reference, Removal]()
     with stored_values():
         for event in read_events(connection, datasets=datasets, actions=(REMOVE, "undo-drop")):
+            name, _, config = in_present(present, event.dataset).partition("/")
+            reference = Reference.exactly(name, config or None, Version.parse(event.version))
             if event.action == REMOVE:
-                result[_reference(event)] = _read(event)
+                result[reference] = _read(reference, event.details)
             else:
-                result.pop(_reference(event), None)
+                result.pop(reference, None)
     return result
 
 
@@ -135,18 +138,12 @@ def _dropped_at(connection: sa.Connection, reference: Reference, now: datetime) 
     return now
 
 
-def _read(event: Event) -> Removal:
-    details = event.details
+def _read(reference: Reference, details: Mapping[str, Any]) -> Removal:
     return Removal(
-        reference=_reference(event),
+        reference=reference,
         step=RemovalStep(details["step"]),
         due=datetime.fromisoformat(details["due"]),
         actor=details["requested_by"],
         force=details["force"],
         reason=details["reason"],
     )
-
-
-def _reference(event: Event) -> Reference:
-    name, _, config = event.dataset.partition("/")
-    return Reference.exactly(name, config or None, Version.parse(event.version))

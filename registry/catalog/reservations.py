@@ -208,22 +208,24 @@ def require_free(connection: sa.Connection, location: str, content_digest: str) 
         connection.execute(sa.delete(reservation).where(reservation.c.location == location))
 
 
-def refuse_publishers(connection: sa.Connection, exactly: Reference) -> None:
-    """Refuse to remove the files of a version while publishers send them again.
+def refuse_publishers(connection: sa.Connection, reference: Reference) -> None:
+    """Refuse to remove the files of a version, or to rename a dataset, while publishers send files of it.
 
     Raises:
         ReservedError
     """
-    query = sa.select(reservation).where(reservation.c.dataset == exactly.dataset)
-    for row in connection.execute(query.where(reservation.c.version == str(exactly.exact))).all():
+    query = sa.select(reservation).where(reservation.c.dataset == reference.dataset)
+    if reference.exact is not None:
+        query = query.where(reservation.c.version == str(reference.exact))
+    for row in connection.execute(query).all():
         if (present := _read(row)).living:
-            raise reserved_error(present, present.living)
+            raise reserved_error(present, present.living, "{} is being published by {}")
 
 
-def reserved_error(held: Reservation, holders: Iterable[Holder]) -> ReservedError:
+def reserved_error(held: Reservation, holders: Iterable[Holder], doing: str = "") -> ReservedError:
     """The error for a location that other publishers hold."""
     who = ", ".join(map(str, holders)) or "a publisher that has ended"
-    doing = (
+    doing = doing or (
         "the place of {} is being cleared by {}"
         if held.is_cleaning
         else "{} is being published with other content by {}"

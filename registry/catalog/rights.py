@@ -2,7 +2,7 @@
 
     reader     SELECT on every table
     publisher  also what a publication writes; no UPDATE or DELETE of published rows or of the log
-    curator    also what withdraws and describes versions, moves aliases, protects names and records locations
+    curator    also what withdraws and describes versions, moves aliases, renames, protects and records locations
     admin      a member of the role that owns the tables, which migrates them
 
 An SQLite catalog has no roles: the permissions of its file and folder decide.
@@ -54,7 +54,8 @@ _PUBLISHER: Final = (
 _CURATOR: Final = (
     Right("UPDATE", "dataset_version", ("state", "state_message", "superseded_by", "metadata_json")),
     *_rights("INSERT UPDATE DELETE", "alias protection"),
-    *_rights("INSERT", "alias_event version_location"),
+    *_rights("INSERT", "alias_event version_location dataset_name"),
+    Right("UPDATE", "builder", ("name",)),
     *_rights("INSERT UPDATE", "experiment"),
 )
 WRITES: Final[Mapping[Level, tuple[Right, ...]]] = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC
 from typing import Any, Final
 
@@ -116,12 +117,13 @@ def read_version(row: sa.Row[*tuple[Any, ...]], splits: Sequence[Split]) -> Data
         name=row.builder_name,
         config=row.config_name or None,
         version=Version(row.major, row.minor, row.patch),
-        splits=tuple(splits),
+        splits=tuple(_named_files(split, row.builder_name) for split in splits),
         features_json=_text(row.features_json),
         labels={stem: tuple(map(_text, names)) for stem, names in json.loads(row.labels_json).items()},
         location=_text(row.location),
         content_digest=row.content_digest,
         location_steps=read_steps(row.location_steps),
+        names=read_names(row),
         state=VersionState(row.state),
         state_message=row.state_message,
         superseded_by=read_number(row.superseded_by),
@@ -138,10 +140,20 @@ def read_version(row: sa.Row[*tuple[Any, ...]], splits: Sequence[Split]) -> Data
     )
 
 
+def _named_files(split: Split, name: str) -> Split:
+    """``split``; its file names do not depend on the name of the dataset if it was renamed since."""
+    return split if split.files.dataset == name else replace(split, files=split.files.with_literal_dataset())
+
+
 def read_steps(value: Any) -> tuple[LocationStep, ...]:
     """The changes of locations in the column ``location_steps``; None is an empty one on PostgreSQL."""
     steps = (text.partition(" ") for text in read_json(value) or ())
     return tuple(LocationStep(kind, location) for kind, _, location in steps)
+
+
+def read_names(row: sa.Row[*tuple[Any, ...]]) -> tuple[str, ...]:
+    """The names in the column ``names``; see ``names.names_column``."""
+    return tuple(map(_text, read_json(row.names) or ()))
 
 
 def _code_version(value: Any) -> str | None:

@@ -8,12 +8,14 @@ version of the config, and that choice is final.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 import sqlalchemy as sa
 
 from registry.catalog.clock import corrected
-from registry.catalog.rows import json_agg, json_object_agg, read_canonical, read_number
+from registry.catalog.names import is_named, names_column, present_name
+from registry.catalog.rows import json_agg, json_object_agg, read_canonical, read_names, read_number
 from registry.catalog.tables import (
     READABLE,
     alias,
@@ -87,11 +89,12 @@ def choose_row(connection: sa.Connection, reference: Reference) -> tuple[Choice,
             candidate = read_candidate(row)
             aliases = {} if reference.alias is None else {reference.alias: candidate.version}
             narrowed = Standing(
-                name=reference.name,
+                name=row.builder_name,
                 config=row.config_name or None,
                 candidates=(candidate,),
                 canonical=read_canonical(row),
                 aliases=aliases,
+                names=read_names(row),
             )
             choice = choose(narrowed, reference)
             if choice.candidate is not None:
@@ -108,8 +111,8 @@ def version_query(reference: Reference) -> sa.Select[Any]:
     """The query for the one version that ``reference`` may name.
 
     Its columns are those of ``dataset_version``, and ``builder_name``, ``config_name``, ``canonical_*``,
-    ``experiments``, a JSON object of the flags that the version overrides, and ``location_steps``, a JSON array of
-    texts: the change of its locations, a blank, and the location.
+    ``names``, a JSON array, ``experiments``, a JSON object of the flags that the version overrides, and
+    ``location_steps``, a JSON array of texts: the change of its locations, a blank, and the location.
     """
     overrides = (
         sa.select(json_object_agg(experiment.c.name, version_experiment.c.enabled))
@@ -126,11 +129,12 @@ def version_query(reference: Reference) -> sa.Select[Any]:
             *CANONICAL_NUMBER,
             overrides.label("experiments"),
             location_steps().label("location_steps"),
+            names_column(),
         )
         .select_from(published_versions())
         .outerjoin(canonical_version, canonical_version.c.id == builder_config.c.canonical_version_id)
     )
-    is_meant = (builder.c.name == reference.name, meant_config(reference.config))
+    is_meant = (is_named(reference.name), meant_config(reference.config))
     if reference.alias is not None:
         return query.join(
             alias, sa.and_(alias.c.config_id == builder_config.c.id, alias.c.version_id == dataset_version.c.id)
@@ -192,8 +196,8 @@ def published_versions() -> sa.Join:
 
 def is_dataset(reference: Reference) -> sa.ColumnElement[bool]:
     """The condition for the configs that ``name[/config]`` means; a name alone means all its configs."""
-    is_named = builder.c.name == reference.name
-    return is_named if reference.config is None else sa.and_(is_named, builder_config.c.name == reference.config)
+    is_meant = is_named(reference.name)
+    return is_meant if reference.config is None else sa.and_(is_meant, builder_config.c.name == reference.config)
 
 
 def require_dataset(connection: sa.Connection, reference: Reference) -> None:
@@ -207,7 +211,7 @@ def is_version(name: str, config: str | None, version: Version) -> sa.ColumnElem
     """The condition for the version with this number, over ``published_versions``."""
     major, minor, patch = NUMBER
     return sa.and_(
-        builder.c.name == name,
+        is_named(name),
         named_config(config),
         major == version.major,
         minor == version.minor,
@@ -247,7 +251,7 @@ def find_default_config(connection: sa.Connection, name: str) -> str | None:
     return connection.execute(
         sa.select(builder_config.c.name)
         .join_from(builder_config, builder)
-        .where(builder.c.name == name, builder_config.c.is_default)
+        .where(is_named(name), builder_config.c.is_default)
     ).scalar()
 
 
@@ -259,10 +263,16 @@ def load_standing(connection: sa.Connection, name: str, config: str | None) -> S
     """
     with stored_values():
         row = connection.execute(
-            sa.select(builder_config.c.id, builder_config.c.name, *CANONICAL_NUMBER)
+            sa.select(
+                builder_config.c.id,
+                builder_config.c.name,
+                builder.c.name.label("builder_name"),
+                names_column(),
+                *CANONICAL_NUMBER,
+            )
             .join_from(builder_config, builder)
             .outerjoin(canonical_version, canonical_version.c.id == builder_config.c.canonical_version_id)
-            .where(builder.c.name == name, meant_config(config))
+            .where(is_named(name), meant_config(config))
         ).first()
         if row is None:
             raise explain_dataset(connection, Reference(name=name, config=config))
@@ -284,7 +294,8 @@ def load_standing(connection: sa.Connection, name: str, config: str | None) -> S
             .order_by(alias.c.name)
         )
         return Standing(
-            name=name,
+            name=row.builder_name,
+            names=read_names(row),
             config=row.name or None,
             candidates=candidates,
             canonical=read_canonical(row),
@@ -313,7 +324,7 @@ def explain_dataset(connection: sa.Connection, reference: Reference) -> NotFound
     configs = connection.execute(
         sa.select(builder_config.c.name)
         .join_from(builder, builder_config, builder_config.c.builder_id == builder.c.id)
-        .where(builder.c.name == reference.name)
+        .where(is_named(reference.name))
         .order_by(builder_config.c.name)
     ).scalars()
     names = configs.all()
@@ -456,20 +467,27 @@ def _no_config(reference: Reference, config: str, known: list[str]) -> NotFoundE
     return ConfigNotFoundError.of(config, known, where=reference.name, hint=hint)
 
 
-def lock_dataset(connection: sa.Connection, name: str) -> None:
+def lock_dataset(connection: sa.Connection, name: str) -> str:
     """Wait until no other transaction changes dataset ``name``, and keep others waiting until this one ends.
 
     Meanwhile, others can read its configs, versions and aliases, and insert rows that refer to them. On SQLite this
-    does nothing, because only one write transaction runs at a time.
+    locks nothing, because only one write transaction runs at a time. Returns the present name of the dataset.
 
     Raises:
         DatasetNotFoundError: on PostgreSQL, the dataset does not exist. It is raised here, because a later statement
             might find a dataset that a rival has committed meanwhile and that this transaction has not locked.
     """
     if connection.dialect.name != "postgresql":
-        return
-    row = sa.select(builder.c.id).where(builder.c.name == name).with_for_update(key_share=True)  # FOR NO KEY UPDATE
-    while connection.execute(row).first() is None:
+        return present_name(connection, name)
+    row = sa.select(builder.c.name).where(is_named(name)).with_for_update(key_share=True)  # FOR NO KEY UPDATE
+    while (present := connection.execute(row).scalar()) is None:
         names = list_names(connection)
         if name not in names:  # otherwise a rival committed it between the two statements, and it can be locked now
             raise no_dataset(connection, name, names)
+    return str(present)
+
+
+def lock_reference(connection: sa.Connection, reference: Reference, *, dry_run: bool) -> Reference:
+    """Lock its dataset, unless it is a dry run; the reference by the present name of the dataset."""
+    name = (present_name if dry_run else lock_dataset)(connection, reference.name)
+    return reference if name == reference.name else replace(reference, name=name)

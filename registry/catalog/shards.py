@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import sqlalchemy as sa
 
 from registry.catalog.backend import LengthBlock
+from registry.catalog.names import is_named
 from registry.catalog.rows import json_agg, read_json
 from registry.catalog.selection import NUMBER, is_version, named_config, published_versions
 from registry.catalog.session import reading
@@ -81,7 +82,7 @@ class SqlShards:
                     .select_from(published_versions())
                     .join(split, split.c.version_id == dataset_version.c.id)
                     .join(shard, shard.c.split_id == split.c.id)
-                    .where(builder.c.name == name, named_config(config), is_asked)
+                    .where(is_named(name), named_config(config), is_asked)
                     .order_by(*NUMBER, split.c.position, shard.c.shard_index)
                 )
                 for major, minor, patch, split_name, index, digest in connection.execute(query):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # loaded when they are used, to keep look-ups on the command 
     from registry.catalog.lifecycle import SqlLifecycle
     from registry.catalog.locations import SqlLocations
     from registry.catalog.log import SqlLog
-    from registry.catalog.outcomes import Promotion, PublicationDetails
+    from registry.catalog.outcomes import Promotion, PublicationDetails, Renaming
     from registry.catalog.reservations import SqlReservations
     from registry.catalog.values import PastLookUp, SearchHit, VersionSummary
     from registry.catalog.writes import SqlPublications
@@ -219,6 +219,11 @@ class SqlCatalog(SqlLookUps):
 
         with reading(self._engine) as connection:
             return search.explain_no_hits(connection, text)
+
+    def rename(self, name: str, after: str, *, actor: str, dry_run: bool = False) -> Renaming:
+        from registry.catalog.renaming import rename_dataset
+
+        return rename_dataset(self._engine, name, after, actor=actor, dry_run=dry_run)
 
     def require_publisher(self) -> None:
         from registry.catalog.rights import require_publisher

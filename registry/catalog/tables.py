@@ -4,12 +4,13 @@ The migrations (``registry.migrations``) create the tables and import nothing fr
 the two. These are SQLAlchemy Core tables, without the ORM: rows never leave this folder, frozen values do.
 
     builder ─< builder_config ─< dataset_version ─< split ─< shard
-                     │                  │              └──< fingerprint
-                     │                  ├─< attachment
-                     │                  ├─< version_location
-                     ├─< alias          └─< version_experiment >─ experiment
-                     ├─< alias_event
-                     └── search_document
+       │             │                  │              └──< fingerprint
+       │             │                  ├─< attachment
+       │             │                  ├─< version_location
+       │             ├─< alias          └─< version_experiment >─ experiment
+       │             ├─< alias_event
+       │             └── search_document
+       └─< dataset_name
     version_ledger, event, corrected_time: no foreign keys, because they outlive the rows that they mention
     reservation: no foreign keys, because it exists before its version, and is deleted when the version is published
     protection: of a dataset, a config, or the whole catalog, by name
@@ -80,6 +81,18 @@ builder: Final = sa.Table(
     sa.Column("created_at", UtcDateTime, nullable=False),
     sa.UniqueConstraint("name"),
     sa.CheckConstraint("name <> ''", name="name"),
+)
+
+# Every name that a renamed dataset has had, present and former ones, from position 0. No other dataset may take one.
+dataset_name: Final = sa.Table(
+    "dataset_name",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("builder_id", sa.ForeignKey("builder.id"), nullable=False),
+    sa.Column("position", sa.Integer, nullable=False),
+    sa.UniqueConstraint("builder_id", "position"),
+    sa.CheckConstraint("name <> ''", name="name"),
+    sa.CheckConstraint("position >= 0", name="not_negative"),
 )
 
 builder_config: Final = sa.Table(
@@ -390,6 +403,7 @@ MAY_CHANGE: Final = {"dataset_version": ("state", "state_message", "superseded_b
 """Columns of published rows that may change later."""
 
 IMMUTABLE: Final = (
+    dataset_name,
     dataset_version,
     version_experiment,
     version_location,

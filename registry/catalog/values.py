@@ -134,6 +134,7 @@ class VersionSize:
 
     Attributes:
         name, config, version: config is None if the dataset has no configs.
+        names: as ``DatasetVersion.names``.
         state: the state of the version.
         locations: the places of its files now: relative to the data directory, absolute paths or URLs.
         former: the places that it had before, where files may still be.
@@ -150,6 +151,7 @@ class VersionSize:
     num_files: int
     num_bytes: int
     former: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
     num_attachments: int = 0
     attachment_bytes: int = 0
 

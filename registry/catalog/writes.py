@@ -20,7 +20,15 @@ from registry.catalog.configs import find_protection, mark_default
 from registry.catalog.events import append_event, check_clock, lock_log
 from registry.catalog.experiments import current_defaults, insert_overrides
 from registry.catalog.locations import require_data_dir
-from registry.catalog.outcomes import Origin, Promotion, PublicationDetails, Unpromoted, refuse_protected
+from registry.catalog.names import present_names
+from registry.catalog.outcomes import (
+    Origin,
+    Promotion,
+    PublicationDetails,
+    Unpromoted,
+    refuse_protected,
+    refuse_renamed,
+)
 from registry.catalog.queries import find_neighbours, find_producers, find_version_id
 from registry.catalog.reservations import has_content, require_free, use_up
 from registry.catalog.rows import (
@@ -33,7 +41,7 @@ from registry.catalog.rows import (
     version_values,
 )
 from registry.catalog.search import refresh
-from registry.catalog.selection import NUMBER, lock_dataset
+from registry.catalog.selection import NUMBER, lock_dataset, lock_reference
 from registry.catalog.session import reading, write
 from registry.catalog.tables import (
     builder,
@@ -218,16 +226,16 @@ class SqlPublications:
         check_text(actor, "actor")
 
         def action(connection: sa.Connection) -> None:
-            lock_dataset(connection, exactly.name)
-            earlier = find_producers(connection, exactly.name, exactly.config)
+            reference = lock_reference(connection, exactly, dry_run=False)
+            earlier = find_producers(connection, reference.name, reference.config)
             check_continues(name_use, producer, earlier)
-            if dict(earlier).get(exactly) != producer:
+            if dict(earlier).get(reference) != producer:
                 append_event(
                     connection,
                     actor=actor,
                     action="producer",
-                    dataset=exactly.dataset,
-                    version=str(exactly.exact),
+                    dataset=reference.dataset,
+                    version=str(reference.exact),
                     details=producer.to_json(),
                 )
 
@@ -247,7 +255,7 @@ class SqlPublications:
             version_id = find_version_id(connection, version.name, version.config, version.version)
             if version_id is None:
                 return False
-            lock_dataset(connection, version.name)
+            reference = lock_reference(connection, version.reference, dry_run=False)
             if load_fingerprints(connection, version_id):
                 return False
             rows = connection.execute(sa.select(split.c.name, split.c.id).where(split.c.version_id == version_id))
@@ -258,7 +266,7 @@ class SqlPublications:
                 connection,
                 actor=actor,
                 action="fingerprint",
-                dataset=version.reference.dataset,
+                dataset=reference.dataset,
                 version=str(version.version),
                 details=fingerprint_seals(fingerprints),
             )
@@ -424,6 +432,8 @@ def _ensure_config(connection: sa.Connection, version: DatasetVersion, now: date
     """The ids of the config and of the builder; missing rows are created."""
     has_configs = version.config is not None
     _insert_once(connection, builder, {"name": version.name, "has_configs": has_configs, "created_at": now})
+    # Afterwards: the row of a dataset that a rival is renaming makes the insert wait until it has its new name.
+    refuse_renamed(version.name, present_names(connection).get(version.name, version.name))
     query = sa.select(builder.c.id, builder.c.has_configs).where(builder.c.name == version.name)
     row = connection.execute(query).one()
     if row.has_configs != has_configs:

@@ -1,4 +1,4 @@
-"""``registry promote``, ``deprecate``, ``yank``, ``drop``: change what references resolve to; ``describe``, ``remove``.
+"""``registry promote``, ``deprecate``, ``yank``, ``drop``, ``describe``, ``rename`` and ``remove``.
 
 The first four print every reference that resolves differently, before and after, as ``registry config`` does.
 """
@@ -12,7 +12,13 @@ import click
 
 from registry.cli.browse import first_words
 from registry.cli.commands import Session, examples, joint_exit_code, session_command, version_values
-from registry.cli.options import description_options, dry_run_option, uses_option, version_argument
+from registry.cli.options import (
+    dataset_argument,
+    description_options,
+    dry_run_option,
+    uses_option,
+    version_argument,
+)
 from registry.cli.output import Block, Column, Note, Table, size
 from registry.envelope import fields_of
 from registry.errors import UsageError
@@ -183,6 +189,32 @@ def describe(
             yield f"{row['field']}: {_shorten(row['after'])}, was {_shorten(row['before'])}"
 
     session.out.present("describe", value, human)
+
+
+@session_command(
+    "rename", epilog=examples("registry rename mnist digits_mnist --dry-run", "registry rename mnist digits_mnist")
+)
+@dataset_argument
+@click.argument("name", metavar="NAME")
+@dry_run_option
+def rename(session: Session, dataset: str, name: str, dry_run: bool) -> None:
+    """Give DATASET another NAME.
+
+    References and pins with a former name go on working, with a note. Versions, numbers and aliases stay, and files
+    stay where they are. New versions are published under the new name only. No other dataset ever gets a former name.
+    """
+    with session.connect() as catalog:
+        renaming = catalog.rename(dataset, name, dry_run=dry_run)
+    value = {**fields_of(renaming, "before", "after", "names", "is_change"), "dry_run": dry_run}
+
+    def human(it: dict[str, Any]) -> Iterator[Block]:
+        if not it["is_change"]:
+            yield f"the name of the dataset is {it['after']} already: nothing was changed"
+            return
+        yield f"{'would rename' if dry_run else 'renamed'} {it['before']} to {it['after']}"
+        yield f"References and pins with the name {it['before']} go on working. Publish new versions as {it['after']}."
+
+    session.out.present("rename", value, human)
 
 
 def _shorten(value: str | tuple[str, ...] | None) -> str:

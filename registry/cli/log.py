@@ -260,7 +260,7 @@ def _words(event: Event) -> str | None:
         case "imported":
             told = details["event"]
             return f"{told['action']} by {told['actor']} at {told['at'][:19]}Z in {details['catalog']}"
-        case "promote" | "relocate":
+        case "promote" | "relocate" | "rename":
             return f"{_or_none(before)} -> {after}"
         case "default-config" | "alias-set" | "alias-remove":
             name = f"{details['alias']}: " if action.startswith("alias") else ""

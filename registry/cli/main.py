@@ -36,6 +36,7 @@ COMMANDS: Final = {
     "sql": ("registry.cli.sql:sql", "Answer a question in SQL about the records."),
     "verify": ("registry.cli.verify:verify", "Check every stored shard against the catalog."),
     "describe": ("registry.cli.lifecycle:describe", "Correct the licence, description or tags of a version."),
+    "rename": ("registry.cli.lifecycle:rename", "Give a dataset another name; the former one goes on working."),
     "promote": ("registry.cli.lifecycle:promote", "Make a version the canonical one."),
     "deprecate": ("registry.cli.lifecycle:deprecate", "Tell the readers of a version to move on."),
     "yank": ("registry.cli.lifecycle:yank", "Withdraw a version; only exact references still find it."),

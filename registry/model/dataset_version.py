@@ -119,6 +119,7 @@ class DatasetVersion:
 
     Attributes:
         name, config, version: its place in the catalog. ``config`` is None if the dataset has no configs.
+        names: every name that the dataset has had, oldest first; empty if it never was renamed.
         splits: the splits in the order of publication, which is also the order of ``all``.
         features_json: the schema as TFDS writes it, as JSON with sorted keys.
         labels: the class names, by the stem of the file in which TFDS keeps them.
@@ -140,6 +141,7 @@ class DatasetVersion:
     content_digest: str
     location_steps: tuple[LocationStep, ...] = ()
     config: str | None = None
+    names: tuple[str, ...] = ()
     state: VersionState = VersionState.SUPPORTED
     state_message: str = ""
     superseded_by: Version | None = None
@@ -164,6 +166,14 @@ class DatasetVersion:
     def reference(self) -> Reference:
         """The exact reference of this version."""
         return Reference.exactly(self.name, self.config, self.version)
+
+    def is_called(self, name: str) -> bool:
+        """Whether its dataset has or had this name.
+
+        Args:
+            name: the name of a dataset.
+        """
+        return name == self.name or name in self.names
 
     @property
     def status(self) -> VersionStatus:

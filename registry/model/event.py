@@ -21,6 +21,7 @@ ACTIONS: Final = (
     "undo-drop",
     "describe",
     "remove",
+    "rename",
     "default-config",
     "alias-set",
     "alias-remove",

@@ -51,18 +51,26 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)  # no slots: the sorted numbers are computed once, on first use
 class Standing:
-    """The versions of one config, the highest first, its canonical version, and its aliases."""
+    """The versions of one config, the highest first, its canonical version, and its aliases.
+
+    ``names`` are as in ``DatasetVersion``.
+    """
 
     name: str
     config: str | None = None
     candidates: tuple[Candidate, ...] = ()
     canonical: Version | None = None
     aliases: Mapping[str, Version] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
 
     @property
     def dataset(self) -> str:
         """``name`` or ``name/config``."""
         return self.name if self.config is None else f"{self.name}/{self.config}"
+
+    def is_called(self, name: str) -> bool:
+        """Whether its dataset has or had this name."""
+        return name == self.name or name in self.names
 
     def find(self, version: Version) -> Candidate | None:
         """The candidate of that number, or None."""

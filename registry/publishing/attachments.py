@@ -136,7 +136,9 @@ def home_of(version: DatasetVersion | VersionSize, locations: Iterable[str] | No
     """The folder below the data directory in which attachments of a version are written, if it has ``locations``."""
     places = version.locations if locations is None else locations
     first = next((location for location in places if not is_absolute(location)), None)
-    return version_folder(version.name, version.config, version.version) if first is None else first
+    # The first name of the dataset: the folder stays the same if it is renamed.
+    name = (*version.names, version.name)[0]
+    return version_folder(name, version.config, version.version) if first is None else first
 
 
 def attachment_folders(data: Store, version: DatasetVersion) -> Iterator[Store]:

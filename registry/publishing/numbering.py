@@ -24,6 +24,7 @@ from registry.model import (
     SplitFingerprint,
     Version,
     VersionStatus,
+    is_absolute,
     version_folder,
 )
 from registry.model.version import HIGHEST
@@ -326,7 +327,7 @@ def _tidy(number: NextNumber, target: Target) -> None:
     latest = number.latest
     if latest is None or target.store.local_root is not None:
         return
-    if latest.location == version_folder(latest.name, latest.config, latest.version):
+    if not is_absolute(latest.location):
         remove_marker(target.store.child(latest.location), target.catalog, latest)
 
 

@@ -328,6 +328,6 @@ def _compare(group: _SharedCopies, named: _Files) -> StoredUsage:
 
 
 def _is_meant(version: VersionSize, reference: Reference) -> bool:
-    if reference.name != version.name or reference.config not in (None, version.config):
+    if reference.name not in (version.name, *version.names) or reference.config not in (None, version.config):
         return False
     return reference.request is None or reference.request.allows(version.version)

@@ -34,7 +34,7 @@ from registry.errors import (
 from registry.splits import counted
 
 if TYPE_CHECKING:  # numpy and pydantic are loaded when a pin file is read
-    from registry.model import Reference
+    from registry.model import DatasetVersion
     from registry.pins import Pin, PinFile
     from registry.pins.citation import Citation
     from registry.pins.report import PinReport
@@ -88,7 +88,7 @@ def verify(
     if against is not None:
         with session.connect() as catalog:
             dataset = session.look_up(catalog, against)
-            _require_dataset(chosen, dataset.reference)
+            _require_dataset(chosen, dataset.facts)
             folder = dataset.folder
     note_yanks(session, chosen)
     with show_progress(session.out) as progress:
@@ -220,12 +220,12 @@ def _find_cited(pins: PinFile, cited: Citation) -> PinFile:
     )
 
 
-def _require_dataset(pins: Sequence[Pin], against: Reference) -> None:
+def _require_dataset(pins: Sequence[Pin], against: DatasetVersion) -> None:
     """Refuse to compare pins with another dataset, because all records would differ."""
     for pin in pins:
-        if pin.reference.name != against.name:
+        if not against.is_called(pin.reference.name):
             raise UsageError(
-                f"the pin {pin.name} is of {pin.reference.name}, and --against names {against}",
+                f"the pin {pin.name} is of {pin.reference.name}, and --against names {against.reference}",
                 hint=f"Name a version of {pin.reference.name}, or the pins of {against.name}.",
             )
 
