@@ -581,10 +581,11 @@ class Publishing:
 
     def _refuse_former_name(self, name: str) -> None:
         """Raise DatasetRenamedError if a dataset had this name before it was renamed."""
-        from registry.catalog import refuse_renamed
+        from registry.catalog import former_name
 
         with suppress(NotFoundError):
-            refuse_renamed(name, self.backend.configs.list(name)[0].name)
+            if (present := self.backend.configs.list(name)[0].name) != name:
+                raise former_name(name, present)
 
     def _is_used(self, reference: Reference) -> bool:
         number = _number_of(reference)

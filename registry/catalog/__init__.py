@@ -39,9 +39,9 @@ if TYPE_CHECKING:
         Renaming,
         Reservation,
         Unpromoted,
+        former_name,
         is_of_catalog,
         refuse_protected,
-        refuse_renamed,
     )
     from registry.catalog.paging import (
         LoadedShardLengths,
@@ -99,6 +99,7 @@ __all__ = [
     "VersionSummary",
     "catalog_identity",
     "first_step",
+    "former_name",
     "is_of_catalog",
     "is_published",
     "load_shards",
@@ -106,7 +107,6 @@ __all__ = [
     "open_catalog",
     "quote_catalog",
     "refuse_protected",
-    "refuse_renamed",
     "sqlite_path",
     "stream_events",
 ]
@@ -119,8 +119,8 @@ __getattr__, __dir__ = lazy_exports(
         "outcomes": (
             "AliasChange AliasMove AliasSummary BackupFacts Change ClockCorrection ConfigSummary DataDirectoryChange "
             "DefaultChange Holder LocationChange LogFault LogReport MetadataChange Origin Promotion ProtectionChange "
-            "PublicationDetails Removal RemovalStep Renaming Reservation Unpromoted is_of_catalog "
-            "refuse_protected refuse_renamed"
+            "PublicationDetails Removal RemovalStep Renaming Reservation Unpromoted former_name "
+            "is_of_catalog refuse_protected"
         ),
         "values": "DataDirectory DatasetFilter DatasetSummary PastLookUp SearchHit VersionSize VersionSummary",
     },

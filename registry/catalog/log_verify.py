@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import groupby
@@ -133,8 +133,10 @@ class TableComparison:
         found = self._connection.execute(sa.select(builder).where(builder.c.id == builder_id)).first()
         replayed, setters = self._replay(name, builder_id, told)
         if found is not None and (name, names) != (replayed.name or name, replayed.names):
-            names_told = ", ".join(replayed.names) or replayed.name
-            self._faults.add(name, f"has the names {', '.join(names) or name}; its events say {names_told}")
+            had, told_names = (
+                f" among its names {', '.join(known)}" if known else "" for known in (names, replayed.names)
+            )
+            self._faults.add(name, f"has the name {name}{had}; its events say {replayed.name}{told_names}")
         query = (
             sa.select(builder_config, *CANONICAL_NUMBER)
             .outerjoin(canonical_version, canonical_version.c.id == builder_config.c.canonical_version_id)
@@ -162,7 +164,7 @@ class TableComparison:
                     f"has the canonical version {_none(canonical)}; its events say {_none(told_of.canonical)}",
                 )
             self._compare_aliases(row, dataset, told_of, setters)
-            self._compare_versions(row.id, name, row.name or None, told_of)
+            self._compare_versions(row.id, name, names, row.name or None, told_of)
         for config, told_of in replayed.configs.items():  # configs that have no row
             self._report_missing(name, config or None, told_of)
 
@@ -243,11 +245,13 @@ class TableComparison:
         for name, version in told_of.aliases.items():
             self._faults.add(f"{dataset}@{name}", f"does not exist; its events say it points to {version}")
 
-    def _compare_versions(self, config_id: int, name: str, config: str | None, told_of: ReplayedConfig) -> None:
+    def _compare_versions(
+        self, config_id: int, name: str, names: Sequence[str], config: str | None, told_of: ReplayedConfig
+    ) -> None:
         overrides, steps = _overrides(self._connection, config_id), _location_steps(self._connection, config_id)
         attachments = attachment_rows(self._connection, config_id)
         last = -1
-        while rows := self._connection.execute(_version_query(config_id, name, config, last)).all():
+        while rows := self._connection.execute(_version_query(config_id, {name, *names}, config, last)).all():
             last = rows[-1].id
             contents = recompute_contents(self._connection, rows, self._advance)
             for row in rows:
@@ -300,6 +304,8 @@ class TableComparison:
             self._faults.add(where, "is published, but its number is not in the ledger")
         elif (row.used_digest, row.used_by) != (version.content_digest, version.published_by):
             self._faults.add(where, "has other content or another publisher in the ledger than in its event")
+        elif row.used_name != version.published.dataset.partition("/")[0]:
+            self._faults.add(where, f"is in the ledger as one of {row.used_name}; its event has another name")
         else:
             self._compare_time(where, "took its number", row.used_at, version.published)
         if row.content_digest != version.content_digest:
@@ -395,7 +401,7 @@ class TableComparison:
             self._faults.add(f"split {split_id}", f"has fingerprints of the unknown kind {kind!r:.60}")
 
     def _compare_ledger(self) -> None:
-        """Numbers in the ledger that no version has. A number has a row for each name of its dataset since then."""
+        """Numbers in the ledger that no version has. A number stays there with the name that its dataset had."""
         had_name = (
             sa.exists()
             .where(dataset_name.c.builder_id == builder.c.id, dataset_name.c.name == version_ledger.c.builder_name)
@@ -420,16 +426,21 @@ class TableComparison:
             self._faults.add(str(reference), "is in the ledger of used numbers but does not exist")
 
 
-def _version_query(config_id: int, name: str, config: str | None, last: int) -> sa.Select[Any]:
+def _version_query(config_id: int, names: Collection[str], config: str | None, last: int) -> sa.Select[Any]:
     of_number = (column == version_ledger.c[column.name] for column in NUMBER)
     return (
         sa.select(dataset_version)
         .add_columns(
-            version_ledger.c.content_digest.label("used_digest"), version_ledger.c.used_by, version_ledger.c.used_at
+            version_ledger.c.builder_name.label("used_name"),
+            version_ledger.c.content_digest.label("used_digest"),
+            version_ledger.c.used_by,
+            version_ledger.c.used_at,
         )
         .outerjoin(
             version_ledger,
-            sa.and_(version_ledger.c.builder_name == name, version_ledger.c.config_name == (config or ""), *of_number),
+            sa.and_(
+                version_ledger.c.builder_name.in_(names), version_ledger.c.config_name == (config or ""), *of_number
+            ),
         )
         .where(dataset_version.c.config_id == config_id, dataset_version.c.id > last)
         .order_by(dataset_version.c.id)

@@ -1,7 +1,7 @@
 """The names of datasets in SQL: one that was renamed is found by each name that it has had.
 
 Rows have the present name. Events, and the numbers in the ledger, keep the name of their time. A name belongs to one
-dataset forever, so these names together select the events of a dataset, without asking when it had which.
+dataset forever, so its names together select the events of a dataset, whatever it was called when they happened.
 """
 
 from __future__ import annotations

@@ -590,14 +590,13 @@ def refuse_protected(version: Reference, scope: str) -> ProtectedError:
     )
 
 
-def refuse_renamed(name: str, present: str) -> None:
-    """Raise an error if a dataset that is called ``present`` would be published under its former ``name``."""
-    if name != present:
-        raise DatasetRenamedError(
-            f"the dataset {name} was renamed: it is {present} now",
-            hint=f"Publish it as {present}. No other dataset can have the name {name}: references and pins use it.",
-            details={"name": name, "renamed_to": present},
-        )
+def former_name(name: str, present: str) -> DatasetRenamedError:
+    """The error for a publication under the former ``name`` of a dataset that is called ``present`` now."""
+    return DatasetRenamedError(
+        f"the dataset {name} was renamed: it is {present} now",
+        hint=f"Publish it as {present}. No other dataset can have the name {name}: references and pins use it.",
+        details={"name": name, "renamed_to": present},
+    )
 
 
 def other_content(version: Reference, published: str, offered: str, *, is_deleted: bool = False) -> VersionExistsError:

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from registry.catalog.clock import corrected
 from registry.catalog.configs import is_protected
 from registry.catalog.locations import find_at_location
-from registry.catalog.names import is_named, names_column, present_name, told_as
+from registry.catalog.names import is_named, names_column, told_as
 from registry.catalog.paging import LoadedShardLengths
 from registry.catalog.rows import (
     canonical_json,
@@ -413,7 +413,7 @@ def find_digest(connection: sa.Connection, name: str, config: str | None, versio
     """The content digest published under this number, even if the version was deleted; None if the number is free."""
     return connection.execute(
         sa.select(version_ledger.c.content_digest).where(
-            version_ledger.c.builder_name == present_name(connection, name),
+            version_ledger.c.builder_name.in_(told_as(connection, name)),
             version_ledger.c.config_name == (config or ""),
             version_ledger.c.major == version.major,
             version_ledger.c.minor == version.minor,

@@ -1,6 +1,6 @@
 """Renames a dataset in one transaction: its rows get the new name, and its events keep the names of their time.
 
-    lock the dataset  ->  the new name is free  ->  names, ledger, protections, search documents  ->  event
+    lock the dataset  ->  the new name is free  ->  names, protections, search documents  ->  event
 
 A name that a dataset has had stays its own forever, so that no reference and no pin ever means another dataset.
 """
@@ -44,7 +44,7 @@ def rename_dataset(engine: sa.Engine, name: str, after: str, *, actor: str, dry_
             for config in configs:
                 refuse_publishers(connection, Reference(name=before, config=config.name or None))
             if not dry_run:
-                _write(connection, row.id, before, after, names)
+                _write(connection, row.id, after, names)
                 for config in configs:
                     _move_protection(connection, before, after, config.name)
                     refresh(connection, config.id)
@@ -82,7 +82,7 @@ def _taken(name: str, holder: str) -> DatasetRenamedError:
     )
 
 
-def _write(connection: sa.Connection, builder_id: int, before: str, after: str, names: tuple[str, ...]) -> None:
+def _write(connection: sa.Connection, builder_id: int, after: str, names: tuple[str, ...]) -> None:
     connection.execute(sa.update(builder).where(builder.c.id == builder_id).values(name=after))
     stored = connection.execute(sa.select(dataset_name.c.name).where(dataset_name.c.builder_id == builder_id))
     known_names = set(stored.scalars())
@@ -90,15 +90,6 @@ def _write(connection: sa.Connection, builder_id: int, before: str, after: str, 
         if name not in known_names:
             values = {"name": name, "builder_id": builder_id, "position": position}
             connection.execute(sa.insert(dataset_name).values(**values))
-    # The used numbers are used under the new name, too. After it was renamed back, some are there already.
-    columns = [column for column in version_ledger.c if column.name != "builder_name"]
-    known = version_ledger.alias("known")
-    number = ("config_name", "major", "minor", "patch")
-    is_known = sa.exists().where(
-        known.c.builder_name == after, *(known.c[part] == version_ledger.c[part] for part in number)
-    )
-    copied = sa.select(sa.literal(after), *columns).where(version_ledger.c.builder_name == before, ~is_known)
-    connection.execute(sa.insert(version_ledger).from_select(["builder_name", *(c.name for c in columns)], copied))
 
 
 def _move_protection(connection: sa.Connection, before: str, after: str, config: str) -> None:

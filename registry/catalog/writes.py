@@ -20,14 +20,14 @@ from registry.catalog.configs import find_protection, mark_default
 from registry.catalog.events import append_event, check_clock, lock_log
 from registry.catalog.experiments import current_defaults, insert_overrides
 from registry.catalog.locations import require_data_dir
-from registry.catalog.names import present_names
+from registry.catalog.names import present_name, present_names
 from registry.catalog.outcomes import (
     Origin,
     Promotion,
     PublicationDetails,
     Unpromoted,
+    former_name,
     refuse_protected,
-    refuse_renamed,
 )
 from registry.catalog.queries import find_neighbours, find_producers, find_version_id
 from registry.catalog.reservations import has_content, require_free, use_up
@@ -120,6 +120,9 @@ class SqlPublications:
             config_id, builder_id = _ensure_config(connection, version, now)
             # From here on no other writer changes this dataset, so its neighbours stay the same.
             lock_dataset(connection, version.name)
+            # Afterwards, because it may have been renamed until now; or this transaction has just used its former name.
+            if (present := present_names(connection).get(version.name, version.name)) != version.name:
+                raise former_name(version.name, present)
             _check_details(connection, version, details)
             # A rival for the same number waits here, before it does the work.
             _reserve_number(connection, version, published_by, now)
@@ -432,10 +435,10 @@ def _ensure_config(connection: sa.Connection, version: DatasetVersion, now: date
     """The ids of the config and of the builder; missing rows are created."""
     has_configs = version.config is not None
     _insert_once(connection, builder, {"name": version.name, "has_configs": has_configs, "created_at": now})
-    # Afterwards: the row of a dataset that a rival is renaming makes the insert wait until it has its new name.
-    refuse_renamed(version.name, present_names(connection).get(version.name, version.name))
     query = sa.select(builder.c.id, builder.c.has_configs).where(builder.c.name == version.name)
-    row = connection.execute(query).one()
+    row = connection.execute(query).first()
+    if row is None:  # a rival has renamed it since the insert
+        raise former_name(version.name, present_name(connection, version.name))
     if row.has_configs != has_configs:
         raise ConflictError(
             f"{version.name} is published {'with' if row.has_configs else 'without'} configs, "

@@ -44,6 +44,12 @@ APPEARING = {
     ),
     "protect all": ("publish alone:4.0.0, promote=None", "publish alone:3.0.0", "datasets"),
     "publish alone:3.0.0": ("publish alone:4.0.0, promote=None", "protect alone", "find alone"),
+    "rename alone": ("find alone", "find solo", "publish alone:3.0.0", "set alone@paper", "rename pair"),
+    "rename many": (
+        "find fresh",
+        "publish fresh/conf:1.0.0",
+        "publish many/a:2.0.0, promote=None, experiments={'other': False}",
+    ),
 }
 """What is added in the middle of what looks for it."""
 

@@ -53,6 +53,8 @@ def fill(catalog: CatalogBackend) -> None:
     )
     catalog.reservations.note_found(held, holder, ["a", "b"])
     catalog.attach(version, Attachment.of("statistics", "later.json", b"[]"), actor="bob")
+    catalog.rename("dessert", "pudding", actor="bob")
+    publish(catalog, "pudding:1.1.0", content="pudding")
     catalog.log.correct_clock(first=1, last=1, ahead=timedelta(seconds=1), actor="ann")
 
 

@@ -49,6 +49,7 @@ _STATE = {
     "overrides": "SELECT e.name, o.enabled FROM version_experiment o JOIN experiment e ON e.id = o.experiment_id",
     "used": "SELECT builder_name, config_name, major, minor, patch, content_digest FROM version_ledger",
     "protected": "SELECT scope, protected_by FROM protection",
+    "names": "SELECT d.name, d.position, b.name AS present FROM dataset_name d JOIN builder b ON b.id = d.builder_id",
     "searched": "SELECT name, description FROM search_document",
 }
 _OF_THE_MOMENT = {"seal", "head", "hash", "previous_hash"}
@@ -307,6 +308,9 @@ def changes() -> list[Action]:
         Action("add newer", lambda c: c.experiments.add("newer", "New.", default=True, actor="ann")),
         Action("default newer off", lambda c: c.experiments.set_default("newer", False, actor="ann")),
         Action("default flag off", lambda c: c.experiments.set_default("flag", False, actor="ann")),
+        Action("rename alone", lambda c: c.rename("alone", "solo", actor="ann")),
+        Action("rename many", lambda c: c.rename("many", "fresh", actor="ann")),
+        Action("rename pair", lambda c: c.rename("pair", "solo", actor="ann")),
         Action("retire flag", lambda c: c.experiments.retire("flag", actor="ann")),
     ]
 
@@ -338,6 +342,7 @@ def look_ups() -> list[Action]:
         "protection": lambda c: c.configs.protection("alone", None),
         "shards": lambda c: load_shards(c.shards, alone, "train"),
         "search": lambda c: c.search("alone fresh"),
+        "find solo": lambda c: c.find("solo"),
         "no hits": lambda c: c.explain_no_hits("frehs"),
         "experiments": lambda c: c.experiments.list(),
         "implemented": lambda c: c.experiments.of_version(alone),

@@ -8,6 +8,7 @@ catalog was changed, ``same`` where there was nothing to change, and ``read``.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 import sys
@@ -39,7 +40,7 @@ class Actor:
 
     def act(self) -> tuple[str, str]:
         action = self.chance.choice(
-            [self.publish, self.publish, self.read, self.read, self.read, self.stand, self.move]
+            [self.publish, self.publish, self.read, self.read, self.read, self.stand, self.move, self.rename]
         )
         try:
             return action.__name__, action()
@@ -51,6 +52,7 @@ class Actor:
     def publish(self) -> str:
         reference = f"{self.chance.choice(DATASETS)}:{self.chance.randrange(1, 4)}.0.{self.chance.randrange(20)}"
         version, shards = sample(reference, content=self.chance.choice("ab"))
+        version = dataclasses.replace(version, name=self.catalog.standing(version.name, version.config).name)
         if not self.catalog.publish(version, shards, promote=self.chance.random() < 0.3, actor=self.name):
             return "same"
         self.published.append(reference)
@@ -89,6 +91,12 @@ class Actor:
         )
         self.moved += change.is_change
         return "ok" if change.is_change else "same"
+
+    def rename(self) -> str:
+        """Give a dataset one of three names, of which it may have had some."""
+        name, _ = parts(self.chance.choice(DATASETS))
+        after = self.chance.choice([name, f"{name}_2", f"{name}_3"])
+        return "ok" if self.catalog.rename(name, after, actor=self.name).is_change else "same"
 
 
 def parts(dataset: str) -> tuple[str, str | None]:
