@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 from support.catalog_backups import fill
 from support.catalog_changes import cells, faults_after, without_guards
-from support.catalog_samples import damage, execute, logged, publish, sample
+from support.catalog_samples import append, damage, execute, logged, publish, sample
 from support.levels import either
 
 from registry.catalog import CatalogBackend, PublicationDetails, events, log_verify, schema
@@ -21,22 +21,6 @@ from registry.catalog.session import write
 from registry.catalog.tables import metadata
 from registry.errors import CatalogError, LogTamperedError, UsageError
 from registry.model import FeatureFingerprint, Reference, SplitFingerprint, Version, VersionState, describe_moment
-
-
-def append(catalog: CatalogBackend, action: str, dataset: str, version: str, **details: Any) -> None:
-    """Append an event as the registry does."""
-
-    def append_(connection: sa.Connection) -> None:
-        events.append_event(
-            connection,
-            actor="ann",
-            action=action,
-            dataset=dataset,
-            version=version,
-            details=details,
-        )
-
-    write(catalog._engine, append_)
 
 
 def values(state: str, message: str = "", superseded_by: str | None = None) -> dict[str, str | None]:

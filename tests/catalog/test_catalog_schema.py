@@ -3,6 +3,7 @@ from __future__ import annotations
 import shlex
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -10,7 +11,7 @@ import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from support.catalog_samples import execute, publish
+from support.catalog_samples import append, execute, publish
 
 from registry.catalog import open_catalog, revision, schema, sqlite_path
 from registry.catalog.session import migrating, open_engine
@@ -129,6 +130,45 @@ def test_a_populated_catalog_of_every_older_schema_is_upgraded(database_url: str
     assert schema.downgrade(database_url, revision) == (schema.HEAD, revision)
     assert schema.upgrade(database_url) == (revision, schema.HEAD)
     assert schema.check(database_url) == []
+
+
+def test_the_names_of_renamed_datasets_are_restored_from_the_log(database_url: str) -> None:
+    schema.upgrade(database_url)
+    with open_catalog(database_url) as catalog:
+        for name in ("mnist", "cifar", "plain"):
+            publish(catalog, f"{name}:1.0.0")
+        for name, after in (("mnist", "digits"), ("cifar", "pictures"), ("digits", "mnist"), ("mnist", "numerals")):
+            catalog.rename(name, after, actor="ann")
+    names = execute(database_url, "SELECT name, builder_id, position FROM dataset_name ORDER BY name")
+    assert len(names) == 5
+
+    schema.downgrade(database_url, "0012")
+    schema.upgrade(database_url)
+
+    assert execute(database_url, "SELECT name, builder_id, position FROM dataset_name ORDER BY name") == names
+    assert schema.check(database_url) == []
+    with open_catalog(database_url) as catalog:
+        assert str(catalog.find("digits").reference) == "numerals:1.0.0"
+        assert catalog.log.verify().faults == ()
+    with pytest.raises(REFUSED, match="published rows never change"):
+        execute(database_url, "DELETE FROM dataset_name")
+
+
+def test_events_that_nobody_can_read_restore_no_names(database_url: str) -> None:
+    schema.upgrade(database_url)
+    with open_catalog(database_url) as catalog:
+        publish(catalog, "mnist:1.0.0")
+        unreadable: list[dict[str, Any]] = [
+            {},
+            {"before": 1, "after": []},
+            {"before": "mnist", "after": ""},
+            {"before": "x", "after": "y"},
+        ]
+        for details in unreadable:
+            append(catalog, "rename", "mnist", "", **details)
+    schema.downgrade(database_url, "0012")
+    schema.upgrade(database_url)
+    assert execute(database_url, "SELECT count(*) FROM dataset_name") == [(0,)]
 
 
 def test_a_version_may_be_superseded_since_0004_and_its_state_changes_before(database_url: str) -> None:

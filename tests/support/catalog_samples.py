@@ -11,8 +11,10 @@ from contextlib import closing
 from typing import Any
 
 import psycopg
+import sqlalchemy as sa
 
-from registry.catalog import CatalogBackend, EventFilter, sqlite_path, stream_events
+from registry.catalog import CatalogBackend, EventFilter, events, sqlite_path, stream_events
+from registry.catalog.session import write
 from registry.catalog.tables import IMMUTABLE
 from registry.model import (
     DatasetMetadata,
@@ -100,6 +102,22 @@ def publish(catalog: CatalogBackend, reference: str, **options: Any) -> DatasetV
 def logged(catalog: CatalogBackend, *, limit: int | None = None, **wanted: Any) -> Iterator[Event]:
     """The events of a catalog, the oldest first; options as of ``EventFilter``."""
     return stream_events(catalog.log, EventFilter(**wanted), limit=limit)
+
+
+def append(catalog: CatalogBackend, action: str, dataset: str, version: str, **details: Any) -> None:
+    """Append an event as the registry does."""
+
+    def append_(connection: sa.Connection) -> None:
+        events.append_event(
+            connection,
+            actor="ann",
+            action=action,
+            dataset=dataset,
+            version=version,
+            details=details,
+        )
+
+    write(catalog._engine, append_)
 
 
 def execute(url: str, statement: str) -> list[tuple[Any, ...]]:
