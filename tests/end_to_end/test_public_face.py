@@ -61,6 +61,7 @@ CALLS: dict[str, tuple[Call, str]] = {
         lambda catalog, given: catalog.describe(given, license="MIT", dry_run=True),
         EXACT,
     ),
+    "Catalog.rename(dataset)": (lambda catalog, given: catalog.rename(given, "numerals", dry_run=True), DATASET),
     "Lifecycle.promote(reference)": (lambda catalog, given: catalog.lifecycle.promote(given), EXACT),
     "Lifecycle.deprecate(reference)": (
         lambda catalog, given: catalog.lifecycle.deprecate(given, reason="old", dry_run=True),
@@ -562,6 +563,7 @@ OPTIONS_OF_CALLS: dict[str, tuple[Callable[..., Any], set[str]]] = {
     "du": (registry.Catalog.usage, {"by"}),
     "gc": (registry.Catalog.collect_garbage, set()),
     "remove": (registry.Catalog.remove, set()),
+    "rename": (registry.Catalog.rename, set()),
     "backup": (registry.Catalog.backup, set()),
     "restore": (registry.restore, {"no-verify"}),
     "log verify": (registry.Catalog.verify_log, set()),

@@ -1,0 +1,116 @@
+"""What people keep of a dataset works after it was renamed: pins, open datasets, saved positions, files and copies."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import registry
+from registry.errors import DatasetRenamedError
+
+ROWS = [{"number": number, "text": f"row {number}"} for number in range(200)]
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> registry.Catalog:
+    catalog = registry.connect(str(tmp_path / "catalog.db"), data_dir=str(tmp_path / "data"))
+    catalog.add(pa.Table.from_pylist(ROWS), "rain")
+    return catalog
+
+
+def numbers(reader: registry.Reader) -> list[int]:
+    return [int(row["number"]) for row in reader]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        registry.ReadConfig(shuffle_files=True, shuffle_seed=7),
+        registry.ReadConfig(shuffle="global", seed=3),
+        registry.ReadConfig(),
+    ],
+    ids=["files", "global", "stored"],
+)
+def test_a_saved_position_goes_on_under_the_new_name_in_the_same_order(
+    catalog: registry.Catalog, config: registry.ReadConfig
+) -> None:
+    whole = numbers(catalog.dataset("rain").read("train", config))
+    reader = catalog.dataset("rain").read("train", config)
+    rows = iter(reader)
+    begin = [int(row["number"]) for row in islice(rows, 70)]
+    state = reader.state()
+
+    catalog.rename("rain", "weather")
+
+    assert begin + [int(row["number"]) for row in rows] == whole  # an open reader does not notice it
+    for name in ("rain", "weather"):
+        assert begin + numbers(catalog.dataset(name).read("train", config, state=state)) == whole
+        assert numbers(catalog.dataset(name).read("train", config)) == whole
+
+
+def test_a_dataset_that_was_looked_up_before_goes_on_working(catalog: registry.Catalog) -> None:
+    dataset = catalog.dataset("rain")
+    catalog.rename("rain", "weather")
+    assert numbers(dataset.read("train[:3]")) == numbers(catalog.dataset("weather").read("train[:3]"))
+    assert dataset.statistics["train"]["number"].max == 199
+    assert dataset.verify().faults == ()
+    assert dataset.pin("train[:3]")["train"].verify().is_sound
+    assert [note.split(" ")[0] for note in catalog.dataset("rain").notes] == ["rain"]
+
+
+def test_pins_of_both_names_read_the_same_records(catalog: registry.Catalog, tmp_path: Path) -> None:
+    before = catalog.dataset("rain").pin("train[:5]")
+    catalog.rename("rain", "weather")
+    after = catalog.dataset("rain").pin("train[:5]")
+    assert (str(before["train"].reference), str(after["train"].reference)) == ("rain:1.0.0", "weather:1.0.0")
+    expected = numbers(catalog.dataset("weather").read("train[:5]"))
+    for name, pins in (("before", before), ("after", after)):
+        path = tmp_path / f"{name}.yaml"
+        pins.save(path)
+        assert numbers(pins["train"].read()) == expected
+        assert pins["train"].verify().is_sound
+    loaded = registry.load_pin(tmp_path / "before.yaml", data_dir=catalog.data_dir)
+    assert numbers(loaded["train"].read()) == expected
+
+
+def test_in_place_versions_keep_their_attachments(tmp_path: Path) -> None:
+    catalog = registry.connect(str(tmp_path / "catalog.db"), data_dir=str(tmp_path / "data"))
+    (tmp_path / "rain").mkdir()
+    pq.write_table(pa.Table.from_pylist(ROWS), tmp_path / "rain" / "train.parquet")
+    catalog.add(tmp_path / "rain", in_place=True)
+    catalog.dataset("rain").compute_statistics()
+    catalog.rename("rain", "weather")
+    assert catalog.dataset("weather").statistics["train"]["number"].max == 199
+    assert catalog.dataset("weather").verify().faults == ()
+    assert list(catalog.collect_garbage()) == []
+
+
+def test_exports_and_copies_name_the_files_as_they_are(catalog: registry.Catalog, tmp_path: Path) -> None:
+    catalog.rename("rain", "weather")
+    dataset = catalog.dataset("weather")
+    dataset.export_tfds(tmp_path / "tfds")
+    other = registry.connect(str(tmp_path / "other.db"), data_dir=str(tmp_path / "others"))
+    other.import_tfds(tmp_path / "tfds")
+    third = registry.connect(str(tmp_path / "third.db"), data_dir=str(tmp_path / "thirds"))
+    catalog.copy("rain", third).require_all()
+    for copied in (other, third):
+        found = copied.dataset("weather")
+        assert numbers(found.read("train")) == numbers(dataset.read("train"))
+        assert found.verify().faults == ()
+        assert copied.verify_log().is_sound
+
+
+def test_a_source_with_the_old_name_is_refused_before_it_is_read(catalog: registry.Catalog) -> None:
+    catalog.rename("rain", "weather")
+    with pytest.raises(DatasetRenamedError, match="the dataset rain was renamed: it is weather now"):
+        catalog.add(pa.Table.from_pylist(ROWS[:3]), "rain")
+    with pytest.raises(DatasetRenamedError):
+        catalog.add(pa.Table.from_pylist(ROWS[:3]), "rain", dry_run=True)
+    report = catalog.add(pa.Table.from_pylist([*ROWS, {"number": 200, "text": "more"}]), "weather")
+    assert str(report.reference) == "weather:2.0.0"
+    assert catalog.dataset("rain").version == registry.Version(2, 0, 0)
+    assert catalog.verify_log().is_sound
