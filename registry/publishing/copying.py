@@ -161,10 +161,8 @@ def _attach_others(
     for attachment, source in attachments.items():
         put = partial(_take_attachments, final, {attachment: source})
         try:
-            if attachment not in present:
+            if attachment not in present or not has_files:
                 attach_file(target.catalog, target.store, known, attachment, put, actor=target.actor)
-            elif not has_files:
-                put()
         except (ConflictError, StorageError) as error:
             notes.append(f"the attachment {attachment.name} was not copied: {error.message}")
     return notes
@@ -213,6 +211,7 @@ def _put_files(
         notes = _take_others(staged, dataset_version, folder, shards, target)
         if isinstance(target.store, LocalStore):
             with target.store.exclusive(dataset_version.location):
+                is_published(target.catalog, dataset_version)  # raises an error if its files are removed by now
                 _put_on_disk(dataset_version, staged, renamed, shards, target.store, sent)
             return notes
         for name in names:

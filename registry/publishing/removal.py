@@ -127,7 +127,10 @@ class Remover:
         places = tuple(task.clear(location, why) for location, why in self._places(version))
         if not dry_run:
             self._forget(version)
-            if removal.step is RemovalStep.BEGUN and not any(place.error for place in places):
+            has_faults = any(place.error for place in places)
+            if has_faults and advance(dry_run=True).step is RemovalStep.ENDED:
+                return self.remove(reference)  # another process has ended it, and removed the empty folders
+            if removal.step is RemovalStep.BEGUN and not has_faults:
                 removal = advance(is_done=True)
             if removal.step is RemovalStep.ENDED:
                 self._remove_folders(version)

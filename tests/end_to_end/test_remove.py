@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.catalog_clocks import set_clocks
@@ -15,8 +16,10 @@ import registry
 from registry import Catalog
 from registry.catalog import RemovalStep
 from registry.errors import ConflictError, StorageError, UsageError, VersionExistsError, VersionWithdrawnError
-from registry.model import Attachment
+from registry.model import Attachment, DatasetVersion
+from registry.publishing import copying
 from registry.publishing.attachments import attach
+from registry.publishing.removal import Remover
 from registry.storage import open_store
 from registry.storage.local import LocalStore
 
@@ -343,3 +346,45 @@ def test_a_plan_forgets_force_so_gc_keeps_files_that_others_use_by_now(tmp_path:
         with set_clocks(timedelta(days=1)):
             catalog.collect_garbage()
         assert catalog.dataset("others").verify().faults == ()
+
+
+def test_a_removal_that_another_process_ended_meanwhile_is_no_error(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = Remover._places
+
+    def come_late(self: Remover, version: DatasetVersion) -> Iterator[tuple[str, str]]:
+        monkeypatch.setattr(Remover, "_places", places)
+        assert catalog.remove("numbers:1.0.0", now=True).require_all().removal.step is RemovalStep.ENDED
+        return places(self, version)
+
+    monkeypatch.setattr(Remover, "_places", come_late)
+    assert catalog.remove("numbers:1.0.0", now=True).require_all().removal.step is RemovalStep.ENDED
+    require_removed(catalog)
+
+
+@pytest.mark.parametrize("step", ["_take_others", "_attach_others"])
+def test_a_copy_brings_no_file_back_into_a_version_whose_removal_has_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    going_on = getattr(copying, step)
+    with (
+        registry.connect(tmp_path / "source.db", data_dir=tmp_path / "source") as source,
+        registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as catalog,
+    ):
+        source.add([{"legs": 4}], "cats")
+        source.copy("cats", catalog)
+        [shard] = (tmp_path / "data/cats/1.0.0").glob("*tfrecord*")
+        shard.unlink()
+
+        def come_late(*arguments: Any, **options: Any) -> Any:
+            monkeypatch.setattr(copying, step, going_on)
+            catalog.lifecycle.drop("cats:1.0.0", reason="a person asked")
+            catalog.remove("cats:1.0.0", now=True).require_all()
+            return going_on(*arguments, **options)
+
+        monkeypatch.setattr(copying, step, come_late)
+        [copied] = source.copy("cats", catalog)
+        assert "removed its files at" in (str(copied.error) if copied.error else " ".join(copied.notes))
+        assert [path for path in (tmp_path / "data").rglob("*") if path.is_file()] == []
+        require_removed(catalog, "cats:1.0.0")

@@ -1,4 +1,4 @@
-"""Removals that are killed at every step, and raced by many processes: nothing that is half removed looks whole.
+"""Removals and descriptions that are killed at every step, and raced by many processes: nothing half done looks whole.
 
 Both databases, disks and S3: the programs are in ``support/removing.py``.
 """
@@ -14,12 +14,14 @@ from typing import Any
 
 import pytest
 from support import FOLDER, TESTS, warm_python
-from support.levels import either
 
 import registry
 
-EVERY = int(os.environ.get("REGISTRY_EVERY_STEP", "2"))
-"""One step in this number is tried in the long level; 1 tries them all."""
+SEED = int(os.environ.get("REGISTRY_MATRIX_SEED", "19"))
+"""Shuffles the steps, and chooses when the processes of a race act."""
+
+PARTS = [(0, 3), *(pytest.param((number, None, 4), marks=pytest.mark.long) for number in range(4))]
+"""Slices of the steps: some of them every day, and all in the long level, in four catalogs."""
 
 REFUSALS = {"version_exists", "version_withdrawn", "conflict", "reserved", "shard_mismatch", "not_stored"}
 """How a process may be refused that comes too late, or while another one removes the files."""
@@ -27,59 +29,87 @@ REFUSALS = {"version_exists", "version_withdrawn", "conflict", "reserved", "shar
 
 @pytest.fixture(params=["disk", "s3"])
 def job(request: pytest.FixtureRequest, catalog_url: str, tmp_path: Path) -> dict[str, Any]:
-    """A catalog whose data directory is on a disk or in a bucket."""
-    on_disk = request.param == "disk"
-    data_dir = str(tmp_path / "data") if on_disk else f"{request.getfixturevalue('bucket')}/data"
+    """A catalog whose data directory and mirrors are on a disk or in a bucket."""
+    root = str(tmp_path) if request.param == "disk" else request.getfixturevalue("bucket")
     with registry.connect(catalog_url) as catalog:
-        catalog.set_data_dir(data_dir)
+        catalog.set_data_dir(f"{root}/data")
     (tmp_path / "given").mkdir()
-    return {"url": catalog_url, "data_dir": data_dir, "folder": str(tmp_path / "given")}
+    return {
+        "url": catalog_url,
+        "data_dir": f"{root}/data",
+        "mirrors": f"{root}/mirrors",
+        "folder": str(tmp_path / "given"),
+        "seed": SEED,
+    }
 
 
-def run(kind: str, job: dict[str, Any], folder: Path) -> Any:
+def run(verb: str, job: dict[str, Any], folder: Path) -> Any:
     """The outcome of ``removing.py``."""
     done = warm_python.run(
-        [sys.executable, str(FOLDER / "removing.py"), kind, json.dumps(job)],
+        [sys.executable, str(FOLDER / "removing.py"), verb, json.dumps(job)],
         capture_output=True,
         text=True,
         check=False,
         env={**os.environ, "PYTHONPATH": str(TESTS), "REGISTRY_CACHE": str(folder / "cache")},
-        timeout=1800,
+        timeout=3600,
     )
     assert isinstance(done, subprocess.CompletedProcess)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("every", either(25, EVERY))
+def kills(job: dict[str, Any], kind: str, part: tuple[int | None, ...], folder: Path) -> list[Any]:
+    """Some steps of an action, and what ``removing.py`` says of a kill before each of them."""
+    outcomes: list[Any] = run("kills", job | {"kind": kind, "part": part}, folder)
+    assert outcomes
+    return outcomes
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("kind", ["gc", "remove", "plan"])
 def test_a_removal_that_was_killed_at_any_step_is_ended_by_the_same_call(
-    job: dict[str, Any], tmp_path: Path, every: int
+    job: dict[str, Any], tmp_path: Path, kind: str, part: tuple[int | None, ...]
 ) -> None:
-    [(whole, *_)] = run("kills", job | {"steps": [1000]}, tmp_path)
-    assert whole["step"] == "ended"
-    steps = range(every // 2 + 1, whole["steps"] + 1, every)
-    for step, (killed, left, again, then) in zip(steps, run("kills", job | {"steps": [*steps]}, tmp_path), strict=True):
-        assert killed is None or killed["steps"] < step
-        assert (left["faults"], then["faults"], left["look-up"]) == ([], [], "version_withdrawn"), step
+    for step, whole, (left, again, then) in kills(job, kind, part, tmp_path):
+        where = (step, left, again, then)
+        assert whole is None, where
+        assert (left["faults"], then["faults"], left["look-up"]) == ([], [], "version_withdrawn"), where
+        num_files = [*map(len, left["files"])]
         if left["step"] in ("begun", "ended"):
-            assert (left["undo"], left["publish"]) == ("version_exists", "version_exists"), (step, left)
+            assert (left["undo"], left["publish"]) == ("version_exists", "version_exists"), where
         else:
-            assert (left["undo"], left["publish"], len(left["files"])) == ("ok", "ok", 7), (step, left)
-        assert left["step"] != "ended" or left["files"] == [], (step, left)
-        is_described = any(name.endswith("dataset_info.json") for name in left["files"])
-        assert is_described is (len(left["files"]) == 7), (
-            step,
-            left,
-        )  # without it, nobody takes the rest for a version
-        assert (again["step"], then["step"], then["files"]) == ("ended", "ended", []), (step, again, then)
-        assert then["reservations"] == 0
+            assert (left["undo"], left["publish"], num_files) == ("ok", "ok", [7, 2]), where
+        assert left["step"] in {"plan": ("", "planned"), "gc": ("planned", "begun", "ended")}.get(
+            kind, ("", "begun", "ended")
+        ), where
+        assert left["step"] != "ended" or num_files == [0, 0], where
+        is_described = any(name.endswith("dataset_info.json") for name in left["files"][0])
+        assert is_described is (num_files[0] == 7), where  # without it, nobody takes the rest for a version
+        if kind == "plan":
+            assert (again, then["step"], then["files"]) == ("planned", "planned", left["files"]), where
+        else:
+            assert (then["step"], then["files"]) == ("ended", [[], []]), where
+        assert then["reservations"] == 0, where
 
 
-@pytest.mark.parametrize(("processes", "rounds"), [(8, 1), pytest.param(16, 6, marks=pytest.mark.long)])
-def test_processes_that_remove_restore_and_publish_at_once_leave_a_whole_version_or_none(
+@pytest.mark.parametrize("part", PARTS)
+def test_a_description_that_was_killed_at_any_step_is_whole_or_absent(
+    job: dict[str, Any], tmp_path: Path, part: tuple[int | None, ...]
+) -> None:
+    for step, whole, (left, again, then) in kills(job, "describe", part, tmp_path):
+        where = (step, left, again, then)
+        assert whole is None, where
+        assert (left["faults"], then["faults"]) == ([], []), where
+        assert again is (left["described"] == []), where
+        assert len(then["described"]) == 1, where
+        assert then["files"] == left["files"], where
+
+
+@pytest.mark.parametrize(("processes", "rounds"), [(8, 1), pytest.param(16, 16, marks=pytest.mark.long)])
+def test_processes_that_act_on_one_version_at_once_leave_a_whole_version_or_none(
     job: dict[str, Any], tmp_path: Path, processes: int, rounds: int
 ) -> None:
-    result = run("races", job | {"processes": processes, "rounds": rounds, "spread": processes / 8}, tmp_path)
+    result = run("races", job | {"processes": processes, "rounds": rounds}, tmp_path)
     assert result["faults"] == []
     codes = {outcome.split()[1] for outcome in result["outcomes"]}
     assert codes <= {"ok", *REFUSALS}, result["outcomes"]
