@@ -78,8 +78,8 @@ def typed_arguments(function: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             given = signature.bind(*args, **kwargs).arguments
-        except TypeError:
-            return function(*args, **kwargs)  # Python's own error names the call and the argument
+        except TypeError as error:  # raised here, because a call may pass on options to one that nobody knows
+            raise TypeError(f"{function.__qualname__}() {error}") from None
         for name, tests in checked().items():
             if tests and name in given:
                 is_variadic = signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL

@@ -28,3 +28,12 @@ def test_the_number_of_processes_is_checked_before_a_build(tmp_path: Path, call:
         with pytest.raises(UsageError, match="processes must be a whole number, not 'a'"):
             getattr(catalog, call)("digits", processes="a")
         assert not (tmp_path / "datasets").exists()
+
+
+def test_an_argument_that_a_call_does_not_take_is_named_with_the_call(tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db") as catalog:
+        for name in ("publish", "build", "add", "describe"):
+            with pytest.raises(TypeError, match=rf"^\w+\.{name}\(\) got an unexpected keyword argument 'place'$"):
+                getattr(catalog, name)("digits", place=True)
+        with pytest.raises(TypeError, match=r"^\w+\.publish\(\) missing a required argument: 'folder'$"):
+            catalog.publish()  # type: ignore[call-arg] # the mistake
