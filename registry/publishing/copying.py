@@ -11,6 +11,7 @@ used. Files that are there with the right sha256 are not sent again.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
@@ -34,7 +35,14 @@ from registry.prepared import describe, extra_files, write_prepared
 from registry.prepared.info import FILENAME as INFO_FILENAME
 from registry.publishing.attachments import attach_file, home_of, is_intact
 from registry.publishing.placing import other_data, place_folder
-from registry.publishing.publish import Publication, Target, tag_shards, tell_default_config, unchanged
+from registry.publishing.publish import (
+    Publication,
+    Target,
+    note_metadata,
+    tag_shards,
+    tell_default_config,
+    unchanged,
+)
 from registry.publishing.verify import verify_shards
 from registry.shards.asking import ask_sizes
 from registry.storage import StagedFolder, Store
@@ -91,6 +99,9 @@ def copy_version(
         if (known := find_without_files(target.catalog, target.store, copied)) is not None:
             notes = _put_files(known, version, files, folder, shards, target, sent)
         notes += _attach_others(copied, attachments, target, has_files=known is None)
+        published = target.catalog.published(copied.name, copied.config, copied.version)
+        differing = () if published is None else note_metadata(published, copied.metadata)
+        notes += [f"{note} --catalog {shlex.quote(target.catalog.url)}" for note in differing]
         return Publication(version=copied, newly=False, num_bytes=num_bytes, promotion=promotion, notes=tuple(notes))
     notes = _note_number(copied, fingerprints, target)
     patience = target.patience

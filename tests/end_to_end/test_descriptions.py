@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -175,3 +176,21 @@ def test_exports_copies_and_the_past_have_what_was_corrected(
         catalog.copy(["animals"], target)
         assert target.dataset("animals").metadata == catalog.dataset("animals").metadata
         assert target.verify_log().faults == ()
+
+
+def test_a_later_copy_says_how_to_take_over_what_was_corrected(
+    catalog: registry.Catalog, animals: Path, tmp_path: Path
+) -> None:
+    catalog.add(animals)
+    with registry.connect(tmp_path / "copy.db", data_dir=tmp_path / "copies") as target:
+        catalog.copy("animals", target)
+        catalog.describe("animals:1.0.0", license="ISC", tags=["zoo"])
+        [copied] = catalog.copy("animals", target)
+        command = f"registry describe animals:1.0.0 --license ISC --tag zoo --catalog {target.url}"
+        assert copied.notes == (
+            "animals:1.0.0 keeps its metadata. This source differs in license and tags. To change it: " + command,
+        )
+        assert run(shlex.split(command)[1:]) == 0
+        assert target.dataset("animals").metadata.config_tags == ("legs", "zoo")
+        [copied] = catalog.copy("animals", target)
+        assert copied.notes == ()
