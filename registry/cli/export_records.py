@@ -12,7 +12,7 @@ import click
 
 from registry.cli.commands import Session, examples, session_command, version_values
 from registry.cli.completion import complete_split
-from registry.cli.options import Slicing, dry_run_option, reference_argument, slicing_options
+from registry.cli.options import Slicing, columns_option, dry_run_option, reference_argument, slicing_options
 from registry.cli.output import Block, open_stdout, size
 from registry.cli.progress import show_progress
 from registry.cli.resolve import note_overlaps
@@ -43,7 +43,7 @@ def _export_options(labels: str) -> Callable[[_Command], _Command]:
                     shell_complete=complete_split,
                     help="The records to write, e.g. 'train[:10%]+test'.  [default: a file for each split]",
                 ),
-                click.option("--columns", metavar="NAME,...", help="The features to write.  [default: all]"),
+                columns_option,
                 click.option(
                     "--labels",
                     type=click.Choice(["names", "numbers"]),
@@ -191,7 +191,7 @@ def _export(
     reference: str,
     dest: str,
     split: str | None,
-    columns: str | None,
+    columns: list[str] | None,
     labels: Labels | None,
     shard_bytes: int | None = None,
     force: bool,
@@ -213,7 +213,7 @@ def _export(
                     kind,
                     stdout if to_stdout else dest,
                     split=split,
-                    columns=None if columns is None else [name for name in columns.split(",") if name],
+                    columns=columns,
                     labels=labels,
                     shard_bytes=shard_bytes,
                     force=force,

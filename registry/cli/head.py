@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from itertools import islice
@@ -12,7 +13,7 @@ import click
 
 from registry.cli.commands import Session, examples, session_command, version_values
 from registry.cli.completion import complete_split
-from registry.cli.options import columns_option, reference_argument
+from registry.cli.options import columns_option, reference_argument, spell_name
 from registry.cli.output import Block, Drawing, Table, can_print, terminal_columns
 from registry.cli.read import example_converter, jsonable
 from registry.cli.resolve import rule_values
@@ -58,10 +59,12 @@ def head(session: Session, reference: str, split: str | None, *, number: int, co
         else:
             reader = dataset.read(split)
         reader = reader if columns is None else reader.select(columns)
-        features, total = reader.features, len(reader)
+        metadata, total = dataset.metadata, len(reader)
+        names = metadata.in_source_order(list(reader.features))
+        others, names = names[_MOST_COLUMNS:], names[:_MOST_COLUMNS]
+        reader = reader.select(names) if others and not session.out.as_json else reader
         rows = list(islice(reader.files_as_bytes(), number))
-    program = example_converter(dataset.metadata, reader, names=True, files=True)
-    metadata = dataset.metadata
+    features, program = reader.features, example_converter(metadata, reader, names=True, files=True)
     people = converter_of(features, time_types(features, metadata), nullable=metadata.nullable_paths)
     value = {
         **version_values(dataset.reference),
@@ -74,14 +77,12 @@ def head(session: Session, reference: str, split: str | None, *, number: int, co
     def human(_: Any) -> Iterator[Block]:
         yield f"{dataset.reference} {reader.plan.expression}: {len(rows):,} of {total:,} rows"
         yield ""
-        names = metadata.in_source_order(list(features))
-        others, names = names[_MOST_COLUMNS:], names[:_MOST_COLUMNS]
         texts = [
             {name: text_of(row[name]) for name in names} for row in (rows if people is None else map(people, rows))
         ]
         yield Table(texts, {name: name for name in names}, fits=True)
         if others:
-            yield f"and {len(others):,} more columns: --columns {others[0]}"
+            yield f"and {len(others):,} more columns: --columns {shlex.quote(spell_name(others[0]))}"
         if sys.stdout.isatty():
             yield from _pictures(features, rows)
 

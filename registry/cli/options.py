@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import functools
 import io
 from collections.abc import Callable, Sequence
@@ -127,12 +128,27 @@ limit_option: Final = click.option(
 columns_option: Final = click.option(
     "--columns",
     metavar="NAME,...",
-    callback=lambda _ctx, _param, value: None if value is None else value.split(","),
-    help="Only these features; the others are not decoded.  [default: all]",
+    callback=lambda _ctx, _param, text: read_names(text),
+    help="Only these features; the others are not decoded. Put double quotes around a name with a comma: "
+    "'\"a, b\",c'.  [default: all]",
 )
 ids_option: Final = click.option(
     "--ids", is_flag=True, help="Print the TFDS id of each example instead, without opening a file."
 )
+
+
+def read_names(text: str | None) -> list[str] | None:
+    """The names in a list with commas. As in a line of CSV, a name with a comma is between double quotes."""
+    try:
+        return None if text is None else [*filter(None, next(csv.reader([text]), ()))]
+    except csv.Error as error:
+        raise UsageError(f"{text!r:.100} is not a list of names: {error}", hint="Write NAME,NAME.") from error
+
+
+def spell_name(name: str) -> str:
+    """``name`` as ``read_names`` reads it."""
+    quoted = name.replace('"', '""')
+    return f'"{quoted}"' if {",", '"'} & {*name} else name
 
 
 def _load_uses(ctx: click.Context, param: click.Parameter, paths: Sequence[Path]) -> list[Use]:
@@ -239,7 +255,7 @@ description_options: Final = _collect(
     click.option("--tag", "tags", multiple=True, metavar="TAG", help="A tag to add; may be repeated."),
     click.option(
         "--supervised",
-        callback=lambda _ctx, _param, text: None if text is None else [*filter(None, text.split(","))],
+        callback=lambda _ctx, _param, text: read_names(text),
         metavar="INPUT,TARGET",
         help="The features that are input and target, such as image,label.",
     ),

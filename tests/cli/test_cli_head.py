@@ -18,7 +18,7 @@ import pytest
 from support import warm_python
 
 import registry
-from registry import DatasetBuilder
+from registry import DatasetBuilder, Reader
 from registry.features import Audio, ClassLabel, FeaturesDict, Image, Sequence, Tensor, Text
 
 Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
@@ -162,6 +162,30 @@ def test_columns_that_are_not_named_are_not_decoded(zoo: Cli, monkeypatch: pytes
     assert zoo("read", "zoo", "train", "--columns", "label", "--pixels").code == 0
     assert zoo("read", "zoo", "train", "--columns", "label,photo").code == 0
     assert zoo("head", "zoo", "--columns", "label,photo").code == 0
+
+
+def test_head_decodes_the_columns_that_it_shows(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[list[str]] = []
+    read = Reader.files_as_bytes
+    monkeypatch.setattr(Reader, "files_as_bytes", lambda self: [decoded.append(list(self.features)), read(self)][1])
+    columns = [f"c{number:02}" for number in range(50)]
+    with registry.connect() as catalog:
+        catalog.add(pa.table({name: [1] for name in [*columns, "a, b", "last"]}), "wide")
+    assert cli("head", "wide").out.splitlines()[-1] == "and 2 more columns: --columns '\"a, b\"'"
+    assert len(cli("head", "wide", "--format", "json").json()["data"]["examples"][0]) == 52
+    assert [*map(len, decoded)] == [50, 52]
+    assert decoded[0] == columns
+
+
+def test_a_name_with_a_comma_is_in_double_quotes(cli: Cli, workspace: Path) -> None:
+    with registry.connect() as catalog:
+        catalog.add(pa.table({"a, b": [1], 'say "c"': [2], "d": [3]}), "names")
+    (line,) = cli("read", "names", "train", "--columns", '"a, b",d').out.splitlines()
+    assert json.loads(line) == {"a, b": 1, "d": 3}
+    assert cli("head", "names", "--columns", '"say ""c"""').out.splitlines()[2] == 'say "c"'
+    assert cli("export", "csv", "names", "-", "--columns", '"a, b"').out == '"a, b"\n1\n'
+    ran = cli("head", "names", "--columns", "a\nb")
+    assert (ran.code, ran.err.splitlines()[1]) == (2, "hint: Write NAME,NAME.")
 
 
 def test_an_unknown_column_is_refused(zoo: Cli) -> None:
