@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -40,6 +40,7 @@ _MOST_BYTES: Final = 2**20
 _MOST_TEXT: Final = 10_000
 _MOST_NESTED: Final = 100
 _MOST_TAGS: Final = 100
+_MOST_ITEMS: Final = 1_000
 _MOST_NAME: Final = 200
 PRETTY_NAME: Final = "pretty_name"
 """The entry of a version's custom metadata with its name for people."""
@@ -68,17 +69,17 @@ def read_card(store: Store) -> DatasetMetadata:
     """
     text = _read_text(store)
     front = _FRONT_MATTER.match(text)
-    fields: Mapping[str, tuple[str, ...]] = {}
+    fields: dict[str, Any] = {}
     if front is not None:
         try:
-            fields = _top_fields(front[1])
+            fields = _load(front[1], "BaseLoader")  # texts as they are written, such as the tag "no"
         except yaml.YAMLError as error:
             problem = str(error).partition("\n")[0][:200]
             _log.warning("%s: its front matter was not read, because it is not YAML: %s", store.locate(CARD), problem)
     body = text[front.end() :] if front else text
     cited, linked = _BIBTEX.search(body), _HOMEPAGE.search(body)
-    homepage, name = (next(iter(fields.get(key, ())), "") for key in ("homepage", PRETTY_NAME))
-    tags = (tag.strip() for tag in fields.get("tags", ()) if _is_said(tag) and len(tag) <= _MOST_NAME)
+    homepage, name = (next(iter(_texts(fields.get(key))), "") for key in ("homepage", PRETTY_NAME))
+    tags = (tag.strip() for tag in _texts(fields.get("tags")) if _is_said(tag) and len(tag) <= _MOST_NAME)
     return DatasetMetadata(
         description=_description(body),
         citation=cited[1].strip()[:_MOST_TEXT] if cited else "",
@@ -97,13 +98,15 @@ def read_front_matter(store: Store) -> dict[str, Any]:
         yaml.YAMLError: the front matter is not YAML.
     """
     front = _FRONT_MATTER.match(_read_text(store))
-    if front is None:
-        return {}
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, if libyaml is there
+    return {} if front is None else _load(front[1], "SafeLoader")
+
+
+def _load(text: str, kind: str) -> dict[str, Any]:
+    """The mapping in ``text``; empty if it is something else. Raises a YAMLError."""
+    loader = getattr(yaml, f"C{kind}", getattr(yaml, kind))  # ten times as fast, if libyaml is there
     try:
-        for _ in _shallow_events(yaml.parse(front[1], Loader=loader)):
-            pass
-        result = yaml.load(front[1], loader)  # noqa: S506 (both loaders are safe ones)
+        _refuse_deep(yaml.parse(text, Loader=loader))
+        result = yaml.load(text, loader)  # noqa: S506 (all these loaders are safe ones)
     except yaml.MarkedYAMLError as error:
         if "nesting depth" in str(error.problem):  # PyYAML 6.0.4 has a limit of its own
             raise _too_deep() from error
@@ -113,14 +116,13 @@ def read_front_matter(store: Store) -> dict[str, Any]:
     return result if isinstance(result, dict) else {}
 
 
-def _shallow_events(events: Iterator[Any]) -> Iterator[Any]:
-    """``events``. Raises a YAMLError if values are nested too deeply: old versions of libyaml would end the process."""
+def _refuse_deep(events: Iterable[Any]) -> None:
+    """Raise a YAMLError if values are nested too deeply: old versions of libyaml would end the process."""
     depth = 0
     for event in events:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > _MOST_NESTED:
             raise _too_deep()
-        yield event
 
 
 def _too_deep() -> yaml.YAMLError:
@@ -175,45 +177,16 @@ def fill_from_card(metadata: DatasetMetadata, card: DatasetMetadata) -> DatasetM
     )
 
 
-def _top_fields(text: str) -> dict[str, tuple[str, ...]]:
-    """The scalar values of the mapping in ``text``, and its lists of scalars; deeper values are skipped.
-
-    It reads events, so that aliases take no more time and memory than the length of the text.
-
-    Raises:
-        yaml.YAMLError: the text is not YAML, or values are nested too deeply.
-    """
-    result: dict[str, tuple[str, ...]] = {}
-    key: str | None = None
-    depth = 0
-    items: list[str] = []
-    is_list = False
-    for event in _shallow_events(yaml.parse(text, Loader=yaml.SafeLoader)):
-        if isinstance(event, yaml.CollectionStartEvent):
-            if depth == 0 and not isinstance(event, yaml.MappingStartEvent):
-                return {}
-            depth += 1
-            if depth == 2:
-                items, is_list = [], isinstance(event, yaml.SequenceStartEvent)
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-            if depth == 1 and key is not None:
-                result[key], key = tuple(items) if is_list else (), None
-        elif isinstance(event, (yaml.ScalarEvent, yaml.AliasEvent)):
-            value = event.value if isinstance(event, yaml.ScalarEvent) else ""
-            if depth == 2:
-                items.append(value)
-            elif depth == 1 and key is None:
-                key = value
-            elif depth == 1 and key is not None:
-                result[key], key = (value,), None
-    return result
+def _texts(value: object) -> tuple[str, ...]:
+    """A text, or the texts in a list. They are cut, because aliases repeat a long text at no cost."""
+    items = value if isinstance(value, list) else [value]
+    return tuple(item[:_MOST_TEXT] for item in items[:_MOST_ITEMS] if isinstance(item, str))
 
 
-def _license(fields: Mapping[str, tuple[str, ...]]) -> str:
-    result = fields.get("license", ())
+def _license(fields: Mapping[str, Any]) -> str:
+    result = _texts(fields.get("license"))
     if result == ("other",):
-        result = fields.get("license_name", result)
+        result = _texts(fields.get("license_name", "other"))
     text = ", ".join(filter(_is_said, result))[:_MOST_TEXT]
     return spdx_license(text) or text
 

@@ -78,7 +78,10 @@ def test_a_card_is_read(tmp_path: Path) -> None:
         ("a: {license: mit}", ""),
         ("- license\n- mit", ""),
         ("? [license]\n: mit", ""),
-        ("a: &a mit\nlicense: *a", ""),
+        ("a: &a mit\nlicense: *a", "MIT"),
+        ("license: &a [mit, *a]", ""),
+        ("license: no", "no"),
+        ("license: 1.10", "1.10"),
         ("license: MIT or apache-2.0", "MIT OR Apache-2.0"),
         ("license: " + "(" * 300 + "mit" + ")" * 300, "(" * 300 + "mit" + ")" * 300),
         ("", ""),
@@ -122,6 +125,11 @@ def test_the_text_below_the_title_is_the_description_unless_there_is_a_summary(
 @pytest.mark.parametrize("url", ["https://a.org/x", "[here](https://a.org/x)", "<https://a.org/x>"])
 def test_the_homepage_may_be_named_in_the_text(tmp_path: Path, url: str) -> None:
     assert read(tmp_path, f"## Dataset Description\n\n- **Homepage:** {url}\n").homepage == "https://a.org/x"
+
+
+def test_a_long_text_that_aliases_repeat_costs_nothing(tmp_path: Path) -> None:
+    card = f"a: &a {'x' * 500_000}\nlicense: [{'*a, ' * 100_000}]\ntags: [{'*a, ' * 10_000}]"
+    assert read(tmp_path, f"---\n{card}\n---\n") == DatasetMetadata(license="x" * 10_000)
 
 
 def test_front_matter_that_is_not_yaml_is_noted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
