@@ -18,6 +18,8 @@ from registry.display.values import (
     file_features,
     media_kind,
     moment_text,
+    named_types,
+    parse_time_type,
     text_of,
     time_types,
 )
@@ -36,6 +38,8 @@ __all__ = [
     "file_features",
     "media_kind",
     "moment_text",
+    "named_types",
+    "parse_time_type",
     "rows_html",
     "shrink",
     "terminal_graphics",

@@ -24,9 +24,14 @@ from registry.statistics.media import read_image_header, read_sound_header
 
 Convert: TypeAlias = Callable[[Any], Any]
 
-_TYPE: Final = re.compile(r"(timestamp|date32|date64|time32|time64|duration)(?:\[(day|s|ms|us|ns)(, tz=[^\]]+)?\])?")
-_DESCRIBED: Final = re.compile(rf"{_TYPE.pattern}: ")
-"""How the description of a feature begins that holds dates, times or durations, see ``shards.arrow_schema``."""
+_ARROW_TYPES: Final = "arrow_types"
+"""The key of the custom metadata that holds types that features do not tell, by path.
+
+They are those of times, of decimals, which are stored as text, and of bytes with nulls.
+"""
+
+_DESCRIBED: Final = re.compile(r"(\S.*?): (?:days|seconds|(?:milli|micro|nano)seconds)(?: since [^.]*)?\.")
+"""The description of a feature of an import that holds dates, times or durations, see ``shards.arrow_schema``."""
 
 _DESCRIBED_FILES: Final[dict[str, Literal["image", "audio"]]] = {
     "The bytes of an image file.": "image",
@@ -46,35 +51,64 @@ class TimeType(NamedTuple):
 
     kind: str
     unit: str
-    has_zone: bool = False
+    zone: str | None = None
 
+    @property
+    def is_short(self) -> bool:
+        """Whether Arrow stores it in 32 bits."""
+        return self in _SHORT
+
+
+_SHORT: Final = (TimeType("date", "D"), TimeType("time", "s"), TimeType("time", "ms"))
+_TIME_TYPES: Final = {
+    **{f"{kind}[{unit}]": TimeType(kind, unit) for kind in ("timestamp", "duration") for unit in _DAY},
+    **{f"time{bits}[{unit}]": TimeType("time", unit) for bits, unit in ((32, "s"), (32, "ms"), (64, "us"), (64, "ns"))},
+    **dict.fromkeys(("date32", "date32[day]"), TimeType("date", "D")),
+    **dict.fromkeys(("date64", "date64[ms]"), TimeType("date", "ms")),
+}
 
 Times: TypeAlias = Mapping[str, TimeType]
 """The features that hold dates, times and durations, by path."""
+
+
+def parse_time_type(text: str) -> TimeType | None:
+    """The type of dates, times or durations that Arrow writes as ``text``, or None for any other text.
+
+    >>> parse_time_type("timestamp[us, tz=Europe/Berlin]"), parse_time_type("int64")
+    (TimeType(kind='timestamp', unit='us', zone='Europe/Berlin'), None)
+    """
+    match = re.fullmatch(r"(timestamp\[..?), tz=([^\]]+)\]", text)
+    time = _TIME_TYPES.get(f"{match[1]}]" if match else text)
+    return time._replace(zone=match[2]) if time and match else time
+
+
+def named_types(metadata: DatasetMetadata | None) -> Mapping[str, Any]:
+    """The types that the custom metadata of a version that was added names, by path. A pin records no metadata."""
+    named = None if metadata is None else metadata.custom.get(_ARROW_TYPES)
+    return named if isinstance(named, Mapping) else {}
 
 
 def time_types(features: FeaturesDict, metadata: DatasetMetadata | None = None) -> Times:
     """The features that hold dates, times and durations, by path.
 
     The custom metadata of a version that was added names their types, and so do the descriptions of an import's
-    features. A pin records no metadata.
+    features. A type that is malformed, or has other integers than the feature, is ignored: its values are numbers.
     """
-    custom = {} if metadata is None else metadata.custom.get("arrow_types")
-    named = custom if isinstance(custom, Mapping) else {}
+    named = named_types(metadata)
     result = {}
     for column in columns_of(features):
-        text = named.get(column.path)
-        match = _TYPE.fullmatch(text) if isinstance(text, str) else _DESCRIBED.match(column.leaf.description)
-        if match and column.leaf.dtype in (np.int32, np.int64):
-            unit = "D" if match[1] == "date32" else match[2] or "ms"
-            result[column.path] = TimeType(match[1].rstrip("2346"), unit, bool(match[3]))
+        described = _DESCRIBED.fullmatch(column.leaf.description)
+        text = named.get(column.path, described and described[1])
+        time = parse_time_type(text) if isinstance(text, str) else None
+        if time is not None and column.leaf.dtype == (np.int32 if time.is_short else np.int64):
+            result[column.path] = time
     return result
 
 
 def moment_text(value: int, time: TimeType, *, iso: bool = False) -> str | None:
     """A date, time or duration as text; None if the value is outside the type.
 
-    >>> moment_text(19730, TimeType("date", "D")), moment_text(1704715380120, TimeType("timestamp", "ms", True))
+    >>> moment_text(19730, TimeType("date", "D")), moment_text(1704715380120, TimeType("timestamp", "ms", "UTC"))
     ('2024-01-08', '2024-01-08 12:03:00.12Z')
     >>> moment_text(90, TimeType("time", "s")), moment_text(90_061_000, TimeType("duration", "ms"))
     ('00:01:30', '1 day 01:01:01')
@@ -95,7 +129,7 @@ def moment_text(value: int, time: TimeType, *, iso: bool = False) -> str | None:
     if time.kind == "date":
         return str(instant.astype("M8[D]"))
     text = _without_zeros(str(instant))
-    return (text if iso else text.replace("T", " ")) + "Z" * time.has_zone
+    return (text if iso else text.replace("T", " ")) + "Z" * (time.zone is not None)
 
 
 def _clock(value: int, unit: str) -> str:

@@ -23,6 +23,7 @@ from support.feature_strategies import schemas_and_examples
 from support.framework_samples import plain, stored, wide_reader
 from support.levels import examples
 
+from registry.display import media_kind, parse_time_type
 from registry.errors import FeatureError, UsageError
 from registry.features import Audio, ClassLabel, FeaturesDict, Image, Leaf, RawFeature, Scalar, Sequence, Tensor, Text
 from registry.interop import export_tables
@@ -32,8 +33,7 @@ from registry.reading import Reader
 from registry.reading.frameworks.table_columns import (
     Labels,
     TableColumns,
-    media_kind,
-    parse_temporal_type,
+    arrow_type,
     require_flat,
     temporal_types,
 )
@@ -270,8 +270,9 @@ TIMES = {
 
 @pytest.mark.parametrize("text", TIMES)
 def test_a_temporal_column_gets_its_type_back(text: str) -> None:
-    kind = parse_temporal_type(text)
-    assert kind is not None
+    time = parse_time_type(text)
+    assert time is not None
+    kind = arrow_type(time)
     assert str(kind) == text
     number, iso = TIMES[text]
     dtype = f"int{kind.bit_width}"

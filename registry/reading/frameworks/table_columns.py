@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from registry.display import media_kind
+from registry.display import TimeType, file_features, media_kind, named_types, time_types
 from registry.errors import FeatureError, UsageError, spell
 from registry.features import (
     Audio,
@@ -33,7 +33,6 @@ from registry.features import (
     RawFeature,
     Scalar,
     Sequence,
-    Tensor,
     Text,
 )
 from registry.features.containers import Column, columns_of
@@ -48,30 +47,11 @@ if TYPE_CHECKING:
 Labels: TypeAlias = Literal["names", "numbers", "dictionary"]
 """What class labels become: names, numbers, or an Arrow dictionary, which has both."""
 
-ARROW_TYPES: Final = "arrow_types"
-"""The key of the custom metadata that holds types that features do not tell, by path.
-
-They are those of times, of decimals, which are stored as text, and of bytes with nulls.
-"""
-
 _ADDED: Final = "intake"
 """The key of the custom metadata of a version that was added without a builder. It has the order
 of the columns, and implies that their types are known."""
 
-_UNIT: Final = r"\[(s|ms|us|ns)\]"
-_TEMPORAL: Final[tuple[tuple[str, Callable[..., pa.DataType]], ...]] = (
-    (rf"timestamp{_UNIT}", pa.timestamp),
-    (r"timestamp\[(s|ms|us|ns), tz=([^\]]+)\]", pa.timestamp),
-    (r"date32(?:\[day\])?", pa.date32),
-    (r"date64(?:\[ms\])?", pa.date64),
-    (r"time32\[(s|ms)\]", pa.time32),
-    (r"time64\[(us|ns)\]", pa.time64),
-    (rf"duration{_UNIT}", pa.duration),
-)
 _DECIMAL: Final = re.compile(r"(decimal(?:32|64|128|256))\(([0-9]{1,2}), ([0-9]{1,2})\)")
-_DESCRIBED: Final = re.compile(r"(\S.*?): (?:days|seconds|(?:milli|micro|nano)seconds)(?: since [^.]*)?\.")
-"""The description of a temporal column of an imported file, see ``shards.arrow_schema``."""
-
 _PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DAY_SECONDS: Final = 86_400
 _NOT_A_TIME: Final = np.iinfo(np.int64).min
@@ -118,8 +98,7 @@ class TableColumns:
         self._as_text, self._labels = as_text, labels
         self._decode, self._widen, self._hint = decode, widen, hint
         _check_features(features)
-        read = features if decode else {name: _as_stored(feature) for name, feature in features.items()}
-        self.features = FeaturesDict(read)
+        self.features = features if decode else file_features(features)
         self._types = temporal_types(features, metadata)
         self._texts = text_paths(features, metadata) if check_text_form(text) and not as_text else frozenset()
         self._decimals = decimal_types(metadata)
@@ -236,20 +215,18 @@ def without_unknown(features: FeaturesDict) -> FeaturesDict:
 
 
 def temporal_types(features: FeaturesDict, metadata: DatasetMetadata) -> dict[str, pa.DataType]:
-    """The Arrow types of columns that hold dates, times and durations, by path.
+    """The Arrow types of ``time_types``: a column of a malformed type is exported as numbers."""
+    return {path: arrow_type(time) for path, time in time_types(features, metadata).items()}
 
-    They come from the custom metadata of the version, or from the description that an import gave the column. A type
-    that is malformed, or has other integers than the column, is ignored: the column is exported as numbers.
-    """
-    named = _named_types(metadata)
-    types: dict[str, pa.DataType] = {}
-    for column in columns_of(features):
-        described = _DESCRIBED.fullmatch(column.leaf.description)
-        text = named.get(column.path, described and described[1])
-        kind = parse_temporal_type(text) if isinstance(text, str) else None
-        if kind is not None and column.leaf.dtype == np.dtype(f"int{kind.bit_width}"):
-            types[column.path] = kind
-    return types
+
+def arrow_type(time: TimeType) -> pa.DataType:
+    """The Arrow type of dates, times or durations."""
+    if time.kind == "timestamp":
+        return pa.timestamp(time.unit, time.zone)
+    if time.kind == "date":
+        return pa.date32() if time.is_short else pa.date64()
+    make = pa.duration if time.kind == "duration" else pa.time32 if time.is_short else pa.time64
+    return make(time.unit)
 
 
 def text_paths(features: FeaturesDict, metadata: DatasetMetadata) -> frozenset[str]:
@@ -258,7 +235,7 @@ def text_paths(features: FeaturesDict, metadata: DatasetMetadata) -> frozenset[s
     The feature of text that may be missing is the one of bytes that may be missing. Only a version that was added
     without a builder tells which is which; otherwise it counts as bytes.
     """
-    named, is_added = _named_types(metadata), _ADDED in metadata.custom
+    named, is_added = named_types(metadata), _ADDED in metadata.custom
 
     def is_text(column: Column) -> bool:
         leaf = column.leaf
@@ -271,7 +248,7 @@ def text_paths(features: FeaturesDict, metadata: DatasetMetadata) -> frozenset[s
 def decimal_types(metadata: DatasetMetadata) -> dict[str, pa.DataType]:
     """The Arrow types of texts that were decimals when they were added, by path."""
     types: dict[str, pa.DataType] = {}
-    for path, text in _named_types(metadata).items():
+    for path, text in named_types(metadata).items():
         if isinstance(text, str) and (match := _DECIMAL.fullmatch(text)):
             try:
                 types[path] = getattr(pa, match[1])(int(match[2]), int(match[3]))
@@ -291,34 +268,6 @@ def _restore_decimals(texts: pa.Array, kind: pa.DataType | None, path: str) -> p
             f"feature {path!r}: a text is not a {kind}, which the metadata names: {error}",
             details={"feature": path},
         ) from error
-
-
-def _named_types(metadata: DatasetMetadata) -> Mapping[str, Any]:
-    named = metadata.custom.get(ARROW_TYPES)
-    return named if isinstance(named, Mapping) else {}
-
-
-def parse_temporal_type(text: str) -> pa.DataType | None:
-    """The Arrow type of dates, times or durations that Arrow writes as ``text``, or None for any other text.
-
-    >>> parse_temporal_type("timestamp[us, tz=Europe/Berlin]"), parse_temporal_type("time64[ns]")
-    (TimestampType(timestamp[us, tz=Europe/Berlin]), Time64Type(time64[ns]))
-    >>> parse_temporal_type("int64")
-    """
-    for pattern, make in _TEMPORAL:
-        if match := re.fullmatch(pattern, text):
-            return make(*match.groups())
-    return None
-
-
-def _as_stored(feature: Feature) -> Feature:
-    """The feature that reads files of images and sounds as bytes, and everything else as before."""
-    if isinstance(feature, FeaturesDict):
-        return FeaturesDict({name: _as_stored(inner) for name, inner in feature.items()})
-    if isinstance(feature, Sequence):
-        return Sequence(_as_stored(feature.feature), length=feature.length)
-    is_decoded = isinstance(feature, Image) or (isinstance(feature, Audio) and feature.lazy_decode)
-    return Tensor(shape=(), dtype=bytes) if is_decoded else feature
 
 
 def _check_features(feature: Feature, path: str = "") -> None:
