@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
 from functools import cached_property, partial
@@ -197,7 +197,8 @@ class Dataset(SlicedVersion):
         from registry.statistics import DOCUMENT_NAME, parse_statistics
 
         try:
-            return parse_statistics(self.read_attachment("statistics", DOCUMENT_NAME))
+            content = self.read_attachment("statistics", DOCUMENT_NAME)
+            return dataclasses.replace(parse_statistics(content), moments=self._moments())
         except NotFoundError as error:
             raise NotFoundError(
                 f"{self.reference} has no statistics",
@@ -244,7 +245,17 @@ class Dataset(SlicedVersion):
         )
         ((kind, name), content) = next(iter(documents.items()))
         self.provenance.source.attach(Attachment.of(kind, name, content), content)
-        return parse_statistics(content)
+        return dataclasses.replace(parse_statistics(content), moments=self._moments())
+
+    def _moments(self) -> dict[str, Callable[[int], str | None]]:
+        """How the features that hold dates, times and durations are written, by their path in the statistics."""
+        from registry.display import moment_text, time_types
+        from registry.features.containers import columns_of
+        from registry.features.content import content_path
+
+        times = time_types(self.features, self.metadata)
+        columns = (column for column in columns_of(self.features) if column.path in times)
+        return {content_path(column.names): partial(moment_text, time=times[column.path]) for column in columns}
 
     def explain(
         self,

@@ -26,12 +26,11 @@ from registry.errors import (
 
 if TYPE_CHECKING:  # numpy is loaded when statistics are read
     from registry import Dataset
-    from registry.display import TimeType
     from registry.features.feature import Leaf
     from registry.model import Attachment
-    from registry.statistics import Classes, FeatureStatistics, NumberStatistics, Statistics
+    from registry.statistics import Classes, FeatureStatistics, Moment, NumberStatistics, Statistics
 
-Unit: TypeAlias = "TimeType | Literal['bool', '']"
+Unit: TypeAlias = "Moment | Literal['bool', '']"
 
 _NARROW: Final = 20
 _WIDE: Final = 40
@@ -80,14 +79,14 @@ def stats(
     with session.connect_unless_pinned() as catalog:
         dataset = session.look_up(catalog, reference)
         splits = _chosen(dataset.splits, split, "split")  # before the work
-        leaves, units = _leaves_of(dataset)
+        leaves = _leaves_of(dataset)
         _chosen(leaves, column, "column")
         if compute:
             with show_progress(session.out) as progress:
                 statistics = dataset.compute_statistics(processes=processes, progress=progress)
         else:
             statistics = dataset.statistics
-    differences = find_differences(statistics)
+    differences, moments = find_differences(statistics), statistics.moments or {}
     paths = _chosen(dict.fromkeys(path for name in splits for path in statistics[name]), column, "column")
     tree = statistics.to_json()
     value = {
@@ -106,7 +105,7 @@ def stats(
         yield f"{dataset.reference}: {counts or 'no splits'}"
         yield ""
         rows = [
-            (path, name, statistics[name][path], marks.get((name, path), []), units.get(path))
+            (path, name, statistics[name][path], marks.get((name, path), []), moments.get(path))
             for path in paths
             for name in splits
         ]
@@ -144,8 +143,8 @@ def brief_blocks(dataset: Dataset, statistics: Statistics) -> Iterator[Block]:
     if not statistics:
         return
     largest = max(statistics, key=lambda split: statistics[split].num_examples)
-    _, units = _leaves_of(dataset)
-    rows = [_row(path, largest, it, [], units.get(path)) for path, it in statistics[largest].items()]
+    moments = statistics.moments or {}
+    rows = [_row(path, largest, it, [], moments.get(path)) for path, it in statistics[largest].items()]
     heads = [head for head in rows[0] if head not in ("SPLIT", "VALUES")] if rows else []
     where = f"registry stats {dataset.reference}"
     yield ""
@@ -153,15 +152,12 @@ def brief_blocks(dataset: Dataset, statistics: Statistics) -> Iterator[Block]:
     yield Table(rows, {head: head for head in heads}, limit=_MOST_BRIEF, where=f"{where} lists them all")
 
 
-def _leaves_of(dataset: Dataset) -> tuple[dict[str, Leaf], dict[str, TimeType]]:
-    """The leaves of the schema, and the units of dates and times, by their path in the statistics."""
-    from registry.display import time_types
+def _leaves_of(dataset: Dataset) -> dict[str, Leaf]:
+    """The leaves of the schema, by their path in the statistics."""
     from registry.features.containers import columns_of
     from registry.features.content import content_path
 
-    columns, times = columns_of(dataset.features), time_types(dataset.features, dataset.metadata)
-    units = {content_path(column.names): times[column.path] for column in columns if column.path in times}
-    return {content_path(column.names): column.leaf for column in columns}, units
+    return {content_path(column.names): column.leaf for column in columns_of(dataset.features)}
 
 
 def _chosen(names: Any, chosen: str | None, what: str) -> list[str]:
@@ -179,7 +175,7 @@ def _chosen(names: Any, chosen: str | None, what: str) -> list[str]:
 
 
 def _row(
-    path: str, split: str, feature: FeatureStatistics, remarks: Sequence[str], time: TimeType | None
+    path: str, split: str, feature: FeatureStatistics, remarks: Sequence[str], time: Moment | None
 ) -> dict[str, Any]:
     """The line of a feature in the table."""
     from registry.statistics import measured
@@ -232,7 +228,7 @@ def _faults(feature: FeatureStatistics, remarks: Sequence[str]) -> Iterator[str]
 
 
 def _details(
-    feature: FeatureStatistics, remarks: Sequence[str], time: TimeType | None, leaf: Leaf | None
+    feature: FeatureStatistics, remarks: Sequence[str], time: Moment | None, leaf: Leaf | None
 ) -> dict[str, Any]:
     """All facts of a feature, with a line for each bin of its histogram."""
     unit = _unit(feature, time)
@@ -309,7 +305,7 @@ def _one_line(text: str) -> str:
     return text.replace("\r", r"\r").replace("\n", r"\n")
 
 
-def _unit(feature: FeatureStatistics, time: TimeType | None) -> Unit:
+def _unit(feature: FeatureStatistics, time: Moment | None) -> Unit:
     """What the numbers of a feature are: times, ``bool``, or ""."""
     return time or ("bool" if feature.dtype == "bool" else "")
 
@@ -336,12 +332,8 @@ def _number(value: float | None, unit: Unit = "") -> str:
         return ""
     if unit == "bool":
         return "true" if value else "false"
-    if unit:
-        from registry.display import moment_text
-
-        text = moment_text(int(value), unit)
-        if text is not None:
-            return text[:19]
+    if unit and (text := unit(int(value))) is not None:
+        return text[:19]
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.4g}"

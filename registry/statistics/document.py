@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeAlias
@@ -25,6 +25,9 @@ _MOST_SHOWN: Final = 20
 """Rows of a table in a notebook."""
 
 Number: TypeAlias = int | float
+
+Moment: TypeAlias = Callable[[int], str | None]
+"""A date, time or duration as text; None if the number is outside the type."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,10 +179,15 @@ class SplitStatistics(Mapping[str, FeatureStatistics]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics(Mapping[str, SplitStatistics]):
-    """The statistics of a version by split: ``statistics["train"]["price"].mean``."""
+    """The statistics of a version by split: ``statistics["train"]["price"].mean``.
+
+    ``moments`` write the numbers of features that hold dates, times and durations, by path. They are no part of the
+    document: the schema of the version has them.
+    """
 
     splits: Mapping[str, SplitStatistics]
     format: int = FORMAT
+    moments: Mapping[str, Moment] | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{name} {split.num_examples:,}" for name, split in self.splits.items())
@@ -188,8 +196,17 @@ class Statistics(Mapping[str, SplitStatistics]):
     def _repr_html_(self) -> str:
         from registry.markup import bars, panel, table
 
+        def brief(path: str, value: Number | None) -> str:
+            moment = (self.moments or {}).get(path)
+            text = None if moment is None or value is None else moment(int(value))
+            return _brief(value) if text is None else text[:19]
+
         rows = (
-            (path, name, it.kind, it.count, it.nulls, *map(_brief, (it.min, it.mean, it.max)), bars(distribution(it)))
+            (
+                *(path, name, it.kind, it.count, it.nulls),
+                *(brief(path, value) for value in (it.min, it.mean, it.max)),
+                bars(distribution(it)),
+            )
             for path in dict.fromkeys(path for split in self.splits.values() for path in islice(split, _MOST_SHOWN))
             for name, split in self.splits.items()
             if (it := split.features.get(path)) is not None

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import shutil
+from datetime import date
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -170,3 +172,14 @@ def test_bars_are_as_high_as_their_counts(counts: list[int]) -> None:
 def test_markup_is_not_escaped_twice() -> None:
     assert escape(escape("<")) == "&lt;"
     assert escape(Markup("<br>")) == "<br>"
+
+
+def test_statistics_of_dates_and_times_are_shown_as_dates_and_times(tmp_path: Path) -> None:
+    days = pa.table({"on": [date(2024, 1, 8), date(2024, 1, 10)], "took": pa.array([90, 150], pa.duration("s"))})
+    with registry.connect(tmp_path / "catalog.db") as catalog:
+        catalog.add(days, "days")
+        text = Tags(catalog.dataset("days").statistics._repr_html_()).text
+        assert text == Tags(catalog.dataset("days").compute_statistics()._repr_html_()).text
+    assert "2024-01-082024-01-092024-01-10" in text  # min, mean, max
+    assert "00:01:3000:02:0000:02:30" in text
+    assert "19,7" not in text
