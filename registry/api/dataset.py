@@ -534,6 +534,7 @@ class Dataset(SlicedVersion):
             progress=progress,
         )
 
+    @announces("exporting", "self")
     def export_tfds(self, data_dir: str | os.PathLike[str], *, progress: ProgressCallback | None = None) -> Exported:
         """Write this version below ``data_dir`` in the layout of TFDS, so that TFDS loads it. Repeating it is harmless.
 
@@ -561,6 +562,7 @@ class Dataset(SlicedVersion):
             advance=count_progress(progress, "exporting", str(self.reference), total=total, unit="bytes"),
         )
 
+    @announces("exporting", "self")
     def export(
         self,
         kind: ExportKind,
@@ -634,6 +636,7 @@ class Dataset(SlicedVersion):
             progress=progress,
         )
 
+    @announces("exporting", "self")
     def to_hf(
         self,
         split: str | ReadInstruction | None = None,
@@ -737,6 +740,7 @@ class Dataset(SlicedVersion):
 
         return describe_croissant(self.facts, self.features, self._all_shards(), base_url=base_url, creators=creators)
 
+    @announces("fetching", "self")
     def fetch(
         self,
         split: str | ReadInstruction | None = None,

@@ -181,8 +181,8 @@ class SplitStatistics(Mapping[str, FeatureStatistics]):
 class Statistics(Mapping[str, SplitStatistics]):
     """The statistics of a version by split: ``statistics["train"]["price"].mean``.
 
-    ``moments`` write the numbers of features that hold dates, times and durations, by path. They are no part of the
-    document: the schema of the version has them.
+    ``moments`` write the numbers of features that hold dates, times and durations, by path. The document does not have
+    them: they come from the schema of the version.
     """
 
     splits: Mapping[str, SplitStatistics]

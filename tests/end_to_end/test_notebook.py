@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import registry
+from registry.engines import announcing
 from registry.errors import DatasetNotFoundError, StorageError
 from registry.model import Progress
 from registry.notebook import NotebookBar, notebook_bar
@@ -64,6 +65,33 @@ def test_a_bar_is_drawn_after_a_second_and_removed() -> None:
     bar.close()
     assert shown == ['<div><progress value="0.250"></progress> building &lt;b&gt;: 1 of 4 records</div>', ""]
     assert notebook_bar() is None
+
+
+def test_exports_and_fetches_draw_a_bar(tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stages: list[str] = []
+
+    class Bar:
+        def __call__(self, progress: Progress) -> None:
+            stages.append(progress.stage)
+
+        def close(self) -> None:
+            stages.append("closed")
+
+    with registry.connect(tmp_path / "catalog.db", data_dir=f"{bucket}/data") as catalog:
+        catalog.build("digits")
+        dataset = catalog.dataset("digits")
+        monkeypatch.setattr(announcing, "notebook_bar", Bar)
+        monkeypatch.setenv("REGISTRY_CACHE_BYTES", "100MB")
+        for call in (
+            lambda: dataset.export("jsonl", tmp_path / "digits.jsonl"),
+            lambda: dataset.export_tfds(tmp_path / "tfds"),
+            lambda: dataset.to_hf("train[:10]", cache_dir=tmp_path / "hf"),
+            dataset.fetch,
+        ):
+            call()
+            assert len({*stages}) == 2, stages
+            assert stages[-1] == "closed"
+            stages.clear()
 
 
 def test_the_traceback_of_a_notebook_names_the_cause_and_ends() -> None:
