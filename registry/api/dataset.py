@@ -20,7 +20,7 @@ from registry.api.provenance import CatalogSource
 from registry.api.sliced_version import SlicedVersion
 from registry.argument_types import typed_methods
 from registry.engines import announces
-from registry.errors import NotFoundError, RegistryError, UsageError, require_extra
+from registry.errors import ConflictError, NotFoundError, RegistryError, UsageError, require_extra
 from registry.model import (
     count_progress,
     no_experiment,
@@ -214,7 +214,7 @@ class Dataset(SlicedVersion):
         """Compute the statistics of every feature over all stored records, and attach them to the version.
 
         The same records give the same statistics, whatever the number of processes. A version that was found in a pin
-        file gets no attachment.
+        file gets no attachment. If older statistics are attached, which do not count duplicates, they stay attached.
 
         >>> digits.compute_statistics()["train"]["label"].distinct.count
         10
@@ -244,8 +244,13 @@ class Dataset(SlicedVersion):
             advance=count_progress(progress, "describing", str(self.reference), total=readable.facts.num_examples),
         )
         ((kind, name), content) = next(iter(documents.items()))
-        self.provenance.source.attach(Attachment.of(kind, name, content), content)
-        return dataclasses.replace(parse_statistics(content), moments=self._moments())
+        statistics = parse_statistics(content)
+        try:
+            self.provenance.source.attach(Attachment.of(kind, name, content), content)
+        except ConflictError:
+            if self.statistics != statistics.without_duplicates():
+                raise
+        return dataclasses.replace(statistics, moments=self._moments())
 
     def _moments(self) -> dict[str, Callable[[int], str | None]]:
         """How the features that hold dates, times and durations are written, by their path in the statistics."""

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 from registry.features.containers import FeaturesDict
 from registry.features.fold import FingerprintFold, Fold, FoldKinds
 from registry.model import SplitFingerprint
-from registry.statistics import StatisticsFold, statistics_documents
+from registry.statistics import StatisticsFold, statistics_documents, statistics_of
 
 Documents: TypeAlias = Mapping[tuple[str, str], bytes]
 """The bytes of attachments, by kind and name."""
@@ -37,7 +37,11 @@ class AttachedFold:
     documents: Callable[[Mapping[str, Any]], Mapping[str, bytes]]
 
 
-STATISTICS: Final = AttachedFold(kind="statistics", fold=StatisticsFold, documents=statistics_documents)
+def _statistics_documents(results: Mapping[str, Any]) -> Mapping[str, bytes]:
+    return statistics_documents(statistics_of(results))
+
+
+STATISTICS: Final = AttachedFold(kind="statistics", fold=StatisticsFold, documents=_statistics_documents)
 """Statistics of every feature. ``Dataset.compute_statistics`` attaches them to versions that lack them."""
 
 ATTACHED: Final[tuple[AttachedFold, ...]] = (STATISTICS,)

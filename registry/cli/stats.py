@@ -70,9 +70,10 @@ def stats(
 
     The table has a line for each split, and marks what differs from the largest one: classes that are missing, a mean
     that is shifted, another share of nulls. Of texts, the numbers are lengths in characters; of audio, seconds.
+    Lines above the table count exact duplicates within a split, and records that occur in two splits.
     Statistics are computed once, by --compute, and kept with the version.
     """
-    from registry.statistics import find_differences
+    from registry.statistics import duplicate_sentences, find_differences
 
     if processes is not None and not compute:
         raise UsageError(f"{spell('processes', processes)} is for {spell('compute', True)}", hint="Leave it out.")
@@ -103,6 +104,7 @@ def stats(
             marks.setdefault((difference.split, difference.feature), []).append(difference.text)
         counts = ", ".join(f"{statistics[name].num_examples:,} examples in {name}" for name in splits)
         yield f"{dataset.reference}: {counts or 'no splits'}"
+        yield from duplicate_sentences(statistics, splits)
         yield ""
         rows = [
             (path, name, statistics[name][path], marks.get((name, path), []), moments.get(path))

@@ -19,8 +19,9 @@ from typing import Any, Final, NamedTuple
 from registry.engines import Piece, choose_engine, watch_tasks
 from registry.errors import CorruptExampleError, StorageError, VerificationError
 from registry.features import FeaturesDict, codec_of
+from registry.features.digest_pile import DigestPile
 from registry.order import Order, ReadConfig
-from registry.pins.record_digests import LEAF_RECORDS, DigestPile, KeyDigests, RecordSums, hash_leaf
+from registry.pins.record_digests import LEAF_RECORDS, KeyDigests, RecordSums, hash_leaf
 from registry.reading.pieces import RecordSource
 from registry.shards import as_records
 from registry.splits import Plan

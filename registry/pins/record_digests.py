@@ -1,21 +1,19 @@
-"""Digests over many records, for pins: sums that locate a changed record, a sorted digest, and digests of features.
+"""Digests over many records, for pins: sums that locate a changed record, and digests of features.
 
-``measure`` computes them in addition to ``ordered``, the sha256 over the hashes of all records in order:
+``measure`` computes them in addition to ``ordered``, the sha256 over the hashes of all records in order, and to that
+over the sorted hashes, which does not depend on order or shards (``registry.features.digest_pile``):
 
     RecordSums   two sums over the hashes. They locate the one record that was changed; they prove nothing.
-    DigestPile   the digest over the sorted hashes, in bounded memory. It does not depend on order or shards.
     hash_leaf    digests over the values of each feature. They do not depend on the serialization.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 import re
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import IO, Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -32,12 +30,6 @@ _KINDS: Final = ("bytes", "float", "int64")
 _DIGEST_BYTES: Final = 32
 _ROWS: Final = 2**16
 """Digests summed at once: 16 bits of place x 16 bits of digest x 2**16 rows stay below 2**64."""
-
-_MOST_IN_MEMORY: Final = 4 * 2**20
-"""Digests sorted at once and kept in memory: 128 MiB."""
-
-_BUCKETS: Final = 2**12
-"""Buckets of a sorted run, by 12 bits. 16 billion digests do not fill them if each may have four million."""
 
 _SMALL_ITEM: Final = 4096
 """Up to this mean size in bytes, copying items together is cheaper than one call for each."""
@@ -108,127 +100,6 @@ def _join(limbs: npt.NDArray[np.uint64]) -> int:
     for limb in limbs.tolist():
         total = (total << 16) + limb
     return total
-
-
-class DigestPile:
-    """Collects digests of 32 bytes and hashes them in sorted order. More than four million go to a temporary file.
-
-    The file consists of sorted runs. Their parts with the same first bits are read and sorted together, so each digest
-    is written once and read once.
-
-    >>> with DigestPile() as pile:
-    ...     pile.add(b"b" * 32 + b"a" * 32)
-    ...     pile.sorted_digest() == hashlib.sha256(b"a" * 32 + b"b" * 32).hexdigest()
-    True
-    """
-
-    def __init__(self, *, most_in_memory: int = _MOST_IN_MEMORY, first_byte: int = 0) -> None:
-        """The bytes of all digests before byte ``first_byte`` are the same."""
-        self._most = most_in_memory
-        self._first_byte = first_byte
-        self._waiting = bytearray()
-        self._file: IO[bytes] | None = None
-        self._runs: list[tuple[int, npt.NDArray[np.uint32]]] = []  # where each begins, and its buckets in it, in rows
-
-    def add(self, digests: bytes | bytearray) -> None:
-        """Add concatenated digests."""
-        left = memoryview(digests)
-        while left:
-            if len(self._waiting) == self._most * _DIGEST_BYTES:
-                self._write_run()
-            room = self._most * _DIGEST_BYTES - len(self._waiting)
-            self._waiting += left[:room]
-            left = left[room:]
-
-    def sorted_digest(self) -> str:
-        """The sha256 over all digests in sorted order, 64 hex digits."""
-        hasher = hashlib.sha256()
-        self._hash(hasher)
-        return hasher.hexdigest()
-
-    def _hash(self, hasher: Any) -> None:
-        if not self._runs:
-            hasher.update(_sorted_digests(self._waiting))
-            return
-        if self._waiting:
-            self._write_run()
-        totals = np.zeros(_BUCKETS, np.int64)
-        for _, places in self._runs:
-            totals += np.diff(places)
-        sizes = totals.tolist()
-        first = 0
-        while first < _BUCKETS:
-            stop, count = first + 1, sizes[first]
-            while stop < _BUCKETS and count + sizes[stop] <= self._most:
-                count += sizes[stop]
-                stop += 1
-            if count > self._most:
-                self._hash_large_bucket(hasher, first, count)
-            elif count:
-                hasher.update(_sorted_digests(b"".join(self._parts(first, stop))))
-            first = stop
-
-    def _hash_large_bucket(self, hasher: Any, bucket: int, count: int) -> None:
-        """Hash a bucket that does not fit into memory: a record is there many times, or there are very many."""
-        ends = {
-            self._read(begin + int(place), 1)
-            for begin, places in self._runs
-            if places[bucket] < places[bucket + 1]
-            for place in (places[bucket], places[bucket + 1] - 1)
-        }
-        if len(ends) == 1:  # the runs are sorted, so all digests are equal
-            (digest,) = ends
-            for start in range(0, count, _ROWS):
-                hasher.update(digest * min(_ROWS, count - start))
-            return
-        with DigestPile(most_in_memory=self._most, first_byte=self._first_byte + 1) as pile:
-            for part in self._parts(bucket, bucket + 1):
-                pile.add(part)
-            pile._hash(hasher)
-
-    def _write_run(self) -> None:
-        """Sort the digests that wait, and append them to the file."""
-        if self._file is None:
-            self._file = tempfile.TemporaryFile()  # noqa: SIM115 (closed by __exit__)
-        run = _sorted_digests(self._waiting)
-        self._waiting.clear()
-        rows = np.frombuffer(run, np.uint8).reshape(-1, _DIGEST_BYTES)
-        buckets = rows[:, self._first_byte].astype(np.uint16) << 4
-        if self._first_byte + 1 < _DIGEST_BYTES:
-            buckets |= rows[:, self._first_byte + 1] >> 4
-        begin = self._file.seek(0, os.SEEK_END) // _DIGEST_BYTES
-        self._file.write(run)
-        self._runs.append((begin, np.searchsorted(buckets, np.arange(_BUCKETS + 1)).astype(np.uint32)))
-
-    def _parts(self, first: int, stop: int) -> Iterator[bytes]:
-        """The digests of buckets ``first``..``stop`` (stop excluded) in each run."""
-        for begin, places in self._runs:
-            start, end = int(places[first]), int(places[stop])
-            if start < end:
-                yield self._read(begin + start, end - start)
-
-    def _read(self, row: int, count: int) -> bytes:
-        assert self._file is not None  # noqa: S101 (for the type checker)
-        self._file.seek(row * _DIGEST_BYTES)
-        return self._file.read(count * _DIGEST_BYTES)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._waiting.clear()
-        if self._file is not None:
-            self._file.close()
-
-
-def _sorted_digests(digests: bytes | bytearray) -> bytes:
-    columns = np.frombuffer(digests, ">u8").reshape(-1, 4)
-    firsts = columns[:, 0].astype(np.uint64)  # numbers in the byte order of this machine
-    order = np.argsort(firsts, kind="stable")
-    firsts = firsts[order]
-    if (firsts[1:] == firsts[:-1]).any():  # the same record twice, or digests chosen to collide
-        order = np.lexsort(tuple(columns.astype(np.uint64).T[::-1]))
-    return columns[order].tobytes()
 
 
 def hash_leaf(block: RecordBlock, decoder: BlockDecoder) -> dict[str, bytes] | None:

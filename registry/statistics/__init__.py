@@ -3,6 +3,7 @@
 fold       the values of each leaf, from blocks of records
 numbers  sums  distinct     numbers: buckets, exact sums, numbers of distinct values
 texts  media                texts and classes; stored images and audio files
+duplicates                  records that occur several times, in one split or in several
 document                    the results as values, and as one canonical JSON document
 differences                 what differs between splits
 """
@@ -12,6 +13,7 @@ from registry.statistics.document import (
     DOCUMENT_NAME,
     Classes,
     Distinct,
+    Duplicates,
     FeatureStatistics,
     Frequent,
     Histogram,
@@ -20,16 +22,18 @@ from registry.statistics.document import (
     SplitStatistics,
     Statistics,
     distribution,
+    duplicate_sentences,
     parse_statistics,
     statistics_documents,
 )
-from registry.statistics.fold import StatisticsFold
+from registry.statistics.fold import StatisticsFold, statistics_of
 
 __all__ = [
     "DOCUMENT_NAME",
     "Classes",
     "Difference",
     "Distinct",
+    "Duplicates",
     "FeatureStatistics",
     "Frequent",
     "Histogram",
@@ -39,8 +43,10 @@ __all__ = [
     "Statistics",
     "StatisticsFold",
     "distribution",
+    "duplicate_sentences",
     "find_differences",
     "measured",
     "parse_statistics",
     "statistics_documents",
+    "statistics_of",
 ]

@@ -8,8 +8,8 @@ Only fields that say something are written. All numbers are finite; integers hav
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeAlias
@@ -154,6 +154,21 @@ class FeatureStatistics(NumberStatistics):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Duplicates:
+    """Records of a split that are exact duplicates: all their stored values are equal, bit by bit.
+
+    Attributes:
+        num_repeated: how many records equal an earlier record of the split.
+        num_groups: how many different records occur more than once in the split.
+        shared: how many records of this split occur in another, by its name, if there are any; at most 100 splits.
+    """
+
+    num_repeated: int = 0
+    num_groups: int = 0
+    shared: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SplitStatistics(Mapping[str, FeatureStatistics]):
     """The statistics of each leaf of the schema, by its path, in the order of the schema.
 
@@ -161,11 +176,13 @@ class SplitStatistics(Mapping[str, FeatureStatistics]):
         num_examples: the number of records.
         features: the statistics by path.
         num_omitted: how many more leaves the schema has, if it has more than 10,000.
+        duplicates: the duplicates among the records; None if they were not counted, as in older documents.
     """
 
     num_examples: int
     features: Mapping[str, FeatureStatistics]
     num_omitted: int = 0
+    duplicates: Duplicates | None = None
 
     def __getitem__(self, path: str) -> FeatureStatistics:
         return self.features[path]
@@ -212,12 +229,18 @@ class Statistics(Mapping[str, SplitStatistics]):
             if (it := split.features.get(path)) is not None
         )
         heads = ("feature", "split", "kind", "values", "nulls", "min", "mean", "max", "distribution")
-        return panel(self, table(heads, islice(rows, _MOST_SHOWN), sum(map(len, self.splits.values()))))
+        shown = table(heads, islice(rows, _MOST_SHOWN), sum(map(len, self.splits.values())))
+        return panel(self, shown, *duplicate_sentences(self))
 
     def to_json(self) -> dict[str, Any]:
         """The splits of the document, as JSON values."""
         result: dict[str, Any] = _tree(self.splits)
         return result
+
+    def without_duplicates(self) -> Statistics:
+        """The statistics as an older document has them: duplicates are not counted."""
+        splits = {name: replace(split, duplicates=None) for name, split in self.splits.items()}
+        return replace(self, splits=splits)
 
     def __getitem__(self, split: str) -> SplitStatistics:
         return self.splits[split]
@@ -239,6 +262,22 @@ def distribution(feature: FeatureStatistics) -> tuple[int, ...]:
         return feature.classes.counts or ()
     numbers = feature.text_lengths or feature.seconds or feature
     return () if numbers.histogram is None else numbers.histogram.counts
+
+
+def duplicate_sentences(statistics: Statistics, splits: Collection[str] = ()) -> Iterator[str]:
+    """Say which records of ``splits``, or of all, are exact duplicates; nothing if they were not counted.
+
+    Of two splits, the records of the smaller one that the other has, too, are counted.
+    """
+    chosen = {name: statistics[name] for name in splits or statistics}
+    for name, split in chosen.items():
+        if split.duplicates is None:
+            continue
+        if num_repeated := split.duplicates.num_repeated:
+            yield f"duplicates within {name}: {num_repeated:,} of {split.num_examples:,} records"
+        for other, count in split.duplicates.shared.items():
+            if min((chosen[it].num_examples, it) for it in (name, other) if it in chosen)[1] == name:
+                yield f"records of {name} that are in {other}, too: {count:,}"
 
 
 def statistics_documents(results: Mapping[str, SplitStatistics]) -> dict[str, bytes]:
@@ -284,9 +323,13 @@ def _read(kind: Any, node: JsonNode) -> Any:
     for option in fields(kind):
         if option.name in entries:
             values[option.name] = _READERS.get(option.name, JsonNode.integer)(entries[option.name])
-        elif option.default is MISSING:
+        elif _default(option) is MISSING:
             node.fail(f"the field {option.name!r} is missing")
     return kind(**values)
+
+
+def _default(option: Field[Any]) -> Any:
+    return option.default if option.default_factory is MISSING else option.default_factory()
 
 
 _numbers = partial(_read, NumberStatistics)
@@ -304,6 +347,8 @@ _READERS: Final[dict[str, Callable[[JsonNode], Any]]] = {
     "distinct": partial(_read, Distinct),
     "frequent": partial(_list_of, partial(_read, Frequent)),
     "classes": partial(_read, Classes),
+    "duplicates": partial(_read, Duplicates),
+    "shared": partial(_dict_of, JsonNode.integer),
     "lengths": partial(_list_of, _numbers),
     **dict.fromkeys(("text_lengths", "file_sizes", "heights", "widths"), _numbers),
     **dict.fromkeys(("seconds", "sample_rates", "channels"), _numbers),
@@ -315,11 +360,11 @@ _READERS: Final[dict[str, Callable[[JsonNode], Any]]] = {
 
 def _tree(value: Any) -> Any:
     """The JSON form of a value, without fields that have their default."""
-    if isinstance(value, (Histogram, Distinct, Frequent, Classes, NumberStatistics, SplitStatistics)):
+    if isinstance(value, (Histogram, Distinct, Frequent, Classes, NumberStatistics, Duplicates, SplitStatistics)):
         # A subclass has the fields of its base first, which are described by those that follow: kind and dtype.
-        options = sorted(fields(value), key=lambda option: option.default is not MISSING)
+        options = sorted(fields(value), key=lambda option: _default(option) is not MISSING)
         pairs = ((option, getattr(value, option.name)) for option in options)
-        return {option.name: _tree(inner) for option, inner in pairs if inner != option.default}
+        return {option.name: _tree(inner) for option, inner in pairs if inner != _default(option)}
     if isinstance(value, Mapping):
         return {name: _tree(inner) for name, inner in value.items()}
     return [_tree(inner) for inner in value] if isinstance(value, tuple) else value

@@ -1,13 +1,15 @@
 """The fold that computes the statistics of every leaf of a schema, over all records of a split.
 
 FlatRecords -> LeafReader: values of a leaf, lengths, nulls -> Numbers, Texts, Images, Sounds -> SplitStatistics
+FlatRecords -> RecordDigester: digests of records -> DigestPile -> Duplicates, as soon as all splits are folded
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,12 +20,20 @@ from registry.features.codec import FlatRecords
 from registry.features.column_reader import ColumnReader
 from registry.features.containers import Column, FeaturesDict, columns_of
 from registry.features.content import ContentReader, content_path
+from registry.features.digest_pile import DigestPile
 from registry.features.dtypes import dtype_name
 from registry.features.feature import TEXT, Leaf, RawFeature
 from registry.features.image import Image
 from registry.features.nested import Ragged
 from registry.features.text import ClassLabel, Text
-from registry.statistics.document import FeatureStatistics, NumberStatistics, SplitStatistics, number_fields
+from registry.statistics.document import (
+    FeatureStatistics,
+    NumberStatistics,
+    SplitStatistics,
+    Statistics,
+    number_fields,
+)
+from registry.statistics.duplicates import MOST_WAITING, RecordDigester, find_duplicates, pile_of_split
 from registry.statistics.media import Images, Sounds
 from registry.statistics.numbers import MOST_DISTINCT, Numbers
 from registry.statistics.texts import MOST_BYTES, MOST_CLASSES, Texts, describe_classes
@@ -59,21 +69,36 @@ class LeafState:
 
 @dataclass(slots=True)
 class SplitState:
-    """The state of the fold: of each leaf, and the number of records."""
+    """The state of the fold: of each leaf, the digests of the records, and their number."""
 
     leaves: list[LeafState]
+    digests: DigestPile
     num_records: int = 0
 
 
+class FoldedSplit(NamedTuple):
+    """The result of the fold: the statistics of the features, and the digests of the records."""
+
+    statistics: SplitStatistics
+    digests: DigestPile
+
+
+def statistics_of(results: Mapping[str, FoldedSplit]) -> Statistics:
+    """The statistics of a version from the results of its splits, with the duplicates among all of them."""
+    duplicates = find_duplicates(list(results), [split.digests for split in results.values()])
+    pairs = zip(results.items(), duplicates, strict=True)
+    return Statistics(splits={name: replace(split.statistics, duplicates=each) for (name, split), each in pairs})
+
+
 class StatisticsFold:
-    """Computes ``SplitStatistics``: the same for any order of the files, division of the records, engine and machine.
+    """Computes a ``FoldedSplit``: the same for any order of the files, division of the records, engine and machine.
 
     >>> from registry.features import codec_of
     >>> from registry.features.fold import SplitFold
     >>> fold = SplitFold(FeaturesDict({"price": "float32"}), [StatisticsFold])
     >>> record = codec_of(fold.features).encode({"price": 0.5})
     >>> fold.add(np.frombuffer(record, np.uint8), np.array([0]), np.array([len(record)]))
-    >>> fold.results()[0]["price"].mean
+    >>> statistics_of({"train": fold.results()[0]})["train"]["price"].mean
     0.5
 
     Attributes:
@@ -86,6 +111,7 @@ class StatisticsFold:
         # Sorted, because a schema is published in another order than that of its source.
         self._places = sorted(range(len(columns)), key=lambda place: columns[place].names)[:MOST_LEAVES]
         self._readers = [LeafReader(columns[place]) for place in self._places]
+        self._digester = RecordDigester(features)
         self._buffer = min(2**17, max(2**10, _MOST_WAITING // max(1, len(self._readers))))
         num_texts = sum(reader.is_text for reader in self._readers)
         self._most_bytes = min(MOST_BYTES, _MOST_TEXT_BYTES // max(1, num_texts))
@@ -93,12 +119,14 @@ class StatisticsFold:
 
     def start(self) -> SplitState:
         """No records."""
-        return SplitState([reader.start(self._buffer, self._most_bytes) for reader in self._readers])
+        leaves = [reader.start(self._buffer, self._most_bytes) for reader in self._readers]
+        return SplitState(leaves, pile_of_split())
 
     def add(self, state: SplitState, block: FlatRecords) -> None:
         """Add the next records."""
         for reader, leaf, place in zip(self._readers, state.leaves, self._places, strict=True):
             reader.add(leaf, block.flats[place], block.num_records)
+        state.digests.add(self._digester.digests(block))
         state.num_records += block.num_records
 
     def merge(self, state: SplitState, later: SplitState) -> None:
@@ -109,15 +137,20 @@ class StatisticsFold:
                 numbers.merge(more)
             if leaf.values is not None:
                 leaf.values.merge(other.values)  # type: ignore[arg-type]  # the same class
+        for part in later.digests.parts():
+            state.digests.add(part)
         state.num_records += later.num_records
 
-    def end(self, state: SplitState) -> SplitStatistics:
-        """The statistics."""
+    def end(self, state: SplitState) -> FoldedSplit:
+        """The statistics, and the digests of the records."""
         pairs = zip(self._readers, state.leaves, strict=True)
         results = {reader.path: reader.end(leaf, state.num_records) for reader, leaf in pairs}
         for path in list(results)[MOST_DETAILED:]:
             results[path] = _in_brief(results[path])
-        return SplitStatistics(num_examples=state.num_records, features=results, num_omitted=self._num_omitted)
+        state.digests.release(most=MOST_WAITING)
+        omitted = self._num_omitted
+        statistics = SplitStatistics(num_examples=state.num_records, features=results, num_omitted=omitted)
+        return FoldedSplit(statistics, state.digests)
 
 
 class LeafReader:

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from support.attached_folds import attach_nothing
 from support.prepared_samples import animals, prepare
 
 import registry
+from registry.building import publication_folds
 from registry.errors import (
     CatalogPermissionError,
     CorruptExampleError,
@@ -23,7 +25,7 @@ from registry.errors import (
     ShardMismatchError,
 )
 from registry.features import FeaturesDict, Sequence, Text
-from registry.statistics import parse_statistics, statistics_documents
+from registry.statistics import Duplicates, parse_statistics, statistics_documents, statistics_of
 
 ROWS = [{"id": number, "price": number / 7, "shop": f"shop {number % 3}"} for number in range(5000)]
 
@@ -154,6 +156,65 @@ def test_files_of_a_published_version_come_with_its_statistics(tmp_path: Path, w
                 catalog.publish(folder)
             assert catalog.dataset(name).verify().faults == ()
         assert catalog.dataset(name).statistics["train"].num_examples
+
+
+TWINS = {
+    "train": [{"text": f"text {number % 4000}", "sizes": [number % 4] * (number % 4)} for number in range(5000)],
+    "test": [*[{"text": "text 7", "sizes": [3, 3, 3]}] * 2, {"text": "new", "sizes": [7]}],
+}
+DUPLICATES = {
+    "train": Duplicates(num_repeated=1000, num_groups=1000, shared={"test": 2}),
+    "test": Duplicates(num_repeated=1, num_groups=1, shared={"train": 2}),
+}
+
+
+class Twins(registry.DatasetBuilder):
+    """Gives every record of ``TWINS`` a key of its own, in the order of the keys or in reverse."""
+
+    VERSION = "1.0.0"
+
+    def features(self) -> FeaturesDict:
+        return FeaturesDict({"text": Text(), "sizes": Sequence("int64")})
+
+    def splits(self) -> dict[str, Any]:
+        return {name: iter(list(enumerate(rows))[::-1]) for name, rows in TWINS.items()}
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_duplicates_within_and_across_splits_are_counted_by_whatever_publishes(tmp_path: Path, processes: int) -> None:
+    documents = set()
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as catalog:
+        for name, step in (("one", 1), ("two", -1)):
+            catalog.add({split: rows[::step] for split, rows in TWINS.items()}, name, processes=processes)
+        catalog.build(Twins(), processes=processes, num_shards={"train": 3, "test": 1})
+        catalog.publish(prepare(tmp_path / "same", splits={"train": animals(5), "test": animals(2)}))
+        for name in ("one", "two", "twins"):
+            dataset = catalog.dataset(name)
+            documents.add(dataset.read_attachment("statistics", "statistics.json"))
+            assert {split: it.duplicates for split, it in dataset.statistics.items()} == DUPLICATES
+            assert dataset.compute_statistics(processes=processes) == dataset.statistics
+        shared = {split: it.duplicates for split, it in catalog.dataset("animals").statistics.items()}
+        assert shared == {"train": Duplicates(shared={"test": 2}), "test": Duplicates(shared={"train": 2})}
+    assert len(documents) == 1
+
+
+def test_an_older_document_stays_and_says_nothing_about_duplicates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def attach_older(results: Any) -> Any:
+        return statistics_documents(statistics_of(results).without_duplicates())
+
+    older = replace(publication_folds.STATISTICS, documents=attach_older)
+    monkeypatch.setattr(publication_folds, "ATTACHED", (older,))
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as catalog:
+        catalog.add(TWINS, "twins")
+        dataset = catalog.dataset("twins")
+        assert [it.duplicates for it in dataset.statistics.values()] == [None, None]
+        assert "duplicates" not in repr(dataset.statistics.to_json())
+        computed = dataset.compute_statistics()
+        assert {split: it.duplicates for split, it in computed.items()} == DUPLICATES
+        assert dataset.statistics == computed.without_duplicates()
+        assert not dataset.verify().faults
 
 
 def test_statistics_are_attached_once_and_read_from_the_attachment(

@@ -19,6 +19,7 @@ from support.shard_samples import assert_same, write_columns, write_tfrecord
 
 from registry.errors import PreparedFormatError
 from registry.features import FeaturesDict, Tensor, codec_of, features_from_json, features_to_json
+from registry.features.codec import FlatRecords
 from registry.interop.parquet import describe_parquet
 from registry.model import ShardedFileTemplate, Split
 from registry.order import ReadConfig
@@ -27,6 +28,7 @@ from registry.shards import decode_block
 from registry.shards.arrow_schema import features_of_schema
 from registry.shards.blocks import TableBlock
 from registry.splits import resolve
+from registry.statistics.duplicates import RecordDigester
 from registry.storage import open_store
 
 
@@ -51,6 +53,12 @@ def assert_alike(features: FeaturesDict, table: TableBlock, records: Sequence[by
     expected = codec_of(features).decode_block(data, lengths.cumsum() - lengths, lengths)
     found = decode_block(features, table, copy=copy)
     assert len(found) == len(expected) == len(records)
+    digester, flat = (
+        RecordDigester(features),
+        codec_of(features).flat_records(data, lengths.cumsum() - lengths, lengths),
+    )
+    of_rows = FlatRecords(0, len(records), table.flat_blocks()) if records else flat
+    assert digester.digests(of_rows) == digester.digests(flat)
     if copy:
         assert_same(found.columns(), expected.columns())
         for one, other in zip(found.examples(), expected.examples(), strict=True):

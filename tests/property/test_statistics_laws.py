@@ -26,6 +26,7 @@ from registry.statistics import (
     StatisticsFold,
     parse_statistics,
     statistics_documents,
+    statistics_of,
 )
 from registry.statistics.numbers import BUCKET_ERROR, MOST_DISTINCT, PERCENTAGES, Numbers
 from registry.tfrecord import frame_records
@@ -68,7 +69,7 @@ def fold_parts(features: FeaturesDict, records: list[bytes], cuts: list[int], *,
         for place in range(start, stop, 2):
             fold.add(state, flat_block(features, records[place : min(place + 2, stop)]))
         fold.merge(result, pickle.loads(pickle.dumps(state)) if is_sent else state)  # noqa: S301 (our own)
-    return fold.end(result)
+    return statistics_of({"train": fold.end(result)})["train"]
 
 
 def flat_block(features: FeaturesDict, records: list[bytes]) -> FlatRecords:

@@ -14,10 +14,11 @@ import pytest
 from registry.features import FeaturesDict, Image, codec_of
 from registry.features.fold import FingerprintFold, RecordsFold, SplitFold
 from registry.model import LEAF_EXAMPLES
-from registry.statistics import StatisticsFold
+from registry.statistics import StatisticsFold, statistics_of
 from registry.tfrecord import frame_records
 
 LEAVES, TIMES = 60, 1000
+FINGERPRINTS: list[Any] = [FingerprintFold]
 KINDS: list[Any] = [FingerprintFold, StatisticsFold]
 
 
@@ -25,7 +26,7 @@ def test_a_fold_holds_32_bytes_for_each_leaf_and_feature() -> None:
     features = FeaturesDict({"id": "int64", "price": "int64"})
     encoded = codec_of(features).encode({"id": 7, "price": 3})
     payloads = frame_records([encoded] * (LEAVES * LEAF_EXAMPLES)).payloads()
-    folder, fold = RecordsFold(features, KINDS), SplitFold(features, KINDS)
+    folder, fold = RecordsFold(features, FINGERPRINTS), SplitFold(features, FINGERPRINTS)
     digests = LEAVES * TIMES * 32 * len(features)
     tracemalloc.start()
     try:
@@ -59,7 +60,13 @@ def test_parts_that_are_merged_give_the_result_of_the_whole(num_records: int) ->
     for start in range(0, num_records, 2 * LEAF_EXAMPLES):
         part = frames.part(start, min(start + 2 * LEAF_EXAMPLES, num_records))
         merged.merge(pickle.loads(pickle.dumps(folder([part.payloads()]))))  # noqa: S301 (our own)
-    assert whole.results() == merged.results() is not None
+    assert comparable(whole) == comparable(merged)
+
+
+def comparable(fold: SplitFold) -> list[Any]:
+    """The results, with the number of equal records instead of their digests."""
+    fingerprint, statistics = fold.results() or ()
+    return [fingerprint, statistics_of({"train": statistics})]
 
 
 def test_threads_can_share_the_function_of_a_piece() -> None:

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.pins.record_digests import DigestPile, KeyDigests
+from registry.features.digest_pile import DigestPile
+from registry.pins.record_digests import KeyDigests
 
 EDGES = st.sampled_from([0, 1, 127, 128, 255])
 CRAFTED = st.builds(

@@ -30,12 +30,14 @@ from registry.features import (
 from registry.features.codec import FlatRecords
 from registry.images import encode_png
 from registry.statistics import (
+    Duplicates,
     FeatureStatistics,
     Frequent,
     SplitStatistics,
     StatisticsFold,
     parse_statistics,
     statistics_documents,
+    statistics_of,
 )
 from registry.statistics.media import ImageHeader, SoundHeader, read_image_header, read_sound_header
 from registry.statistics.texts import Texts
@@ -55,7 +57,7 @@ def describe(features: FeaturesDict, examples: list[dict[str, Any]]) -> SplitSta
     state = fold.start()
     for block in blocks_of(features, examples):
         fold.add(state, block)
-    return fold.end(state)
+    return statistics_of({"train": fold.end(state)})["train"]
 
 
 def test_the_fields_of_a_table_can_be_used_by_name() -> None:
@@ -228,7 +230,7 @@ def test_stored_files_that_cannot_be_read_are_counted_as_unknown() -> None:
     state = fold.start()
     for block in blocks_of(stored, examples):
         fold.add(state, block)
-    split = fold.end(state)
+    split = fold.end(state).statistics
     assert split["image"].formats == {"png": 1, "unknown": 1}
     assert split["sound"].formats == {"unknown": 1, "wav": 1}
     assert split["sound"].seconds is not None
@@ -251,9 +253,11 @@ def test_a_feature_of_an_unknown_class_is_only_counted() -> None:
     features = features_from_json(json.dumps({**known, "featuresDict": {"features": {"x": node}}}))
     fold = StatisticsFold(features)
     state = fold.start()
-    for block in blocks_of(FeaturesDict({"x": "int64"}), [{"x": 1}, {"x": 2}]):
-        fold.add(state, FlatRecords(0, block.num_records, block.flats))
-    assert fold.end(state)["x"] == FeatureStatistics(kind="other", dtype="", count=2)
+    records = [codec_of(FeaturesDict({"x": "int64"})).encode({"x": number}) for number in (1, 2, 1)]
+    fold.add(state, codec_of(features).flat_records(*frame_records(records).payloads()))
+    split = statistics_of({"train": fold.end(state)})["train"]
+    assert split["x"] == FeatureStatistics(kind="other", dtype="", count=3)
+    assert split.duplicates == Duplicates(num_repeated=1, num_groups=1)
 
 
 def test_a_record_that_does_not_hold_the_feature_is_corrupt() -> None:

@@ -10,6 +10,7 @@ import pytest
 from registry.features import ClassLabel, FeaturesDict, Scalar, Text, codec_of
 from registry.features.fold import SplitFold
 from registry.statistics import Statistics, StatisticsFold, find_differences
+from registry.statistics import statistics_of as describe
 from registry.tfrecord import frame_records
 
 
@@ -20,7 +21,7 @@ def statistics_of(features: FeaturesDict, **splits: list[dict[str, Any]]) -> Sta
         if rows:
             fold.add(*frame_records([codec_of(features).encode(row) for row in rows]).payloads())
         result[name] = (fold.results() or [])[0]
-    return Statistics(splits=result)
+    return describe(result)
 
 
 def texts(statistics: Statistics) -> list[tuple[str, str, str]]:
