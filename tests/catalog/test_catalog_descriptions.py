@@ -215,7 +215,7 @@ def test_a_description_that_is_killed_at_any_step_is_whole_or_absent(
     catalog: CatalogBackend, catalog_url: str, start_script: Start, step: int
 ) -> None:
     publish(catalog, "mnist:1.0.0")
-    process = start_script("catalog_describer.py", "kill", catalog_url, str(step))
+    process = start_script("catalog_describer.py", "kill", catalog_url, str(step), "describe")
     codes = json.loads(process.communicate(timeout=120)[0])
     assert codes[-1] == 0
     assert set(codes[:-1]) == {-9}

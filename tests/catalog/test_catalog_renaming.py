@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -14,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.catalog_samples import damage, logged, publish, sample
+from support.levels import either
 
 from registry.catalog import (
     CatalogBackend,
@@ -23,6 +26,7 @@ from registry.catalog import (
     is_published,
     load_shards,
     open_catalog,
+    schema,
 )
 from registry.errors import (
     ConflictError,
@@ -43,6 +47,7 @@ from registry.model import (
     Version,
 )
 
+Start = Callable[..., "subprocess.Popen[str]"]
 V1 = Version(1, 0, 0)
 LEAF = FeatureFingerprint(digest="1" * 64, blocks=("2" * 64,))
 
@@ -341,6 +346,25 @@ def test_a_name_that_was_changed_past_the_registry_is_found(
     publish(catalog, "digits:1.1.0", content="more")
     damage(catalog_url, statement)
     assert found in "\n".join(faults(catalog))
+
+
+@pytest.mark.parametrize("step", either(5, 1))
+def test_a_renaming_that_is_killed_at_any_step_is_whole_or_absent(
+    catalog: CatalogBackend, catalog_url: str, start_script: Start, step: int
+) -> None:
+    publish(catalog, "mnist/plain:1.0.0")
+    publish(catalog, "mnist/noisy:1.0.0")
+    catalog.configs.set_protection(at("mnist/noisy"), protect=True, actor="ann")
+    process = start_script("catalog_describer.py", "kill", catalog_url, str(step), "rename")
+    codes = json.loads(process.communicate(timeout=120)[0])
+    assert (codes[-1], set(codes[:-1])) == (0, {-9})
+    assert len(codes) > 15 // step
+    # No killed process left a name, a protection or an event.
+    assert [event.action for event in logged(catalog)][-2:] == ["protect", "rename"]
+    assert catalog.find("mnist/noisy").names == ("mnist", "digits")
+    assert catalog.configs.protection("digits", "noisy") == "digits/noisy"
+    assert faults(catalog) == []
+    assert schema.check(catalog_url) == []
 
 
 @pytest.fixture

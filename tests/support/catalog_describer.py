@@ -1,7 +1,8 @@
-"""Describes a version in processes of their own: many at once, or one that is killed at each of its steps.
+"""Describes a version, or renames its dataset, in processes: many at once, or one that is killed at each of its steps.
 
 python catalog_describer.py race URL NUMBER      wait for a line, describe mnist:1.0.0 ten times, print the outcomes
-python catalog_describer.py kill URL STEP        fork for each STEP-th n: killed before its n-th statement or COMMIT
+python catalog_describer.py kill URL STEP CHANGE
+    fork for each STEP-th n: killed before its n-th statement or COMMIT; CHANGE is describe or rename
 """
 
 from __future__ import annotations
@@ -33,19 +34,19 @@ def race(url: str, number: str) -> None:
     sys.stdout.write(json.dumps(outcomes) + "\n")
 
 
-def kill(url: str, step: str) -> None:
+def kill(url: str, step: str, change: str) -> None:
     codes = []
     for number in range(1, 100, int(step)):
         pid = os.fork()
         if not pid:
-            _describe_until(url, number)
+            _change_until(url, number, change)
         codes.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
         if codes[-1] == 0:
             break
     sys.stdout.write(json.dumps(codes) + "\n")
 
 
-def _describe_until(url: str, number: int) -> None:
+def _change_until(url: str, number: int, change: str) -> None:
     left = [number]
 
     def count(*_: object) -> None:
@@ -56,7 +57,10 @@ def _describe_until(url: str, number: int) -> None:
     with open_catalog(url) as catalog:
         sa.event.listen(sa.Engine, "before_cursor_execute", count)
         sa.event.listen(sa.Engine, "commit", count)
-        catalog.lifecycle.describe(VERSION, Description(license="MIT"), actor="doomed")
+        if change == "rename":
+            catalog.rename("mnist", "digits", actor="doomed")
+        else:
+            catalog.lifecycle.describe(VERSION, Description(license="MIT"), actor="doomed")
     os._exit(0)
 
 
