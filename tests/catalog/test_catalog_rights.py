@@ -161,6 +161,10 @@ STATEMENTS = {
     "UPDATE dataset_version SET location = 'elsewhere'": "admin",
     "UPDATE dataset_version SET state = state WHERE false": "curator",
     "UPDATE dataset_version SET metadata_json = metadata_json WHERE false": "curator",
+    "UPDATE builder SET name = name WHERE false": "curator",
+    "UPDATE builder SET has_configs = has_configs WHERE false": "admin",
+    "INSERT INTO dataset_name SELECT * FROM dataset_name WHERE false": "curator",
+    "UPDATE dataset_name SET position = position WHERE false": "admin",
     "UPDATE builder_config SET is_default = is_default WHERE false": "publisher",
     "UPDATE builder_config SET name = name WHERE false": "admin",
     "UPDATE shard SET sha256 = repeat('0', 64) WHERE false": "admin",
@@ -260,6 +264,10 @@ def test_tables_of_later_migrations_are_granted_with_them(
     with registry.connect(owned.url(ROLES["curator"]), data_dir=tmp_path) as catalog:
         catalog.lifecycle.protect("slow")
         catalog.lifecycle.unprotect("slow")
+        assert catalog.rename("slow", "slower").is_change
+    with registry.connect(owned.url(ROLES["publisher"]), data_dir=tmp_path) as catalog:
+        assert type(refused(lambda: catalog.rename("slow", "slowest"))) is CatalogPermissionError
+        assert str(catalog.dataset("slow").reference) == "slower:1.0.0"
 
 
 def test_the_check_names_roles_with_missing_rights(owned: Owned) -> None:
