@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from registry.catalog import CatalogBackend, RemovalStep, VersionSize
-from registry.errors import MissingExtraError, RegistryError, StorageError, VersionNotFoundError
+from registry.errors import ConflictError, MissingExtraError, RegistryError, StorageError, VersionNotFoundError
 from registry.masking import mask
 from registry.model import Reference, VersionState
 
@@ -231,8 +231,14 @@ class _Totals:
 def find_neighbours(
     backend: CatalogBackend, data: Store, reference: Reference, *, without: Collection[Reference]
 ) -> tuple[tuple[Reference, ...], frozenset[str]]:
-    """The versions that name files of ``reference``, too, and the locations of versions inside or around its own."""
+    """The versions that name files of ``reference``, too, and the locations of versions inside or around its own.
+
+    Raises:
+        ConflictError: the dataset has another name by now.
+    """
     sizes = [version for version in backend.sizes() if version.reference not in without]
+    if all(version.reference != reference for version in sizes):
+        raise ConflictError(f"{reference} was renamed meanwhile", hint="Try again.")
     sharing: set[Reference] = set()
     around: set[str] = set()
     for group in _group(backend, data, sizes, of=reference):

@@ -17,7 +17,7 @@ from registry import Catalog
 from registry.catalog import RemovalStep
 from registry.errors import ConflictError, StorageError, UsageError, VersionExistsError, VersionWithdrawnError
 from registry.model import Attachment, DatasetVersion
-from registry.publishing import copying
+from registry.publishing import copying, removal
 from registry.publishing.attachments import attach
 from registry.publishing.removal import Remover
 from registry.storage import open_store
@@ -388,3 +388,26 @@ def test_a_copy_brings_no_file_back_into_a_version_whose_removal_has_begun(
         assert "removed its files at" in (str(copied.error) if copied.error else " ".join(copied.notes))
         assert [path for path in (tmp_path / "data").rglob("*") if path.is_file()] == []
         require_removed(catalog, "cats:1.0.0")
+
+
+def test_files_that_another_version_names_stay_if_the_dataset_is_renamed_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = removal.find_neighbours
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as catalog:
+        for name in ("cats", "dogs"):
+            catalog.publish(prepare(tmp_path / name, name=name, shards=2))
+        catalog.import_tfds(tmp_path / "data/cats/1.0.0", name="lions")
+        catalog.lifecycle.drop("cats:1.0.0", reason="wrong")
+        before = below(tmp_path / "data")
+
+        def rename_first(*arguments: Any, **options: Any) -> Any:
+            monkeypatch.setattr(removal, "find_neighbours", find)
+            catalog.rename("cats", "house_cats")
+            return find(*arguments, **options)
+
+        monkeypatch.setattr(removal, "find_neighbours", rename_first)
+        for message in (r"^cats:1\.0\.0 was renamed meanwhile", r"are in use by lions:1\.0\.0"):
+            with pytest.raises(ConflictError, match=message):
+                catalog.remove("cats:1.0.0", now=True)
+        assert below(tmp_path / "data") == before
