@@ -20,7 +20,7 @@ import registry
 SEED = int(os.environ.get("REGISTRY_MATRIX_SEED", "19"))
 """Shuffles the steps, and chooses when the processes of a race act."""
 
-PARTS = [(0, 3), *(pytest.param((number, None, 4), marks=pytest.mark.long) for number in range(4))]
+PARTS = [(0, 2), *(pytest.param((number, None, 4), marks=pytest.mark.long) for number in range(4))]
 """Slices of the steps: some of them every day, and all in the long level, in four catalogs."""
 
 REFUSALS = {"version_exists", "version_withdrawn", "conflict", "reserved", "shard_mismatch", "not_stored"}
