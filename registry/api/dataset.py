@@ -20,7 +20,7 @@ from registry.api.provenance import CatalogSource
 from registry.api.sliced_version import SlicedVersion
 from registry.argument_types import typed_methods
 from registry.engines import announces
-from registry.errors import ConflictError, NotFoundError, RegistryError, UsageError, require_extra
+from registry.errors import ConflictError, NotFoundError, NotStoredError, RegistryError, UsageError, require_extra
 from registry.model import (
     count_progress,
     no_experiment,
@@ -732,6 +732,8 @@ class Dataset(SlicedVersion):
     def croissant(self, *, base_url: str | None = None, creators: Sequence[str] = ()) -> dict[str, Any]:
         """Describe this version as a Croissant 1.1 document (JSON-LD). The same version gives the same document.
 
+        It has the statistics of each feature, if they are attached to the version and their file is stored.
+
         Args:
             base_url: URL of the folder that holds the shards. None names them relative to the document, which then
                 belongs in that folder.
@@ -740,10 +742,16 @@ class Dataset(SlicedVersion):
         Raises:
             UsageError: ``base_url`` is not a URL.
             LockedError: the version was found in a pin file that does not pin all of its records.
+            ShardMismatchError, StorageError: the statistics are damaged, or cannot be read.
         """
         from registry.interop.croissant import describe_croissant
 
-        return describe_croissant(self.facts, self.features, self._all_shards(), base_url=base_url, creators=creators)
+        shards, statistics = self._all_shards(), None
+        with suppress(NotFoundError, NotStoredError):
+            statistics = self.statistics
+        return describe_croissant(
+            self.facts, self.features, shards, statistics=statistics, base_url=base_url, creators=creators
+        )
 
     @announces("fetching", "self")
     def fetch(

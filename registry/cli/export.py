@@ -94,7 +94,8 @@ def croissant(
     """Print a version as Croissant 1.1 JSON-LD.
 
     It contains the version, its licence and citation, every file with its size and sha256, the splits, the names of
-    labels, and a field for each feature. A note lists properties that Croissant requires and the version lacks.
+    labels, and a field for each feature, with its statistics if they are attached. A note lists properties that
+    Croissant requires and the version lacks.
     """
     with session.connect_unless_pinned() as catalog:
         document = session.look_up(catalog, reference).croissant(base_url=base_url, creators=creators)

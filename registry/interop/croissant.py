@@ -1,7 +1,7 @@
 """Describes a version as a Croissant document: JSON-LD with its metadata, files, splits and fields.
 
 It follows the Croissant format 1.1 of MLCommons (http://mlcommons.org/croissant/1.1). The document is made from the
-catalog alone: the same version gives the same document, and unknown values are left out.
+catalog and the attached statistics: the same version gives the same document, and unknown values are left out.
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ from registry.errors import UsageError
 from registry.escaping import escape_json
 from registry.features import ClassLabel, Feature, FeaturesDict
 from registry.features import Sequence as SequenceFeature
+from registry.features.content import content_path
 from registry.features.feature import TEXT, Shape
-from registry.interop.croissant_terms import CONFORMS_TO, ENUMERATION, NAMESPACES, SPLIT
+from registry.interop.croissant_statistics import count_annotation, field_annotations
+from registry.interop.croissant_terms import CONFORMS_TO, ENUMERATION, NAMESPACES, SPLIT, STATISTICS
 from registry.model import DatasetVersion, Shard, Split
+from registry.statistics import Statistics
 from registry.storage import require_no_secrets
 
 REQUIRED: Final = ("description", "license", "name", "url", "creator", "datePublished")
@@ -75,6 +78,7 @@ def describe_croissant(
     features: FeaturesDict,
     shards: Mapping[str, Sequence[Shard]],
     *,
+    statistics: Statistics | None = None,
     base_url: str | None = None,
     creators: Sequence[str] = (),
 ) -> dict[str, Any]:
@@ -84,6 +88,7 @@ def describe_croissant(
         version: the published version.
         features: the schema of an example, with the names of its labels.
         shards: the stored files of each split.
+        statistics: the statistics of the version, which become annotations of the fields, or None.
         base_url: the URL of the folder of the shards; None writes paths relative to the document.
         creators: the names of the dataset's authors, which the catalog does not have.
 
@@ -92,7 +97,7 @@ def describe_croissant(
     """
     base = _check_base(base_url)
     told: dict[str, Any] = {
-        "@context": dict(_CONTEXT),
+        "@context": _CONTEXT | (STATISTICS if statistics else {}),
         "@type": "sc:Dataset",
         "conformsTo": CONFORMS_TO,
         "name": version.reference.dataset,
@@ -109,7 +114,7 @@ def describe_croissant(
         "publisher": {"@type": "sc:Person", "name": version.published_by} if version.published_by else None,
         "isLiveDataset": False,
         "distribution": _distribution(version, shards, base),
-        "recordSet": _record_sets(version, features),
+        "recordSet": _record_sets(version, features, statistics),
     }
     return {name: value for name, value in told.items() if value or value is False}
 
@@ -177,17 +182,21 @@ def _distribution(
     return files + sets
 
 
-def _record_sets(version: DatasetVersion, features: FeaturesDict) -> list[dict[str, Any]]:
+def _record_sets(
+    version: DatasetVersion, features: FeaturesDict, statistics: Statistics | None
+) -> list[dict[str, Any]]:
     if not version.splits:
         return []
     labels = [_enumeration(stem, names) for stem, names in features.labels().items() if names]
-    fields = describe_fields(features, parent="examples", file_set="shards")
-    split_field = _split_field(version.splits, {field["@id"] for field in fields})
+    fields = describe_fields(features, parent="examples", file_set="shards", statistics=statistics)
+    ids = {field["@id"] for field in fields}
+    split_field = _split_field(version.splits, ids)
     examples = {
         "@type": "cr:RecordSet",
         "@id": "examples",
         "name": "examples",
         "description": _summary(version),
+        "annotation": [count_annotation(_free_id("examples/count", ids), version.num_examples)],
         "field": ([] if split_field is None else [split_field]) + fields,
     }
     return [_splits(version.splits), *labels, *([examples] if examples["field"] else [])]
@@ -250,9 +259,7 @@ def _split_field(splits: Sequence[Split], taken: set[str]) -> dict[str, Any] | N
     files = splits[0].files
     if "{SPLIT}" not in files.template or any(split.files != files for split in splits):
         return None
-    place = "examples/split"
-    while place in taken:  # a feature has this name
-        place += "_"
+    place = _free_id("examples/split", taken)
     names = "|".join(split.name for split in splits)
     before = "^(?:.*/)?" if "/" in files.template else "^"
     pattern = _filled(splits[0], mark_split=True, escape=_escape, number="[0-9]+", index="[0-9]+")
@@ -269,6 +276,12 @@ def _split_field(splits: Sequence[Split], taken: set[str]) -> dict[str, Any] | N
         },
         "references": {"field": {"@id": "splits/name"}},
     }
+
+
+def _free_id(place: str, taken: set[str]) -> str:
+    while place in taken:  # a feature has this name
+        place += "_"
+    return place
 
 
 _SPLIT: Final = "\0split\0"
@@ -352,15 +365,18 @@ _BOX_FORMAT: Final = "REL_YXYX"
 """The format of a bounding box without a format. The names are those of Keras and TFDS."""
 
 
-def describe_fields(features: FeaturesDict, *, parent: str, file_set: str) -> list[dict[str, Any]]:
+def describe_fields(
+    features: FeaturesDict, *, parent: str, file_set: str, statistics: Statistics | None = None
+) -> list[dict[str, Any]]:
     """One ``cr:Field`` for each feature, in the order of the schema.
 
     Args:
         features: the schema of an example.
         parent: the id of the record set, the prefix of the ids of its fields.
         file_set: the id of the ``cr:FileSet`` of the shards.
+        statistics: the statistics of the version, or None.
     """
-    return _fields(features, parent, file_set, names=(), stems=())
+    return _fields(features, parent, file_set, names=(), stems=(), statistics=statistics)
 
 
 def label_set_id(stem: str) -> str:
@@ -382,19 +398,32 @@ def id_part(name: str) -> str:
 
 
 def _fields(
-    features: Mapping[str, Feature], parent: str, file_set: str, *, names: tuple[str, ...], stems: tuple[str, ...]
+    features: Mapping[str, Feature],
+    parent: str,
+    file_set: str,
+    *,
+    names: tuple[str, ...],
+    stems: tuple[str, ...],
+    statistics: Statistics | None,
 ) -> list[dict[str, Any]]:
     result = []
     for name, feature in features.items():
         place = {"@type": "cr:Field", "@id": f"{parent}/{id_part(name)}", "name": name}
-        field = _field(feature, place, file_set, names=(*names, name), stems=(*stems, name.replace("/", ".")))
+        stem = name.replace("/", ".")
+        field = _field(feature, place, file_set, names=(*names, name), stems=(*stems, stem), statistics=statistics)
         if field is not None:
             result.append(field)
     return result
 
 
 def _field(
-    feature: Feature, place: dict[str, Any], file_set: str, *, names: tuple[str, ...], stems: tuple[str, ...]
+    feature: Feature,
+    place: dict[str, Any],
+    file_set: str,
+    *,
+    names: tuple[str, ...],
+    stems: tuple[str, ...],
+    statistics: Statistics | None,
 ) -> dict[str, Any] | None:
     """One field, or None for an empty dict, which stores nothing."""
     described = _described(feature)
@@ -405,7 +434,7 @@ def _field(
         described = described or _described(feature)
     field = place | ({"description": described} if described else {})
     if isinstance(feature, FeaturesDict):
-        subfields = _fields(feature, place["@id"], file_set, names=names, stems=stems)
+        subfields = _fields(feature, place["@id"], file_set, names=names, stems=stems, statistics=statistics)
         return field | _array(lengths) | {"subField": subfields} if subfields else None
     media = _media(feature)
     own = getattr(feature, "shape", ())
@@ -418,6 +447,8 @@ def _field(
     field |= {"dataType": media or _data_type(feature), **_array(shape), "source": source}
     if isinstance(feature, ClassLabel) and feature.names:
         field["references"] = {"field": {"@id": f"{label_set_id('-'.join(stems))}/index"}}
+    if statistics is not None and (notes := field_annotations(statistics, content_path(names), place["@id"])):
+        field["annotation"] = notes
     return field
 
 

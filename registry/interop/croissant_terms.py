@@ -16,6 +16,12 @@ NAMESPACES: Final = {
     "rai": "http://mlcommons.org/croissant/RAI/",
     "sc": "https://schema.org/",
 }
+STATISTICS: Final = {"ddi-stats": "http://rdf-vocabulary.ddialliance.org/cv/SummaryStatisticType/2.1.2/"}
+"""The prefix of the terms of statistics."""
+
+CARDINALITY: Final = "http://www.wikidata.org/entity/Q4049983"
+"""The type of an annotation with the number of records of a record set."""
+
 ENUMERATION: Final = "sc:Enumeration"
 """The type of a record set that lists the names of classes."""
 

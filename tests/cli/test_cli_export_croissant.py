@@ -29,7 +29,23 @@ def test_the_digits_are_described_and_read_by_mlcroissant(digits: Cli) -> None:
         found = catalog.dataset("digits")
         assert document == found.croissant(creators=["E. Alpaydin", "C. Kaynak"])
         shards = found.shards("train")
+        counts = found.statistics["train"]["label"].classes.counts
     assert [one.sha256 for one in read.metadata.file_objects] == [shard.sha256 for shard in shards]
+    label = document["recordSet"][-1]["field"][-1]
+    assert {note["name"]: note["value"] for note in label["annotation"]} == {
+        "valid": 1797,
+        "invalid": 0,
+        "mode": 3,
+        "class_counts": '{"counts":[' + ",".join(map(str, counts)) + "]}",
+    }
+
+
+def test_a_version_whose_statistics_are_lost_is_described_without_them(digits: Cli, workspace: Path) -> None:
+    (file,) = workspace.rglob("*_statistics.json")
+    file.unlink()
+    document = digits("export", "croissant", "digits").json()
+    assert "annotation" not in document["recordSet"][-1]["field"][-1]
+    assert document["recordSet"][-1]["annotation"][0]["value"] == 1797
 
 
 def test_what_is_missing_is_named_beside_the_document(digits: Cli) -> None:
