@@ -24,6 +24,8 @@ DOCUMENT_NAME: Final = "statistics.json"
 _MOST_SHOWN: Final = 20
 """Rows of a table in a notebook."""
 
+_MOST_SENTENCES: Final = 10
+
 Number: TypeAlias = int | float
 
 Moment: TypeAlias = Callable[[int], str | None]
@@ -264,20 +266,25 @@ def distribution(feature: FeatureStatistics) -> tuple[int, ...]:
     return () if numbers.histogram is None else numbers.histogram.counts
 
 
-def duplicate_sentences(statistics: Statistics, splits: Collection[str] = ()) -> Iterator[str]:
+def duplicate_sentences(statistics: Statistics, splits: Collection[str] = ()) -> list[str]:
     """Say which records of ``splits``, or of all, are exact duplicates; nothing if they were not counted.
 
-    Of two splits, the records of the smaller one that the other has, too, are counted.
+    Of two splits, the records of the smaller one that the other has, too, are counted. At most ten sentences, and a
+    last one with the number of the others.
     """
     chosen = {name: statistics[name] for name in splits or statistics}
+    sentences = []
     for name, split in chosen.items():
         if split.duplicates is None:
             continue
         if num_repeated := split.duplicates.num_repeated:
-            yield f"duplicates within {name}: {num_repeated:,} of {split.num_examples:,} records"
+            sentences.append(f"duplicates within {name}: {num_repeated:,} of {split.num_examples:,} records")
         for other, count in split.duplicates.shared.items():
             if min((chosen[it].num_examples, it) for it in (name, other) if it in chosen)[1] == name:
-                yield f"records of {name} that are in {other}, too: {count:,}"
+                sentences.append(f"records of {name} that are in {other}, too: {count:,}")
+    if (more := len(sentences) - _MOST_SENTENCES) > 0:
+        sentences[_MOST_SENTENCES:] = [f"and {more:,} more such lines"]
+    return sentences
 
 
 def statistics_documents(results: Mapping[str, SplitStatistics]) -> dict[str, bytes]:

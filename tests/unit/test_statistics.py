@@ -34,7 +34,9 @@ from registry.statistics import (
     FeatureStatistics,
     Frequent,
     SplitStatistics,
+    Statistics,
     StatisticsFold,
+    duplicate_sentences,
     parse_statistics,
     statistics_documents,
     statistics_of,
@@ -312,3 +314,29 @@ def test_fields_of_a_later_version_are_ignored() -> None:
     assert parse_statistics(b'{"format":1,"later":[],"splits":{"train":{"num_examples":3,"features":{}}}}')[
         "train"
     ] == (SplitStatistics(num_examples=3, features={}))
+
+
+def test_sentences_name_duplicates_within_splits_and_once_for_each_pair() -> None:
+    def split(num_examples: int, **counts: Any) -> SplitStatistics:
+        return SplitStatistics(num_examples=num_examples, features={}, duplicates=Duplicates(**counts))
+
+    train = split(4000, num_repeated=3, num_groups=2, shared={"test": 5, "dev": 1})
+    test, dev = split(500, shared={"train": 2}), split(500, shared={"train": 1})
+    older = SplitStatistics(num_examples=9, features={})
+    statistics = Statistics(splits={"train": train, "test": test, "dev": dev, "older": older})
+    assert duplicate_sentences(statistics) == [
+        "duplicates within train: 3 of 4,000 records",
+        "records of test that are in train, too: 2",
+        "records of dev that are in train, too: 1",
+    ]
+    assert duplicate_sentences(statistics, ["train"]) == [
+        "duplicates within train: 3 of 4,000 records",
+        "records of train that are in test, too: 5",
+        "records of train that are in dev, too: 1",
+    ]
+    assert "records of test that are in train, too: 2" in statistics._repr_html_()
+    many = {f"part{place}": split(place + 2, num_repeated=1, num_groups=1) for place in range(13)}
+    assert duplicate_sentences(Statistics(splits=many))[9:] == [
+        "duplicates within part9: 1 of 11 records",
+        "and 3 more such lines",
+    ]
