@@ -2,7 +2,7 @@
 
     table -> for each leaf of the features, its Arrow array and the lengths of the lists around it -> FlatBlock
 
-Bytes are not copied; numbers become int64 or float32, as in a tf.train.Example, and float64 becomes its bytes. Null
+Bytes are not copied; numbers become int64 or float32, as in a tf.train.Example, or the bytes of an encoding. Null
 rows of an optional feature store nothing; a null label is -1, which means "no label".
 """
 
@@ -17,12 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.errors import CorruptExampleError, require_extra
-from registry.features import ClassLabel, Feature, FeaturesDict, Leaf
+from registry.features import ClassLabel, Feature, FeaturesDict, Leaf, Tensor
 from registry.features import Sequence as SequenceFeature
 from registry.features.block_flattener import count_in_rows
 from registry.features.containers import Column
 from registry.features.feature import TEXT, corrupt_fault
+from registry.images.deflate import compress
 from registry.wire import BytesColumn, FlatBlock, FlatColumn, NumberColumn
+from registry.wire.gather import cut_views
 
 _NO_DATA: Final = np.empty(0, np.uint8)
 
@@ -217,12 +219,18 @@ def _items(
     """The positions, in Arrow's memory, of the bytes of each text, file or stored array."""
     arrow, kind = import_pyarrow(), array.type
     types = arrow.types
-    if types.is_float64(kind) and leaf.dtype == np.float64:
+    encoding = leaf.encoding if isinstance(leaf, Tensor) else "none"
+    if encoding != "none" and types.is_primitive(kind) and leaf.dtype == kind.to_pandas_dtype():
         values: npt.NDArray[Any] = array.to_numpy(zero_copy_only=False)
-        data = np.ascontiguousarray(values, "<f8").view(np.uint8)
+        data = np.ascontiguousarray(values, leaf.dtype.newbyteorder("<")).view(np.uint8)
         per_item = np.full(values.size // sizes, sizes, np.int64) if isinstance(sizes, int) else sizes
-        starts = 8 * (np.cumsum(per_item, dtype=np.int64) - per_item)
-        return data, starts, 8 * per_item
+        lengths = per_item * leaf.dtype.itemsize
+        starts = np.cumsum(lengths, dtype=np.int64) - lengths
+        if encoding == "zlib":
+            pieces = [compress(bytes(piece)) for piece in cut_views(data.data, starts, lengths)]
+            data, lengths = np.frombuffer(b"".join(pieces), np.uint8), np.array(list(map(len, pieces)), np.int64)
+            starts = np.cumsum(lengths, dtype=np.int64) - lengths
+        return data, starts, lengths
     if types.is_fixed_size_binary(kind):
         width: int = kind.byte_width
         data = _buffer(array.buffers()[1])

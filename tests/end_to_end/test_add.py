@@ -28,7 +28,7 @@ from registry.errors import (
     VersionExistsError,
     VersionTooSmallError,
 )
-from registry.features import ClassLabel
+from registry.features import ClassLabel, Scalar, Tensor
 from registry.images.png import encode_png
 from registry.intake.source import BadRow
 
@@ -129,6 +129,23 @@ def test_a_number_and_a_part_can_be_requested(catalog: registry.Catalog) -> None
         catalog.add(source({"train": fewer}), "prices", number="1.0.0")
     with pytest.raises(UsageError, match="a number and a part to raise"):
         catalog.add(source({"train": fewer}), "prices", number="3.0.0", bump="major")
+
+
+@pytest.mark.parametrize("encoding", ["bytes", "zlib"])
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "uint64", "float16", "float32", "float64"])
+def test_numbers_are_stored_in_the_encoding_of_their_feature(
+    catalog: registry.Catalog, encoding: str, dtype: str
+) -> None:
+    numbers = np.array([0, 1, 7, 1], dtype)
+    lists = [numbers[:2], numbers[2:], numbers[1:3], numbers[:2]]
+    table = pa.table({"x": pa.array(numbers), "y": pa.array(lists), "place": [0, 1, 2, 3]})
+    features = {"x": Scalar(dtype, encoding=encoding), "y": Tensor(shape=(2,), dtype=dtype, encoding=encoding)}
+    catalog.add(table, "numbers", features=features, key="place")
+    examples = sorted(catalog.dataset("numbers").read("train"), key=lambda example: int(example["place"]))
+    assert [example["x"].tolist() for example in examples] == numbers.tolist()
+    assert [example["y"].tolist() for example in examples] == [row.tolist() for row in lists]
+    assert {example["y"].dtype for example in examples} == {np.dtype(dtype)}
+    assert catalog.dataset("numbers").features["x"].encoding == encoding
 
 
 def test_identical_rows_are_all_kept(catalog: registry.Catalog) -> None:
