@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -14,6 +15,7 @@ import numpy.typing as npt
 
 from registry.features.dtypes import is_bfloat16
 from registry.features.feature import TEXT, BlockColumn
+from registry.features.nested import Ragged
 from registry.wire.gather import SMALL_TEXT, Octets, Places, as_rows, constant, cut_views, take, take_texts
 
 _LARGE_ROW: Final = 2**14
@@ -39,6 +41,57 @@ class ArrayColumn:
         """Scalars, or rows of a copy, so that a row that the caller keeps does not hold the whole column in memory."""
         some = self.values[start:stop]
         return list(some if some.ndim == 1 else some.copy())
+
+
+@dataclass(frozen=True)
+class RaggedColumn:
+    """Arrays whose number of entries differs, one after the other in one array.
+
+    Attributes:
+        values: the entries of all examples in C order, 1-d.
+        counts: the number of entries of each example.
+        shape: the shape of the array of an example. Exactly one dimension is None.
+        levels: if the example has a ``Ragged`` of such an array, for each level below the outermost the lengths of its
+            rows in all examples, and how many of these each example has.
+    """
+
+    values: npt.NDArray[Any]
+    counts: Places
+    shape: tuple[int | None, ...]
+    levels: tuple[tuple[Places, Places], ...] = ()
+
+    @property
+    def row_bytes(self) -> int:
+        """The bytes of a reference: arrays are views of ``values``."""
+        return TEXT.itemsize
+
+    def array(self, stop: int) -> npt.NDArray[Any]:
+        """An object array."""
+        return np.fromiter(self.rows(0, stop), TEXT, stop)
+
+    def rows(self, start: int, stop: int) -> list[Any]:
+        """Views of ``values`` in the shape, or a ``Ragged`` of each."""
+        rows = cut_rows(self.values, self.counts, start, stop)
+        if len(self.shape) > 1:
+            shape = tuple(-1 if size is None else size for size in self.shape)
+            rows = [row.reshape(shape) for row in rows]
+        if not self.levels:
+            return rows
+        levels = [cut_rows(lengths, counts, start, stop) for lengths, counts in self.levels]
+        return list(map(Ragged, rows, zip(*levels, strict=True)))
+
+    @property
+    def sizes(self) -> list[Places]:
+        """The size of the unknown dimension of each array; with levels, the lengths of all rows, outermost first."""
+        if self.levels:
+            return [self.levels[0][1], *(lengths for lengths, _ in self.levels)]
+        return [self.counts // math.prod(size for size in self.shape if size is not None)]
+
+
+def cut_rows(values: npt.NDArray[Any], counts: Places, start: int, stop: int) -> list[npt.NDArray[Any]]:
+    """The parts of ``values`` that belong to rows ``start``..``stop``, of which row i has ``counts[i]``."""
+    ends = counts.cumsum()
+    return list(map(values.__getitem__, map(slice, (ends - counts)[start:stop].tolist(), ends[start:stop].tolist())))
 
 
 @dataclass(frozen=True)

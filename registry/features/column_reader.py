@@ -16,15 +16,19 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.errors import RegistryError
-from registry.features.block_columns import ArrayColumn, MaskedColumn
+from registry.features.block_columns import ArrayColumn, MaskedColumn, RaggedColumn
+from registry.features.block_flattener import count_in_rows
 from registry.features.containers import Column
 from registry.features.feature import TEXT, BlockColumn, BlockParts, Leaf, Part, RawFeature, corrupt_fault, empty_flat
 from registry.features.nested import Ragged
 from registry.wire import BytesColumn, FlatBlock, FlatColumn, FlatValue, NumberColumn, WireKind
-from registry.wire.gather import constant
+from registry.wire.gather import Places, constant
 
 _INT64: Final = np.dtype(np.int64)
 _FLOAT32: Final = np.dtype(np.float32)
+
+_MOST_ELEMENTS: Final = 2**31
+"""Longer rows are damaged: sums of lengths up to this one fit 63 bits."""
 
 _Restore: TypeAlias = Callable[[tuple[FlatValue, ...], int | None, str], Any]
 
@@ -67,8 +71,10 @@ class ColumnReader:
 
     def read_block(self, flat: FlatBlock, *, copy: bool) -> BlockColumn | None:
         """The values in a block of records; None if they cannot be read at once or a record may be damaged."""
-        if len(self.lengths) > 1 or not flat.num_records:
+        if not flat.num_records:
             return None
+        if len(self.lengths) > 1:
+            return self._read_nested(flat, copy=copy)
         if self.may_be_absent:
             return self._read_optional(flat, copy=copy)
         return self._read_whole(flat, copy=copy)
@@ -181,6 +187,33 @@ class ColumnReader:
             data.flags.writeable = False
         return self.leaf.restore_block(BlockParts(flat.num_records, data, tuple(columns), counts, copy), self.path)
 
+    def _read_nested(self, flat: FlatBlock, *, copy: bool) -> RaggedColumn | None:
+        """The column of a leaf in several Sequences; None if a record may be damaged."""
+        part, (key, *level_keys) = self.parts[0]
+        values = _complete(flat, key, part.kind, may_be_missing=self.may_be_missing)
+        rows = [_complete(flat, name, "int64", may_be_missing=self.may_be_missing) for name in level_keys]
+        if len(self.parts) > 1 or not part.size or values is None or np.any(values.counts % part.size):
+            return None
+        below = values.counts // part.size
+        parts = BlockParts(flat.num_records, flat.data, (values,), below, copy)
+        levels: list[tuple[Places, Places]] = []
+        for length, level in reversed(list(zip(self.lengths[1:], rows, strict=True))):
+            if not isinstance(level, NumberColumn) or not _are_lengths(level.values, length):
+                return None
+            counts = np.broadcast_to(level.counts, flat.num_records)
+            if np.any(count_in_rows(1, (counts, level.values)) != below):
+                return None
+            levels.insert(0, (level.values, counts))
+            below = counts
+        if self.lengths[0] is not None and np.any(below != self.lengths[0]):
+            return None
+        column = self.leaf.restore_block(parts, self.path)
+        shape = (None, *self.leaf.shape)
+        if not isinstance(column, ArrayColumn | RaggedColumn) or column.values.ndim not in (1, 1 + len(shape)):
+            return None
+        counts = np.broadcast_to(values.counts, flat.num_records)
+        return RaggedColumn(column.values.reshape(-1), counts, shape, tuple(levels))
+
     def _read_optional(self, flat: FlatBlock, *, copy: bool) -> BlockColumn | None:
         """The column of an optional leaf, which some records may lack; None if a record may be damaged."""
         ((part, (key,)),) = self.parts  # exactly one part, because an optional leaf has a known shape
@@ -262,6 +295,12 @@ class RawReader(ColumnReader):
             [b"" if suffix is None else f"/{suffix}".encode(), array.dtype.name.encode(), array]
             for suffix, array in arrays.items()
         ]
+
+
+def _are_lengths(values: Places, length: int | None) -> bool:
+    """Whether stored ``values`` can be the lengths of rows that have ``length`` entries if it is not None."""
+    low, high = (0, _MOST_ELEMENTS) if length is None else (length, length)
+    return not values.size or (low <= int(values.min()) and int(values.max()) <= high)
 
 
 def _complete(flat: FlatBlock, key: str, kind: WireKind, *, may_be_missing: bool) -> FlatColumn | None:

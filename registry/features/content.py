@@ -9,6 +9,7 @@ different sequences of values never give the same bytes.
 from __future__ import annotations
 
 import hashlib
+import math
 import struct
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,14 +19,14 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from registry.features.block_columns import ArrayColumn, StoredColumn, TextColumn
+from registry.features.block_columns import ArrayColumn, RaggedColumn, StoredColumn, TextColumn
 from registry.features.codec import FlatRecords, codec_of
 from registry.features.column_reader import ColumnReader
 from registry.features.containers import FeaturesDict, columns_of
-from registry.features.feature import TEXT, BlockColumn, Leaf
+from registry.features.feature import TEXT, BlockColumn, Leaf, Shape
 from registry.features.nested import Ragged
 from registry.wire import FlatBlock, FlatValue, decode_example
-from registry.wire.gather import Octets, put, put_in_order, spare
+from registry.wire.gather import Octets, Places, put, put_in_order, spare
 
 _COUNT: Final = struct.Struct("<Q")
 _IS_LITTLE: Final = sys.byteorder == "little"
@@ -179,6 +180,8 @@ def _buffers(flat: FlatBlock, reader: ColumnReader, num_records: int, cuts: Sequ
 def _lay_out(column: BlockColumn, count: int, cuts: Sequence[int]) -> Iterator[Iterable[Any]]:
     if isinstance(column, TextColumn):
         return _texts(column, cuts)
+    if isinstance(column, RaggedColumn) and column.values.dtype != TEXT:
+        return _ragged(column, cuts)
     if isinstance(column, StoredColumn) and column.num_bytes >= _LARGE_ROW:
         return _cut(_large(column, count), cuts, each=2)
     if isinstance(column, ArrayColumn | StoredColumn):
@@ -217,6 +220,33 @@ def _texts(column: TextColumn, cuts: Sequence[int]) -> Iterator[Iterable[Any]]:
     put_in_order(laid_out, places, column.data, column.starts, column.sizes)
     put(laid_out, places - _COUNT_DTYPE.itemsize, sizes.view("V8"))
     bounds = np.concatenate([np.zeros(1, np.int64), ends])[np.array(cuts)].tolist()
+    return ((laid_out[start:stop],) for start, stop in pairwise(bounds))
+
+
+def _ragged(column: RaggedColumn, cuts: Sequence[int]) -> Iterator[Iterable[Any]]:
+    """Each array after its shape; before that of a Ragged, the lengths of the rows of each level in the same form."""
+    arrays: list[tuple[npt.NDArray[Any], Places, Shape]] = [
+        *((lengths, counts, (None,)) for lengths, counts in column.levels),
+        (column.values, column.counts, column.shape),
+    ]
+    stored = [np.ascontiguousarray(values, values.dtype.newbyteorder("<")) for values, _, _ in arrays]
+    # Of each record, the bytes of one array after those of the other.
+    sizes = np.stack([counts * values.itemsize for values, counts, _ in arrays], axis=1)
+    heads = [1 + _COUNT.size * len(shape) for _, _, shape in arrays]
+    ends = (sizes + heads).cumsum().reshape(sizes.shape)
+    places, totals = ends - sizes, sizes.sum(axis=0)
+    starts = sizes.cumsum(axis=0) - sizes + (totals.cumsum() - totals)
+    laid_out = np.empty(int(ends[-1, -1]) + spare(sizes.reshape(-1)), np.uint8)
+    source = np.concatenate([values.view(np.uint8) for values in stored])
+    put_in_order(laid_out, places.reshape(-1), source, starts.reshape(-1), sizes.reshape(-1))
+    for place, (_, counts, shape) in enumerate(arrays):
+        known = math.prod(size for size in shape if size is not None)
+        dimensions = [np.broadcast_to(counts // known if size is None else size, counts.shape) for size in shape]
+        rows = np.empty((counts.size, heads[place]), np.uint8)
+        rows[:, 0] = len(shape)
+        rows[:, 1:] = np.stack(dimensions, axis=1).astype(_COUNT_DTYPE).view(np.uint8)
+        put(laid_out, places[:, place] - heads[place], rows.view((np.void, heads[place])).reshape(-1))
+    bounds = np.concatenate([np.zeros(1, np.int64), ends[:, -1]])[np.array(cuts)].tolist()
     return ((laid_out[start:stop],) for start, stop in pairwise(bounds))
 
 

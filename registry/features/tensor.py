@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.errors import CorruptExampleError, FeatureError
-from registry.features.block_columns import ArrayColumn, StoredColumn, TextColumn
+from registry.features.block_columns import ArrayColumn, RaggedColumn, StoredColumn, TextColumn
 from registry.features.dtypes import (
     as_dtype,
     check_shape,
@@ -405,12 +405,7 @@ def _shaped(
         )
     if None not in shape or not known or (counts % known).any():
         return None
-    ends = counts.cumsum()
-    rows = list(map(values.__getitem__, map(slice, (ends - counts).tolist(), ends.tolist())))
-    if len(shape) > 1:
-        row_shape = tuple(-1 if size is None else size for size in shape)
-        rows = [row.reshape(row_shape) for row in rows]
-    return ArrayColumn(np.fromiter(rows, TEXT, len(rows)))
+    return RaggedColumn(values, counts, shape)
 
 
 def _restore_stored(tensor: Tensor, parts: BlockParts) -> BlockColumn | None:

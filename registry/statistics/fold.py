@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.features.audio import Audio
-from registry.features.block_columns import MaskedColumn, TextColumn
+from registry.features.block_columns import MaskedColumn, RaggedColumn, TextColumn
 from registry.features.codec import FlatRecords
 from registry.features.column_reader import ColumnReader
 from registry.features.containers import Column, FeaturesDict, columns_of
@@ -202,12 +202,19 @@ class LeafReader:
         if state.values is None or not num_records:
             return
         column = self._reader.read_block(flat, copy=False)
+        if isinstance(column, RaggedColumn):
+            sizes = column.sizes
+            for numbers, place in zip(state.lengths, self._unknown, strict=True):
+                numbers.add(sizes[place if column.levels else 0])
+            values: Any = column.values if isinstance(state.values, Numbers) else column.values.tolist()
+            state.values.add(values)
+            return
         rows: Any
         if column is None:
-            values, fault = self._reader.read_each(flat, num_records)
+            every, fault = self._reader.read_each(flat, num_records)
             if fault is not None:
                 raise fault
-            rows = [value for value in values if value is not None]
+            rows = [value for value in every if value is not None]
         elif isinstance(column, MaskedColumn):
             rows = _rows_of(column.present, column.rows_present.size)
         else:
@@ -245,8 +252,6 @@ class LeafReader:
                 number *= size if place < self._num_levels else 1
         elif not self._num_dimensions:
             parts = [rows if isinstance(rows[0], bytes) else np.array(rows)]
-        elif self._num_dimensions == 1:
-            lengths[0], parts = [np.fromiter(map(len, rows), np.int64, len(rows))], rows
         else:
             for row in rows:
                 self._divide(row, lengths, parts)

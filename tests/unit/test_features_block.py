@@ -6,6 +6,7 @@ import hashlib
 import pickle
 import sys
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -236,3 +237,77 @@ def test_lists_that_were_left_out_where_empty_are_empty() -> None:
     assert [value.tolist() for value in columns["a"][:3]] == [[1, 2], [], []]
     assert [value.tolist() for value in columns["b"][:3]] == [[b"x"], [], [b"x"]]
     assert {value.dtype for value in columns["a"]} == {np.dtype(np.int64)}
+
+
+LISTS = FeaturesDict(
+    {
+        "deep": Sequence(Sequence("float16")),
+        "pairs": Sequence(Sequence(Tensor(shape=(2,), dtype="uint64"), length=2)),
+        "rows": Sequence(Sequence(Sequence("bool")), length=2),
+        "same": Sequence(Sequence("int8", length=1), length=3),
+        "words": Sequence(Sequence(Text())),
+        "wide": Tensor(shape=(2, None, 3), dtype="int32"),
+    }
+)
+
+
+def lists(number: int) -> dict[str, Any]:
+    return {
+        "deep": [[number, -0.0]] * (number % 3) + [[]] * (number % 2),
+        "pairs": [[[number, 2**64 - 1], [1, 2]]] * (number % 4),
+        "rows": [[[True] * (number % 3), []], [] if number % 2 else [[False]]],
+        "same": [[number % 100]] * 3,
+        "words": [["a", "bc"][: number % 3]] * (number % 2),
+        "wide": np.full((2, number % 5, 3), number),
+    }
+
+
+@pytest.mark.parametrize("copy", [True, False])
+def test_lists_of_lists_are_decoded_and_hashed_together_as_one_by_one(copy: bool) -> None:
+    made = records(LISTS, map(lists, range(100)))
+    codec, reader = codec_of(LISTS), ContentReader(LISTS)
+    block = codec.flat_records(*joined(made))
+    assert None not in [column.read_block(block.flats[0], copy=copy) for column in codec.columns]
+    decoded = list(codec.decode_block(*joined(made), copy=copy).examples())
+    for record, found in zip(made, decoded, strict=True):
+        for name, value in codec.decode(record).items():
+            assert np.array_equal(found[name], value) if name == "wide" else found[name] == value
+            assert found[name].dtype == value.dtype
+    contents = [b"".join(map(bytes, chain.from_iterable(runs))) for runs in reader.read_block(block, [0, 33, 33, 100])]
+    assert contents == [b"".join(parts) for parts in zip(*map(reader.read, made), strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "problem"),
+    [
+        ([1, 1], "row lengths of level 0 do not add up to 3"),
+        ([4, -1], "row lengths of level 0 do not add up to 3"),
+        ([2**62, 2**62, 2**62, 2**62, 3], "row lengths of level 0 do not add up to 3"),
+    ],
+)
+def test_row_lengths_that_do_not_add_up_are_reported_as_for_one_record(lengths: list[int], problem: str) -> None:
+    features = FeaturesDict({"a": Sequence(Sequence("int64"))})
+    values = np.arange(3)
+    good = encode_example({"a/ragged_flat_values": values, "a/ragged_row_lengths_0": np.array([3, 0])})
+    bad = encode_example({"a/ragged_flat_values": values, "a/ragged_row_lengths_0": np.array(lengths)})
+    # The sums over all records are right: only those of records 70 and 71 are not.
+    other = encode_example({"a/ragged_flat_values": values, "a/ragged_row_lengths_0": np.array([2, 2])})
+    made = [good] * 70 + [bad, other] + [good] * 20
+    fault = codec_of(features).decode_block(*joined(made)).fault
+    assert fault is not None
+    assert (fault.message, fault.details["record"]) == (f"feature 'a': {problem}", 70)
+    with pytest.raises(CorruptExampleError, match=problem):
+        ContentReader(features).hash_block(codec_of(features).flat_records(*joined(made)), [(92, [hashlib.sha256()])])
+
+
+def test_rows_that_do_not_have_their_declared_length_are_reported() -> None:
+    for features, lengths in (
+        (FeaturesDict({"a": Sequence(Sequence("int64", length=2))}), [3, 1]),
+        (FeaturesDict({"a": Sequence(Sequence("int64"), length=2)}), [1, 1, 2]),
+    ):
+        made = [encode_example({"a/ragged_flat_values": np.arange(4), "a/ragged_row_lengths_0": np.array([2, 2])})] * 80
+        made[7] = encode_example({"a/ragged_flat_values": np.arange(4), "a/ragged_row_lengths_0": np.array(lengths)})
+        fault = codec_of(features).decode_block(*joined(made)).fault
+        assert fault is not None
+        assert fault.details["record"] == 7
+        assert "does not have the declared length 2" in fault.message
