@@ -50,18 +50,25 @@ class Registers:
 
     def add(self, hashes: Hashes) -> None:
         """Add the hashes of values."""
-        # A hash changes a register only if it has as many trailing zeros as the lowest one: soon few of them have.
-        lowest = int(self.ranks.min())
-        if lowest:
-            hashes = hashes[hashes & np.uint64(2**lowest - 1) == 0]
-        bits = hashes | np.uint64(2**_REST)
-        lowest_bits = bits & (~bits + np.uint64(1))
-        ranks = np.frexp(lowest_bits.astype(np.float64))[1].astype(np.uint8)
-        np.maximum.at(self.ranks, (hashes >> np.uint64(_REST)).astype(np.intp), ranks)
+        # The first few set most registers. Of those that follow, few change one: in growing parts, most are left out.
+        start, size = 0, 2**_BITS
+        while start < hashes.size:
+            self._add_part(hashes[start : start + size])
+            start, size = start + size, 2 * size
 
     def merge(self, later: Registers) -> None:
         """Add the values of another state."""
         np.maximum(self.ranks, later.ranks, out=self.ranks)
+
+    def _add_part(self, hashes: Hashes) -> None:
+        groups = (hashes >> np.uint64(_REST)).astype(np.intp)
+        masks = (np.uint64(1) << self.ranks.astype(np.uint64)) - np.uint64(1)
+        # A hash changes its register only if it has as many trailing zeros.
+        changed = np.flatnonzero(hashes & masks[groups] == 0)
+        bits = hashes[changed] | np.uint64(2**_REST)
+        lowest_bits = bits & (~bits + np.uint64(1))
+        ranks = np.frexp(lowest_bits.astype(np.float64))[1].astype(np.uint8)
+        np.maximum.at(self.ranks, groups[changed], ranks)
 
     def estimate(self) -> int:
         """The number of distinct values."""

@@ -207,7 +207,7 @@ class _Spread:
         keys -= first
         # Weights are added as float64, which is exact below 2**53.
         table = np.bincount(keys, counts)
-        used = np.flatnonzero(table)
+        used = np.flatnonzero(table != 0)  # several times as fast as of numbers, in a large table with few of them
         self.keys, self.counts = _add_counts(self.keys, self.counts, used + first, table[used].astype(np.int64))
 
     def merge(self, later: _Spread) -> None:
