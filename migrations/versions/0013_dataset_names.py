@@ -57,12 +57,12 @@ def restore_names(table: sa.Table) -> None:
             continue
         names = named.pop(before, [before])
         named[after] = [*names, *([] if after in names else [after])]
-    taken: set[str] = set()
+    known: dict[str, int] = dict(map(tuple, connection.execute(sa.text("SELECT name, id FROM builder")).all()))
+    taken = set(known)  # a registry of the revision before may have given a former name to another dataset
     for present, names in named.items():
-        query = sa.text("SELECT id FROM builder WHERE name = :name")
-        builder_id = connection.execute(query, {"name": present}).scalar()
-        if builder_id is not None and not taken & set(names):
-            taken |= set(names)
+        builder_id = known.get(present)
+        if builder_id is not None and not taken & {*names} - {present}:
+            taken |= {*names}
             rows = [{"name": name, "builder_id": builder_id, "position": place} for place, name in enumerate(names)]
             connection.execute(sa.insert(table), rows)
 

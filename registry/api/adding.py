@@ -614,7 +614,7 @@ class Adding(Publishing):
             check_new_name(name)
             self._refuse_other_form(name, config)
         elif latest.name != name:
-            self._refuse_former_name(name)
+            self.refuse_former_name(name)
         return Reference(name, config)
 
     def _refuse_other_form(self, name: str, config: str | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,11 +14,13 @@ from registry.api.arguments import (
 from registry.api.locations import log_actor, open_data
 from registry.api.provenance import CatalogSource
 from registry.api.reports import CopiedVersion, CopyOutcome, CopyReport
-from registry.catalog import EventFilter, Origin, is_published, load_shards, stream_events
+from registry.catalog import EventFilter, Origin, is_published, load_shards, quote_catalog, stream_events
 from registry.catalog.absent import to_publish
 from registry.errors import (
     CatalogError,
     DatasetNotFoundError,
+    DatasetRenamedError,
+    NotFoundError,
     RegistryError,
     UsageError,
     VersionNotFoundError,
@@ -74,7 +77,7 @@ def _copy_each(
     progress: ProgressCallback | None,
     each: Callable[[CopiedVersion], None] | None,
 ) -> list[CopiedVersion]:
-    to._require_target(references, dry_run=dry_run)
+    to._require_target([known for known in references if to.present_name(known.name) == known.name], dry_run=dry_run)
     told: dict[str, dict[str, list[Event]]] = {}
     result = []
     for reference in references:
@@ -135,7 +138,7 @@ def _events(catalog: CatalogBackend, reference: Reference) -> dict[str, list[Eve
     """The events of each version of a config, oldest first, by the version."""
     events: dict[str, list[Event]] = {}
     for event in stream_events(catalog.log, EventFilter(dataset=reference.dataset)):
-        if event.version and event.dataset == reference.dataset:
+        if event.version:
             events.setdefault(event.version, []).append(event)
     return events
 
@@ -163,6 +166,9 @@ def _copy(
     )
     try:
         is_there = is_published(to.backend, version)
+        if not is_there:
+            to.refuse_former_name(version.name)
+            _refuse_second(source, version, to)
         known = _without_files(to, version) if is_there else None
         if known is not None:
             folder = open_data(to.data_dir).child(known.location)
@@ -183,6 +189,29 @@ def _copy(
         promotion=publication.promotion,
         notes=notes,
     )
+
+
+def _refuse_second(source: Publishing, version: DatasetVersion, to: Publishing) -> None:
+    """Refuse to copy a renamed dataset to a catalog that has versions of it under a former name.
+
+    Raises:
+        DatasetRenamedError: it would become a second dataset there.
+    """
+    for former in version.names:
+        if former == version.name or to.present_name(former) == version.name:
+            continue
+        with suppress(NotFoundError):
+            theirs, ours = (
+                {summary.content_digest for summary in catalog.backend.versions(name, version.config)}
+                for catalog, name in ((to, former), (source, version.name))
+            )
+            if theirs & ours:
+                raise DatasetRenamedError(
+                    f"the other catalog has {former}, which was renamed here: it is {version.name} now",
+                    hint=f"Rename it there, too: registry rename {former} {version.name} "
+                    + quote_catalog(to.backend.url),
+                    details={"name": former, "renamed_to": version.name},
+                )
 
 
 def _shown(folder: Store) -> str:

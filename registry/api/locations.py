@@ -38,7 +38,7 @@ from registry.errors import (
     UsageError,
     spell,
 )
-from registry.model import VersionState, is_absolute
+from registry.model import VersionState, is_absolute, version_folder
 
 if TYPE_CHECKING:  # numpy and pydantic are loaded when something is read
     from registry.catalog import (
@@ -215,10 +215,10 @@ def open_version(data_dir: str, version: DatasetVersion) -> Store:
     result = open_location(data, location)
     root = result.local_root
     if location.startswith("/") and root is not None and not os.path.isdir(root):  # noqa: PTH112 (Path.is_dir raises if a parent is unreadable)
-        from registry.publishing.attachments import home_of
-
-        copy = data.child(home_of(version, ()))
-        return copy if copy.exists("dataset_info.json") else result
+        for name in dict.fromkeys((version.name, *version.names)):
+            copy = data.child(version_folder(name, version.config, version.version))
+            if copy.exists("dataset_info.json"):
+                return copy
     return result
 
 

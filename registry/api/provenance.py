@@ -380,13 +380,16 @@ class CatalogSource:
         ]
         folder = shlex.quote(mirrors[0]) if mirrors else "FOLDER"
         ways = [f"from {'its mirror' if mirrors else 'a copy of its folder'}: registry publish {folder}"]
-        if facts.name in list_builders():
-            ways.insert(0, f"with its builder: registry build {facts.reference} --rebuild")
+        # By the name that the dataset had when its folder was made.
+        name = facts.name if is_absolute(facts.location) else facts.location.partition("/")[0]
+        made = replace(facts.reference, name=name)
+        if name in list_builders():
+            ways.insert(0, f"with its builder: registry build {made} --rebuild")
         else:  # of `registry add`, for example, which publishes nothing if the version is there
             ways.append(
-                f"from the same source: registry add SOURCE --as {facts.reference.dataset} --number {facts.version} "
+                f"from the same source: registry add SOURCE --as {made.dataset} --number {facts.version} "
                 "--catalog new.db --data-dir NEW, then: registry publish "
-                f"NEW/{version_folder(facts.name, facts.config, facts.version)}"
+                f"NEW/{version_folder(name, facts.config, facts.version)}"
             )
         lines = "".join(f"\n  {way}" for way in ways)
         return (

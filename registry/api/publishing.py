@@ -569,7 +569,7 @@ class Publishing:
         """
         new = next((reference for reference in references if not self._is_used(reference)), None)
         if new is not None:
-            self._refuse_former_name(new.name)
+            self.refuse_former_name(new.name)
         is_writing = new is not None and not dry_run
         if is_writing:  # first: who may not publish may not record a data directory either
             self.backend.require_publisher()
@@ -579,13 +579,18 @@ class Publishing:
             place = version_folder(new.name, new.config, _number_of(new) or Version(1, 0, 0))
             open_data(self.data_dir).require_writable(place)
 
-    def _refuse_former_name(self, name: str) -> None:
-        """Raise DatasetRenamedError if a dataset had this name before it was renamed."""
-        from registry.catalog import former_name
-
+    def present_name(self, name: str) -> str:
+        """The present name of the dataset that has or had this name; the name itself if there is none."""
         with suppress(NotFoundError):
-            if (present := self.backend.configs.list(name)[0].name) != name:
-                raise former_name(name, present)
+            return self.backend.configs.list(name)[0].name
+        return name
+
+    def refuse_former_name(self, name: str) -> None:
+        """Raise DatasetRenamedError if a dataset had this name before it was renamed. For code of the registry."""
+        if (present := self.present_name(name)) != name:
+            from registry.catalog import former_name
+
+            raise former_name(name, present)
 
     def _is_used(self, reference: Reference) -> bool:
         number = _number_of(reference)

@@ -138,7 +138,7 @@ class SqlConfigs:
         check_text(actor, "actor")
 
         def action(connection: sa.Connection) -> ProtectionChange:
-            scope, wider = "", scopes("", None)[:1]
+            scope, wider = "", scopes()
             if dataset is not None:
                 named = lock_reference(connection, dataset, dry_run=dry_run)
                 scope, wider = named.dataset, scopes(named.name, named.config)
@@ -181,9 +181,9 @@ def mark_default(connection: sa.Connection, builder_id: int, config_id: int) -> 
     )
 
 
-def scopes(name: str, config: str | None) -> tuple[str, ...]:
+def scopes(name: str = "", config: str | None = None) -> tuple[str, ...]:
     """The scopes that protect a config, widest first."""
-    return ("", name) if config is None else ("", name, f"{name}/{config}")
+    return tuple(dict.fromkeys(("", name) if config is None else ("", name, f"{name}/{config}")))
 
 
 def find_protection(connection: sa.Connection, name: str, config: str | None) -> str | None:

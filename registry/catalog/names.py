@@ -46,15 +46,14 @@ def names_column() -> sa.Label[Any]:
 
 def told_as(connection: sa.Connection, *datasets: str) -> tuple[str, ...]:
     """How events may name each ``name[/config]``: by every name that the dataset has had."""
-    present = present_names(connection)
-    names = {dataset: dataset.partition("/") for dataset in datasets}
-    return tuple(
-        dict.fromkeys(
-            former + dataset.removeprefix(name)
-            for dataset, (name, *_) in names.items()
-            for former in (name, *(former for former in present if present[former] == present.get(name)))
-        )
-    )
+    other = dataset_name.alias("other")
+    named = sa.select(dataset_name.c.name).join(other, other.c.builder_id == dataset_name.c.builder_id)
+    texts: dict[str, None] = {}
+    for dataset in datasets:
+        name, slash, config = dataset.partition("/")
+        for former in (name, *connection.execute(named.where(other.c.name == name)).scalars()):
+            texts[former + slash + config] = None
+    return tuple(texts)
 
 
 def present_names(connection: sa.Connection) -> dict[str, str]:

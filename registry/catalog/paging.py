@@ -388,7 +388,7 @@ def is_published(catalog: CatalogBackend, version: DatasetVersion) -> bool:
     published = None if digest is None else catalog.published(version.name, version.config, version.version)
     if published is not None and published.state is VersionState.DROPPED:
         removals = catalog.lifecycle.removals(version.reference.dataset)
-        if any(removal.reference == version.reference and removal.step != "planned" for removal in removals):
+        if any(removal.reference == published.reference and removal.step != "planned" for removal in removals):
             from registry.catalog.outcomes import removed_error
 
             raise removed_error(version.reference, published.state_message)

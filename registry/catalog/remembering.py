@@ -263,6 +263,7 @@ def _version_of(values: dict[str, Any], shards: Mapping[str, Sequence[Shard]]) -
             "state": VersionState(values["state"]),
             "slicing": SlicingRule(values["slicing"]),
             "location_steps": tuple(LocationStep(*step) for step in values["location_steps"]),
+            "names": tuple(values.get("names", ())),
             "labels": {name: tuple(names) for name, names in values["labels"].items()},
             "metadata": DatasetMetadata(**metadata),
             "published_at": None if published_at is None else datetime.fromisoformat(published_at),

@@ -15,7 +15,7 @@ from registry.catalog.outcomes import Renaming
 from registry.catalog.reservations import refuse_publishers
 from registry.catalog.rows import check_text
 from registry.catalog.search import refresh
-from registry.catalog.selection import explain_dataset, lock_dataset
+from registry.catalog.selection import explain_dataset, lock_reference
 from registry.catalog.session import transact
 from registry.catalog.tables import builder, builder_config, dataset_name, protection, version_ledger
 from registry.errors import DatasetRenamedError
@@ -28,24 +28,19 @@ def rename_dataset(engine: sa.Engine, name: str, after: str, *, actor: str, dry_
     check_new_name(after)
 
     def act(connection: sa.Connection) -> Renaming:
-        if not dry_run:
-            lock_dataset(connection, name)
+        before = lock_reference(connection, Reference(name=name), dry_run=dry_run).name
         present = present_names(connection)
-        before = present.get(name, name)
         row = connection.execute(sa.select(builder.c.id).where(builder.c.name == before)).first()
         if row is None:
             raise explain_dataset(connection, Reference(name=name))
         names = tuple(former for former in present if present[former] == before) or (before,)
         if after != before:
             _require_free(connection, after, names)
-            configs = connection.execute(
-                sa.select(builder_config.c.id, builder_config.c.name).where(builder_config.c.builder_id == row.id)
-            ).all()
-            for config in configs:
-                refuse_publishers(connection, Reference(name=before, config=config.name or None))
+            refuse_publishers(connection, Reference(name=before))
             if not dry_run:
                 _write(connection, row.id, after, names)
-                for config in configs:
+                query = sa.select(builder_config.c.id, builder_config.c.name)
+                for config in connection.execute(query.where(builder_config.c.builder_id == row.id)).all():
                     _move_protection(connection, before, after, config.name)
                     refresh(connection, config.id)
                 details = {"before": before, "after": after}

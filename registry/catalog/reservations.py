@@ -23,6 +23,7 @@ import sqlalchemy as sa
 
 from registry.catalog.clock import read_clock
 from registry.catalog.events import check_clock
+from registry.catalog.names import told_as
 from registry.catalog.outcomes import IDENTITY_DIGITS, Holder, Reservation, other_content
 from registry.catalog.queries import find_digest, find_version_id
 from registry.catalog.removals import refuse_removed
@@ -148,7 +149,8 @@ class SqlReservations:
     def list(self, dataset: str | None = None) -> tuple[Reservation, ...]:
         query = sa.select(reservation).order_by(reservation.c.dataset, reservation.c.version, reservation.c.location)
         if dataset is not None:
-            query = query.where(reservation.c.dataset == dataset)
+            with reading(self._engine) as connection:
+                query = query.where(reservation.c.dataset.in_(told_as(connection, dataset)))
         with reading(self._engine) as connection, stored_values():
             return tuple(map(_read, connection.execute(query).all()))
 
@@ -156,7 +158,8 @@ class SqlReservations:
         self, dataset: str, version: str, *, force: bool = False, dry_run: bool = False
     ) -> tuple[Reservation, ...]:
         def action(connection: sa.Connection) -> tuple[Reservation, ...]:
-            query = sa.select(reservation).where(reservation.c.dataset == dataset, reservation.c.version == version)
+            is_meant = reservation.c.dataset.in_(told_as(connection, dataset)), reservation.c.version == version
+            query = sa.select(reservation).where(*is_meant)
             query = query.order_by(reservation.c.location).with_for_update()
             with stored_values():
                 result = tuple(map(_read, connection.execute(query).all()))
@@ -214,11 +217,9 @@ def refuse_publishers(connection: sa.Connection, reference: Reference) -> None:
     Raises:
         ReservedError
     """
-    query = sa.select(reservation).where(reservation.c.dataset == reference.dataset)
-    if reference.exact is not None:
-        query = query.where(reservation.c.version == str(reference.exact))
-    for row in connection.execute(query).all():
-        if (present := _read(row)).living:
+    for present in map(_read, connection.execute(sa.select(reservation)).all()):
+        is_meant = reference.dataset in (present.dataset, present.dataset.partition("/")[0])
+        if is_meant and present.living and (reference.exact is None or present.version == str(reference.exact)):
             raise reserved_error(present, present.living, "{} is being published by {}")
 
 

@@ -16,7 +16,8 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from registry.catalog.faults import REINDEX
-from registry.catalog.rows import decode_metadata, read_canonical
+from registry.catalog.names import names_column
+from registry.catalog.rows import decode_metadata, read_canonical, read_names
 from registry.catalog.search_words import (
     FIELDS,
     SearchWords,
@@ -183,6 +184,7 @@ def _shown() -> sa.Select[Any]:
             dataset_version.c.labels_json,
             builder.c.name.label("builder_name"),
             builder_config.c.name.label("config_name"),
+            names_column(),
         )
         .select_from(builder_config)
         .join(builder, builder.c.id == builder_config.c.builder_id)
@@ -197,6 +199,7 @@ def _document(row: sa.Row[*tuple[Any, ...]]) -> dict[str, Any]:
         metadata_json=row.metadata_json,
         features_json=row.features_json,
         labels_json=row.labels_json,
+        names=read_names(row),
     )
     return {"version_id": row.id, **words}
 

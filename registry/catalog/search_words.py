@@ -81,15 +81,22 @@ def parse_search(text: str) -> SearchWords:
 
 
 def document_words(
-    name: str, config: str, *, metadata_json: str, features_json: str, labels_json: str
+    name: str,
+    config: str,
+    *,
+    metadata_json: str,
+    features_json: str,
+    labels_json: str,
+    names: Iterable[str] = (),
 ) -> dict[str, str]:
     """The words of a dataset version by field, each once, separated by spaces: the text that the databases index.
 
-    The arguments are columns of ``dataset_version``. JSON that cannot be parsed contributes no words.
+    The arguments are columns of ``dataset_version``, and the ``names`` that the dataset has had. JSON that cannot be
+    parsed contributes no words.
     """
     metadata, labels = _load(metadata_json), _load(labels_json)
     texts: dict[str, Iterator[str]] = {
-        "name": (word for part in (name, config) for word in name_words(part)),
+        "name": (word for part in (name, config, *names) for word in name_words(part)),
         "tags": _words_of(metadata.get("config_tags")),
         "features": _feature_words(_load(features_json), labels),
         "description": _words_of([metadata.get("description"), metadata.get("config_description")]),

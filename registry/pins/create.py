@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from registry.errors import PinFormatError, ShardMismatchError, UsageError, spell
 from registry.masking import mask, remove_secrets
-from registry.model import DatasetVersion, Reference, Shard, VersionStatus, tfds_id
+from registry.model import DatasetVersion, Reference, Shard, VersionStatus, tfds_id, version_folder
 from registry.order import ReadConfig
 from registry.pins.consistency import features_digest, location_problem
 from registry.pins.document import (
@@ -170,7 +170,7 @@ def make_entry(
             for split in version.splits
             if split.name in touched
         ),
-        locations=tuple(locations),
+        locations=(*_own_folder(version), *locations),
         files=tuple(files),
         features=_features_entry(version),
         provenance=source.provenance or _provenance(source),
@@ -178,6 +178,12 @@ def make_entry(
         citation=version.metadata.citation,
     )
     return to_plain(entry)
+
+
+def _own_folder(version: DatasetVersion) -> tuple[str, ...]:
+    """The folder below a data directory, if it has another name than the version: that of the dataset was changed."""
+    is_named = version.locations[0] == version_folder(version.name, version.config, version.version)
+    return () if is_named or version.is_elsewhere else version.locations[:1]
 
 
 def check_names(names: Iterable[Any]) -> None:

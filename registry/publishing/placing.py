@@ -24,7 +24,7 @@ from registry.errors import (
     UsageError,
     VersionTooSmallError,
 )
-from registry.model import ATTACHMENTS_FOLDER, Advance, DatasetVersion, Shard
+from registry.model import ATTACHMENTS_FOLDER, Advance, DatasetVersion, Shard, is_absolute
 from registry.publishing.markers import is_promised
 from registry.publishing.object_place import ObjectPlace
 from registry.publishing.patience import Patience
@@ -116,19 +116,26 @@ def _require_published_names(store: Store, catalog: CatalogBackend, version: Dat
     The content digest does not cover file names, and readers open the names in the row.
     """
     published = catalog.published(version.name, version.config, version.version)
-    if published is None or published.location != version.location:
+    if published is None or is_absolute(published.location):
         return True
+    place = published.location  # another folder if the dataset was renamed
     ours = {split.name: split.filename(0) for split in version.splits if split.num_shards}
     other = [split for split in published.splits if split.num_shards and split.filename(0) != ours[split.name]]
-    if not other:
+    if not other and place == version.location:
         return True
-    if digest_of(store.child(version.location), version.slicing) == version.content_digest:
+    if digest_of(store.child(place), version.slicing) == version.content_digest:
         return False
+    if place != version.location:
+        raise ConflictError(
+            f"{version.reference} is published with its files in {store.locate(place)}, and those are damaged",
+            hint="Put files with the published names there, or publish them under the name that the dataset had then.",
+            details={"folder": store.locate(place)},
+        )
     raise ConflictError(
         f"{version.reference} is published with files of other names, and those are damaged: expected "
         f"{other[0].filename(0)}, found {ours[other[0].name]}",
         hint="Rename the files to the published names, then publish again.",
-        details={"folder": store.locate(version.location), "expected": other[0].filename(0)},
+        details={"folder": store.locate(place), "expected": other[0].filename(0)},
     )
 
 

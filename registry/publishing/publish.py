@@ -305,7 +305,10 @@ def publish_staged(
         staged, target.store, target.catalog, version, shards, actor=target.actor, sent=sent, patience=patience
     )
     with placing as placement:
-        candidate = candidate.moved(target.store.child(version.location))
+        known = patience.call(partial(target.catalog.published, version.name, version.config, version.version))
+        # The folder of a version that is published already has another name if its dataset was renamed.
+        home = version.location if known is None or is_absolute(known.location) else known.location
+        candidate = candidate.moved(target.store.child(home))
         shards = tag_shards(version.splits, shards, placement.entity_tags)
         contents = patience.call(partial(_fold_missing, candidate, contents))
         if candidate.has_row or target.store.local_root is not None:  # the folder of an earlier run may lack them

@@ -293,8 +293,16 @@ def test_a_publisher_that_is_sending_files_is_not_disturbed(catalog: CatalogBack
     held, _ = catalog.reservations.reserve("s3://data/mnist/1.1.0", at("mnist:1.1.0"), version.content_digest, holder)
     with pytest.raises(ReservedError, match=r"^mnist:1\.1\.0 is being published by .*: s3://data/mnist/1\.1\.0"):
         catalog.rename("mnist", "digits", actor="bob")
+    config = catalog.reservations.reserve("s3://data/x", at("cifar/new:1.0.0"), version.content_digest, holder)[0]
+    publish(catalog, "cifar/plain:1.0.0")
+    with pytest.raises(ReservedError, match=r"^cifar/new:1\.0\.0 is being published by "):
+        catalog.rename("cifar", "pictures", actor="bob")
+    catalog.reservations.leave(config, holder, forget=True)
     catalog.reservations.leave(held, holder, forget=False)
     assert catalog.rename("mnist", "digits", actor="bob").is_change
+    [left] = catalog.reservations.list("digits")
+    assert left.reference == "mnist:1.1.0"
+    assert catalog.reservations.release("digits", "1.1.0") == (left,)
 
 
 def test_a_dry_run_writes_nothing_and_refuses_the_same(catalog: CatalogBackend) -> None:
@@ -310,10 +318,12 @@ def test_a_dry_run_writes_nothing_and_refuses_the_same(catalog: CatalogBackend) 
     assert len(list(logged(catalog))) == 2
 
 
-def test_a_search_finds_the_present_name(catalog: CatalogBackend) -> None:
+def test_a_search_finds_every_name(catalog: CatalogBackend) -> None:
     publish(catalog, "mnist:1.0.0")
     catalog.rename("mnist", "numerals", actor="bob")
-    assert [hit.dataset for hit in catalog.search("numerals")] == ["numerals"]
+    publish(catalog, "numerals:1.1.0", content="more")
+    for name in ("numerals", "mnist"):
+        assert [hit.dataset for hit in catalog.search(name)] == ["numerals"]
     assert faults(catalog) == []  # the search document is compared, too
 
 

@@ -19,6 +19,7 @@ from registry.errors import (
     CatalogError,
     CatalogNotFoundError,
     NotACatalogError,
+    NotFoundError,
     SchemaAheadError,
     SchemaBehindError,
     UsageError,
@@ -152,6 +153,24 @@ def test_the_names_of_renamed_datasets_are_restored_from_the_log(database_url: s
         assert catalog.log.verify().faults == ()
     with pytest.raises(REFUSED, match="published rows never change"):
         execute(database_url, "DELETE FROM dataset_name")
+
+
+def test_a_former_name_that_an_older_registry_gave_away_is_not_restored(database_url: str) -> None:
+    schema.upgrade(database_url)
+    with open_catalog(database_url) as catalog:
+        publish(catalog, "mnist:1.0.0")
+        catalog.rename("mnist", "digits", actor="ann")
+    schema.downgrade(database_url, "0012")
+    execute(
+        database_url,
+        "INSERT INTO builder (name, has_configs, created_at) SELECT 'mnist', has_configs, created_at FROM builder",
+    )
+    schema.upgrade(database_url)
+    assert execute(database_url, "SELECT count(*) FROM dataset_name") == [(0,)]
+    with open_catalog(database_url) as catalog:
+        assert catalog.log.verify().faults  # somebody has to decide whose name it is
+        with pytest.raises(NotFoundError):
+            catalog.find("mnist")
 
 
 def test_events_that_nobody_can_read_restore_no_names(database_url: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from itertools import islice
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import registry
-from registry.errors import DatasetRenamedError
+from registry.errors import ConflictError, DatasetRenamedError, VersionExistsError
 
 ROWS = [{"number": number, "text": f"row {number}"} for number in range(200)]
 
@@ -73,8 +74,9 @@ def test_pins_of_both_names_read_the_same_records(catalog: registry.Catalog, tmp
         pins.save(path)
         assert numbers(pins["train"].read()) == expected
         assert pins["train"].verify().is_sound
-    loaded = registry.load_pin(tmp_path / "before.yaml", data_dir=catalog.data_dir)
-    assert numbers(loaded["train"].read()) == expected
+        loaded = registry.load_pin(path, data_dir=catalog.data_dir)  # no catalog is opened
+        assert numbers(loaded["train"].read()) == expected
+        assert loaded["train"].verify().is_sound
 
 
 def test_in_place_versions_keep_their_attachments(tmp_path: Path) -> None:
@@ -114,3 +116,63 @@ def test_a_source_with_the_old_name_is_refused_before_it_is_read(catalog: regist
     assert str(report.reference) == "weather:2.0.0"
     assert catalog.dataset("rain").version == registry.Version(2, 0, 0)
     assert catalog.verify_log().is_sound
+
+
+def test_a_copy_takes_the_events_under_the_former_name(catalog: registry.Catalog, tmp_path: Path) -> None:
+    catalog.describe("rain:1.0.0", license="MIT")
+    catalog.rename("rain", "weather")
+    other = registry.connect(str(tmp_path / "other.db"), data_dir=str(tmp_path / "others"))
+    catalog.copy("rain", other).require_all()
+    imported = [event.details["event"]["action"] for event in other.log(actions=["imported"])]
+    assert imported[:2] == ["publish", "describe"]
+    assert other.verify_log().is_sound
+
+
+def test_a_copy_makes_no_second_dataset(catalog: registry.Catalog, tmp_path: Path) -> None:
+    other = registry.connect(str(tmp_path / "other.db"), data_dir=str(tmp_path / "others"))
+    catalog.add(pa.Table.from_pylist(ROWS[:7]), "sunshine")
+    catalog.copy(None, other).require_all()
+    catalog.rename("rain", "weather")
+    catalog.add(pa.Table.from_pylist(ROWS[:9]), "weather")
+    report = catalog.copy(None, other)
+    assert [copied.outcome.value for copied in report] == ["known", "refused", "refused"]
+    error = report.failed[0].error
+    assert isinstance(error, DatasetRenamedError)
+    assert error.message == "the other catalog has rain, which was renamed here: it is weather now"
+    other.rename("rain", "weather")
+    assert [copied.outcome.value for copied in catalog.copy(None, other)] == ["known", "known", "copied"]
+    # The other way round: a catalog that knows nothing of the renaming.
+    third = registry.connect(str(tmp_path / "third.db"), data_dir=str(tmp_path / "thirds"))
+    third.add(pa.Table.from_pylist(ROWS), "rain")
+    third.add(pa.Table.from_pylist(ROWS[:4]), "rain")
+    third.add(pa.Table.from_pylist(ROWS[:5]), "snow")
+    outcomes = {str(copied.reference): copied.outcome.value for copied in third.copy(None, other)}
+    assert outcomes == {"rain:1.0.0": "known", "rain:2.0.0": "refused", "snow:1.0.0": "copied"}
+
+
+def test_removed_files_do_not_come_back_under_the_former_name(catalog: registry.Catalog, tmp_path: Path) -> None:
+    shutil.copytree(Path(catalog.data_dir) / "rain" / "1.0.0", tmp_path / "kept")
+    catalog.lifecycle.drop("rain:1.0.0", reason="its licence ended")
+    catalog.remove("rain:1.0.0", now=True).require_all()
+    catalog.rename("rain", "weather")
+    with pytest.raises(VersionExistsError, match=r"is dropped: its licence ended"):
+        catalog.publish(tmp_path / "kept")
+    assert [path for path in Path(catalog.data_dir).rglob("*") if path.is_file() and path.suffix != ".lock"] == []
+
+
+def test_lost_files_are_restored_where_they_were_and_nowhere_else(catalog: registry.Catalog, tmp_path: Path) -> None:
+    place = Path(catalog.data_dir) / "rain" / "1.0.0"
+    shutil.copytree(place, tmp_path / "kept")
+    catalog.rename("rain", "weather")
+    catalog.dataset("weather").export_tfds(tmp_path / "out")
+    assert not catalog.publish(tmp_path / "out" / "weather" / "1.0.0").newly  # all is there: nothing is written
+    assert not (Path(catalog.data_dir) / "weather").exists()
+    next(place.glob("*.tfrecord-*")).unlink()
+    with pytest.raises(
+        ConflictError, match=r"weather:1\.0\.0 is published with its files in .*/rain/1\.0\.0, and those"
+    ):
+        catalog.publish(tmp_path / "out" / "weather" / "1.0.0")
+    assert not (Path(catalog.data_dir) / "weather").exists()
+    assert not catalog.publish(tmp_path / "kept").newly
+    assert catalog.dataset("weather").verify().faults == ()
+    assert [entry.name for entry in Path(catalog.data_dir).iterdir() if entry.is_dir()] == ["rain"]
