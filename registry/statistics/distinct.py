@@ -61,7 +61,7 @@ class Registers:
         np.maximum(self.ranks, later.ranks, out=self.ranks)
 
     def _add_part(self, hashes: Hashes) -> None:
-        groups = (hashes >> np.uint64(_REST)).astype(np.intp)
+        groups = (hashes >> np.uint64(_REST)).view(np.int64)
         masks = (np.uint64(1) << self.ranks.astype(np.uint64)) - np.uint64(1)
         # A hash changes its register only if it has as many trailing zeros.
         changed = np.flatnonzero(hashes & masks[groups] == 0)

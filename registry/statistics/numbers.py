@@ -196,7 +196,8 @@ class _Spread:
         if not values.size:
             return
         self.count += values.size if counts is None else int(counts.sum())
-        self.zeros += values.size - int(np.count_nonzero(values)) if counts is None else int(counts[values == 0].sum())
+        is_zero = values == 0
+        self.zeros += int(np.count_nonzero(is_zero)) if counts is None else int(counts[is_zero].sum())
         total, squares = exact_sums(values) if counts is None else weighted_sums(values, counts)
         self.total, self.squares = self.total + total, self.squares + squares
         self.registers.add(hash_numbers(values))

@@ -109,8 +109,8 @@ def documents_of(
 
 
 def workers_of(order: int, engines: Mapping[str, Engine]) -> Engine | None:
-    """Another number of worker processes for each order."""
-    return engines.get(f"processes {WORKERS[order]}")
+    """The engine whose workers are not in this process, with another number of them for each order."""
+    return engines.get(f"processes {WORKERS[order]}") or engines.get(f"ray {WORKERS[order]}")
 
 
 def compute_by_command(url: str, name: str) -> None:

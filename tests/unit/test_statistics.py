@@ -41,6 +41,7 @@ from registry.statistics import (
     statistics_documents,
     statistics_of,
 )
+from registry.statistics.distinct import Registers, hash_numbers
 from registry.statistics.media import ImageHeader, SoundHeader, read_image_header, read_sound_header
 from registry.statistics.texts import Texts
 from registry.tfrecord import frame_records
@@ -147,6 +148,19 @@ def test_distinct_texts_are_exact_to_the_limit_and_estimated_beyond(num_texts: i
     assert parts[0].end() == result
     assert (result["distinct"].error == 0) == (num_texts == 10_000)
     assert abs(result["distinct"].count / num_texts - 1) <= 3 * result["distinct"].error
+
+
+@pytest.mark.parametrize("num_hashes", [0, 1, 4096, 4097, 30_000])
+def test_registers_are_those_of_each_hash_alone(num_hashes: int) -> None:
+    hashes = hash_numbers(np.arange(num_hashes))
+    expected = np.zeros(4096, np.uint8)
+    for number in [*hashes.tolist(), 5 << 52]:  # the last has no bit below those of its register
+        zeros = next((place for place in range(52) if number >> place & 1), 52)
+        expected[number >> 52] = max(expected[number >> 52], zeros + 1)
+    registers = Registers()
+    for part in np.array_split(np.append(hashes, np.uint64(5 << 52)), 3):
+        registers.add(part)
+    assert registers.ranks.tolist() == expected.tolist()
 
 
 def test_large_texts_are_not_kept_to_count_them() -> None:
