@@ -48,7 +48,39 @@ class NumberTree(dict[str, Any]):
 
 def describe(features: FeaturesDict, splits: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
     """The expected tree of the document."""
-    return {"format": 1, "splits": {name: _describe_split(features, rows) for name, rows in splits.items()}}
+    records = {name: Counter(_stored(features, row) for row in rows) for name, rows in splits.items()}
+    trees = {
+        name: {**_describe_split(features, rows), "duplicates": _describe_duplicates(name, records)}
+        for name, rows in splits.items()
+    }
+    return {"format": 1, "splits": trees}
+
+
+def _describe_duplicates(name: str, records: Mapping[str, Counter[Any]]) -> dict[str, Any]:
+    counts = records[name]
+    tree = {"num_repeated": counts.total() - len(counts), "num_groups": sum(times > 1 for times in counts.values())}
+    shared = {
+        other: sum(times for record, times in counts.items() if record in others)
+        for other, others in records.items()
+        if other != name
+    }
+    shared = {other: times for other, times in shared.items() if times}
+    return {field: number for field, number in tree.items() if number} | ({"shared": shared} if shared else {})
+
+
+def _stored(feature: Feature, value: Any) -> Any:
+    """What is stored for a value: equal only for the same bits of numbers, texts and files."""
+    if isinstance(feature, FeaturesDict):
+        return tuple(_stored(feature[name], value[name]) for name in feature)
+    if isinstance(feature, SequenceFeature):
+        return tuple(_stored(feature.feature, element) for element in value)
+    assert isinstance(feature, Leaf)
+    if value is None or _is_file(feature):
+        return value
+    if _is_text(feature):
+        return tuple(map(_as_bytes, value)) if feature.shape else _as_bytes(value)
+    array = np.asarray(value, feature.dtype)
+    return array.shape, array.tobytes()
 
 
 def _describe_split(features: FeaturesDict, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
