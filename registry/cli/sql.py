@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -66,7 +66,14 @@ def sql(session: Session, query: str, *, output: str | None, force: bool) -> Non
             reference, bracket, split = name.partition("[")
             if bracket and not split.endswith("]"):
                 raise UsageError(f"the table {name!r:.200} has no ] at its end", hint='Write "digits:1.*[train]".')
-            part = session.look_up(catalog, reference).slice_of(split[:-1] if bracket else None)
+            dataset = session.look_up(catalog, reference)
+            if not bracket and len(dataset.splits) > 1:
+                names = list(dataset.splits)
+                raise UsageError(
+                    f"{name} has several splits: {', '.join(names[:20])}",
+                    hint=f'Name the records, e.g. FROM "{name}[{names[0]}]".',
+                )
+            part = dataset.slice_of(split[:-1] if bracket else None)
             note_overlaps(session.out, part.plan)
             return Reader(part.readable, part.plan)
 
@@ -97,6 +104,7 @@ def _write(kind: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch], outp
 
     with ExitStack() as stack:
         if output is None:
+            stack.enter_context(suppress(BrokenPipeError))  # the reader of stdout has closed it
             file: Any = stack.enter_context(open_stdout())
         else:
             place = expand_home(output).absolute()

@@ -23,6 +23,7 @@ from registry.errors import (
     spell,
     suggest,
 )
+from registry.splits import counted
 
 if TYPE_CHECKING:  # numpy is loaded when statistics are read
     from registry import Dataset
@@ -102,9 +103,12 @@ def stats(
         marks: dict[tuple[str, str], list[str]] = {}
         for difference in differences:
             marks.setdefault((difference.split, difference.feature), []).append(difference.text)
-        counts = ", ".join(f"{statistics[name].num_examples:,} examples in {name}" for name in splits)
+        counts = ", ".join(f"{counted(statistics[name].num_examples, 'example')} in {name}" for name in splits)
         yield f"{dataset.reference}: {counts or 'no splits'}"
         yield from duplicate_sentences(statistics, splits)
+        if dataset.metadata.path_column in leaves:
+            yield f"Records have the path of their file as {dataset.metadata.path_column}, so no two of them are equal."
+            yield f"To compare them without it: registry split check {dataset.reference} SPLIT SPLIT --by content"
         yield ""
         rows = [
             (path, name, statistics[name][path], marks.get((name, path), []), moments.get(path))

@@ -11,6 +11,7 @@ _SHIFT: Final = 0.25
 _ERRORS: Final = 4.0
 _NULLS: Final = 0.05
 _NAMED: Final = 5
+_FAR: Final = 100
 
 
 class Difference(NamedTuple):
@@ -74,7 +75,9 @@ def _compare(
         if shift:
             yield f"{mean} is {numbers.mean:.4g}, all values in {largest} are {others.mean:.4g}"
     elif abs(shift) > max(_SHIFT * spread, _ERRORS * spread / max(1, numbers.count) ** 0.5):
-        yield f"{mean} is {shift / spread:+.1f} standard deviations from {largest}"
+        amount = abs(shift) / spread
+        shown = f"{amount:.1f}" if amount < _FAR else f"more than {_FAR}"
+        yield f"{mean} is {shown} standard deviations {'above' if shift > 0 else 'below'} that of {largest}"
 
 
 def _lacking(classes: Classes | None, others: Classes | None) -> str:

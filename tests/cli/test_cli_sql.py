@@ -5,9 +5,11 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow.feather
 import pyarrow.parquet
@@ -95,3 +97,29 @@ def test_many_rows_are_not_all_in_a_table(digits: Cli) -> None:
         "",
         "no rows\n",
     )
+
+
+def test_a_table_of_several_splits_names_what_to_write(cli: Cli, workspace: Path) -> None:
+    for split in ("train", "test"):
+        (workspace / "rain").mkdir(exist_ok=True)
+        (workspace / "rain" / f"{split}.csv").write_text("a,b\n1,2\n3,4\n")
+    assert cli("add", str(workspace / "rain")).code == 0
+    ran = cli("sql", 'SELECT count(*) FROM "rain"')
+    assert (ran.code, ran.err) == (
+        2,
+        'error: rain has several splits: train, test\nhint: Name the records, e.g. FROM "rain[train]".\n',
+    )
+    assert cli("sql", 'SELECT count(*) AS n FROM "rain[train]"', "--format", "csv").out == '"n"\n2\n'
+
+
+def test_a_reader_of_stdout_that_has_enough_is_no_error(digits: Cli, workspace: Path) -> None:
+    command = (sys.executable, "-m", "registry", "sql", 'SELECT label FROM "digits" CROSS JOIN range(200)', "--format")
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": workspace}
+    for kind in ("csv", "jsonl"):
+        with subprocess.Popen([*command, kind], **pipes) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            assert process.stdout.readline()
+            process.stdout.close()
+            assert process.stderr.read() == b""
+            assert process.wait(60) == 0

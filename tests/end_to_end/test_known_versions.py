@@ -318,6 +318,7 @@ RICH = DatasetVersion(
     content_digest="ab" * 32,
     location_steps=(LocationStep("add", "/data/animals"),),
     config="plain",
+    names=("beasts", "animals"),
     state=VersionState.YANKED,
     state_message="wrong",
     superseded_by=Version(3, 0, 2),

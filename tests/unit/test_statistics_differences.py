@@ -45,7 +45,15 @@ def test_a_mean_is_shifted_beyond_a_quarter_of_the_deviation(shift: float, is_sh
     train, test = ([{"price": value} for value in part] for part in (values[:3000], values[3000:] + shift))
     found = texts(statistics_of(features, train=train, test=test))
     assert bool(found) is is_shifted
-    assert not is_shifted or found[0][2].startswith(f"the mean is {'+' if shift > 0 else '-'}")
+    side = "above" if shift > 0 else "below"
+    assert not is_shifted or found[0][2] == f"the mean is 1.0 standard deviations {side} that of train"
+
+
+def test_a_mean_that_is_far_away_has_no_absurd_number() -> None:
+    features = FeaturesDict({"price": "float64"})
+    train = [{"price": float(number % 7)} for number in range(100)]
+    [(*_, text)] = texts(statistics_of(features, train=train, test=[{"price": -1e15}] * 40))
+    assert text == "the mean is more than 100 standard deviations below that of train"
 
 
 def test_few_values_are_not_called_shifted() -> None:
