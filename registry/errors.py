@@ -28,6 +28,7 @@
     │   ├── AliasMovedError                     an alias points elsewhere than the caller expected
     │   ├── ProtectedError                      only `registry promote` may move this canonical version
     │   ├── OtherSourceError                    an addition under the name of a dataset that comes from elsewhere
+    │   ├── DatasetRenamedError                 the name is a former one, or one that another dataset has or had
     │   ├── NeighboursChangedError              an adjacent version was published meanwhile: prove again
     │   ├── CatalogNotEmptyError                a backup is restored only into an empty catalog
     │   ├── OtherDataDirectoryError             the catalog's files belong into another data directory

@@ -687,7 +687,7 @@ class Catalog(Adding):
 
         >>> total = catalog.usage("digits").total
         >>> total.num_versions, total.num_files, total.num_bytes
-        (1, 5, 346228)
+        (1, 5, 346244)
 
         Args:
             reference: only the versions that it means: all of a dataset, or those that a request or an alias names. A

@@ -130,6 +130,7 @@ def test_every_action_that_commands_write_is_known(numbers: Cli, workspace: Path
         "remove numbers:1.0.0",
         "drop numbers:1.0.0 --undo",
         "describe numbers:1.0.0 --license MIT",
+        "rename numbers digits",
         "config set-default words/en",
         "config protect words",
         "config unprotect words",
