@@ -125,6 +125,7 @@ class TableComparison:
                 self._compare_experiments()
                 self._compare_protection()
                 self._compare_ledger()
+                self._compare_positions()
                 self._compare_documents()
         except CatalogError as error:
             self._faults.add("the catalog", f"cannot be read: {error}")
@@ -390,6 +391,13 @@ class TableComparison:
                 self._compare_time(_scope(row.scope), "was protected", row.protected_at, event)
         for scope in events:
             self._faults.add(_scope(scope), "was protected by an event but is not protected")
+
+    def _compare_positions(self) -> None:
+        """The positions of the names of a renamed dataset count from 0; their order is compared with its events."""
+        is_wrong = sa.func.max(dataset_name.c.position) >= sa.func.count()
+        named = sa.select(builder.c.name).join(dataset_name, dataset_name.c.builder_id == builder.c.id)
+        for name in self._connection.execute(named.group_by(builder.c.name).having(is_wrong)).scalars():
+            self._faults.add(name, "has names at positions that do not count from 0")
 
     def _compare_documents(self) -> None:
         """The documents that are searched, and fingerprints that no look-up reads."""
