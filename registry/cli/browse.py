@@ -32,6 +32,11 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound="DatasetSummary | SearchHit")
 
 _SHOWN: Final = 20
+_SORTED: Final[dict[str, dict[str, Column]]] = {
+    "date": {"PUBLISHED (UTC)": lambda row: f"{row['published_at']:%Y-%m-%d %H:%M}"},
+    "size": {"SIZE": lambda row: size(row["num_bytes"])},
+}
+"""The column that a list has beside the others, by its order."""
 
 
 _all_option: Final = click.option(
@@ -94,6 +99,7 @@ def list_(session: Session, every: bool, **conditions: Any) -> None:
         "VERSION": _listed_version,
         "VERSIONS": "num_versions",
         "EXAMPLES": "num_examples",
+        **_SORTED.get(conditions["sort"], {}),
         "SPLITS": "splits",
         "DESCRIPTION": lambda row: first_words(row["description"]),
     }
@@ -194,6 +200,7 @@ def show(session: Session, reference: str, why: bool) -> None:
     value: dict[str, Any] = {
         "dataset": facts.reference.dataset,
         **fields_of(metadata, "config_description", "config_tags"),
+        "former_names": [name for name in facts.names if name != facts.name],
         "protected": protected,
         "message": facts.state_message,
         **fields_of(facts, "version", "status", "version_to_prepare", "experiments", "superseded_by", "slicing"),
@@ -226,6 +233,7 @@ def show(session: Session, reference: str, why: bool) -> None:
             {
                 "dataset": facts.reference,
                 "name": it["metadata"].get("pretty_name"),
+                "former names": it["former_names"],
                 "status": f"{it['status']}: {it['message']}" if it["message"] else it["status"],
                 "protected": "" if protected is None else f"{protected or 'the whole catalog'}: see registry promote",
                 "superseded by": it["superseded_by"],
@@ -235,6 +243,7 @@ def show(session: Session, reference: str, why: bool) -> None:
                 "homepage": it["homepage"],
                 "license": it["license"],
                 "features": "\n".join(features),
+                "supervised": " -> ".join(it["supervised_keys"] or ()),
                 "metadata": f"{custom}: see --format json" if custom else "",
                 "experiments": [f"{flag} {'on' if is_on else 'off'}" for flag, is_on in it["experiments"].items()],
                 "prepared by": code and f"code {code} or older: today's code can only read it",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -24,19 +24,18 @@ from registry.errors import (
     suggest,
 )
 from registry.splits import counted
+from registry.statistics.rows import distinct_text, feature_rows, number_text, remarks_text, unit_of
 
-if TYPE_CHECKING:  # numpy is loaded when statistics are read
+if TYPE_CHECKING:
     from registry import Dataset
     from registry.features.feature import Leaf
     from registry.model import Attachment
     from registry.statistics import Classes, FeatureStatistics, Moment, NumberStatistics, Statistics
-
-Unit: TypeAlias = "Moment | Literal['bool', '']"
+    from registry.statistics.rows import Unit
 
 _NARROW: Final = 20
 _WIDE: Final = 40
 _MOST_LINES: Final = 50
-_NAMED: Final = 5
 _MOST_BRIEF: Final = 20
 _MOST_NEAR: Final = 2**20
 
@@ -100,9 +99,6 @@ def stats(
     }
 
     def human(_: Any) -> Iterator[Block]:
-        marks: dict[tuple[str, str], list[str]] = {}
-        for difference in differences:
-            marks.setdefault((difference.split, difference.feature), []).append(difference.text)
         counts = ", ".join(f"{counted(statistics[name].num_examples, 'example')} in {name}" for name in splits)
         yield f"{dataset.reference}: {counts or 'no splits'}"
         yield from duplicate_sentences(statistics, splits)
@@ -110,17 +106,16 @@ def stats(
             yield f"Records have the path of their file as {dataset.metadata.path_column}, so no two of them are equal."
             yield f"To compare them without it: registry split check {dataset.reference} SPLIT SPLIT --by content"
         yield ""
-        rows = [
-            (path, name, statistics[name][path], marks.get((name, path), []), moments.get(path))
-            for path in paths
-            for name in splits
-        ]
         if column is None:
-            yield Table([_row(*row) for row in rows], {head: head for head in _row(*rows[0])} if rows else {})
-        for place, (path, name, feature, remarks, time) in enumerate(rows if column is not None else ()):
+            rows = list(feature_rows(statistics, splits, paths, draw=_draw))
+            yield Table(rows, {head: head for head in rows[0]} if rows else {})
+            return
+        for place, (path, name) in enumerate(itertools.product(paths, splits)):
             if place:
                 yield ""
-            yield Fields({"feature": path, "split": name, **_details(feature, remarks, time, leaves.get(path))})
+            marks = [it.text for it in differences if (it.split, it.feature) == (name, path)]
+            details = _details(statistics[name][path], marks, moments.get(path), leaves.get(path))
+            yield Fields({"feature": path, "split": name, **details})
 
     session.out.present("stats", value, human)
 
@@ -149,13 +144,16 @@ def brief_blocks(dataset: Dataset, statistics: Statistics) -> Iterator[Block]:
     if not statistics:
         return
     largest = max(statistics, key=lambda split: statistics[split].num_examples)
-    moments = statistics.moments or {}
-    rows = [_row(path, largest, it, [], moments.get(path)) for path, it in statistics[largest].items()]
+    rows = list(feature_rows(statistics, [largest], statistics[largest], draw=_draw))
     heads = [head for head in rows[0] if head not in ("SPLIT", "VALUES")] if rows else []
     where = f"registry stats {dataset.reference}"
     yield ""
     yield f"statistics of {largest}; more: {where}"
     yield Table(rows, {head: head for head in heads}, limit=_MOST_BRIEF, where=f"{where} lists them all")
+
+
+def _draw(counts: Sequence[int]) -> str:
+    return bars(counts, _NARROW)
 
 
 def _leaves_of(dataset: Dataset) -> dict[str, Leaf]:
@@ -180,64 +178,11 @@ def _chosen(names: Any, chosen: str | None, what: str) -> list[str]:
     return list(names) if chosen is None else [chosen]
 
 
-def _row(
-    path: str, split: str, feature: FeatureStatistics, remarks: Sequence[str], time: Moment | None
-) -> dict[str, Any]:
-    """The line of a feature in the table."""
-    from registry.statistics import measured
-
-    unit = _unit(feature, time)
-    numbers = measured(feature)
-    least, middle, most = "", "", ""
-    if feature.heights is not None and feature.widths is not None and feature.heights.count:
-        least = f"{feature.heights.min}x{feature.widths.min}"
-        most = f"{feature.heights.max}x{feature.widths.max}"
-    elif numbers is not None:
-        least, most = _number(numbers.min, unit), _number(numbers.max, unit)
-        middle = _number(numbers.mean, unit if unit != "bool" else "")
-    return {
-        "FEATURE": path,
-        "SPLIT": split,
-        "KIND": feature.dtype if feature.kind == "number" else feature.kind,
-        "VALUES": feature.count,
-        "NULLS": feature.nulls,
-        "MIN": least,
-        "MEAN": middle,
-        "MAX": most,
-        "DISTINCT": _distinct(feature),
-        "DISTRIBUTION": _distribution(feature),
-        "REMARKS": "; ".join((*remarks, *_faults(feature, remarks))),
-    }
-
-
-def _distribution(feature: FeatureStatistics) -> str:
-    """A bar for each class, or for each part of the range; the formats of files."""
-    from registry.statistics import distribution
-
-    if feature.formats is not None:
-        return ", ".join(f"{name} {count:,}" for name, count in feature.formats.items())
-    return bars(distribution(feature), _NARROW)
-
-
-def _faults(feature: FeatureStatistics, remarks: Sequence[str]) -> Iterator[str]:
-    """What people should know of the values, in a few words, besides ``remarks``, which may name missing classes."""
-    is_named = any(remark.startswith("lacks ") for remark in remarks)
-    if feature.nan:
-        yield f"{feature.nan:,} NaN"
-    if infinite := feature.infinities + feature.negative_infinities:
-        yield f"{infinite:,} infinite"
-    if feature.classes is not None and feature.classes.num_unused and not is_named:
-        names, number = ", ".join(feature.classes.unused[:_NAMED]), feature.classes.num_unused
-        yield f"never: {names}" if number <= _NAMED else f"{number:,} classes never occur: {names} ..."
-    if feature.classes is not None and feature.classes.num_unlabeled:
-        yield f"{feature.classes.num_unlabeled:,} without a label"
-
-
 def _details(
-    feature: FeatureStatistics, remarks: Sequence[str], time: Moment | None, leaf: Leaf | None
+    feature: FeatureStatistics, marks: Sequence[str], time: Moment | None, leaf: Leaf | None
 ) -> dict[str, Any]:
     """All facts of a feature, with a line for each bin of its histogram."""
-    unit = _unit(feature, time)
+    unit = unit_of(feature, time)
     result: dict[str, Any] = {"kind": feature.kind, "dtype": feature.dtype, "nulls": feature.nulls or ""}
     if feature.kind == "number":
         result |= _described(feature, unit)
@@ -252,21 +197,21 @@ def _details(
         if counts := getattr(feature, name):
             result[name] = ", ".join(f"{key} {count:,}" for key, count in counts.items())
     if feature.kind in ("text", "image", "audio"):
-        result["distinct"] = _distinct(feature)
+        result["distinct"] = distinct_text(feature)
     result["frequent"] = "" if feature.classes is not None else "\n".join(_frequent_lines(feature, unit))
-    result["remarks"] = "; ".join((*remarks, *_faults(feature, remarks)))
+    result["remarks"] = remarks_text(feature, marks)
     return result
 
 
 def _described(numbers: NumberStatistics, unit: Unit) -> dict[str, Any]:
-    result: dict[str, Any] = {"values": numbers.count, "distinct": _distinct(numbers)}
+    result: dict[str, Any] = {"values": numbers.count, "distinct": distinct_text(numbers)}
     if numbers.mean is not None:
-        middle = _number(numbers.mean, unit if unit != "bool" else "")
-        result |= {"min": _number(numbers.min, unit), "mean": middle, "max": _number(numbers.max, unit)}
+        middle = number_text(numbers.mean, unit if unit != "bool" else "")
+        result |= {"min": number_text(numbers.min, unit), "mean": middle, "max": number_text(numbers.max, unit)}
         if unit in ("", "bool"):
-            result |= {"std": _number(numbers.std), "zeros": numbers.zeros}
+            result |= {"std": number_text(numbers.std), "zeros": numbers.zeros}
     if numbers.quantiles is not None:
-        quantiles = (f"{percent}% {_number(value, unit)}" for percent, value in numbers.quantiles.items())
+        quantiles = (f"{percent}% {number_text(value, unit)}" for percent, value in numbers.quantiles.items())
         result["quantiles"] = "  ".join(quantiles)
     if numbers.histogram is not None:
         edges, counts = numbers.histogram.edges, numbers.histogram.counts
@@ -278,7 +223,7 @@ def _described(numbers: NumberStatistics, unit: Unit) -> dict[str, Any]:
 def _bin_label(low: float, high: float, unit: Unit) -> str:
     """The values of a bin; ``high`` is not one of them if both are integers."""
     last = high - 1 if isinstance(low, int) and isinstance(high, int) else high
-    return _number(low, unit) if last == low else f"{_number(low, unit)} to {_number(last, unit)}"
+    return number_text(low, unit) if last == low else f"{number_text(low, unit)} to {number_text(last, unit)}"
 
 
 def _class_lines(classes: Classes, leaf: Leaf | None) -> Iterator[str]:
@@ -302,7 +247,7 @@ def _bar_lines(labels: Sequence[str], counts: Sequence[int]) -> Iterator[str]:
 
 def _frequent_lines(feature: FeatureStatistics, unit: Unit) -> Iterator[str]:
     for entry in feature.frequent[:10]:
-        value = _one_line(entry.value) if isinstance(entry.value, str) else _number(entry.value, unit)
+        value = _one_line(entry.value) if isinstance(entry.value, str) else number_text(entry.value, unit)
         cut = "" if entry.num_bytes is None else f" ... ({size(entry.num_bytes)})"
         yield f"{entry.count:,}  {value}{cut}"
 
@@ -311,38 +256,10 @@ def _one_line(text: str) -> str:
     return text.replace("\r", r"\r").replace("\n", r"\n")
 
 
-def _unit(feature: FeatureStatistics, time: Moment | None) -> Unit:
-    """What the numbers of a feature are: times, ``bool``, or ""."""
-    return time or ("bool" if feature.dtype == "bool" else "")
-
-
 def _summary(numbers: NumberStatistics) -> str:
     if numbers.mean is None:
         return ""
-    return f"{_number(numbers.min)} to {_number(numbers.max)}, mean {_number(numbers.mean)}"
-
-
-def _distinct(numbers: NumberStatistics) -> str:
-    if numbers.distinct is None:
-        return ""
-    return f"{'about ' if numbers.distinct.error else ''}{numbers.distinct.count:,}"
-
-
-def _number(value: float | None, unit: Unit = "") -> str:
-    """A number in few digits, a date or time, or true or false.
-
-    >>> _number(1797), _number(4.490818), _number(0.1), _number(123456.7), _number(None), _number(True, "bool")
-    ('1,797', '4.491', '0.1', '123,457', '', 'true')
-    """
-    if value is None:
-        return ""
-    if unit == "bool":
-        return "true" if value else "false"
-    if unit and (text := unit(int(value))) is not None:
-        return text[:19]
-    if isinstance(value, int):
-        return f"{value:,}"
-    return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.4g}"
+    return f"{number_text(numbers.min)} to {number_text(numbers.max)}, mean {number_text(numbers.mean)}"
 
 
 def bars(counts: Sequence[int], most: int) -> str:

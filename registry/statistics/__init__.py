@@ -5,28 +5,33 @@ numbers  sums  distinct     numbers: buckets, exact sums, numbers of distinct va
 texts  media                texts and classes; stored images and audio files
 duplicates                  records that occur several times, in one split or in several
 document                    the results as values, and as one canonical JSON document
-differences                 what differs between splits
+differences  rows           what differs between splits; the table that people see
 """
 
-from registry.statistics.differences import Difference, find_differences, measured
-from registry.statistics.document import (
-    DOCUMENT_NAME,
-    Classes,
-    Distinct,
-    Duplicates,
-    FeatureStatistics,
-    Frequent,
-    Histogram,
-    Moment,
-    NumberStatistics,
-    SplitStatistics,
-    Statistics,
-    distribution,
-    duplicate_sentences,
-    parse_statistics,
-    statistics_documents,
-)
-from registry.statistics.fold import StatisticsFold, statistics_of
+from typing import TYPE_CHECKING
+
+from registry.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from registry.statistics.differences import Difference, find_differences, measured
+    from registry.statistics.document import (
+        DOCUMENT_NAME,
+        Classes,
+        Distinct,
+        Duplicates,
+        FeatureStatistics,
+        Frequent,
+        Histogram,
+        Moment,
+        NumberStatistics,
+        SplitStatistics,
+        Statistics,
+        distribution,
+        duplicate_sentences,
+        parse_statistics,
+        statistics_documents,
+    )
+    from registry.statistics.fold import StatisticsFold, statistics_of
 
 __all__ = [
     "DOCUMENT_NAME",
@@ -50,3 +55,15 @@ __all__ = [
     "statistics_documents",
     "statistics_of",
 ]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "differences": "Difference find_differences measured",
+        "document": (
+            "DOCUMENT_NAME Classes Distinct Duplicates FeatureStatistics Frequent Histogram Moment NumberStatistics "
+            "SplitStatistics Statistics distribution duplicate_sentences parse_statistics statistics_documents"
+        ),
+        "fold": "StatisticsFold statistics_of",
+    },
+)

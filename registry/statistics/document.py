@@ -14,6 +14,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeAlias
 
+from registry.errors import FeatureNotFoundError
 from registry.json_node import JsonNode, parse_json
 
 FORMAT: Final = 1
@@ -187,6 +188,8 @@ class SplitStatistics(Mapping[str, FeatureStatistics]):
     duplicates: Duplicates | None = None
 
     def __getitem__(self, path: str) -> FeatureStatistics:
+        if path not in self.features:
+            raise FeatureNotFoundError.of(path, self.features, where="the statistics")
         return self.features[path]
 
     def __iter__(self) -> Iterator[str]:
@@ -214,24 +217,12 @@ class Statistics(Mapping[str, SplitStatistics]):
 
     def _repr_html_(self) -> str:
         from registry.markup import bars, panel, table
+        from registry.statistics.rows import feature_rows
 
-        def brief(path: str, value: Number | None) -> str:
-            moment = (self.moments or {}).get(path)
-            text = None if moment is None or value is None else moment(int(value))
-            return _brief(value) if text is None else text[:19]
-
-        rows = (
-            (
-                *(path, name, it.kind, it.count, it.nulls),
-                *(brief(path, value) for value in (it.min, it.mean, it.max)),
-                bars(distribution(it)),
-            )
-            for path in dict.fromkeys(path for split in self.splits.values() for path in islice(split, _MOST_SHOWN))
-            for name, split in self.splits.items()
-            if (it := split.features.get(path)) is not None
-        )
-        heads = ("feature", "split", "kind", "values", "nulls", "min", "mean", "max", "distribution")
-        shown = table(heads, islice(rows, _MOST_SHOWN), sum(map(len, self.splits.values())))
+        paths = dict.fromkeys(path for split in self.splits.values() for path in islice(split, _MOST_SHOWN))
+        rows = list(islice(feature_rows(self, self.splits, paths, draw=bars), _MOST_SHOWN))
+        heads = [head.lower() for head in rows[0]] if rows else []
+        shown = table(heads, [[*row.values()] for row in rows], sum(map(len, self.splits.values())))
         return panel(self, shown, *duplicate_sentences(self))
 
     def to_json(self) -> dict[str, Any]:
@@ -252,10 +243,6 @@ class Statistics(Mapping[str, SplitStatistics]):
 
     def __len__(self) -> int:
         return len(self.splits)
-
-
-def _brief(value: Number | None) -> str:
-    return "" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
 
 
 def distribution(feature: FeatureStatistics) -> tuple[int, ...]:

@@ -17,6 +17,9 @@ def test_a_list_is_narrowed_and_sorted(numbers: Cli) -> None:
     assert every == ["numbers", "words/de", "words/en"]
     assert listed(numbers, "--like", "words/*") == ["words/de", "words/en"]
     assert set(listed(numbers, "--sort", "size")) == set(every)
+    heads = {order: numbers("list", "--sort", order).out.splitlines()[0].split() for order in ("name", "size", "date")}
+    assert set(heads["size"]) - set(heads["name"]) == {"SIZE"}
+    assert set(heads["date"]) - set(heads["name"]) == {"PUBLISHED", "(UTC)"}
     assert listed(numbers, "--owner", "nobody") == []
     [row] = numbers("list", "--like", "numbers", "--format", "json").json()["data"]
     assert (row["is_withdrawn"], row["is_empty"]) == (False, False)

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import registry
+from registry.errors import FeatureNotFoundError
 from registry.features import ClassLabel, FeaturesDict, Image, Text
 from registry.markup import MOST_BYTES, Markup, bars, escape, panel, table
 from registry.statistics import Classes, FeatureStatistics, SplitStatistics, Statistics
@@ -183,3 +184,22 @@ def test_statistics_of_dates_and_times_are_shown_as_dates_and_times(tmp_path: Pa
     assert "2024-01-082024-01-092024-01-10" in text  # min, mean, max
     assert "00:01:3000:02:0000:02:30" in text
     assert "19,7" not in text
+
+
+def test_statistics_are_shown_as_the_command_shows_them(tmp_path: Path) -> None:
+    pets = FeaturesDict({"pet": ClassLabel(names=["cat", "dog"]), "is_old": np.bool_, "name": Text()})
+    rows = [{"pet": number % 2, "is_old": number % 4 == 0, "name": "a" * (number % 5)} for number in range(40)]
+    splits = {"train": rows, "test": [row for row in rows if row["pet"] == 0][:9]}
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path) as catalog:
+        catalog.add(splits, "pets", features=pets)
+        statistics = catalog.dataset("pets").statistics
+    cells = Tags(statistics._repr_html_()).text
+    assert "pettrain" in cells
+    assert "label4000" not in cells  # the numbers of classes have no mean
+    assert "is_oldtrainbool400false0.25true2" in cells
+    assert "nametraintext400024" in cells  # of texts, the lengths
+    assert "lacks dog" in cells
+    with pytest.raises(FeatureNotFoundError) as caught:
+        statistics["train"]["pett"]
+    assert caught.value.message == "no feature 'pett' in the statistics"
+    assert caught.value.hint == "Did you mean 'pet'? There are: is_old, name, pet."

@@ -1,0 +1,106 @@
+"""Statistics as people read them: a row for each feature and split, on the command line and in notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, Final, Literal, TypeAlias
+
+from registry.statistics.differences import find_differences, measured
+from registry.statistics.document import FeatureStatistics, Moment, NumberStatistics, Statistics, distribution
+
+Unit: TypeAlias = "Moment | Literal['bool', '']"
+"""What the numbers of a feature are: moments, which it writes, ``bool``, or ""."""
+
+_NAMED: Final = 5
+
+
+def feature_rows(
+    statistics: Statistics, splits: Collection[str], paths: Collection[str], draw: Callable[[Sequence[int]], Any]
+) -> Iterator[dict[str, Any]]:
+    """The rows of these features, with a line for each split that has one; ``draw`` draws counts as bars."""
+    marks: dict[tuple[str, str], list[str]] = {}
+    for difference in find_differences(statistics):
+        marks.setdefault((difference.split, difference.feature), []).append(difference.text)
+    for path in paths:
+        for split in splits:
+            if (feature := statistics[split].features.get(path)) is not None:
+                unit = unit_of(feature, (statistics.moments or {}).get(path))
+                yield _row(path, split, feature, marks.get((split, path), []), unit, draw)
+
+
+def _row(
+    path: str,
+    split: str,
+    feature: FeatureStatistics,
+    marks: Sequence[str],
+    unit: Unit,
+    draw: Callable[[Sequence[int]], Any],
+) -> dict[str, Any]:
+    numbers = measured(feature)
+    least, middle, most = "", "", ""
+    if feature.heights is not None and feature.widths is not None and feature.heights.count:
+        least = f"{feature.heights.min}x{feature.widths.min}"
+        most = f"{feature.heights.max}x{feature.widths.max}"
+    elif numbers is not None:
+        least, most = number_text(numbers.min, unit), number_text(numbers.max, unit)
+        middle = number_text(numbers.mean, unit if unit != "bool" else "")
+    formats = None if feature.formats is None else ", ".join(f"{name} {n:,}" for name, n in feature.formats.items())
+    return {
+        "FEATURE": path,
+        "SPLIT": split,
+        "KIND": feature.dtype if feature.kind == "number" else feature.kind,
+        "VALUES": feature.count,
+        "NULLS": feature.nulls,
+        "MIN": least,
+        "MEAN": middle,
+        "MAX": most,
+        "DISTINCT": distinct_text(feature),
+        "DISTRIBUTION": draw(distribution(feature)) if formats is None else formats,
+        "REMARKS": remarks_text(feature, marks),
+    }
+
+
+def remarks_text(feature: FeatureStatistics, marks: Sequence[str]) -> str:
+    """What people should know of the values, in a few words, after ``marks``, which may name missing classes."""
+    return "; ".join((*marks, *_faults(feature, is_named=any(mark.startswith("lacks ") for mark in marks))))
+
+
+def _faults(feature: FeatureStatistics, *, is_named: bool) -> Iterator[str]:
+    if feature.nan:
+        yield f"{feature.nan:,} NaN"
+    if infinite := feature.infinities + feature.negative_infinities:
+        yield f"{infinite:,} infinite"
+    if feature.classes is not None and feature.classes.num_unused and not is_named:
+        names, number = ", ".join(feature.classes.unused[:_NAMED]), feature.classes.num_unused
+        yield f"never: {names}" if number <= _NAMED else f"{number:,} classes never occur: {names} ..."
+    if feature.classes is not None and feature.classes.num_unlabeled:
+        yield f"{feature.classes.num_unlabeled:,} without a label"
+
+
+def unit_of(feature: FeatureStatistics, moment: Moment | None) -> Unit:
+    """The unit of the numbers of a feature; ``moment`` writes them if they are dates or times."""
+    return moment or ("bool" if feature.dtype == "bool" else "")
+
+
+def distinct_text(numbers: NumberStatistics) -> str:
+    """The number of distinct values, or ""."""
+    if numbers.distinct is None:
+        return ""
+    return f"{'about ' if numbers.distinct.error else ''}{numbers.distinct.count:,}"
+
+
+def number_text(value: float | None, unit: Unit = "") -> str:
+    """A number in few digits, a date or time, or true or false.
+
+    >>> number_text(1797), number_text(4.490818), number_text(0.1), number_text(123456.7), number_text(True, "bool")
+    ('1,797', '4.491', '0.1', '123,457', 'true')
+    """
+    if value is None:
+        return ""
+    if unit == "bool":
+        return "true" if value else "false"
+    if unit and (text := unit(int(value))) is not None:
+        return text[:19]
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.4g}"
