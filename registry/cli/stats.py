@@ -107,7 +107,7 @@ def stats(
             yield f"To compare them without it: registry split check {dataset.reference} SPLIT SPLIT --by content"
         yield ""
         if column is None:
-            rows = list(feature_rows(statistics, splits, paths, draw=_draw))
+            rows = list(feature_rows(statistics, splits, paths, moments=moments, draw=_draw))
             yield Table(rows, {head: head for head in rows[0]} if rows else {})
             return
         for place, (path, name) in enumerate(itertools.product(paths, splits)):
@@ -144,7 +144,7 @@ def brief_blocks(dataset: Dataset, statistics: Statistics) -> Iterator[Block]:
     if not statistics:
         return
     largest = max(statistics, key=lambda split: statistics[split].num_examples)
-    rows = list(feature_rows(statistics, [largest], statistics[largest], draw=_draw))
+    rows = list(feature_rows(statistics, [largest], statistics[largest], moments=statistics.moments, draw=_draw))
     heads = [head for head in rows[0] if head not in ("SPLIT", "VALUES")] if rows else []
     where = f"registry stats {dataset.reference}"
     yield ""

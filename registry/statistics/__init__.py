@@ -4,7 +4,7 @@ fold       the values of each leaf, from blocks of records
 numbers  sums  distinct     numbers: buckets, exact sums, numbers of distinct values
 texts  media                texts and classes; stored images and audio files
 duplicates                  records that occur several times, in one split or in several
-document                    the results as values, and as one canonical JSON document
+values  document            the results as values, and as one canonical JSON document
 differences  rows           what differs between splits; the table that people see
 """
 
@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from registry.statistics.differences import Difference, find_differences, measured
     from registry.statistics.document import (
         DOCUMENT_NAME,
+        Statistics,
+        duplicate_sentences,
+        parse_statistics,
+        statistics_documents,
+    )
+    from registry.statistics.fold import StatisticsFold, statistics_of
+    from registry.statistics.values import (
         Classes,
         Distinct,
         Duplicates,
@@ -25,13 +32,8 @@ if TYPE_CHECKING:
         Moment,
         NumberStatistics,
         SplitStatistics,
-        Statistics,
         distribution,
-        duplicate_sentences,
-        parse_statistics,
-        statistics_documents,
     )
-    from registry.statistics.fold import StatisticsFold, statistics_of
 
 __all__ = [
     "DOCUMENT_NAME",
@@ -60,10 +62,11 @@ __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "differences": "Difference find_differences measured",
-        "document": (
-            "DOCUMENT_NAME Classes Distinct Duplicates FeatureStatistics Frequent Histogram Moment NumberStatistics "
-            "SplitStatistics Statistics distribution duplicate_sentences parse_statistics statistics_documents"
-        ),
+        "document": "DOCUMENT_NAME Statistics duplicate_sentences parse_statistics statistics_documents",
         "fold": "StatisticsFold statistics_of",
+        "values": (
+            "Classes Distinct Duplicates FeatureStatistics Frequent Histogram Moment NumberStatistics SplitStatistics "
+            "distribution"
+        ),
     },
 )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from registry.statistics.document import Classes, FeatureStatistics, NumberStatistics, Statistics
+from registry.statistics.values import Classes, FeatureStatistics, NumberStatistics, SplitStatistics
 
 _SHIFT: Final = 0.25
 _ERRORS: Final = 4.0
@@ -22,7 +22,7 @@ class Difference(NamedTuple):
     text: str
 
 
-def find_differences(statistics: Statistics) -> list[Difference]:
+def find_differences(statistics: Mapping[str, SplitStatistics]) -> list[Difference]:
     """Compare each split with the largest one, which is the first of equally large ones.
 
     A mean is shifted if it differs by more than a quarter of the standard deviation in the largest split, and by more

@@ -25,7 +25,7 @@ from registry.features.content import content_bytes
 from registry.features.digest_pile import DigestPile, sort_digests
 from registry.features.feature import RawFeature
 from registry.statistics.distinct import hash_numbers
-from registry.statistics.document import Duplicates
+from registry.statistics.values import Duplicates
 from registry.wire import BytesColumn, FlatBlock, NumberColumn, decode_example
 from registry.wire.gather import Octets, Places, constant, cut_views, take, take_windows
 

@@ -26,17 +26,17 @@ from registry.features.feature import TEXT, Leaf, RawFeature
 from registry.features.image import Image
 from registry.features.nested import Ragged
 from registry.features.text import ClassLabel, Text
-from registry.statistics.document import (
-    FeatureStatistics,
-    NumberStatistics,
-    SplitStatistics,
-    Statistics,
-    number_fields,
-)
+from registry.statistics.document import Statistics
 from registry.statistics.duplicates import MOST_WAITING, RecordDigester, find_duplicates, pile_of_split
 from registry.statistics.media import Images, Sounds
 from registry.statistics.numbers import MOST_DISTINCT, Numbers
 from registry.statistics.texts import MOST_BYTES, MOST_CLASSES, Texts, describe_classes
+from registry.statistics.values import (
+    FeatureStatistics,
+    NumberStatistics,
+    SplitStatistics,
+    number_fields,
+)
 from registry.wire import FlatBlock
 
 MOST_LEAVES: Final = 10_000

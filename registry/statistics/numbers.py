@@ -19,8 +19,8 @@ import numpy.typing as npt
 
 from registry.features.dtypes import is_bfloat16
 from registry.statistics.distinct import ERROR, Registers, hash_numbers
-from registry.statistics.document import Distinct, Frequent, Histogram, Number, NumberStatistics
 from registry.statistics.sums import SCALE, deviation_of, exact_sums, mean_of, weighted_sums
+from registry.statistics.values import Distinct, Frequent, Histogram, Number, NumberStatistics
 
 MOST_DISTINCT: Final = 10_000
 """Most distinct values that are counted one by one. All values of dtypes of 16 bits are."""

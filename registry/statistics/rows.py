@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 from registry.statistics.differences import find_differences, measured
-from registry.statistics.document import FeatureStatistics, Moment, NumberStatistics, Statistics, distribution
+from registry.statistics.values import FeatureStatistics, Moment, NumberStatistics, SplitStatistics, distribution
 
 Unit: TypeAlias = "Moment | Literal['bool', '']"
 """What the numbers of a feature are: moments, which it writes, ``bool``, or ""."""
@@ -15,16 +15,24 @@ _NAMED: Final = 5
 
 
 def feature_rows(
-    statistics: Statistics, splits: Collection[str], paths: Collection[str], draw: Callable[[Sequence[int]], Any]
+    statistics: Mapping[str, SplitStatistics],
+    splits: Collection[str],
+    paths: Collection[str],
+    *,
+    moments: Mapping[str, Moment] | None,
+    draw: Callable[[Sequence[int]], Any],
 ) -> Iterator[dict[str, Any]]:
-    """The rows of these features, with a line for each split that has one; ``draw`` draws counts as bars."""
+    """The rows of these features, with a line for each split that has one.
+
+    ``moments`` write dates and times, by path; ``draw`` draws counts as bars.
+    """
     marks: dict[tuple[str, str], list[str]] = {}
     for difference in find_differences(statistics):
         marks.setdefault((difference.split, difference.feature), []).append(difference.text)
     for path in paths:
         for split in splits:
             if (feature := statistics[split].features.get(path)) is not None:
-                unit = unit_of(feature, (statistics.moments or {}).get(path))
+                unit = unit_of(feature, (moments or {}).get(path))
                 yield _row(path, split, feature, marks.get((split, path), []), unit, draw)
 
 

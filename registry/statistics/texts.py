@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from registry.features.feature import LabelNames
 from registry.statistics.distinct import ERROR, Registers, hash_texts
-from registry.statistics.document import Classes, Distinct, Frequent, number_fields
 from registry.statistics.numbers import MOST_DISTINCT, MOST_FREQUENT, Numbers
+from registry.statistics.values import Classes, Distinct, Frequent, number_fields
 
 MOST_BYTES: Final = 2**24
 """Texts are counted one by one up to this size of all distinct ones, too."""
