@@ -15,6 +15,8 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
+from registry.migrations.renames import read_names
+
 revision = "0003"
 down_revision = "0002"
 branch_labels = None
@@ -91,6 +93,7 @@ def downgrade() -> None:
 
 
 def fill_documents(connection: sa.Connection) -> None:
+    renamed = read_names(connection)
     standing = iter(connection.execute(sa.text(STANDING)).all())
     while batch := list(islice(standing, BATCH)):
         chosen = sa.select(VERSION).where(VERSION.c.id.in_([row.id for row in batch]))
@@ -98,7 +101,7 @@ def fill_documents(connection: sa.Connection) -> None:
         connection.execute(
             sa.insert(DOCUMENT),
             [
-                {"config_id": row.config_id, "version_id": row.id, **document_words(row, stored[row.id])}
+                {"config_id": row.config_id, "version_id": row.id, **document_words(renamed, row, stored[row.id])}
                 for row in batch
             ],
         )
@@ -117,10 +120,11 @@ PLAIN = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "ð": "d", "ħ": "h", "�
 DROPPED = {"Mn", "Mc", "Me", "Cf"}
 
 
-def document_words(names: Any, row: Any) -> dict[str, str]:
+def document_words(renamed: dict[str, list[str]], named: Any, row: Any) -> dict[str, str]:
+    names = (named.builder_name, named.config_name, *renamed.get(named.builder_name, ()))
     metadata, labels = load(row.metadata_json), load(row.labels_json)
     texts = {
-        "name": (word for part in (names.builder_name, names.config_name) for word in name_words(part)),
+        "name": (word for part in names for word in name_words(part)),
         "tags": words_of(metadata.get("config_tags")),
         "features": feature_words(load(row.features_json), labels),
         "description": words_of([metadata.get("description"), metadata.get("config_description")]),

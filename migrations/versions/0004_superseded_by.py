@@ -10,6 +10,8 @@ import json
 import sqlalchemy as sa
 from alembic import op
 
+from registry.migrations.renames import in_present, read_present_names
+
 revision = "0004"
 down_revision = "0003"
 branch_labels = None
@@ -50,9 +52,10 @@ def restore_successors() -> None:
         after = json.loads(details).get("after")
         if isinstance(after, dict) and "superseded_by" in after:
             told[dataset, version] = after["superseded_by"]
+    present = read_present_names(connection)
     for (dataset, version), successor in told.items():
         if successor is not None:
-            name, _, config = dataset.partition("/")
+            name, _, config = in_present(present, dataset).partition("/")
             major, minor, patch = map(int, version.split("."))
             values = {"name": name, "config": config, "major": major, "minor": minor, "patch": patch}
             connection.execute(sa.text(RESTORE), {**values, "successor": successor})

@@ -10,6 +10,8 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
+from registry.migrations.renames import in_present, read_present_names
+
 revision = "0007"
 down_revision = "0006"
 branch_labels = None
@@ -29,8 +31,10 @@ def upgrade() -> None:
     )
     # A catalog that was taken back to 0006 and up again: the log still tells what is protected.
     told = sa.text(TOLD).columns(at=sa.DateTime(timezone=True))
+    present = read_present_names(op.get_bind())
     protected: dict[str, dict[str, Any]] = {}
-    for action, scope, at, actor in op.get_bind().execute(told):
+    for action, named, at, actor in op.get_bind().execute(told):
+        scope = in_present(present, named)
         protected.pop(scope, None)
         if action == "protect":
             protected[scope] = {"scope": scope, "protected_at": at, "protected_by": actor}

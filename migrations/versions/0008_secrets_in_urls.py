@@ -25,6 +25,8 @@ from urllib.parse import unquote
 import sqlalchemy as sa
 from alembic import context, op
 
+from registry.migrations.renames import read_names
+
 revision = "0008"
 down_revision = "0007"
 branch_labels = None
@@ -56,7 +58,7 @@ SELECT num_bytes, filename_template, filename_dataset, filename_format FROM spli
 OVERRIDES = """
 SELECT e.name, o.enabled FROM version_experiment o JOIN experiment e ON e.id = o.experiment_id WHERE o.version_id = :id
 """
-PUBLISHED = "SELECT details_json FROM event WHERE dataset = :dataset AND version = :version AND action = 'publish'"
+PUBLISHED = "SELECT details_json FROM event WHERE dataset IN :datasets AND version = :version AND action = 'publish'"
 
 EVENT = sa.table(
     "event",
@@ -99,7 +101,10 @@ def append_event(connection: sa.Connection, row: dict[str, Any], changed: dict[s
     dataset = f"{row['name']}/{row['config']}" if row["config"] else row["name"]
     version = f"{row['major']}.{row['minor']}.{row['patch']}"
     told: dict[str, Any] = {"columns": sorted(changed)}
-    logged = connection.execute(sa.text(PUBLISHED), {"dataset": dataset, "version": version}).scalar()
+    names = read_names(connection).get(row["name"], [row["name"]])
+    datasets = [f"{name}/{row['config']}" if row["config"] else name for name in names]
+    published = sa.text(PUBLISHED).bindparams(sa.bindparam("datasets", expanding=True))
+    logged = connection.execute(published, {"datasets": datasets, "version": version}).scalar()
     before = json.loads(logged).get("seal") if logged is not None else None
     if before is not None and before == seal_of(connection, row):
         told["seal"] = {"before": before, "after": seal_of(connection, {**row, **changed})}

@@ -12,6 +12,8 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
+from registry.migrations.renames import in_present, read_present_names
+
 revision = "0009"
 down_revision = "0008"
 branch_labels = None
@@ -57,9 +59,9 @@ def upgrade() -> None:
 def restore_locations(table: sa.Table) -> None:
     """A catalog that was taken back to 0008 and up again: the log still tells every change."""
     connection = op.get_bind()
-    told = sa.text(TOLD).columns(at=sa.DateTime(timezone=True))
+    told, present = sa.text(TOLD).columns(at=sa.DateTime(timezone=True)), read_present_names(connection)
     for dataset, version, at, actor, action, text in connection.execute(told).all():
-        name, _, config = dataset.partition("/")
+        name, _, config = in_present(present, dataset).partition("/")
         major, minor, patch = map(int, version.split("."))
         number = {"name": name, "config": config, "major": major, "minor": minor, "patch": patch}
         version_id = connection.execute(sa.text(VERSION), number).scalar()

@@ -14,6 +14,8 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
+from registry.migrations.renames import in_present, read_present_names
+
 revision = "0011"
 down_revision = "0010"
 branch_labels = None
@@ -63,13 +65,13 @@ def restore_attachments(table: sa.Table) -> None:
     An event that nobody can read is skipped: ``registry log verify`` names it.
     """
     connection, taken = op.get_bind(), set()
-    told = sa.text(TOLD).columns(at=sa.DateTime(timezone=True))
+    told, present = sa.text(TOLD).columns(at=sa.DateTime(timezone=True)), read_present_names(connection)
     for dataset, version, at, actor, action, text in connection.execute(told).all():
         try:
             details = json.loads(text)
             attachments = [details] if action == "attach" else details.get("attachments", [])
             rows = [read_row(attachment) for attachment in attachments]
-            name, _, config = dataset.partition("/")
+            name, _, config = in_present(present, dataset).partition("/")
             rows_at = datetime.fromisoformat(details["@rows_at"]).astimezone(UTC) if "@rows_at" in details else at
         except (KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
             continue

@@ -34,14 +34,14 @@ def let_change(*columns: str) -> None:
     """PostgreSQL's trigger lists the columns that may change, and SQLite's those that may not."""
     if op.get_context().dialect.name == "postgresql":
         arguments = ", ".join(f"'{name}'" for name in columns)
-        op.execute("DROP TRIGGER dataset_version_no_change ON dataset_version")
+        op.execute("DROP TRIGGER IF EXISTS dataset_version_no_change ON dataset_version")
         op.execute(
             "CREATE TRIGGER dataset_version_no_change BEFORE UPDATE OR DELETE ON dataset_version "
             f"FOR EACH ROW EXECUTE FUNCTION registry_refuse_change({arguments})"
         )
         return
     changed = " OR ".join(f"NEW.{name} IS NOT OLD.{name}" for name in PUBLISHED_COLUMNS if name not in columns)
-    op.execute("DROP TRIGGER dataset_version_no_update")
+    op.execute("DROP TRIGGER IF EXISTS dataset_version_no_update")
     op.execute(
         f"CREATE TRIGGER dataset_version_no_update BEFORE UPDATE ON dataset_version WHEN {changed} "
         "BEGIN SELECT RAISE(ABORT, 'published rows never change: UPDATE on dataset_version'); END"

@@ -6,10 +6,10 @@ renamed are not in it.
 
 from __future__ import annotations
 
-import json
-
 import sqlalchemy as sa
 from alembic import op
+
+from registry.migrations.renames import read_names
 
 revision = "0013"
 down_revision = "0012"
@@ -40,26 +40,11 @@ def upgrade() -> None:
 
 
 def restore_names(table: sa.Table) -> None:
-    """A catalog that was taken back to 0012 and up again: the log still has every name.
-
-    An event that nobody can read is skipped: ``registry log verify`` names it.
-    """
+    """A catalog that was taken back to 0012 and up again: the log still has every name."""
     connection = op.get_bind()
-    named: dict[str, list[str]] = {}  # the names of each dataset, by its present name
-    told = sa.text("SELECT details_json FROM event WHERE action = 'rename' ORDER BY id")
-    for text in connection.execute(told).scalars().all():
-        try:
-            details = json.loads(text)
-            before, after = details["before"], details["after"]
-            if not (isinstance(before, str) and isinstance(after, str) and before and after):
-                raise ValueError("not a name")
-        except (KeyError, ValueError, TypeError, RecursionError):
-            continue
-        names = named.pop(before, [before])
-        named[after] = [*names, *([] if after in names else [after])]
     known: dict[str, int] = dict(map(tuple, connection.execute(sa.text("SELECT name, id FROM builder")).all()))
     taken = set(known)  # a registry of the revision before may have given a former name to another dataset
-    for present, names in named.items():
+    for present, names in read_names(connection).items():
         builder_id = known.get(present)
         if builder_id is not None and not taken & {*names} - {present}:
             taken |= {*names}

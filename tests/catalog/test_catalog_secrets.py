@@ -33,8 +33,8 @@ KEPT = {
 
 
 @pytest.fixture
-def old(database_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A catalog of the revision before, with what older registries let in."""
+def old(database_url: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    """A catalog of the revision before, with what older registries let in; the parameter are renames after that."""
     schema.upgrade(database_url)
     with monkeypatch.context() as older:
         older.setattr(rows, "has_secret", lambda _url: False)
@@ -46,6 +46,8 @@ def old(database_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
             publish(catalog, "mnist:1.0.1")
             publish(catalog, "words/plain:1.0.0", location="s3://KEY:hunter2@bucket/words")
             catalog.lifecycle.yank(Reference.parse("mnist:1.0.0"), "wrong", None, actor="ann")
+            for name, after in getattr(request, "param", ()):
+                catalog.rename(name, after, actor="ann")
             assert catalog.log.verify().faults == ()
     schema.downgrade(database_url, BEFORE)
     return database_url
@@ -108,6 +110,16 @@ def test_secrets_are_removed_and_the_log_holds(old: str) -> None:
     )
     assert {name: metadata[name] for name in KEPT} == KEPT
     assert metadata["description"] == METADATA.description  # words of a person: printed masked, stored as they are
+
+
+@pytest.mark.parametrize("old", [[("words", "texts")]], indirect=True)
+def test_versions_of_renamed_datasets_are_sealed_anew(old: str) -> None:
+    removed = upgrade(old)
+
+    assert [secrets.reference for secrets in removed] == ["mnist:1.0.0", "texts/plain:1.0.0"]
+    with open_catalog(old) as catalog:
+        assert catalog.log.verify().faults == ()
+        assert list(logged(catalog))[-1].details["seal"]["before"]
 
 
 def test_published_rows_are_as_immutable_as_before(old: str) -> None:
