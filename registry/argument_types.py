@@ -49,7 +49,7 @@ _TESTS: Final[dict[str, tuple[str, Test]]] = {
 
 # The functions check these themselves, with messages of their own.
 _CHECKED_INSIDE: Final = frozenset(
-    {"Any", "DatasetLike", "ExportKind", "Labels", "Literal", "Moment", "ReadConfig", "ReadInstruction"}
+    {"Any", "DatasetLike", "ExportKind", "Keep", "Labels", "Literal", "Moment", "ReadConfig", "ReadInstruction"}
 ) | {*("SlicingRule", "SplitArgument", "State", "Verify", "Version", "float", "int", "tuple", "type")}
 
 

@@ -51,6 +51,7 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     from registry.reading import Reader, Slice, State
     from registry.reading.fetching import FetchReport
     from registry.reading.frameworks.table_columns import Labels
+    from registry.reading.keeping import Keep
     from registry.reading.tables import TableSource
     from registry.splits import Explanation, ReadInstruction, Relation
     from registry.statistics import Statistics
@@ -389,6 +390,7 @@ class Dataset(SlicedVersion):
         process: tuple[int, int] = (0, 1),
         verify: Verify = "block",
         copy: bool = True,
+        keep: Keep | None = "auto",
     ) -> Reader:
         """Read the examples of a split expression, as dicts of NumPy values.
 
@@ -406,6 +408,10 @@ class Dataset(SlicedVersion):
             process: (index, count), if several processes share the examples.
             verify: check the checksums of records by ``"block"`` or by ``"record"``, or ``"off"``.
             copy: False gives large values as read-only views of the mapped files.
+            keep: where decoded columns are kept, so that the next epoch decodes nothing. ``"disk"`` fills the cache of
+                this user in the background, and reads from there; ``"memory"`` decodes the slice at the beginning.
+                ``"auto"`` reads from columns that are in the cache (see ``keep_columns``), and keeps a slice of at most
+                64 MB in memory once all of it was read. None always reads the shards. The examples are the same.
 
         Raises:
             SplitSyntaxError, SplitNotFoundError, SliceError, LockedError: see ``resolve``.
@@ -427,6 +433,7 @@ class Dataset(SlicedVersion):
             process=process,
             verify=verify,
             copy=copy,
+            keep=keep,
         )
 
     def read_slices(self, read_config: ReadConfig | None = None) -> dict[str, Reader]:

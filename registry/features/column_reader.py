@@ -170,7 +170,7 @@ class ColumnReader:
         """The column of a leaf that must be in every record."""
         columns: list[FlatColumn] = []
         for part, keys in self.parts:
-            column = _complete(flat, keys[0], part.kind, may_be_missing=self.may_be_missing)
+            column = complete(flat, keys[0], part.kind, may_be_missing=self.may_be_missing)
             if column is None:
                 return None
             columns.append(column)
@@ -190,8 +190,8 @@ class ColumnReader:
     def _read_nested(self, flat: FlatBlock, *, copy: bool) -> RaggedColumn | None:
         """The column of a leaf in several Sequences; None if a record may be damaged."""
         part, (key, *level_keys) = self.parts[0]
-        values = _complete(flat, key, part.kind, may_be_missing=self.may_be_missing)
-        rows = [_complete(flat, name, "int64", may_be_missing=self.may_be_missing) for name in level_keys]
+        values = complete(flat, key, part.kind, may_be_missing=self.may_be_missing)
+        rows = [complete(flat, name, "int64", may_be_missing=self.may_be_missing) for name in level_keys]
         if len(self.parts) > 1 or not part.size or values is None or np.any(values.counts % part.size):
             return None
         below = values.counts // part.size
@@ -303,7 +303,7 @@ def _are_lengths(values: Places, length: int | None) -> bool:
     return not values.size or (low <= int(values.min()) and int(values.max()) <= high)
 
 
-def _complete(flat: FlatBlock, key: str, kind: WireKind, *, may_be_missing: bool) -> FlatColumn | None:
+def complete(flat: FlatBlock, key: str, kind: WireKind, *, may_be_missing: bool) -> FlatColumn | None:
     """The values of ``key`` in all records; a record that may lack the key gets an empty list.
 
     None if a record lacks the key although it must have it, or holds values of another kind.

@@ -23,6 +23,7 @@ from registry.features import FeaturesDict
 from registry.markup import Markup, panel
 from registry.model import whole_number
 from registry.order import Order, ReadConfig
+from registry.reading.keeping import ColumnKeeper, Keep, check_keep
 from registry.reading.pieces import ItemLists, ItemReader, PieceReader, RecordSource
 from registry.reading.readable import ReadableVersion
 from registry.reading.state import (
@@ -67,6 +68,7 @@ class ExampleReader:
         process: tuple[int, int] = (0, 1),
         verify: Verify = "block",
         copy: bool = True,
+        keep: Keep | None = None,
     ) -> None:
         """Create a reader. ``Dataset.read`` and ``registry.load`` are the usual way to get one.
 
@@ -79,11 +81,12 @@ class ExampleReader:
             process: index and count, if several processes share each epoch.
             verify: ``block`` or ``record``, which find the same damage, or ``off``: see ``open_shard``.
             copy: False returns records, text, and tensors stored as bytes as read-only views of the mapped files.
+            keep: where decoded columns are kept for the next epoch: see ``Dataset.read``.
 
         Raises:
             StateMismatchError: the state belongs to another version, plan or order.
-            UsageError: an invalid ``process``, ``verify``, ``copy`` or ``read_config``; or several processes and a
-                shuffle without a seed.
+            UsageError: an invalid ``process``, ``verify``, ``copy``, ``keep`` or ``read_config``; or several processes
+                and a shuffle without a seed.
         """
         read_config = readable.order(read_config)
         if not isinstance(copy, bool):
@@ -105,19 +108,30 @@ class ExampleReader:
         self._verify: Verify = verify
         self._copy = copy
         self._order = plan.order(read_config)
-        source = RecordSource(
-            plan,
-            self.store,
-            verify=verify,
-            indexes=readable.indexes,
-            file_format=readable.file_format,
-            features=readable.features,
-        )
-        self._items = ItemReader(PieceReader(source, readable.features, copy=copy), add_ids=read_config.add_tfds_id)
+        self._keep = check_keep(keep)
+        source = self._open_source()
+        self._keeper = ColumnKeeper(self._keep, readable, plan, source, verify)
+        self._items = self._items_of(source)
+        # Kept columns have no records.
+        self._record_items = self._items if keep is None else self._items_of(self._open_source())
         self._source = describe_source(plan, self._order, dataset=readable.identity)
         self._share = self._start(0).intervals
         self._begin = self._start(0) if state is None else restore(state, self._source, process=self.process)
         self._cursor = Cursor(self._begin)
+
+    def _open_source(self) -> RecordSource:
+        return RecordSource(
+            self.plan,
+            self.store,
+            verify=self._verify,
+            indexes=self.readable.indexes,
+            file_format=self.readable.file_format,
+            features=self.readable.features,
+        )
+
+    def _items_of(self, source: RecordSource) -> ItemReader:
+        reader = PieceReader(source, self.readable.features, copy=self._copy)
+        return ItemReader(reader, add_ids=self.read_config.add_tfds_id)
 
     @property
     def features(self) -> FeaturesDict:
@@ -160,7 +174,7 @@ class ExampleReader:
             ShardMismatchError: a file is not the published one, or has another number of records.
             StorageError: a file cannot be read.
         """
-        return self._iterate(self._items.records)
+        return self._iterate(self._record_items.records, is_decoded=False)
 
     def ids(self) -> Iterator[str]:
         """Go through the next epoch by TFDS ids. No file is opened.
@@ -168,7 +182,7 @@ class ExampleReader:
         Yields:
             File name and number of a record, such as ``mnist-train.tfrecord-00003-of-00010__17``.
         """
-        return self._iterate(self._items.ids)
+        return self._iterate(self._items.ids, is_decoded=False)
 
     def batches(self, batch_size: int, *, drop_remainder: bool = False) -> Iterator[dict[str, Any]]:
         """Read the next epoch in batches. A batch never contains examples of two epochs.
@@ -261,7 +275,13 @@ class ExampleReader:
             TypeError: ``index`` is not a whole number, a slice or a list of whole numbers.
             CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: as iterating a reader.
         """
+        if self._keeper.is_in_use and type(index) is int and len(self._share) == 1:  # the usual case, in a microsecond
+            (start, stop) = self._share[0]
+            position = index + (start if index >= 0 else stop)
+            if start <= position < stop and (example := self._items.kept_example_at(self._order, position)) is not None:
+                return example
         positions, is_one = find_positions(self._share, index)
+        self._keeper.use(positions.size)
         return (self._items.example_at if is_one else self._items.columns_at)(self._order, positions)
 
     def examples_at(self, indices: Sequence[int] | npt.NDArray[np.integer[Any]]) -> list[dict[str, Any]]:
@@ -276,6 +296,7 @@ class ExampleReader:
             CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: a file is damaged or unreadable.
         """
         positions, _ = find_positions(self._share, indices)
+        self._keeper.use(positions.size)
         return self._items.examples_at(self._order, positions)
 
     def seek(self, epoch: int, part: Intervals | None = None) -> None:
@@ -365,13 +386,13 @@ class ExampleReader:
                 hint="Define that function with def, at the top level of a module.",
             )
         some = self.readable.within({split.name for split in self.plan.splits})
-        options = (self.read_config, self.process, self._verify, self._copy)
+        options = (self.read_config, self.process, self._verify, self._copy, self._keep)
         return (some, self.plan, options, self._asked, self._begin, self._cursor.state)
 
     def __setstate__(self, sent: tuple[Any, ...]) -> None:
-        readable, plan, (read_config, process, verify, copy), asked, begin, place = sent
+        readable, plan, (read_config, process, verify, copy, keep), asked, begin, place = sent
         self.__init__(  # type: ignore[misc]  # nothing is open yet
-            readable, plan, read_config=read_config, process=process, verify=verify, copy=copy
+            readable, plan, read_config=read_config, process=process, verify=verify, copy=copy, keep=keep
         )
         self._asked, self._begin, self._cursor = asked, begin, Cursor(place)
 
@@ -412,28 +433,32 @@ class ExampleReader:
             process=process,
             verify=self._verify,
             copy=self._copy,
+            keep=self._keep,
         )
         if read_config is self.read_config:
             reader._asked = self._asked
         return reader
 
-    def _iterate(self, item_lists: ItemLists) -> Iterator[Any]:
+    def _iterate(self, item_lists: ItemLists, *, is_decoded: bool = True) -> Iterator[Any]:
         """Start an iteration: of the next epoch, or from the given state."""
         begin = self._begin
         self._cursor = Cursor(begin)
         self._begin = self._start(begin.epoch + 1 if begin.until is None else begin.until)
-        return chain.from_iterable(self._run(self._cursor, item_lists))
+        return chain.from_iterable(self._run(self._cursor, item_lists, is_decoded=is_decoded))
 
-    def _run(self, cursor: Cursor, item_lists: ItemLists) -> Iterator[Iterator[Any]]:
+    def _run(self, cursor: Cursor, item_lists: ItemLists, *, is_decoded: bool) -> Iterator[Iterator[Any]]:
         """The items in lists. The cursor derives the place within a list from what is left of its iterator."""
         state: ReadState | None = cursor.state
         while state is not None:
             cursor.set(state)
+            if is_decoded:
+                self._keeper.choose()
             if state.num_left:
                 for item_list in item_lists(self._order_of(state.epoch), state.intervals):
                     yield cursor.hand_out(item_list.items, positions_each=item_list.positions_each)
                     state = state.advance(item_list.num_positions)
                     cursor.set(state)
+                    self._keeper.count(item_list.num_positions)
             state = state.next_epoch(self._order.num_examples)
 
     def _start(self, epoch: int) -> ReadState:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from registry.errors import CorruptExampleError, CorruptRecordError, RegistryError, StorageError, VerificationError
 from registry.features import ExampleBlock, FeaturesDict, codec_of
 from registry.order import Order, tfds_id
+from registry.reading.column_blocks import ColumnBlock, KeptColumns
 from registry.reading.state import Intervals, cut, size_of
 from registry.shards import (
     Block,
@@ -61,6 +62,9 @@ class RecordSource:
     """The records of a plan by file instruction and index in the file. Used by one thread at a time.
 
     ``features`` are needed if the ``file_format`` does not store serialized examples.
+
+    Attributes:
+        columns: kept columns, which are read in place of the files; None reads the files.
     """
 
     def __init__(
@@ -78,6 +82,7 @@ class RecordSource:
         self._features = features
         self._cache = BlockCache()
         self._store = store
+        self.columns: KeptColumns | None = None
         self._verify = check_verify(verify)
         self._indexes = indexes
         self._open: OrderedDict[str, ShardReader] = OrderedDict()
@@ -87,6 +92,15 @@ class RecordSource:
         self._instructions: dict[int, FileInstruction] = {}
         self.is_scattered = False
         """Whether all records of each file will be read in no order, from another machine."""
+
+    def fetch_examples(self, instructions: Places, records: Places) -> Block | ColumnBlock:
+        """The examples of these records: from ``columns``, or as ``fetch``."""
+        if self.columns is not None and instructions.size:
+            block = self.columns.fetch(instructions, records)
+            if block is not None:
+                return block
+            self.columns = None
+        return self.fetch(instructions, records)
 
     def fetch(self, instructions: Places, records: Places) -> Block:
         """Record ``records[i]`` of the file of ``instructions[i]``, for each i, checked.
@@ -115,7 +129,8 @@ class RecordSource:
     @property
     def is_requested(self) -> bool:
         """Whether records are requested from another machine, so that ``want`` has an effect."""
-        return self._store.local_root is None and self._file_format in _REQUESTED_FORMATS
+        is_remote = self._store.local_root is None and self._file_format in _REQUESTED_FORMATS
+        return is_remote and self.columns is None
 
     def want(self, instructions: Places, records: Places) -> None:
         """Begin to fetch records that ``fetch`` will be called for; a fault is raised only by ``fetch``."""
@@ -238,7 +253,7 @@ class Piece(NamedTuple):
 
     instructions: Places
     records: Places
-    block: Block
+    block: Block | ColumnBlock
 
 
 class PieceReader:
@@ -303,11 +318,13 @@ class PieceReader:
     def fetch(self, order: Order, positions: Places) -> Piece:
         """The records at any ``positions``."""
         instructions, records = order.locate(positions)
-        return Piece(instructions, records, self._source.fetch(instructions, records))
+        return Piece(instructions, records, self._source.fetch_examples(instructions, records))
 
     def records(self, piece: Piece) -> tuple[Sequence[bytes | memoryview], RegistryError | None]:
         """The stored records of a piece before the first damaged one, and the fault of that one."""
         block = piece.block
+        if isinstance(block, ColumnBlock):
+            raise AssertionError("columns have no records")
         try:
             return (block.records() if self._copy else block.views()), None
         except CorruptExampleError as error:  # only rows of columns have to be encoded to be records
@@ -316,7 +333,10 @@ class PieceReader:
 
     def decode(self, piece: Piece) -> ExampleBlock:
         """The examples of a piece; a fault names file and record."""
-        decoded = decode_block(self._features, piece.block, copy=self._copy)
+        if isinstance(piece.block, ColumnBlock):
+            decoded = piece.block.decode(copy=self._copy)
+        else:
+            decoded = decode_block(self._features, piece.block, copy=self._copy)
         if decoded.fault is not None:
             decoded.fault = self._name_fault(decoded.fault, piece)
         return decoded
@@ -330,6 +350,16 @@ class PieceReader:
             return codec_of(self._features).decode(record)
         except CorruptExampleError as error:
             raise self._name_record(error, piece, place=0) from error
+
+    def kept_columns_at(self, order: Order, positions: Places) -> dict[str, Any] | None:
+        """The examples at ``positions`` from kept columns; None without them."""
+        columns = self._source.columns
+        return None if columns is None else columns.columns_at(order, positions, copy=self._copy)
+
+    def kept_example_at(self, order: Order, position: Any) -> dict[str, Any] | None:
+        """The example at ``position`` from kept columns; None without them."""
+        columns = self._source.columns
+        return None if columns is None else columns.example_at(order, position, copy=self._copy)
 
     def ids(self, instructions: Places, records: Places) -> list[str]:
         """The TFDS id of each record."""
@@ -352,7 +382,7 @@ class PieceReader:
     def _fetch(self, order: Order, part: Intervals, unit: int) -> Iterator[Piece]:
         instructions, records = _locate(order, part)
         try:
-            piece = Piece(instructions, records, self._source.fetch(instructions, records))
+            piece = Piece(instructions, records, self._source.fetch_examples(instructions, records))
         except (VerificationError, StorageError):
             count = instructions.size
             if count <= unit:
@@ -454,6 +484,10 @@ class ItemReader:
             if fault is not None:
                 raise fault
 
+    def kept_example_at(self, order: Order, position: int) -> dict[str, Any] | None:
+        """The example at ``position`` from kept columns; None if it has to be read."""
+        return None if self._add_ids else self._reader.kept_example_at(order, position)
+
     def example_at(self, order: Order, positions: npt.NDArray[np.int64]) -> dict[str, Any]:
         """The example at ``positions``, which has one entry."""
         piece = self._reader.fetch(order, positions)
@@ -468,6 +502,8 @@ class ItemReader:
 
     def columns_at(self, order: Order, positions: npt.NDArray[np.int64]) -> dict[str, Any]:
         """The examples at ``positions`` as a dict of arrays."""
+        if not self._add_ids and (kept := self._reader.kept_columns_at(order, positions)) is not None:
+            return kept
         columns, _, fault = self._sound_columns(self._reader.fetch(order, positions))
         if fault is not None:
             raise fault

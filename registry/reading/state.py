@@ -310,8 +310,9 @@ def find_positions(share: Intervals, index: Any) -> tuple[npt.NDArray[np.int64],
     array = np.asarray(index, None if np.size(index) else np.int64)
     if array.ndim > 1 or array.dtype.kind not in "iu":
         raise TypeError(f"an index must be a whole number, a slice or a list of whole numbers, not {index!r:.60}")
-    places = array.reshape(-1).astype(np.int64)
-    places = np.where(places < 0, places + size, places)
+    places = array.reshape(-1).astype(np.int64, copy=False)
+    if places.size and int(places.min()) < 0:
+        places = np.where(places < 0, places + size, places)
     if places.size and not 0 <= int(places.min()) <= int(places.max()) < size:
         wrong = array.reshape(-1)[(places < 0) | (places >= size)][0]
         raise IndexError(f"index {wrong} is out of range: there are {size} examples")

@@ -27,7 +27,7 @@ _LEFT_BEHIND_NS: Final = 3600 * 10**9
 
 _FOLDER: Final = re.compile(r"/[0-9a-f]{2}/[0-9a-f]{64}")
 _BLOCK_NAME: Final = re.compile(r"[0-9a-f]{8}")
-_FILE_NAME: Final = re.compile(r"([0-9a-f]{8}|proved)(\.[0-9a-f]{16})?")
+_FILE_NAME: Final = re.compile(r"([0-9a-f]{8}|proved|column\.json|[a-z0-9.]{1,40}\.npy)(\.[0-9a-f]{16})?")
 _SPARE_PART: Final = 16
 _SMALL_BYTES: Final = 64 * 2**20
 """The whole folder is walked to free some room. So a sixteenth of a large cache is freed at a time."""
@@ -39,7 +39,7 @@ _NUMBER_BYTES: Final = 20
 
 
 class KeptFile(NamedTuple):
-    """A file in the folder: a block, the note that all blocks are proved, or an unfinished one of these."""
+    """A file in the folder: a block, the note that all blocks are proved, a file of a column, or an unfinished one."""
 
     used_ns: int
     num_bytes: int
@@ -58,7 +58,8 @@ class KeptFile(NamedTuple):
     @property
     def is_in_work(self) -> bool:
         """Whether another process may still be writing it."""
-        return "." in self.path.rpartition("/")[2] and self.used_ns >= time.time_ns() - _LEFT_BEHIND_NS
+        name = _FILE_NAME.fullmatch(self.path.rpartition("/")[2])
+        return name is not None and name[2] is not None and self.used_ns >= time.time_ns() - _LEFT_BEHIND_NS
 
 
 class Room:
@@ -92,19 +93,26 @@ class Room:
             OSError: the folder cannot be written, or another process does not release its lock.
         """
         with self.locked() as ledger:
-            number = _read_number(ledger)
-            if number is None:
-                number = sum(file.num_bytes for file in self.files())
-            limit = self.limit(number)
-            if num_bytes > limit:
-                return None
-            if number + num_bytes > limit:
-                number = self._evict(limit - num_bytes - _spare(limit - num_bytes))
-            if number + num_bytes > limit:
-                _write_number(ledger, number)
-                return None
-            _write_number(ledger, number + num_bytes)  # first: after a fault it may be too high, but not too low
-            return _create(path, num_bytes)
+            return _create(path, num_bytes) if self._reserve(ledger, num_bytes) else None
+
+    def reserve(self, num_bytes: int) -> bool:
+        """Reserve room to make a file larger, as ``create``; False if there is not enough. Raises OSError."""
+        with self.locked() as ledger:
+            return self._reserve(ledger, num_bytes)
+
+    def _reserve(self, ledger: int, num_bytes: int) -> bool:
+        number = _read_number(ledger)
+        if number is None:
+            number = sum(file.num_bytes for file in self.files())
+        limit = self.limit(number)
+        if num_bytes > limit:
+            return False
+        if number + num_bytes > limit:
+            number = self._evict(limit - num_bytes - _spare(limit - num_bytes))
+        has_room = number + num_bytes <= limit
+        # First: after a fault it may be too high, but not too low.
+        _write_number(ledger, number + num_bytes if has_room else number)
+        return has_room
 
     def files(self) -> Iterator[KeptFile]:
         """Every file in the folder, in any order. Files that others put there are left out, and no link is followed."""

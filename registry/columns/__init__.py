@@ -1,0 +1,11 @@
+"""Keeps the decoded columns of splits, so that a second read needs no decoding: in memory, or in files of the cache.
+
+    records -> Layout.append -> ColumnWriter, or arrays in memory -> KeptColumn -> block(rows) -> the values of a batch
+
+``registry.reading`` reads from kept columns in place of shards.
+"""
+
+from registry.columns.folder import Blocks, ColumnFolder, ColumnWriter, KeptColumn
+from registry.columns.layout import Layout, Rows
+
+__all__ = ["Blocks", "ColumnFolder", "ColumnWriter", "KeptColumn", "Layout", "Rows"]

@@ -1,0 +1,359 @@
+"""The files of one column in the cache: written block by block, then mapped by every process that reads them.
+
+    cache/ab/abcdef...(sha256 of what the column is)/values.npy, ends.npy, ...   the arrays, as NumPy writes them
+                                                     column.json                 what they are, and digests of blocks
+
+``column.json`` is written last. Until then the arrays have temporary names, and a journal has a line for each finished
+block: who goes on after a process was killed, continues there. The journal is locked while somebody fills the column.
+Each file is locked while a process maps it, so that nobody evicts it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import mmap
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from fastcrc.crc32 import iscsi
+
+from registry.columns.layout import Array, ArrayForm, Layout, Rows
+from registry.features.column_reader import ColumnReader
+from registry.features.feature import BlockColumn
+from registry.storage.cache import FileCache
+from registry.storage.cache.room import lock_file
+from registry.storage.memory import make_private, open_own, read_own, replace_file, require_private
+
+FORMAT: Final = "registry.column/1"
+_UNFINISHED: Final = "0" * 16
+"""A name that is the same for all processes, so that another one can go on."""
+
+_MOST_JSON_BYTES: Final = 2**28
+_DOCUMENT: Final = "column.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """The blocks that are finished.
+
+    Attributes:
+        lengths: the entries of each array up to the end of each block, without an entry 0.
+        digests: the CRC32C of the entries of each array in each block.
+    """
+
+    lengths: list[list[int]]
+    digests: list[list[int]]
+
+    def before(self, block: int, num_arrays: int) -> list[int]:
+        """The entries of each array before a block."""
+        return self.lengths[block - 1] if block else [0] * num_arrays
+
+
+class ColumnFolder:
+    """The folder of one column: the values of one leaf in all records of a split, which ``source`` identifies."""
+
+    def __init__(self, cache: FileCache, source: str, layout: Layout, num_records: int, block_records: int) -> None:
+        self.layout = layout
+        self.num_records = num_records
+        self.block_records = block_records
+        self.facts = {
+            "format": FORMAT,
+            "source": source,
+            "layout": layout.identity,
+            "num_records": num_records,
+            "block_records": block_records,
+        }
+        key = hashlib.sha256(json.dumps(self.facts, sort_keys=True).encode()).hexdigest()
+        self.cache = cache
+        self.folder = cache.folder / key[:2] / key
+
+    @property
+    def num_blocks(self) -> int:
+        """Number of blocks of all records."""
+        return -(-self.num_records // self.block_records)
+
+    def exists(self) -> bool:
+        """Whether the column was finished, as far as the name of a file says."""
+        return (self.folder / _DOCUMENT).exists()
+
+    def open(self) -> KeptColumn | None:
+        """The column, mapped; None if it is not there, or not whole."""
+        try:
+            require_private(self.cache.folder)
+            document = json.loads(read_own(self.folder / _DOCUMENT, _MOST_JSON_BYTES))
+            if {name: document.get(name) for name in self.facts} != self.facts:
+                return None
+            blocks = _check_blocks(document["blocks"], self)
+            lengths = blocks.before(self.num_blocks, len(self.layout.forms))
+            pairs = zip(self.layout.forms, lengths, strict=True)
+            arrays = [_map(self._file(form), form, length) for form, length in pairs]
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return None
+        return KeptColumn(self.layout, arrays, self, blocks)
+
+    def write(self) -> ColumnWriter | None:
+        """Begin to fill the column, or go on after somebody who was stopped; None if a process fills it now.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        make_private(self.cache.folder)
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = self._file(None)
+        journal = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            lock_file(journal)
+            if not os.fstat(journal).st_nlink:  # its writer has just finished
+                raise BlockingIOError
+        except BlockingIOError:
+            os.close(journal)
+            return None
+        return ColumnWriter(self, journal)
+
+    def discard(self) -> None:
+        """Delete the finished column, because it is damaged. Processes that map it keep their files."""
+        for name in (_DOCUMENT, *(f"{form.name}.npy" for form in self.layout.forms)):
+            with suppress(OSError):
+                (self.folder / name).unlink()
+
+    def mend(self, block: int, blocks: Blocks, entries: Sequence[Array]) -> bool:
+        """Write the entries of a damaged block again; False if they are not those that were kept."""
+        if [_digest(array) for array in entries] != blocks.digests[block]:
+            return False
+        starts = blocks.before(block, len(entries))
+        for form, start, array in zip(self.layout.forms, starts, entries, strict=True):
+            with suppress(OSError):
+                descriptor = os.open(self._file(form), os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+                try:
+                    _write(descriptor, array, _offset(form, start))
+                finally:
+                    os.close(descriptor)
+        return True
+
+    def _file(self, form: ArrayForm | None, *, is_finished: bool = True) -> Path:
+        if form is None:
+            return self.folder / f"{_DOCUMENT}.{_UNFINISHED}"
+        return self.folder / (f"{form.name}.npy" if is_finished else f"{form.name}.npy.{_UNFINISHED}")
+
+
+class KeptColumn:
+    """A column that is mapped, or in memory. Each block is compared with its digest when it is first read.
+
+    Attributes:
+        folder: its folder; None if it is in memory.
+        values: its values.
+        num_bytes: the bytes of all arrays.
+    """
+
+    def __init__(self, layout: Layout, arrays: Sequence[Array], folder: ColumnFolder | None, blocks: Blocks) -> None:
+        self.folder = folder
+        self.num_bytes = sum(array.nbytes for array in arrays)
+        self.values = layout.column(arrays)
+        self.blocks = blocks
+        self._arrays = arrays
+        self._is_proved = None if folder is None else np.zeros(folder.num_blocks, np.bool_)
+
+    def damaged(self, rows: Rows) -> list[int]:
+        """The blocks of ``rows`` that differ from what was kept. Each block is checked once."""
+        is_proved = self._is_proved
+        if is_proved is None or self.folder is None:
+            return []
+        size = self.folder.block_records
+        if isinstance(rows, slice):
+            blocks = np.arange(rows.start // size, -(-rows.stop // size)) if rows.stop > rows.start else np.arange(0)
+        else:
+            blocks = rows // size
+        if is_proved[blocks].all():
+            return []
+        damaged = []
+        for block in np.unique(blocks[~is_proved[blocks]]).tolist():
+            if self._is_sound(block):
+                is_proved[block] = True
+            else:
+                damaged.append(block)
+        if is_proved.all():
+            self._is_proved = None
+        return damaged
+
+    def entries_before(self, block: int) -> list[int]:
+        """The entries of each array before a block."""
+        return self.blocks.before(block, len(self._arrays))
+
+    def block(self, reader: ColumnReader, rows: Rows, *, copy: bool) -> BlockColumn:
+        """The values of ``rows``; see ``Dense.block``."""
+        return self.values.block(reader, rows, copy=copy)
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether all blocks were compared with their digests."""
+        return self._is_proved is None
+
+    def _is_sound(self, block: int) -> bool:
+        starts, stops = self.entries_before(block), self.blocks.lengths[block]
+        forms = self.folder.layout.forms if self.folder else ()
+        for form, array, start, stop, digest in zip(
+            forms, self._arrays, starts, stops, self.blocks.digests[block], strict=True
+        ):
+            if _digest(array[start + form.has_zero : stop + form.has_zero]) != digest:
+                return False
+            if form.has_zero and not block and array[0]:
+                return False
+        return True
+
+
+class ColumnWriter:
+    """Fills a column. Use it as a context; what is finished when it ends without ``finish`` is continued later."""
+
+    def __init__(self, folder: ColumnFolder, journal: int) -> None:
+        self._folder = folder
+        self._journal = journal
+        self._blocks = Blocks([], [])
+        self._files: list[int] = []
+        try:
+            self._continue()
+        except BaseException:
+            self.__exit__()
+            raise
+
+    @property
+    def num_records(self) -> int:
+        """How many records are written."""
+        return min(len(self._blocks.lengths) * self._folder.block_records, self._folder.num_records)
+
+    @property
+    def lengths(self) -> list[int]:
+        """The entries of each array so far."""
+        return self._blocks.before(len(self._blocks.lengths), len(self._folder.layout.forms))
+
+    def restart(self, num_records: int) -> None:
+        """Forget the blocks after ``num_records``."""
+        del self._blocks.lengths[num_records // self._folder.block_records :]
+        del self._blocks.digests[num_records // self._folder.block_records :]
+        self._write_journal()
+
+    def append(self, entries: Sequence[Array]) -> bool:
+        """Write the next block; False if the cache has no room for it. Raises OSError."""
+        if not self._folder.cache.room.reserve(sum(array.nbytes for array in entries)):
+            return False
+        lengths = self.lengths
+        for descriptor, form, length, array in zip(
+            self._files, self._folder.layout.forms, lengths, entries, strict=True
+        ):
+            _write(descriptor, array, _offset(form, length))
+        self._blocks.lengths.append([length + len(array) for length, array in zip(lengths, entries, strict=True)])
+        self._blocks.digests.append([_digest(array) for array in entries])
+        os.write(self._journal, _line(self._blocks, -1))
+        return True
+
+    def finish(self) -> None:
+        """Give the files their names. Raises OSError."""
+        folder = self._folder
+        for descriptor, form, length in zip(self._files, folder.layout.forms, self.lengths, strict=True):
+            os.ftruncate(descriptor, _offset(form, length))
+            os.pwrite(descriptor, _header(form, length), 0)
+            folder._file(form, is_finished=False).replace(folder._file(form))
+        blocks = list(zip(self._blocks.lengths, self._blocks.digests, strict=True))
+        arrays = {f"{form.name}.npy": [form.dtype.str, list(form.shape)] for form in folder.layout.forms}
+        document = json.dumps({**folder.facts, "arrays": arrays, "blocks": blocks}, separators=(",", ":"))
+        replace_file(folder.folder / _DOCUMENT, document.encode())
+        folder._file(None).unlink()
+
+    def __enter__(self) -> ColumnWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for descriptor in (*self._files, self._journal):
+            os.close(descriptor)
+
+    def _continue(self) -> None:
+        """Read the journal, and open the arrays; without a journal, or with a damaged one, begin anew."""
+        folder, blocks = self._folder, self._blocks
+        lines: list[Any] = []
+        with suppress(ValueError, TypeError):
+            for line in os.pread(self._journal, _MOST_JSON_BYTES, 0).split(b"\n")[:-1]:
+                lengths, digests = json.loads(line)
+                lines.append((lengths, digests))
+        with suppress(ValueError, TypeError):
+            finished = _check_blocks(lines, folder)
+            blocks.lengths.extend(finished.lengths)
+            blocks.digests.extend(finished.digests)
+        for form, length in zip(folder.layout.forms, self.lengths, strict=True):
+            path = folder._file(form, is_finished=False)
+            self._files.append(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+            if os.fstat(self._files[-1]).st_size < _offset(form, length):
+                blocks.lengths.clear()
+                blocks.digests.clear()
+        for descriptor, form in zip(self._files, folder.layout.forms, strict=True):
+            os.pwrite(descriptor, bytes(_offset(form, 0)), 0)
+        self._write_journal()
+
+    def _write_journal(self) -> None:
+        os.ftruncate(self._journal, 0)
+        os.lseek(self._journal, 0, os.SEEK_SET)
+        for place in range(len(self._blocks.lengths)):
+            os.write(self._journal, _line(self._blocks, place))
+
+
+def _line(blocks: Blocks, place: int) -> bytes:
+    return json.dumps([blocks.lengths[place], blocks.digests[place]]).encode() + b"\n"
+
+
+def _check_blocks(document: Any, folder: ColumnFolder) -> Blocks:
+    """The blocks of a document; ValueError or TypeError if they are not those of a column."""
+    blocks = Blocks([list(lengths) for lengths, _ in document], [list(digests) for _, digests in document])
+    num_arrays = len(folder.layout.forms)
+    table = np.array(blocks.lengths or np.empty((0, num_arrays)), np.int64)
+    if table.shape != (len(blocks.lengths), num_arrays) or np.any(np.diff(table, axis=0, prepend=0) < 0):
+        raise ValueError("not the lengths of arrays")
+    if len(blocks.lengths) > folder.num_blocks:
+        raise ValueError("too many blocks")
+    if any(len(digests) != num_arrays for digests in blocks.digests):
+        raise ValueError("not the digests of arrays")
+    return blocks
+
+
+def _map(path: Path, form: ArrayForm, length: int) -> Array:
+    """The entries of a finished file. Its lock lasts as long as the map. Raises OSError or ValueError."""
+    descriptor = open_own(path)
+    try:
+        lock_file(descriptor, is_shared=True)
+        os.utime(descriptor)
+        mapped = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+    finally:
+        os.close(descriptor)
+    header = _header(form, length)
+    if len(mapped) != _offset(form, length) or mapped[: len(header)] != header:
+        raise ValueError("another array")
+    return np.ndarray((length + form.has_zero, *form.shape), form.dtype, buffer=mapped, offset=len(header))
+
+
+def _header(form: ArrayForm, length: int) -> bytes:
+    """The header of an array of ``length`` entries; it has the same size for any length."""
+    header = io.BytesIO()
+    shape = (length + form.has_zero, *form.shape)
+    facts = {"descr": np.lib.format.dtype_to_descr(form.dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(header, facts)
+    return header.getvalue()
+
+
+def _offset(form: ArrayForm, length: int) -> int:
+    """Where entry ``length`` begins in its file."""
+    return len(_header(form, length)) + (length + form.has_zero) * form.entry_bytes
+
+
+def _write(descriptor: int, array: Array, offset: int) -> None:
+    content = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+    while content:
+        written = os.pwrite(descriptor, content, offset)
+        content, offset = content[written:], offset + written
+
+
+def _digest(array: Array) -> int:
+    return iscsi(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)

@@ -1,0 +1,127 @@
+"""Blocks of examples from kept columns, which ``pieces`` decodes as it decodes blocks of records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from registry.columns import KeptColumn, Rows
+from registry.features import ExampleBlock, FeaturesDict, codec_of
+from registry.features.codec import fill_tree
+from registry.features.nested import plain_tree
+from registry.order import Order
+from registry.tfrecord import Places
+
+Mender: TypeAlias = Callable[[KeptColumn, int], bool]
+"""Writes a damaged block of a column again; False if that is not possible."""
+
+_MOST_ROWS: Final = 2**22
+"""The rows of all positions of an order are computed once, if it has at most as many."""
+
+
+class ColumnBlock(NamedTuple):
+    """Examples of kept columns: ``rows`` of ``columns``."""
+
+    columns: KeptColumns
+    rows: Rows
+
+    @property
+    def num_records(self) -> int:
+        """Number of examples."""
+        return self.rows.stop - self.rows.start if isinstance(self.rows, slice) else self.rows.size
+
+    @property
+    def num_bytes(self) -> int:
+        """Approximate size of the examples in memory."""
+        return self.num_records * self.columns.row_bytes
+
+    def take(self, places: Places) -> ColumnBlock:
+        """The examples at ``places``, in that order."""
+        rows = self.rows
+        return ColumnBlock(self.columns, places + rows.start if isinstance(rows, slice) else rows[places])
+
+    def decode(self, *, copy: bool) -> ExampleBlock:
+        """The examples. Without ``copy``, values of consecutive ones are read-only views."""
+        return self.columns.decode(self.rows, copy=copy)
+
+
+class KeptColumns:
+    """The kept columns of all leaves of a schema, for the records of a plan.
+
+    Attributes:
+        features: the schema.
+        row_bytes: bytes of an example.
+    """
+
+    def __init__(
+        self, features: FeaturesDict, columns: Sequence[KeptColumn], starts: Places, num_records: int, mend: Mender
+    ) -> None:
+        """``starts`` has, for each file instruction of the plan, the row of record 0 of its file."""
+        self.features = features
+        self.row_bytes = max(1, sum(column.num_bytes for column in columns) // max(1, num_records))
+        self._codec = codec_of(features)
+        self._plain = plain_tree(self._codec.tree)
+        self._columns = columns
+        self._starts = starts
+        self._mend = mend
+        self._unproved = list(columns)
+        self._getters: dict[bool, list[Callable[[int], Any]]] = {}
+        self._row_table: tuple[Order, Places | None, int] | None = None
+
+    def fetch(self, instructions: Places, records: Places) -> ColumnBlock | None:
+        """The examples of these records; None if a column is damaged and cannot be mended."""
+        places = self._rows_of(instructions, records)
+        first, count = int(places[0]), places.size
+        is_run = int(places[-1]) == first + count - 1 and bool((places[1:] - places[:-1] == 1).all())
+        rows = slice(first, first + count) if is_run else places
+        return ColumnBlock(self, rows) if self._prove(rows) else None
+
+    def columns_at(self, order: Order, positions: Places, *, copy: bool) -> dict[str, Any] | None:
+        """The examples at ``positions`` as a dict of arrays; None as ``fetch``."""
+        rows = self._rows_at(order, positions)
+        if not self._prove(rows):
+            return None
+        pairs = zip(self._columns, self._codec.columns, strict=True)
+        return fill_tree(
+            self._plain, [column.block(reader, rows, copy=copy).array(rows.size) for column, reader in pairs]
+        )
+
+    def example_at(self, order: Order, position: int, *, copy: bool) -> dict[str, Any] | None:
+        """The example at ``position``; None as ``fetch``."""
+        row = int(self._rows_at(order, position))
+        if not self._prove(slice(row, row + 1)):
+            return None
+        if copy not in self._getters:
+            pairs = zip(self._columns, self._codec.columns, strict=True)
+            self._getters[copy] = [column.values.getter(reader, copy=copy) for column, reader in pairs]
+        return fill_tree(self._codec.tree, [getter(row) for getter in self._getters[copy]])
+
+    def decode(self, rows: Rows, *, copy: bool) -> ExampleBlock:
+        """The examples of ``rows``, which were proved."""
+        pairs = zip(self._columns, self._codec.columns, strict=True)
+        leaves = [column.block(reader, rows, copy=copy) for column, reader in pairs]
+        count = rows.stop - rows.start if isinstance(rows, slice) else rows.size
+        return ExampleBlock(self._codec.tree, leaves, count)
+
+    def _rows_of(self, instructions: Places, records: Places) -> Places:
+        return self._starts[instructions] + records
+
+    def _prove(self, rows: Rows) -> bool:
+        if self._unproved:
+            self._unproved = [column for column in self._unproved if not column.is_proved]
+            return all(self._mend(column, block) for column in self._unproved for block in column.damaged(rows))
+        return True
+
+    def _rows_at(self, order: Order, positions: Any) -> Any:
+        """The row at each position, or at one."""
+        if self._row_table is None or self._row_table[0] is not order:
+            if order.num_examples > _MOST_ROWS:
+                rows = self._rows_of(*order.locate(np.atleast_1d(positions)))
+                return rows if np.ndim(positions) else rows[0]
+            rows = self._rows_of(*order.locate((0, order.num_examples)))
+            is_run = bool((rows[1:] - rows[:-1] == 1).all())
+            self._row_table = order, None if is_run else rows, int(rows[0]) if rows.size else 0
+        _, table, first = self._row_table
+        return positions + first if table is None else table[positions]

@@ -1,0 +1,394 @@
+"""Chooses whether a reader reads from kept columns, and fills them: in memory, or in the cache of this user.
+
+    ColumnKeeper.choose, at the beginning of an epoch -> RecordSource.columns
+    shards in stored order -> Layout.append -> ColumnWriter of each leaf
+
+The columns of a split are filled by one process at a time; others go on with the shards, or wait.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from threading import Event, Thread
+from typing import Final, Literal, TypeAlias
+
+import numpy as np
+
+from registry.columns import Blocks, ColumnFolder, ColumnWriter, KeptColumn, Layout
+from registry.errors import RegistryError, StorageError, UsageError, warn
+from registry.features import FeaturesDict, codec_of
+from registry.model import Advance
+from registry.order import ReadConfig
+from registry.reading.column_blocks import KeptColumns
+from registry.reading.pieces import PieceReader, RecordSource
+from registry.reading.readable import ReadableVersion
+from registry.splits import Plan, resolve
+from registry.storage.cache import FileCache
+from registry.storage.faults import storage_errors
+from registry.tfrecord import Places, RecordBlock, Verify
+from registry.wire import FlatBlock
+
+Keep: TypeAlias = Literal["auto", "memory", "disk"]
+"""Where the decoded columns of a read are kept."""
+
+_BLOCK_BYTES: Final = 2**22
+_BLOCK_RECORDS: Final = 16, 8192
+_SMALL_BYTES: Final = 2**26
+"""Slices of at most this size are kept in memory by ``auto``."""
+
+_MOST_LEAVES: Final = 500
+_MOST_FILES: Final = 2**16
+"""Schemas with more leaves, and plans of more files, are read from the shards."""
+
+_WAIT_SECONDS: Final = 0.1
+_IN_ORDER: Final = ReadConfig(interleave_cycle_length=1)
+
+
+def check_keep(keep: str | None) -> Keep | None:
+    """Return ``keep`` if it is valid; raises UsageError otherwise."""
+    if keep not in ("auto", "memory", "disk", None):
+        raise UsageError(
+            f"unknown keep={keep!r:.40}", hint="Write keep='auto', 'memory' or 'disk', or None to keep nothing."
+        )
+    return keep  # type: ignore[return-value]  # mypy does not narrow by a tuple
+
+
+@dataclass(frozen=True, slots=True)
+class SplitColumns:
+    """The columns of one split of a version in the cache.
+
+    Attributes:
+        readable: the version.
+        split: the name of the split.
+        features: the features whose columns are read.
+    """
+
+    readable: ReadableVersion
+    split: str
+    features: FeaturesDict
+
+    @property
+    def plan(self) -> Plan:
+        """All records of the split."""
+        facts = self.readable.facts
+        return resolve(self.split, facts.layout, slicing=facts.slicing)
+
+    @property
+    def num_records(self) -> int:
+        """Number of records of the split."""
+        return self.readable.facts.split(self.split).num_examples
+
+    @property
+    def block_records(self) -> int:
+        """Number of records in a block: about 4 MiB of them, and a power of two."""
+        split = self.readable.facts.split(self.split)
+        mean = split.num_bytes / max(1, split.num_examples)
+        least, most = _BLOCK_RECORDS
+        return min(most, max(least, 1 << max(0, int(_BLOCK_BYTES / max(1, mean)).bit_length() - 1)))
+
+    def folders(self) -> list[ColumnFolder] | None:
+        """The folder of each leaf of the features; None if they cannot be kept."""
+        readers = codec_of(self.features).columns
+        digest, cache = self.readable.facts.content_digest, self.readable.cache
+        layouts = [Layout(reader) for reader in readers[: _MOST_LEAVES + 1]]
+        if cache is None or not digest or len(readers) > _MOST_LEAVES or not all(layout.forms for layout in layouts):
+            return None
+        source = json.dumps([digest, self.split])
+        return [ColumnFolder(cache, source, layout, self.num_records, self.block_records) for layout in layouts]
+
+    def open(self) -> list[KeptColumn] | None:
+        """The columns of all leaves; None if one of them is not there."""
+        folders = self.folders()
+        if folders is None or not all(folder.exists() for folder in folders):
+            return None
+        columns: list[KeptColumn] = []
+        for folder in folders:
+            column = folder.open()
+            if column is None:
+                return None
+            columns.append(column)
+        return columns
+
+    def fill(self, *, verify: Verify = "block", advance: Advance | None = None, stop: Event | None = None) -> int:
+        """Fill the columns that are not there; where another process fills them, wait for it.
+
+        Args:
+            verify: as ``Reader``.
+            advance: called with a number of records.
+            stop: once it is set, filling ends; the next one goes on from there.
+
+        Returns:
+            The number of columns that were filled here.
+
+        Raises:
+            UsageError: they cannot be kept.
+            StorageError: the cache has no room, or cannot be written.
+            CorruptRecordError, CorruptExampleError, ShardMismatchError: as reading.
+        """
+        folders, cache = self.folders(), self.readable.cache
+        if folders is None or cache is None or not self._has_all_files():
+            raise UsageError(
+                f"the columns of {self.readable.facts.reference} cannot be kept",
+                hint="A feature has an unknown class, or there are more than 500; read the shards instead.",
+            )
+        num_filled = 0
+        while stop is None or not stop.is_set():
+            missing = [folder for folder in folders if not folder.exists()]
+            if not missing:
+                break
+            with ExitStack() as stack, storage_errors("write", str(cache.folder)):
+                writers: list[tuple[int, ColumnFolder, ColumnWriter]] = []
+                for place, folder in enumerate(folders):
+                    writer = folder.write() if folder in missing else None
+                    if writer is not None:
+                        writers.append((place, folder, stack.enter_context(writer)))
+                if writers:
+                    self._fill(writers, cache, verify, advance, stop)
+                    num_filled += len(writers)
+            if not writers:
+                time.sleep(_WAIT_SECONDS)
+        return num_filled
+
+    def _has_all_files(self) -> bool:
+        """Whether all files of the split are known; a pin has those that it needs."""
+        proof, split = self.readable.proof, self.readable.facts.split(self.split)
+        return proof is not None and all(proof.promises.find(name) is not None for name in split.filenames)
+
+    def _fill(
+        self,
+        writers: Sequence[tuple[int, ColumnFolder, ColumnWriter]],
+        cache: FileCache,
+        verify: Verify,
+        advance: Advance | None,
+        stop: Event | None,
+    ) -> None:
+        first = min(writer.num_records for _, _, writer in writers)
+        for _, _, writer in writers:
+            writer.restart(first)
+        if advance is not None and first:
+            advance(first)
+        blocks = read_flat_blocks(self.readable, self.plan, self.features, first, self.block_records, verify)
+        for row, num_records, flats in blocks:
+            for place, folder, writer in writers:
+                if not writer.append(folder.layout.append(flats[place], row, writer.lengths)):
+                    raise StorageError(
+                        f"the cache {cache.folder} has no room for the columns of {self.readable.facts.reference}",
+                        hint="Set REGISTRY_CACHE_BYTES to a larger number, or keep fewer columns.",
+                        details={"path": str(cache.folder)},
+                    )
+            if advance is not None:
+                advance(num_records)
+            if stop is not None and stop.is_set():
+                return
+        for _, _, writer in writers:
+            writer.finish()
+
+    def mend(self, column: KeptColumn, block: int) -> bool:
+        """Write a damaged block again from the shards; discard the column if that is not possible."""
+        folder = column.folder
+        if folder is None:
+            return False
+        warn(
+            f"a block of the kept column {folder.layout.path!r} of {self.readable.facts.reference} is damaged: "
+            "it is made again from the shards"
+        )
+        if not self._has_all_files():
+            folder.discard()
+            return False
+        first = block * folder.block_records
+        place = [reader.path for reader in codec_of(self.features).columns].index(folder.layout.path)
+        for _, _, flats in read_flat_blocks(
+            self.readable, self.plan, self.features, first, folder.block_records, "block", most=folder.block_records
+        ):
+            entries = folder.layout.append(flats[place], first, column.entries_before(block))
+            if folder.mend(block, column.blocks, entries) and not column.damaged(slice(first, first + 1)):
+                return True
+        folder.discard()
+        return False
+
+
+def read_flat_blocks(
+    readable: ReadableVersion,
+    plan: Plan,
+    features: FeaturesDict,
+    first: int,
+    size: int,
+    verify: Verify,
+    *,
+    most: int | None = None,
+) -> Iterator[tuple[int, int, Sequence[FlatBlock]]]:
+    """The flat values of the records of a plan in stored order, from record ``first`` on.
+
+    Yields:
+        The row of the first record of a block, the number of its records, and their values for each leaf.
+
+    Raises:
+        CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: as reading.
+    """
+    store = readable.files({split.name for split in plan.splits})
+    source = RecordSource(
+        plan,
+        store,
+        verify=verify,
+        indexes=readable.indexes,
+        file_format=readable.file_format,
+        features=features,
+    )
+    stop = plan.num_examples if most is None else min(plan.num_examples, first + most)
+    reader = PieceReader(source, features, copy=False)
+    for piece in reader.pieces(plan.order(_IN_ORDER), ((first, stop),) if first < stop else (), unit=size):
+        for start in range(0, piece.block.num_records, size):
+            block = piece.block.take(np.arange(start, min(start + size, piece.block.num_records)))
+            if isinstance(block, RecordBlock):
+                flats = codec_of(features).flat_records(block.data, block.offsets, block.lengths).flats
+            else:
+                flats = block.flat_blocks()  # type: ignore[union-attr]  # this source has no kept columns
+            yield first, block.num_records, flats
+            first += block.num_records
+
+
+def fill_memory(readable: ReadableVersion, plan: Plan, features: FeaturesDict, verify: Verify) -> KeptColumns | None:
+    """The columns of a plan in memory; None if they cannot be kept.
+
+    Raises:
+        CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: as reading.
+    """
+    layouts = [Layout(reader) for reader in codec_of(features).columns]
+    if not all(layout.forms for layout in layouts) or len(plan) > _MOST_FILES:
+        return None
+    parts = [[[np.zeros(int(form.has_zero), form.dtype)] for form in layout.forms] for layout in layouts]
+    lengths = [[0] * len(layout.forms) for layout in layouts]
+    for first, _, flats in read_flat_blocks(readable, plan, features, 0, _BLOCK_RECORDS[1], verify):
+        for place, layout in enumerate(layouts):
+            entries = layout.append(flats[place], first, lengths[place])
+            for number, array in enumerate(entries):
+                parts[place][number].append(array)
+                lengths[place][number] += len(array)
+    columns = []
+    for layout, arrays in zip(layouts, parts, strict=True):
+        whole = [
+            np.concatenate(pieces if form.has_zero else pieces[1:] or [np.empty((0, *form.shape), form.dtype)])
+            for form, pieces in zip(layout.forms, arrays, strict=True)
+        ]
+        for array in whole:
+            array.flags.writeable = False
+        columns.append(KeptColumn(layout, whole, None, Blocks([], [])))
+    starts = first_rows(plan, is_joined=True)
+    return KeptColumns(features, columns, starts, plan.num_examples, lambda _column, _block: False)
+
+
+def first_rows(plan: Plan, *, is_joined: bool = False) -> Places:
+    """The row of record 0 of the file of each instruction: in its split, or with the records of the plan one by one.
+
+    They follow from the ranges of the plan, because a pin knows only the lengths of the files that it needs.
+    """
+    takes, skips = (np.array([part[at] for part in plan], np.int64) for at in (2, 1))
+    rows = takes.cumsum() - takes
+    if not is_joined:
+        sizes = np.array([part.stop - part.start for part in plan.ranges], np.int64)
+        passed = sizes.cumsum() - sizes
+        place = np.searchsorted(passed, rows, side="right") - 1
+        rows += (np.array([part.start for part in plan.ranges], np.int64) - passed)[place]
+    return rows - skips
+
+
+class ColumnKeeper:
+    """Gives the source of a reader kept columns as soon as there are some.
+
+    Attributes:
+        mode: what the caller asked for.
+    """
+
+    def __init__(
+        self, mode: Keep | None, readable: ReadableVersion, plan: Plan, source: RecordSource, verify: Verify
+    ) -> None:
+        self.mode = mode
+        self._readable = readable
+        self._plan = plan
+        self._source = source
+        self._verify = verify
+        self._num_read = 0
+        self._next_choice = 0
+        self._filling: _Filling | None = None
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether the reader reads from kept columns now."""
+        return self._source.columns is not None
+
+    def count(self, num_records: int) -> None:
+        """Note that records were read: a small slice is read from memory once all of it was read."""
+        self._num_read += num_records
+
+    def use(self, num_records: int) -> None:
+        """Before records are read by number."""
+        if self.mode is not None and self._source.columns is None and self._num_read >= self._next_choice:
+            self._next_choice = max(self._plan.num_examples, 2 * self._num_read)
+            self.choose()
+        self._num_read += num_records
+
+    def choose(self) -> None:
+        """At the beginning of an epoch: read from columns if they are there, or fill them."""
+        if self.mode is None or self._source.columns is not None:
+            return
+        if self.mode == "memory" or (self.mode == "auto" and self._is_worthwhile()):
+            self._fill_memory()
+        elif self.mode in ("auto", "disk") and (split := self._split()) is not None:
+            self._open(split)
+
+    def _fill_memory(self) -> None:
+        features = self._readable.features
+        try:
+            self._source.columns = fill_memory(self._readable, self._plan, features, self._verify)
+        except RegistryError:  # the shards are read, and the same error is raised at its place
+            self._source.columns = None
+        if self._source.columns is None:
+            self.mode = None
+
+    def _open(self, split: SplitColumns) -> None:
+        columns = split.open()
+        if columns is not None:
+            starts = first_rows(self._plan)
+            self._source.columns = KeptColumns(split.features, columns, starts, split.num_records, split.mend)
+        elif self.mode == "disk" and self._filling is None:
+            self._filling = _Filling(split, self._verify)
+        elif self._filling is not None and self._filling.error is not None:
+            warn(f"the columns are not kept: {self._filling.error}")
+            self.mode = None
+
+    def _is_worthwhile(self) -> bool:
+        if self._num_read < self._plan.num_examples or not self._num_read:
+            return False
+        num_bytes = 0.0
+        for part in self._plan.ranges:
+            split = self._readable.facts.split(part.split)
+            num_bytes += split.num_bytes * (part.stop - part.start) / max(1, split.num_examples)
+        return 0 < num_bytes <= _SMALL_BYTES
+
+    def _split(self) -> SplitColumns | None:
+        """The only split of the plan."""
+        names = {part.split for part in self._plan.ranges}
+        if len(names) != 1 or len(self._plan) > _MOST_FILES:
+            return None
+        return SplitColumns(self._readable, names.pop(), self._readable.features)
+
+
+class _Filling:
+    """Fills the columns of a split in a thread, which ends with the process."""
+
+    def __init__(self, split: SplitColumns, verify: Verify) -> None:
+        self.error: Exception | None = None
+        self._split = split
+        self._verify = verify
+        self._stop = Event()
+        Thread(target=self._run, name="registry-columns", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self._split.fill(verify=self._verify, stop=self._stop)
+        except (RegistryError, OSError) as error:
+            self.error = error
