@@ -30,12 +30,16 @@ from support.catalog_server import PostgresServer
 from support.clouds import Cloud, enter
 from support.fault_proxy import FaultProxy
 from support.gcs_server import GcsServer
+from support.kept_columns import read_from_columns
 from support.levels import EXAMPLES, in_share, is_quick, may_hold_quick_tests, sample
 from support.process_memory import shared_by_tests
 from support.ready_catalogs import copied_catalogs
 from support.s3_server import S3Server
 
 import registry
+
+if os.environ.get("REGISTRY_TEST_KEEP"):
+    read_from_columns(os.environ["REGISTRY_TEST_KEEP"])
 
 pytest.register_assert_rewrite("support.engine_laws")  # tests that several files import
 

@@ -49,6 +49,7 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     from registry.pins import PinFile
     from registry.publishing import RecordOverlap, VerifyReport
     from registry.reading import Reader, Slice, State
+    from registry.reading.column_filling import ColumnsReport
     from registry.reading.fetching import FetchReport
     from registry.reading.frameworks.table_columns import Labels
     from registry.reading.keeping import Keep
@@ -797,6 +798,45 @@ class Dataset(SlicedVersion):
         report = fetch_slices(cache(), self.reference, name, slices, progress=progress)
         self.provenance.source.remember(self.wanted)
         return report
+
+    @announces("keeping columns of", "self")
+    def keep_columns(
+        self,
+        split: str | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        progress: ProgressCallback | None = None,
+    ) -> ColumnsReport:
+        """Keep decoded columns in the cache of this machine: reading then decodes nothing, in any slice and order.
+
+        The cache has plain ``.npy`` files, which ``read`` maps. They are made from checked records, and each block is
+        compared with its digest when a process first reads it. The least recently used columns are deleted when the
+        cache is full. If a call is stopped, the next one goes on from there.
+
+        >>> report = digits.keep_columns("train", columns=["label"])
+        >>> report.num_columns, report.num_bytes
+        (1, 14376)
+
+        Args:
+            split: the name of a split. None is every split.
+            columns: names of features. None is every feature.
+            progress: called with a ``Progress``, in records.
+
+        Raises:
+            UsageError: an unknown feature, a slice instead of a split, or features that cannot be kept.
+            UnknownSplitError: an unknown split.
+            StorageError: the cache has no room, or cannot be written; or a file cannot be read.
+            CorruptRecordError, CorruptExampleError, ShardMismatchError: a file is damaged.
+        """
+        from registry.reading.column_filling import keep_columns
+
+        slices = self._slices(split, slicing=None, rounding=None)
+        if split is not None and split not in self.splits:
+            raise UsageError(
+                f"columns are kept of whole splits, and {split!r:.80} is a slice",
+                hint=f"The splits are: {', '.join(self.splits)}.",
+            )
+        return keep_columns(slices, columns, progress=progress)
 
     @announces("verifying", "self")
     def verify(

@@ -1,4 +1,4 @@
-"""``registry cache``: shows, fills and clears the cache of files that are stored on other machines."""
+"""``registry cache``: shows, fills and clears the cache: files of other machines, and decoded columns."""
 
 from __future__ import annotations
 
@@ -8,19 +8,26 @@ import click
 
 from registry.cli.commands import Session, examples, session_command, version_values
 from registry.cli.completion import complete_split
-from registry.cli.options import Slicing, dry_run_option, reference_argument, slicing_options
+from registry.cli.options import Slicing, columns_option, dry_run_option, reference_argument, slicing_options
 from registry.cli.output import Fields, size
 from registry.cli.progress import show_progress
 from registry.envelope import fields_of
 from registry.splits import counted
 
 
-@click.group("cache", epilog=examples("registry cache show", "registry cache fetch mnist:3.0.1 'train[:10%]'"))
+@click.group(
+    "cache",
+    epilog=examples(
+        "registry cache show",
+        "registry cache fetch mnist:3.0.1 'train[:10%]'",
+        "registry cache build mnist:3.0.1 train",
+    ),
+)
 def cache() -> None:
-    """Show, fill and clear the cache of files that are stored on other machines.
+    """Show, fill and clear the cache: files of other machines, and decoded columns.
 
-    Reading keeps what it fetches from buckets and web servers in REGISTRY_CACHE_DIR, up to REGISTRY_CACHE_BYTES; the
-    least recently used parts of files are deleted first. The cache can be deleted at any time.
+    Reading keeps what it fetches from buckets and web servers in REGISTRY_CACHE_DIR, up to REGISTRY_CACHE_BYTES; what
+    was not used for the longest time is deleted first. The cache can be deleted at any time.
     """
 
 
@@ -103,3 +110,33 @@ def fetch(session: Session, reference: str, split: str | None, *, slicing: Slici
         return [f"{subject}: {files} in the cache, of which {size(it['num_new_bytes'])} were fetched now"]
 
     session.out.present("cache.fetch", value, human)
+
+
+@session_command(
+    "build",
+    group=cache,
+    at=True,
+    locked=True,
+    epilog=examples("registry cache build mnist:3.0.1", "registry cache build mnist:3.0.1 train --columns image,label"),
+)
+@reference_argument
+@click.argument("split", metavar="[SPLIT]", required=False, shell_complete=complete_split)
+@columns_option
+def build(session: Session, reference: str, split: str | None, *, columns: list[str] | None) -> None:
+    """Keep the decoded columns of REF, or of one SPLIT, so that reads of any slice decode nothing.
+
+    They are plain .npy files in the cache. Run it again after it was stopped: it goes on from there.
+    """
+    with session.connect_unless_pinned() as catalog:
+        dataset = session.look_up(catalog, reference)
+        with show_progress(session.out) as progress:
+            report = dataset.keep_columns(split, columns=columns, progress=progress)
+    names = ("splits", "features", "num_examples", "num_columns", "num_new_columns", "num_bytes", "folder")
+    value = {**version_values(report.reference), **fields_of(report, *names)}
+
+    def human(it: dict[str, Any]) -> list[str]:
+        kept = f"{counted(it['num_columns'], 'column')} of {counted(it['num_examples'], 'record')}"
+        new = "all kept before" if not it["num_new_columns"] else f"{it['num_new_columns']:,} of them new"
+        return [f"{report.reference} {'+'.join(report.splits)}: {kept} ({size(it['num_bytes'])}) in the cache, {new}"]
+
+    session.out.present("cache.build", value, human)

@@ -48,7 +48,10 @@ COMMANDS: Final = {
         "Manage experiments: flags that versions switch on or off.",
     ),
     "alias": ("registry.cli.alias:alias", "Give versions names that may be moved: mnist@paper."),
-    "cache": ("registry.cli.cache:cache", "Show, fill and clear the cache of files of other machines."),
+    "cache": (
+        "registry.cli.cache:cache",
+        "Show, fill and clear the cache: files of other machines, and decoded columns.",
+    ),
     "pin": ("registry.cli.pin:pin", "Pin slices for a paper; verify, restore, cite and sign pins."),
     "copy": ("registry.cli.copy:copy", "Copy versions to another catalog or store."),
     "mirror": ("registry.cli.mirror:mirror", "Manage the places that hold the files of a version."),

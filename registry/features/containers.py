@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from registry.errors import FeatureError, suggest
+from registry.errors import FeatureError, UsageError, suggest
 from registry.features.dtypes import MAX_VALUES, is_sane_shape
 from registry.features.feature import Feature, LabelNames, Leaf, Part, RawFeature, feature_fault, is_text
 from registry.features.nested import Ragged
@@ -128,6 +128,19 @@ class FeaturesDict(Feature, Mapping[str, Feature]):
             FeatureError: the number of names is not the number of classes, or the schema already has different names.
         """
         return self._changed(lambda leaf, names: _name_labels(leaf, labels, names))
+
+    def only(self, names: AnySequence[str]) -> FeaturesDict:
+        """The features ``names``, in that order.
+
+        Raises:
+            UsageError: no name, or an unknown name.
+        """
+        if not names:
+            raise UsageError("at least one feature is needed", hint=f"The features are: {', '.join(self)}.")
+        for name in names:
+            if name not in self:
+                raise UsageError(f"no feature {name!r:.80}", hint=suggest(name, list(self)))
+        return FeaturesDict({name: self[name] for name in names})
 
     def unknown_features(self) -> dict[str, str]:
         """The class name of each feature of an unknown class, by path. These features decode to their stored values."""

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.argument_types import require_type
-from registry.errors import UsageError, suggest
+from registry.errors import UsageError
 from registry.features import FeaturesDict
 from registry.markup import Markup, panel
 from registry.model import whole_number
@@ -113,7 +113,7 @@ class ExampleReader:
         self._keeper = ColumnKeeper(self._keep, readable, plan, source, verify)
         self._items = self._items_of(source)
         # Kept columns have no records.
-        self._record_items = self._items if keep is None else self._items_of(self._open_source())
+        self._record_items = self._items if self._keep is None else self._items_of(self._open_source())
         self._source = describe_source(plan, self._order, dataset=readable.identity)
         self._share = self._start(0).intervals
         self._begin = self._start(0) if state is None else restore(state, self._source, process=self.process)
@@ -234,13 +234,9 @@ class ExampleReader:
         wanted: list[Any] = [
             name for given in names for name in (given if isinstance(given, list | tuple) else [given])
         ]
-        if not wanted:
-            raise UsageError("select needs at least one feature", hint=f"The features are: {', '.join(self.features)}.")
         for name in wanted:
             require_type("the name of a feature", name, str)
-            if name not in self.features:
-                raise UsageError(f"no feature {name!r:.80}", hint=suggest(name, list(self.features)))
-        some = self.readable.with_features(FeaturesDict({name: self.features[name] for name in wanted}))
+        some = self.readable.with_features(self.features.only(wanted))
         return self._again(some, self._asked, state=self.state(), process=self.process)
 
     def state(self) -> dict[str, Any]:

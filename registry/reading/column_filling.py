@@ -1,0 +1,64 @@
+"""Keeps the columns of whole splits in the cache of this machine; ``Dataset.keep_columns`` calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from registry.errors import UsageError
+from registry.model import ProgressCallback, Reference, count_progress
+from registry.reading.keeping import SplitColumns
+from registry.reading.source import Slice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnsReport:
+    """The result of ``Dataset.keep_columns``.
+
+    Attributes:
+        reference: the version.
+        splits: the splits whose columns are kept.
+        features: the features.
+        num_examples: records of these splits.
+        num_columns: kept columns: one for each leaf of the features in each split.
+        num_new_columns: how many of them were not kept before.
+        num_bytes: their size.
+        folder: the cache's folder.
+    """
+
+    reference: Reference
+    splits: tuple[str, ...]
+    features: tuple[str, ...]
+    num_examples: int
+    num_columns: int
+    num_new_columns: int
+    num_bytes: int
+    folder: str
+
+
+def keep_columns(
+    slices: Sequence[Slice], names: Sequence[str] | None, *, progress: ProgressCallback | None
+) -> ColumnsReport:
+    """Fill the columns of the splits of ``slices``; see ``Dataset.keep_columns``."""
+    readable = slices[0].readable
+    cache = readable.cache
+    if cache is None or not cache.is_usable:
+        raise UsageError("the cache is switched off", hint="Set REGISTRY_CACHE_BYTES, e.g. to 20GB.")
+    features = readable.features if names is None else readable.features.only(names)
+    splits = list(dict.fromkeys(part.split for data in slices for part in data.plan.ranges))
+    columns = [SplitColumns(readable, split, features) for split in splits]
+    num_examples = sum(split.num_records for split in columns)
+    reference = readable.facts.reference
+    advance = count_progress(progress, "keeping columns", str(reference), total=num_examples, announce=True)
+    num_new = sum(split.fill(advance=advance) for split in columns)
+    kept = [column for split in columns for column in split.open() or ()]
+    return ColumnsReport(
+        reference=reference,
+        splits=tuple(splits),
+        features=tuple(features),
+        num_examples=num_examples,
+        num_columns=len(kept),
+        num_new_columns=num_new,
+        num_bytes=sum(column.num_bytes for column in kept),
+        folder=str(cache.folder),
+    )

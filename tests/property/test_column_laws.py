@@ -1,0 +1,119 @@
+"""Laws of kept columns: any rows give the values of the records that they were made from."""
+
+from __future__ import annotations
+
+import tempfile
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from property.test_block_laws import as_bytes, check_columns, exact, schemas_and_records
+from support.block_checks import joined
+
+from registry.columns import Blocks, ColumnFolder, KeptColumn, Layout
+from registry.features import FeaturesDict, codec_of
+from registry.features.codec import fill_tree
+from registry.storage.cache import FileCache
+
+
+def parts_of(records: list[bytes], sizes: list[int]) -> list[list[bytes]]:
+    """``records`` in parts of these sizes, and the rest."""
+    parts = []
+    for size in sizes:
+        parts.append(records[:size])
+        records = records[size:]
+    return [part for part in (*parts, records) if part]
+
+
+def flat_parts(features: FeaturesDict, parts: list[list[bytes]]) -> list[tuple[int, Any]]:
+    """The first record and the flat values of each part."""
+    firsts = np.cumsum([0, *map(len, parts)]).tolist()
+    codec = codec_of(features)
+    return [(first, codec.flat_records(*joined(part)).flats) for first, part in zip(firsts, parts, strict=False)]
+
+
+def in_memory(layout: Layout, place: int, parts: list[tuple[int, Any]]) -> KeptColumn:
+    arrays = [[np.zeros(int(form.has_zero), form.dtype)] * int(form.has_zero) for form in layout.forms]
+    lengths = [0] * len(arrays)
+    for first, flats in parts:
+        for number, entries in enumerate(layout.append(flats[place], first, list(lengths))):
+            arrays[number].append(entries)
+            lengths[number] += len(entries)
+    none = [np.empty((0, *form.shape), form.dtype) for form in layout.forms]
+    return KeptColumn(
+        layout, [np.concatenate(some or [n]) for some, n in zip(arrays, none, strict=True)], None, Blocks([], [])
+    )
+
+
+def check_rows(
+    features: FeaturesDict, columns: list[KeptColumn], rows: Any, expected: list[Any], *, copy: bool
+) -> None:
+    """The columns give ``expected`` for ``rows``: as arrays, as lists of values, and one by one."""
+    codec = codec_of(features)
+    pairs = list(zip(columns, codec.columns, strict=True))
+    blocks = [column.block(reader, rows, copy=copy) for column, reader in pairs]
+    from registry.features import ExampleBlock
+
+    block = ExampleBlock(codec.tree, blocks, len(expected))
+    assert [exact(as_bytes(example)) for example in block.examples()] == [exact(as_bytes(one)) for one in expected]
+    check_columns(block.columns(), expected)
+    getters = [column.values.getter(reader, copy=copy) for column, reader in pairs]
+    places = range(rows.start, rows.stop) if isinstance(rows, slice) else rows.tolist()
+    alone = [fill_tree(codec.tree, [getter(place) for getter in getters]) for place in places]
+    assert [exact(as_bytes(example)) for example in alone] == [exact(as_bytes(one)) for one in expected]
+
+
+@given(schemas_and_records(), st.lists(st.integers(1, 40), max_size=4), st.booleans(), st.data())
+def test_any_rows_have_the_values_of_their_records(
+    given_: tuple[FeaturesDict, list[bytes]], sizes: list[int], copy: bool, data: st.DataObject
+) -> None:
+    features, records = given_
+    layouts = [Layout(reader) for reader in codec_of(features).columns]
+    if not all(layout.forms for layout in layouts):
+        return
+    parts = flat_parts(features, parts_of(records, sizes))
+    columns = [in_memory(layout, place, parts) for place, layout in enumerate(layouts)]
+    expected = [codec_of(features).decode(record) for record in records]
+    start = data.draw(st.integers(0, len(records)))
+    stop = data.draw(st.integers(start, len(records)))
+    check_rows(features, columns, slice(start, stop), expected[start:stop], copy=copy)
+    if records:
+        rows = data.draw(st.lists(st.integers(0, len(records) - 1), max_size=30))
+        check_rows(features, columns, np.array(rows, np.int64), [expected[row] for row in rows], copy=copy)
+
+
+@given(schemas_and_records(), st.sampled_from([1, 2, 16]), st.data())
+def test_files_have_the_values_of_their_records_however_often_their_writer_is_stopped(
+    given_: tuple[FeaturesDict, list[bytes]], size: int, data: st.DataObject
+) -> None:
+    features, records = given_
+    layouts = [Layout(reader) for reader in codec_of(features).columns]
+    if not all(layout.forms for layout in layouts):
+        return
+    expected = [codec_of(features).decode(record) for record in records]
+    parts = flat_parts(features, [records[at : at + size] for at in range(0, len(records), size)])
+    with tempfile.TemporaryDirectory() as root:
+        columns = []
+        for place, layout in enumerate(layouts):
+            folder = ColumnFolder(FileCache(f"{root}/cache"), "a split", layout, len(records), size)
+            assert folder.open() is None
+            is_finished = False
+            while not is_finished:
+                writer = folder.write()
+                assert writer is not None
+                with writer:
+                    done = writer.num_records // size if writer.num_records < len(records) else len(parts)
+                    stop = data.draw(st.integers(min(done + 1, len(parts)), len(parts)))
+                    for first, flats in parts[done:stop]:
+                        assert writer.append(layout.append(flats[place], first, writer.lengths))
+                    if stop == len(parts):
+                        writer.finish()
+                        is_finished = True
+            column = folder.open()
+            assert column is not None
+            assert column.damaged(slice(0, len(records))) == []
+            assert column.is_proved
+            columns.append(column)
+        check_rows(features, columns, slice(0, len(records)), expected, copy=True)
+        check_rows(features, columns, np.arange(len(records))[::-1], expected[::-1], copy=False)
