@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from registry.errors import PinFormatError, ShardMismatchError, UsageError, spell
+from registry.features import features_from_json
 from registry.masking import mask, remove_secrets
 from registry.model import DatasetVersion, Reference, Shard, VersionStatus, tfds_id, version_folder
 from registry.order import ReadConfig
@@ -106,24 +107,18 @@ def make_entry(
     Raises:
         ShardMismatchError: the size or sha256 of a file differs from the catalog's.
         CorruptRecordError, CorruptExampleError, StorageError: a record cannot be read.
-        UsageError: the order lacks a seed or cannot be written as text, a location is invalid, or the version is not
-            stored as tfrecord.
+        UsageError: the order lacks a seed or cannot be written as text, or a location is invalid.
         PinFormatError: a pin file cannot hold the name or a value of the version.
     """
     version = source.readable.facts
     order = _order_entry(source.readable.order(read_config))
     check_locations(locations)
-    if version.file_format != "tfrecord":
-        raise UsageError(
-            f"{version.reference} is stored as {version.file_format}; only tfrecord files can be pinned",
-            hint=f"Write the records as tfrecord and pin those: registry export tfds {version.reference} tfrecord && "
-            f"registry import tfds tfrecord --name {version.reference.name}_tfrecord",
-            details={"file_format": version.file_format},
-        )
     files = _files(source, plan)
     digests, found = measure_records(
         plan,
         source.readable.store,
+        file_format=version.file_format,
+        features=features_from_json(version.features_json),
         files={file.name: file.num_bytes for file in files},
         indexes=source.readable.indexes,
         processes=processes,
@@ -157,7 +152,7 @@ def make_entry(
         ranges=tuple(RangeEntry(split=span.split, start=span.start, stop=span.stop) for span in plan.ranges),
         records=_records_entry(plan, digests),
         order=order,
-        file_format="tfrecord",
+        file_format=version.file_format,  # type: ignore[arg-type]  # one that can be read
         disable_shuffling=version.disable_shuffling,
         splits=tuple(
             SplitEntry(

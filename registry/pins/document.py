@@ -113,7 +113,7 @@ class SpotEntry(_PinModel):
 
 
 class RecordsEntry(_PinModel):
-    """Digests over the stored bytes of the slice's records, without the TFRecord framing.
+    """Digests over the slice's records, without the framing of their files. A row of typed columns is serialized.
 
     Attributes:
         ordered: sha256 over the sha256 of each record (32 bytes), in the order of ``ranges``.
@@ -232,7 +232,7 @@ class PinEntry(_PinModel):
     ranges: Annotated[tuple[RangeEntry, ...], Strict(False)]
     records: RecordsEntry
     order: OrderEntry
-    file_format: Literal["tfrecord"]
+    file_format: Literal["tfrecord", "array_record", "parquet", "parquet_columns"]
     disable_shuffling: bool
     splits: Annotated[tuple[SplitEntry, ...], Strict(False)]
     locations: Annotated[tuple[Line, ...], Strict(False)]

@@ -304,7 +304,15 @@ class PinnedRecords:
         from registry.pins.measure import measure_records
 
         for entry in self._entries:
-            found, _ = measure_records(plan_of(entry), store, whole=False, indexes=indexes, processes=1)
+            found, _ = measure_records(
+                plan_of(entry),
+                store,
+                file_format=entry.file_format,
+                features=features_of(entry),
+                whole=False,
+                indexes=indexes,
+                processes=1,
+            )
             if found.ordered != entry.records.ordered:
                 return False
         return True

@@ -9,10 +9,13 @@ Worker processes import this module, so it must not load pydantic or YAML.
 from __future__ import annotations
 
 import hashlib
+import heapq
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -23,7 +26,7 @@ from registry.features.digest_pile import DigestPile
 from registry.order import Order, ReadConfig
 from registry.pins.record_digests import LEAF_RECORDS, KeyDigests, RecordSums, hash_leaf
 from registry.reading.pieces import RecordSource
-from registry.shards import as_records
+from registry.shards import as_records, name_record
 from registry.splits import Plan
 from registry.storage import Store
 from registry.tfrecord import FileFacts, IndexFolder, RecordBlock, Verify, hash_file
@@ -92,26 +95,36 @@ def locate_records(plan: Plan, positions: Sequence[int]) -> list[tuple[str, int]
 
 
 def hash_records(
-    plan: Plan, store: Store, positions: Sequence[int], *, verify: Verify, indexes: IndexFolder | None
+    plan: Plan,
+    store: Store,
+    positions: Sequence[int],
+    *,
+    file_format: str,
+    features: FeaturesDict,
+    verify: Verify,
+    indexes: IndexFolder | None,
 ) -> list[bytes]:
-    """The sha256 of each record at these positions of a slice.
+    """The sha256 of each record at these positions of a slice; the arguments are those of ``measure_records``.
 
     Raises:
-        CorruptRecordError, ShardMismatchError, StorageError: a record cannot be read.
+        CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: a record cannot be read.
     """
-    source = RecordSource(plan, store, verify=verify, indexes=indexes)
+    source = RecordSource(plan, store, verify=verify, indexes=indexes, file_format=file_format, features=features)
     block = source.fetch(*plan.order(_RANGE_ORDER).locate(list(positions)))
-    return [hashlib.sha256(view).digest() for view in block.views()]
+    with _naming_record(plan, positions):
+        return [hashlib.sha256(view).digest() for view in block.views()]
 
 
 def measure_records(
     plan: Plan,
     store: Store,
     *,
+    file_format: str = "tfrecord",
+    features: FeaturesDict | None = None,
     files: Mapping[str, int] = MappingProxyType({}),
     verify: Verify = "block",
     whole: bool = True,
-    features: FeaturesDict | None = None,
+    deep: bool = False,
     indexes: IndexFolder | None = None,
     processes: int | None = None,
     advance: AdvanceBytes | None = None,
@@ -121,17 +134,20 @@ def measure_records(
     Args:
         plan: which records.
         store: the folder of their files.
+        file_format: the format of the files, see ``registry.shards``.
+        features: the schema of an example. Rows of typed columns become records by it, and ``deep`` needs it.
         files: names of files to hash as a whole, with their recorded sizes in bytes: the store is not asked.
-        verify: how the checksums of records are checked; ``off`` hashes damaged records as they are.
+        verify: how the checksums of records are checked; ``off`` hashes damaged records as they are, if possible.
         whole: False skips ``unordered`` and the digests of features, which take as long as the rest.
-        features: a schema with which every record is also decoded; None decodes none.
+        deep: also decode every record.
         indexes: where the offsets of records are cached.
         processes: number of workers; None uses one for each core if there is enough data.
         advance: called with the number of bytes hashed since the last call.
 
     Raises:
         CorruptRecordError, ShardMismatchError, StorageError: a record or a file cannot be read.
-        CorruptExampleError: a record is not a tf.train.Example, or not one of ``features``; not with ``verify="off"``.
+        CorruptExampleError: a record is not a tf.train.Example, or, if ``deep``, not one of ``features``; not with
+            ``verify="off"``. Or a row of columns is not one of ``features``.
         UsageError: ``processes`` is less than 1.
     """
     mean = _mean_bytes(plan, store, files)
@@ -146,7 +162,7 @@ def measure_records(
     )
     # Each file is read twice: as a file and as records. Close together, the second read is served by the page cache.
     tasks = _interleave([*files], _plan_runs(plan.num_examples, mean, engine.width))
-    worker = Measurer(plan, store, verify, indexes, features, whole)
+    worker = Measurer(plan, store, file_format, features, verify, indexes, whole, deep)
     pieces = (Piece(worker, task) for task in tasks)
     state = _Sums(plan, whole=whole)
     digests: dict[str, FileFacts] = {}
@@ -207,10 +223,12 @@ class Measurer:
 
     plan: Plan
     store: Store
+    file_format: str
+    features: FeaturesDict | None
     verify: Verify
     indexes: IndexFolder | None
-    features: FeaturesDict | None = None
-    whole: bool = True
+    whole: bool
+    deep: bool
     _local: threading.local = field(default_factory=threading.local, compare=False, repr=False)
 
     def __call__(self, task: str | tuple[int, int]) -> RunDigests | FileFacts:
@@ -226,12 +244,16 @@ class Measurer:
         leaves: list[dict[str, bytes]] | None = []
         num_bytes = 0
         for first in range(start, stop, LEAF_RECORDS):
-            block = as_records(source.fetch(*order.locate((first, min(first + LEAF_RECORDS, stop)))))
+            places = range(first, min(first + LEAF_RECORDS, stop))
+            fetched = source.fetch(*order.locate((places.start, places.stop)))
+            with _naming_record(self.plan, places):
+                block = as_records(fetched)
             records += [sha256(view).digest() for view in block.views()]
             num_bytes += block.num_bytes
             leaf = {} if decoder is None else hash_leaf(block, decoder)
-            if self.verify != "off" and (leaf is None or self.features is not None):
-                self._require_examples(block, first)
+            if self.verify != "off" and (leaf is None or self.deep):
+                with _naming_record(self.plan, places):
+                    self._require_examples(block)
             if leaf is None or leaves is None:
                 leaves = None
             else:
@@ -242,27 +264,38 @@ class Measurer:
         """The source and the decoder of this thread: threads must not share open files or the decoder's state."""
         result: tuple[RecordSource, Order, BlockDecoder | None] | None = getattr(self._local, "opened", None)
         if result is None:
-            source = RecordSource(self.plan, self.store, verify=self.verify, indexes=self.indexes)
+            source = RecordSource(
+                self.plan,
+                self.store,
+                verify=self.verify,
+                indexes=self.indexes,
+                file_format=self.file_format,
+                features=self.features,
+            )
             result = source, self.plan.order(_RANGE_ORDER), BlockDecoder() if self.whole else None
             self._local.opened = result
         return result
 
-    def _require_examples(self, block: RecordBlock, first: int) -> None:
-        """Raise CorruptExampleError for a record that is not an example, or not one of the features."""
-        features = FeaturesDict({}) if self.features is None else self.features
+    def _require_examples(self, block: RecordBlock) -> None:
+        """Raise CorruptExampleError for a record that is not an example, or, if ``deep``, not one of the features."""
+        features = self.features if self.deep and self.features is not None else FeaturesDict({})
         fault = codec_of(features).decode_block(*block, copy=False).fault
-        if isinstance(fault, CorruptExampleError):
-            ((name, record),) = locate_records(self.plan, [first + fault.details["record"]])
-            raise CorruptExampleError(
-                f"{name}: record {record}: {fault.message}",
-                hint=fault.hint,
-                details={**fault.details, "path": name, "record": record},
-            ) from fault
         if fault is not None:
             raise fault
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Measurer, (self.plan, self.store, self.verify, self.indexes, self.features, self.whole)
+        kept = self.file_format, self.features, self.verify, self.indexes, self.whole, self.deep
+        return Measurer, (self.plan, self.store, *kept)
+
+
+@contextmanager
+def _naming_record(plan: Plan, positions: Sequence[int]) -> Iterator[None]:
+    """Name the file and the record in an error about one of the records at these positions of a slice."""
+    try:
+        yield
+    except CorruptExampleError as error:
+        ((name, record),) = locate_records(plan, [positions[error.details["record"]]])
+        raise name_record(error, name, record) from error
 
 
 def _hash_and_stamp(store: Store, name: str, *, indexes: IndexFolder | None = None) -> FileFacts:
@@ -321,15 +354,19 @@ def _mean_bytes(plan: Plan, store: Store, sizes: Mapping[str, int]) -> float:
     return num_bytes / max(sum(examples.values()), 1)
 
 
-def _plan_runs(num_examples: int, mean: float, processes: int) -> list[tuple[int, int]]:
+def _plan_runs(num_examples: int, mean: float, processes: int) -> range:
+    """The first positions of the runs of records that are hashed together."""
     leaves = int(_TASK_BYTES / max(mean * LEAF_RECORDS, 1))
     leaves = min(max(leaves, 1), _MOST_LEAVES, max(num_examples // (4 * processes * LEAF_RECORDS), 1))
-    length = leaves * LEAF_RECORDS
-    return [(start, min(start + length, num_examples)) for start in range(0, num_examples, length)]
+    return range(0, num_examples, leaves * LEAF_RECORDS)
 
 
-def _interleave(files: list[str], runs: list[tuple[int, int]]) -> list[str | tuple[int, int]]:
-    """Files and runs in one list: each kind in order, and spread evenly."""
-    placed = [((place + 0.5) / len(files), 0, name) for place, name in enumerate(files)]
-    placed += [((place + 0.5) / len(runs), 1, run) for place, run in enumerate(runs)]  # type: ignore[misc]
-    return [task for *_, task in sorted(placed, key=lambda item: item[:2])]
+def _interleave(files: list[str], starts: range) -> Iterator[str | tuple[int, int]]:
+    """Files and runs: each kind in order, and spread evenly. Lazy, because a pin may claim 2**60 records."""
+    runs = ((start, min(start + starts.step, starts.stop)) for start in starts)
+    tasks: Iterable[tuple[float, str | tuple[int, int]]] = heapq.merge(
+        (((place + 0.5) / len(files), name) for place, name in enumerate(files)),
+        (((place + 0.5) / len(starts), run) for place, run in enumerate(runs)),
+        key=itemgetter(0),
+    )
+    return (task for _, task in tasks)

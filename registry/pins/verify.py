@@ -23,6 +23,7 @@ from registry.errors import (
     UsageError,
     VerificationError,
 )
+from registry.features import FeaturesDict
 from registry.masking import mask
 from registry.model import Split
 from registry.pins.document import PinEntry
@@ -40,10 +41,11 @@ from registry.pins.places import first_missing, holds
 from registry.pins.record_digests import RecordSums
 from registry.pins.report import PinFault, PinReport, as_fault
 from registry.prepared import read_prepared
+from registry.shards import open_shard
 from registry.shards.asking import ask_sizes, find_sizes
 from registry.splits import Plan, counted
 from registry.storage import Store
-from registry.tfrecord import IndexFolder, open_shard
+from registry.tfrecord import IndexFolder
 
 _MOST_FAULTS: Final = 20
 """At most this many damaged records, or notes about files, are reported."""
@@ -75,13 +77,14 @@ def verify_pin(
 
     Raises:
         NotStoredError: the folder holds neither a pinned file nor a version of the dataset.
-        UsageError: both ``deep`` and ``quick``; or the folder holds a version in another file format.
+        UsageError: both ``deep`` and ``quick``.
     """
     if deep and quick:
         raise UsageError("deep and quick exclude each other", hint="Choose one: deep reads every record, quick three.")
-    verification = _Verification(entry, store, indexes, processes, advance, deep=deep)
     # If the pinned files are there, the pin's own layout is checked, since readers follow it.
     others = None if first_missing(store, entry) is None else _other_splits(entry, store)
+    file_format = next((split.files.file_format for split in (others or {}).values()), entry.file_format)
+    verification = _Verification(entry, store, file_format, features_of(entry), indexes, processes, advance, deep=deep)
     if others is not None:
         return verification.compare_records(others)
     if entry.files and not any(holds(store, file.name) for file in entry.files):
@@ -100,12 +103,20 @@ def find_wrong_sample(entry: PinEntry, store: Store, *, indexes: IndexFolder | N
     """The fault of the first, the middle or the last record, whichever differs first; None if all three are as pinned.
 
     Raises:
-        CorruptRecordError, ShardMismatchError, StorageError: a record cannot be read.
+        CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: a record cannot be read.
     """
     if not entry.num_examples:
         return None
     places = spot_places(entry.num_examples)
-    hashes = hash_records(plan_of(entry), store, places, verify="record", indexes=indexes)
+    hashes = hash_records(
+        plan_of(entry),
+        store,
+        places,
+        file_format=entry.file_format,
+        features=features_of(entry),
+        verify="record",
+        indexes=indexes,
+    )
     for digest, (_, spot), position in zip(hashes, entry.records.spots, places, strict=True):
         if spot is not None and f"sha256:{digest.hex()}" != spot.sha256:
             filename, _, index = spot.id.rpartition("__")
@@ -121,13 +132,21 @@ def find_wrong_sample(entry: PinEntry, store: Store, *, indexes: IndexFolder | N
     return None
 
 
-def find_damaged(store: Store, name: str, *, num_records: int) -> Iterator[RegistryError]:
+def find_damaged(
+    store: Store,
+    name: str,
+    *,
+    num_records: int,
+    file_format: str = "tfrecord",
+    features: FeaturesDict | None = None,
+) -> Iterator[RegistryError]:
     """Every fault in the first ``num_records`` records of a file, up to one after which no record can be found.
 
-    No further records are read: a gzip file of some kilobytes may hold millions.
+    No further records are read: a gzip file of some kilobytes may hold millions. Of a file in another format than
+    TFRecord, only the first fault is returned, because damage affects many of its records at once.
     """
     try:
-        shard = open_shard(store, name, verify="record")
+        shard = open_shard(store, name, file_format=file_format, features=features, verify="record")
     except RegistryError as error:
         yield error
         return
@@ -137,7 +156,7 @@ def find_damaged(store: Store, name: str, *, num_records: int) -> Iterator[Regis
             shard.read(first, min(count, num_records - first))
         except CorruptRecordError as error:
             yield error
-            if error.details["record"] < first:
+            if error.details["record"] < first or file_format != "tfrecord":
                 return
             first, count = error.details["record"] + 1, _MOST_IN_BLOCK
             try:
@@ -158,6 +177,8 @@ class _Verification:
 
     entry: PinEntry
     store: Store
+    file_format: str  # of the files in ``store``; the pin may have another
+    features: FeaturesDict
     indexes: IndexFolder | None
     processes: int | None
     advance: AdvanceBytes | None
@@ -253,10 +274,17 @@ class _Verification:
         """
         unreadable = None
         measure = partial(
-            measure_records, plan, self.store, indexes=self.indexes, processes=self.processes, advance=self.advance
+            measure_records,
+            plan,
+            self.store,
+            file_format=self.file_format,
+            features=self.features,
+            indexes=self.indexes,
+            processes=self.processes,
+            advance=self.advance,
         )
         try:
-            digests, _ = measure(whole=self.deep, features=features_of(self.entry) if self.deep else None)
+            digests, _ = measure(whole=self.deep, deep=self.deep)
         except VerificationError as error:
             unreadable = as_fault(error)
         else:
@@ -297,7 +325,15 @@ class _Verification:
         self, plan: Plan, digests: RecordDigests, position: int, features: dict[str, tuple[str | None, str | None]]
     ) -> PinFault:
         ((filename, record),) = locate_records(plan, [position])
-        (now,) = hash_records(plan, self.store, [position], verify="off", indexes=self.indexes)
+        (now,) = hash_records(
+            plan,
+            self.store,
+            [position],
+            file_format=self.file_format,
+            features=self.features,
+            verify="off",
+            indexes=self.indexes,
+        )
         before = RecordSums.parse(self.entry.records.finder).hash_before(digests.finder, now)
         if features:
             subject = f"differs in {_listed(features)}"
@@ -359,7 +395,14 @@ class _Verification:
             if file.name in changed:
                 try:
                     # Follows the lengths, without checking records, to the end of the pinned number of records.
-                    shard = open_shard(self.store, file.name, num_records=file.num_examples, verify="off")
+                    shard = open_shard(
+                        self.store,
+                        file.name,
+                        file_format=self.file_format,
+                        features=self.features,
+                        num_records=file.num_examples,
+                        verify="off",
+                    )
                     for first in range(0, file.num_examples, _MOST_IN_BLOCK):
                         shard.read(first, min(_MOST_IN_BLOCK, file.num_examples - first))
                 except (VerificationError, StorageError) as error:
@@ -368,10 +411,11 @@ class _Verification:
     def _damaged_records(self, plan: Plan, names: Iterable[str]) -> list[PinFault]:
         """The first records of these files of ``plan`` whose checksums are wrong."""
         faults: list[PinFault] = []
+        find = partial(find_damaged, self.store, file_format=self.file_format, features=self.features)
         lengths = {file.name: file.num_examples for file in self.entry.files}
         lengths |= {file.filename: file.examples_in_shard for file in plan}
         for name in dict.fromkeys(names):
-            for error in find_damaged(self.store, name, num_records=lengths[name]):
+            for error in find(name, num_records=lengths[name]):
                 faults.append(as_fault(error, filename=name))
                 if len(faults) == _MOST_FAULTS:
                     return faults
@@ -384,14 +428,6 @@ def _other_splits(entry: PinEntry, store: Store) -> dict[str, Split] | None:
         splits = {split.name: split for split in read_prepared(store).splits}
     except RegistryError:  # not a readable version, so the pin alone describes the files
         return None
-    for split in splits.values():
-        if split.files.file_format != entry.file_format:
-            raise UsageError(
-                f"{store.url} holds {split.files.file_format} files: pinned records can only be verified in "
-                f"{entry.file_format} files",
-                hint=f"Give the folder of a version in {entry.file_format} files.",
-                details={"file_format": split.files.file_format},
-            )
     for split in splits_of(entry):
         other = splits.get(split.name)
         if other is None or other.num_shards != split.num_shards or other.files != split.files:

@@ -22,7 +22,6 @@ from registry.errors import (
     PreparedFormatError,
     ReferenceSyntaxError,
     ShardMismatchError,
-    UsageError,
     VersionExistsError,
     VersionTooSmallError,
 )
@@ -286,9 +285,6 @@ def test_what_cannot_be_is_said(catalog: Catalog, tmp_path: Path) -> None:
         catalog.import_parquet(folder, version="1.0")
     with pytest.raises(ReferenceSyntaxError):
         catalog.import_parquet(folder, name="MyAnimals")
-    catalog.import_parquet(folder)
-    with pytest.raises(UsageError, match=r"animals:1\.0\.0 is stored as parquet_columns; only tfrecord"):
-        catalog.dataset("animals").pin("train")
 
 
 def test_a_folder_elsewhere_is_read_there(catalog: Catalog, tmp_path: Path) -> None:

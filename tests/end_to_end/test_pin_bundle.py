@@ -265,7 +265,7 @@ def test_a_cut_file_says_where_it_ends(paper: Path) -> None:
     starts = [sum(16 + len(record) for record in records[:count]) for count in range(len(records) + 1)]
     for cut in range(len(good)):
         faults: standalone.Faults = []
-        file = standalone.File(SHARD, len(good), hashlib.sha256(good).hexdigest(), "train", 10, 20)
+        file = standalone.File(SHARD, len(good), hashlib.sha256(good).hexdigest(), "train", 10, 20, "tfrecord")
         shard.write_bytes(good[:cut])
         standalone.check_file(paper / "data", file, True, faults)
         found = [text for _, text in faults]

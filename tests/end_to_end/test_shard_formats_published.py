@@ -7,42 +7,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.prepared_samples import ANIMALS, animals, cut_evenly, prepare
-from support.shard_samples import WRITERS, write_parquet
+from support.prepared_samples import ANIMALS, animals, prepare
+from support.shard_samples import WRITERS, prepare_as, write_parquet
 
 import registry
 from registry.api import Catalog
-from registry.errors import PreparedFormatError, ShardMismatchError, UsageError
+from registry.errors import PreparedFormatError, ShardMismatchError
 from registry.features import codec_of
 from registry.order import ReadConfig
 from registry.storage import open_store
 
 OTHERS = ("array_record", "parquet")
-COUNT, SHARDS = 50, 3
+COUNT = 50
 
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> Any:
     with registry.connect(tmp_path / "catalog.db") as opened:
         yield opened
-
-
-def prepare_as(folder: Path, file_format: str) -> Path:
-    """The output of ``prepare`` in files of another format."""
-    prepare(folder, splits={"train": animals(COUNT)}, shards=SHARDS)
-    if file_format == "tfrecord":
-        return folder
-    info = json.loads((folder / "dataset_info.json").read_text())
-    info["fileFormat"] = file_format
-    (folder / "dataset_info.json").write_text(json.dumps(info))
-    store, start = open_store(folder), 0
-    for index, length in enumerate(cut_evenly(COUNT, SHARDS)):
-        (folder / f"animals-train.tfrecord-{index:05}-of-{SHARDS:05}").unlink(missing_ok=True)
-        records = [codec_of(ANIMALS).encode(one) for one in animals(COUNT)[start : start + length]]
-        if file_format in WRITERS:
-            WRITERS[file_format](store, f"animals-train.{file_format}-{index:05}-of-{SHARDS:05}", records)
-        start += length
-    return folder
 
 
 def ages(reader: Any) -> list[int]:
@@ -111,18 +93,6 @@ def test_riegeli_is_refused_before_a_file_is_opened(catalog: Catalog, tmp_path: 
 
 
 @pytest.mark.parametrize("file_format", OTHERS)
-def test_only_tfrecord_is_pinned(catalog: Catalog, tmp_path: Path, file_format: str) -> None:
-    catalog.publish(prepare_as(tmp_path / "1.0.0", file_format))
-    with pytest.raises(UsageError) as caught:
-        catalog.dataset("animals").pin("train[:10]")
-    assert str(caught.value) == f"animals:1.0.0 is stored as {file_format}; only tfrecord files can be pinned"
-    assert caught.value.hint == (
-        "Write the records as tfrecord and pin those: registry export tfds animals:1.0.0 tfrecord && "
-        "registry import tfds tfrecord --name animals_tfrecord"
-    )
-
-
-@pytest.mark.parametrize("file_format", OTHERS)
 def test_the_same_records_in_another_format_are_a_patch(catalog: Catalog, tmp_path: Path, file_format: str) -> None:
     catalog.publish(prepare_as(tmp_path / "tfrecord", "tfrecord"))
     folder = prepare_as(tmp_path / "other", file_format)
@@ -132,15 +102,4 @@ def test_the_same_records_in_another_format_are_a_patch(catalog: Catalog, tmp_pa
     assert catalog.publish(folder).newly
     assert ages(catalog.dataset("animals:1.0.1").read("train", ReadConfig(interleave_cycle_length=16))) == ages(
         catalog.dataset("animals:1.0.0").read("train", ReadConfig(interleave_cycle_length=16))
-    )
-
-
-def test_a_pin_is_not_proved_in_files_of_another_format(catalog: Catalog, tmp_path: Path) -> None:
-    catalog.publish(prepare_as(tmp_path / "1.0.0", "tfrecord"))
-    (pin,) = catalog.dataset("animals").pin("train[:10]").values()
-    other = prepare_as(tmp_path / "other", "parquet")
-    with pytest.raises(UsageError) as caught:
-        pin.verify(folder=other)
-    assert str(caught.value) == (
-        f"{open_store(other).url} holds parquet files: pinned records can only be verified in tfrecord files"
     )

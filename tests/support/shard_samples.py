@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -11,8 +12,13 @@ import pyarrow as pa
 from array_record.python import array_record_module
 from pyarrow import parquet
 
-from registry.storage import Store
+from registry.features import codec_of
+from registry.storage import Store, open_store
 from registry.tfrecord import RecordWriter
+from support.prepared_samples import ANIMALS, animals, cut_evenly, prepare
+
+ANIMAL_COLUMNS: Final = pa.schema({"name": pa.string(), "kind": pa.int64(), "age": pa.int32()})
+"""Typed columns of the features ``ANIMALS``."""
 
 
 def write_tfrecord(store: Store, name: str, records: Sequence[bytes]) -> None:
@@ -54,6 +60,31 @@ WRITERS: Final[dict[str, Callable[[Store, str, Sequence[bytes]], None]]] = {
     "parquet": write_parquet,
 }
 """What writes records, by the format."""
+
+
+def prepare_as(
+    folder: Path, file_format: str, version: str = "1.0.0", *, counts: Mapping[str, int] | None = None, shards: int = 3
+) -> Path:
+    """``animals`` in files of any format, 50 examples of train or ``counts`` of each split."""
+    splits = {name: animals(count) if count else [] for name, count in (counts or {"train": 50}).items()}
+    prepare(folder, version, splits, shards=shards)
+    if file_format == "tfrecord":
+        return folder
+    info = json.loads((folder / "dataset_info.json").read_text())
+    info["fileFormat"] = file_format
+    (folder / "dataset_info.json").write_text(json.dumps(info))
+    store = open_store(folder)
+    for split, examples in splits.items():
+        start = 0
+        for index, length in enumerate(cut_evenly(len(examples), shards)):
+            (folder / f"animals-{split}.tfrecord-{index:05}-of-{shards:05}").unlink()
+            name, rows = f"animals-{split}.{file_format}-{index:05}-of-{shards:05}", examples[start : start + length]
+            if file_format == "parquet_columns":
+                write_columns(store, name, rows, ANIMAL_COLUMNS)
+            elif file_format in WRITERS:
+                WRITERS[file_format](store, name, list(map(codec_of(ANIMALS).encode, rows)))
+            start += length
+    return folder
 
 
 def assert_same(first: Any, second: Any) -> None:

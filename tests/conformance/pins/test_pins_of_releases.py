@@ -14,7 +14,9 @@ from registry.pins.yaml_text import read_yaml
 
 FOLDER = Path(__file__).parent
 PREPARED = FOLDER.parent / "prepared"
+FORMATS = FOLDER.parent / "formats"
 FILE = FOLDER / "lab.lock.yaml"
+FORMATS_FILE = FOLDER / "formats.lock.yaml"
 
 
 def make_pins(folder: Path) -> registry.PinFile:
@@ -49,9 +51,40 @@ def test_the_pinned_orders_equal_those_of_that_release() -> None:
     assert ids == {"train": "070a48ca8da873ad", "test": "e6b1b9525e60ffdd", "text": "d66abf70b68c9755"}
 
 
-def test_the_same_pins_are_made_again(tmp_path: Path) -> None:
-    def told(text: str) -> list[dict[str, Any]]:
-        pins: list[dict[str, Any]] = read_yaml(text.encode(), "f").value["pins"]
-        return [{**pin, "provenance": None, "why": None} for pin in pins]  # they name the release, and are prose
+def stable_fields(text: str) -> list[dict[str, Any]]:
+    pins: list[dict[str, Any]] = read_yaml(text.encode(), "f").value["pins"]
+    return [{**pin, "provenance": None, "why": None} for pin in pins]  # they name the release, and are prose
 
-    assert told(make_pins(tmp_path).to_yaml()) == told(FILE.read_text(encoding="utf-8"))
+
+def test_the_same_pins_are_made_again(tmp_path: Path) -> None:
+    assert stable_fields(make_pins(tmp_path).to_yaml()) == stable_fields(FILE.read_text(encoding="utf-8"))
+
+
+def make_pins_of_formats(folder: Path) -> registry.PinFile:
+    """The pins of ``FORMATS_FILE``: of files that TFDS and Hugging Face wrote."""
+    pins = None
+    with registry.connect(folder / "catalog.db", create=True) as catalog:
+        for name in ("lab_array", "lab_parquet"):
+            catalog.publish(FORMATS / name / "1.0.0")
+        catalog.import_parquet(FORMATS / "hugging_face/animals")
+        for name in ("lab_array", "lab_parquet", "animals"):
+            pins = catalog.dataset(name).pin({name: "train[1:]", f"{name} test": "test"}, into=pins)
+    assert pins is not None
+    return pins
+
+
+def test_pins_of_other_formats_are_read_proved_and_made_again(tmp_path: Path) -> None:
+    """A new release of pyarrow, or of this package, must not change a digest."""
+    text = FORMATS_FILE.read_text(encoding="utf-8")
+    pins = registry.load_pin(FORMATS_FILE, data_dir=FORMATS)
+    assert pins.to_yaml() == text
+    assert [pin.entry.file_format for pin in pins.values()] == [
+        *["array_record"] * 2,
+        *["parquet"] * 2,
+        *["parquet_columns"] * 2,
+    ]
+    for pin in pins.values():
+        folder = FORMATS / "hugging_face/animals" if pin.entry.dataset == "animals" else None
+        report = pin.verify(folder=folder, deep=True)
+        assert (report.faults, report.proved_by) == ((), "files")
+    assert stable_fields(make_pins_of_formats(tmp_path).to_yaml()) == stable_fields(text)
