@@ -6,14 +6,14 @@ A pin needs only its pin file and the shards. It opens no catalog and makes no c
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from registry.argument_types import typed_methods
 from registry.engines import announces
 from registry.errors import RecordsMismatchError, UsageError
-from registry.model import DatasetVersion, ProgressCallback, Reference, SlicingRule, count_progress
+from registry.model import DatasetVersion, ProgressCallback, Reference, SlicingRule, Split, count_progress
 from registry.order import ReadConfig
 from registry.pins.document import PinEntry
 from registry.pins.layout import (
@@ -276,6 +276,7 @@ class Pin:
         self,
         *,
         folder: str | os.PathLike[str] | None = None,
+        splits: Mapping[str, Split] | None = None,
         deep: bool = False,
         quick: bool = False,
         processes: int | None = None,
@@ -288,6 +289,8 @@ class Pin:
         Args:
             folder: the folder of the files, or of another version of the dataset, which may have other shards. None
                 searches as ``read`` does; if the pin file is in an unpacked bundle, only the bundle is searched.
+            splits: the splits of the version in ``folder`` by name, such as ``Dataset.splits``; None reads them from
+                ``dataset_info.json`` in it.
             deep: also decode every record, and check everything that the pin says about the records.
             quick: if all files are the pinned ones, check three records instead of all.
             processes: number of workers; None uses one for each core if there is enough data.
@@ -314,7 +317,14 @@ class Pin:
         total = (1 if quick else 2) * sum(file.num_bytes for file in self.entry.files)
         advance = count_progress(progress, "verifying", self.name, total=total, unit="bytes")
         return verify_pin(
-            self.entry, store, deep=deep, quick=quick, indexes=indexes, processes=processes, advance=advance
+            self.entry,
+            store,
+            splits=splits,
+            deep=deep,
+            quick=quick,
+            indexes=indexes,
+            processes=processes,
+            advance=advance,
         )
 
     def _repr_html_(self) -> str:

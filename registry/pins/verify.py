@@ -57,6 +57,7 @@ def verify_pin(
     entry: PinEntry,
     store: Store,
     *,
+    splits: Mapping[str, Split] | None = None,
     deep: bool = False,
     quick: bool = False,
     indexes: IndexFolder | None = None,
@@ -68,6 +69,7 @@ def verify_pin(
     Args:
         entry: the pin.
         store: a folder with the pinned files, or with any version of the dataset.
+        splits: the splits of that version by name; None reads them from ``dataset_info.json`` in the folder.
         deep: also decode every record, and check everything that the pin says about the records.
         quick: if all files are the pinned ones, check three records instead of all. Then it is not proved that the
             digest over all records is right: whoever made the pin is trusted for it.
@@ -82,10 +84,10 @@ def verify_pin(
     if deep and quick:
         raise UsageError("deep and quick exclude each other", hint="Choose one: deep reads every record, quick three.")
     # If the pinned files are there, the pin's own layout is checked, since readers follow it.
-    others = None if first_missing(store, entry) is None else _other_splits(entry, store)
-    file_format = next((split.files.file_format for split in (others or {}).values()), entry.file_format)
+    others = None if first_missing(store, entry) is None else _other_splits(entry, splits or _read_splits(store))
+    file_format = next(iter(others.values())).files.file_format if others else entry.file_format
     verification = _Verification(entry, store, file_format, features_of(entry), indexes, processes, advance, deep=deep)
-    if others is not None:
+    if others:
         return verification.compare_records(others)
     if entry.files and not any(holds(store, file.name) for file in entry.files):
         raise NotStoredError(
@@ -422,11 +424,16 @@ class _Verification:
         return faults
 
 
-def _other_splits(entry: PinEntry, store: Store) -> dict[str, Split] | None:
-    """The splits of the version in ``store`` if its shards differ from the pinned ones, else None."""
+def _read_splits(store: Store) -> Mapping[str, Split]:
     try:
-        splits = {split.name: split for split in read_prepared(store).splits}
+        return {split.name: split for split in read_prepared(store).splits}
     except RegistryError:  # not a readable version, so the pin alone describes the files
+        return {}
+
+
+def _other_splits(entry: PinEntry, splits: Mapping[str, Split]) -> Mapping[str, Split] | None:
+    """``splits`` if their shards differ from the pinned ones, else None."""
+    if not splits:
         return None
     for split in splits_of(entry):
         other = splits.get(split.name)

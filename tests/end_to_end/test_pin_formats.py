@@ -359,6 +359,32 @@ def test_a_row_of_typed_columns_is_the_record_that_the_readme_defines(
     assert (report.faults, report.proved_by, len(report.notes)) == ((), "records", 2)
 
 
+def test_a_version_that_was_imported_in_place_is_compared_without_its_metadata(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its folder has no dataset_info.json, so the catalog has to describe the other shards."""
+    monkeypatch.chdir(tmp_path)
+    rows = pa.table({"age": range(30)})
+    for name, shards in (("a/animals", 3), ("b/animals", 5), ("c/animals", 5)):
+        (tmp_path / name).mkdir(parents=True)
+        for index in range(shards):
+            size = 30 // shards
+            part = rows.slice(index * size, size) if name != "c/animals" else pa.table({"age": [7] * size})
+            parquet.write_table(part, tmp_path / name / f"train-{index:05}-of-{shards:05}.parquet")
+    options = ["--catalog", str(tmp_path / "catalog.db")]
+    with registry.connect("catalog.db", create=True) as catalog:
+        for folder, version in (("a", "1.0.0"), ("b", "1.0.1"), ("c", "2.0.0")):
+            catalog.import_parquet(f"{folder}/animals", name="animals", version=version)
+        catalog.dataset("animals:1.0.0").pin("train[5:25]").save(LOCK)
+        other = catalog.dataset("animals:1.0.1")
+        assert registry.load_pin(LOCK)["train"].verify(folder=other.folder, splits=other.splits).proved_by == "records"
+    for version, code in (("1.0.0", 0), ("1.0.1", 0), ("2.0.0", 5)):
+        assert run(["pin", "verify", LOCK, "--against", f"animals:{version}", *options]) == code
+    out = capsys.readouterr().out
+    assert "5 files with other shards hold the pinned records" in out
+    assert "more than one record differs, in feature age" in out
+
+
 @pytest.mark.parametrize("file_format", ["parquet", "parquet_columns"])
 def test_versions_in_a_bucket_are_pinned_there(bucket: str, tmp_path: Path, file_format: str) -> None:
     with registry.connect(tmp_path / "catalog.db", data_dir=f"{bucket}/data", create=True) as catalog:

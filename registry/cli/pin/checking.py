@@ -84,18 +84,18 @@ def verify(
     pins = open_pins(file, places, session)
     check_json(file, pins)
     chosen = pins.choose(names)
-    folder = None
+    folder = splits = None
     if against is not None:
         with session.connect() as catalog:
             dataset = session.look_up(catalog, against)
             _require_dataset(chosen, dataset.facts)
-            folder = dataset.folder
+            folder, splits = dataset.folder, dataset.facts.layout
     note_yanks(session, chosen)
     with show_progress(session.out) as progress:
         reports, refusals = [], []
         for pin in chosen:
             try:
-                reports.append(pin.verify(folder=folder, deep=deep, quick=quick, progress=progress))
+                reports.append(pin.verify(folder=folder, splits=splits, deep=deep, quick=quick, progress=progress))
             except FetchNotAllowedError as error:  # the other pins are verified
                 refusals.append(error)
     if refusals and not reports:
