@@ -158,7 +158,7 @@ class KeptColumn:
         self.values = layout.column(arrays)
         self.blocks = blocks
         self._arrays = arrays
-        self._is_proved = None if folder is None else np.zeros(folder.num_blocks, np.bool_)
+        self._is_proved = np.zeros(folder.num_blocks, np.bool_) if folder is not None and folder.num_blocks else None
 
     def damaged(self, rows: Rows) -> list[int]:
         """The blocks of ``rows`` that differ from what was kept. Each block is checked once."""

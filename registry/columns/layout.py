@@ -26,7 +26,7 @@ from registry.features.column_reader import ColumnReader, RawReader, complete
 from registry.features.dtypes import dtype_name, is_bfloat16
 from registry.features.feature import TEXT, BlockColumn
 from registry.wire import BytesColumn, FlatBlock, FlatColumn, NumberColumn, WireKind
-from registry.wire.gather import Octets, Places, take_ragged
+from registry.wire.gather import Octets, Places, constant, take_ragged
 
 Array: TypeAlias = npt.NDArray[Any]
 Rows: TypeAlias = slice | Places
@@ -236,6 +236,9 @@ class KeyValues:
             counts = self.offsets[picked + 1] - starts
             ends = counts.cumsum()
             values = np.repeat(starts - ends + counts, counts) + np.arange(ends[-1] if ends.size else 0)
+        if not isinstance(counts, int):  # as the decoder of records gives them: columns of equal shapes are one array
+            same = constant(counts)
+            counts = counts if same is None else same
         if self.kind != "bytes":
             numbers = self.values[values]
             return NumberColumn(present, counts, numbers.copy() if copy and isinstance(values, slice) else numbers)

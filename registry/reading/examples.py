@@ -113,7 +113,7 @@ class ExampleReader:
         self._keeper = ColumnKeeper(self._keep, readable, plan, source, verify)
         self._items = self._items_of(source)
         # Kept columns have no records.
-        self._record_items = self._items if self._keep is None else self._items_of(self._open_source())
+        self._record_items = self._items if self._keeper.mode is None else self._items_of(self._open_source())
         self._source = describe_source(plan, self._order, dataset=readable.identity)
         self._share = self._start(0).intervals
         self._begin = self._start(0) if state is None else restore(state, self._source, process=self.process)

@@ -356,7 +356,7 @@ class ColumnKeeper:
             self._source.columns = KeptColumns(split.features, columns, starts, split.num_records, split.mend)
         elif self.mode == "disk" and self._filling is None:
             self._filling = _Filling(split, self._verify)
-        elif self._filling is not None and self._filling.error is not None:
+        if columns is None and self._filling is not None and self._filling.error is not None:
             warn(f"the columns are not kept: {self._filling.error}")
             self.mode = None
 

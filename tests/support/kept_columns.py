@@ -1,31 +1,34 @@
 """Makes every reader read from kept columns, so that the tests of reading also run from them.
 
 ``REGISTRY_TEST_KEEP=memory`` or ``disk`` in the environment of pytest switches it on. Columns on disk are filled before
-the first example is read, not in the background.
+the first example is read, not in the background; those of folders that were never published are kept in memory.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from registry.errors import RegistryError
 from registry.reading import examples, keeping
-from registry.reading.keeping import Keep, SplitColumns, check_keep
+from registry.reading.keeping import ColumnKeeper, Keep, SplitColumns
 
 
 def read_from_columns(mode: str) -> None:
     """Let every reader keep its columns in ``memory`` or on ``disk``, whatever it was asked for."""
 
-    def force(keep: str | None) -> Keep | None:
-        check_keep(keep)
-        return check_keep(mode)
+    class ForcedKeeper(ColumnKeeper):
+        def __init__(self, _mode: Keep | None, readable: Any, plan: Any, *options: Any) -> None:
+            forced: Keep = "disk" if mode == "disk" and readable.facts.content_digest and readable.cache else "memory"
+            super().__init__(forced, readable, plan, *options)
 
     class FilledAtOnce:
         error: Exception | None = None
 
-        def __init__(self, split: SplitColumns, verify: str) -> None:
+        def __init__(self, split: SplitColumns, verify: Any) -> None:
             try:
-                split.fill(verify=verify)  # type: ignore[arg-type]  # it was checked
+                split.fill(verify=verify)
             except RegistryError as error:
                 self.error = error
 
-    examples.check_keep = force
+    examples.ColumnKeeper = ForcedKeeper  # type: ignore[misc]
     keeping._Filling = FilledAtOnce  # type: ignore[assignment,misc]  # has what is used of it
