@@ -455,7 +455,7 @@ class Dataset(SlicedVersion):
         from registry.reading import Reader
 
         slices = self.provenance.source.slices(self.features)
-        return {part.name: Reader(part.readable, part.plan, read_config=read_config) for part in slices}
+        return {part.name: Reader(part.readable, part.plan, read_config=read_config, keep="auto") for part in slices}
 
     def sql(self, query: str) -> duckdb.DuckDBPyRelation:
         """Ask a question in SQL: ``SELECT label, count(*) FROM train GROUP BY label``. DuckDB answers it.

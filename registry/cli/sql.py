@@ -75,7 +75,7 @@ def sql(session: Session, query: str, *, output: str | None, force: bool) -> Non
                 )
             part = dataset.slice_of(split[:-1] if bracket else None)
             note_overlaps(session.out, part.plan)
-            return Reader(part.readable, part.plan)
+            return Reader(part.readable, part.plan, keep="auto")
 
         schema, batches = Query(query, open_table).rows()
         if kind in ("table", "json"):

@@ -29,7 +29,7 @@ from registry.features.column_reader import ColumnReader
 from registry.features.feature import BlockColumn
 from registry.storage.cache import FileCache
 from registry.storage.cache.room import lock_file
-from registry.storage.memory import make_private, open_own, read_own, replace_file, require_private
+from registry.storage.memory import make_private, open_own, replace_file, require_private
 
 FORMAT: Final = "registry.column/1"
 _UNFINISHED: Final = "0" * 16
@@ -87,7 +87,8 @@ class ColumnFolder:
         """The column, mapped; None if it is not there, or not whole."""
         try:
             require_private(self.cache.folder)
-            document = json.loads(read_own(self.folder / _DOCUMENT, _MOST_JSON_BYTES))
+            mapped = _lock(self.folder / _DOCUMENT)
+            document = json.loads(mapped[:])
             if {name: document.get(name) for name in self.facts} != self.facts:
                 return None
             blocks = _check_blocks(document["blocks"], self)
@@ -96,7 +97,7 @@ class ColumnFolder:
             arrays = [_map(self._file(form), form, length) for form, length in pairs]
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return None
-        return KeptColumn(self.layout, arrays, self, blocks)
+        return KeptColumn(self.layout, arrays, self, blocks, mapped)
 
     def write(self) -> ColumnWriter | None:
         """Begin to fill the column, or go on after somebody who was stopped; None if a process fills it now.
@@ -152,12 +153,21 @@ class KeptColumn:
         num_bytes: the bytes of all arrays.
     """
 
-    def __init__(self, layout: Layout, arrays: Sequence[Array], folder: ColumnFolder | None, blocks: Blocks) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        arrays: Sequence[Array],
+        folder: ColumnFolder | None,
+        blocks: Blocks,
+        document: mmap.mmap | None = None,
+    ) -> None:
+        """``document`` is the map of ``column.json``, whose lock lasts as long."""
         self.folder = folder
         self.num_bytes = sum(array.nbytes for array in arrays)
         self.values = layout.column(arrays)
         self.blocks = blocks
         self._arrays = arrays
+        self._document = document
         self._is_proved = np.zeros(folder.num_blocks, np.bool_) if folder is not None and folder.num_blocks else None
 
     def damaged(self, rows: Rows) -> list[int]:
@@ -320,18 +330,23 @@ def _check_blocks(document: Any, folder: ColumnFolder) -> Blocks:
 
 
 def _map(path: Path, form: ArrayForm, length: int) -> Array:
-    """The entries of a finished file. Its lock lasts as long as the map. Raises OSError or ValueError."""
-    descriptor = open_own(path)
-    try:
-        lock_file(descriptor, is_shared=True)
-        os.utime(descriptor)
-        mapped = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
-    finally:
-        os.close(descriptor)
+    """The entries of a finished file. Raises OSError or ValueError."""
+    mapped = _lock(path)
     header = _header(form, length)
     if len(mapped) != _offset(form, length) or mapped[: len(header)] != header:
         raise ValueError("another array")
     return np.ndarray((length + form.has_zero, *form.shape), form.dtype, buffer=mapped, offset=len(header))
+
+
+def _lock(path: Path) -> mmap.mmap:
+    """Map a file, with a lock as long as the map exists, so that nobody evicts it. Raises OSError or ValueError."""
+    descriptor = open_own(path)
+    try:
+        lock_file(descriptor, is_shared=True)
+        os.utime(descriptor)
+        return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+    finally:
+        os.close(descriptor)
 
 
 def _header(form: ArrayForm, length: int) -> bytes:

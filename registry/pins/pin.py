@@ -33,7 +33,7 @@ from registry.storage import open_store
 if TYPE_CHECKING:
     from registry.features import FeaturesDict
     from registry.pins.report import PinReport
-    from registry.reading import ReadableVersion, Reader, Slice, State
+    from registry.reading import Keep, ReadableVersion, Reader, Slice, State
     from registry.splits import ReadInstruction
     from registry.storage import Store
     from registry.tfrecord import Verify
@@ -150,6 +150,7 @@ class Pin:
         process: tuple[int, int] = (0, 1),
         verify: Verify = "block",
         copy: bool = True,
+        keep: Keep | None = "auto",
         fetch: bool = False,
         allow_hosts: Iterable[str] = (),
     ) -> Reader:
@@ -164,6 +165,7 @@ class Pin:
             process: (index, count), if several processes share the examples.
             verify: how the checksums of records are checked: ``block``, ``record`` or ``off``.
             copy: False returns large values as read-only views of the mapped files.
+            keep: where decoded columns are kept: see ``Dataset.read``.
             fetch: allow downloads from every place that the pin names, if its address is public.
             allow_hosts: hosts, buckets and folders to allow, in addition to those that the pin file was loaded with.
 
@@ -179,12 +181,19 @@ class Pin:
         """
         if fetch or allow_hosts:
             allowing = self.allowing(fetch=fetch, allow_hosts=allow_hosts)
-            return allowing.read(read_config, state=state, process=process, verify=verify, copy=copy)
+            return allowing.read(read_config, state=state, process=process, verify=verify, copy=copy, keep=keep)
         from registry.reading import Reader
 
         self.check_samples()
         return Reader(
-            self.readable, self.plan, read_config=read_config, state=state, process=process, verify=verify, copy=copy
+            self.readable,
+            self.plan,
+            read_config=read_config,
+            state=state,
+            process=process,
+            verify=verify,
+            copy=copy,
+            keep=keep,
         )
 
     def slice_of(

@@ -5,6 +5,7 @@ plan + ReadConfig --order--> positions --source--> checked records --features-->
 state: the positions that are left, to save and to resume from
 """
 
+from registry.reading.keeping import Keep
 from registry.reading.pieces import TFDS_ID
 from registry.reading.readable import FileProof, ReadableVersion, make_readable, readable_folder
 from registry.reading.reader import Batches, Reader
@@ -16,6 +17,7 @@ __all__ = [
     "TFDS_ID",
     "Batches",
     "FileProof",
+    "Keep",
     "ReadableVersion",
     "Reader",
     "Slice",

@@ -137,7 +137,7 @@ class SplitColumns:
             )
         num_filled = 0
         while stop is None or not stop.is_set():
-            missing = [folder for folder in folders if not folder.exists()]
+            missing = [folder for folder in folders if folder.open() is None]
             if not missing:
                 break
             with ExitStack() as stack, storage_errors("write", str(cache.folder)):
@@ -384,11 +384,11 @@ class _Filling:
         self.error: Exception | None = None
         self._split = split
         self._verify = verify
-        self._stop = Event()
-        Thread(target=self._run, name="registry-columns", daemon=True).start()
+        self.thread = Thread(target=self._run, name="registry-columns", daemon=True)
+        self.thread.start()
 
     def _run(self) -> None:
         try:
-            self._split.fill(verify=self._verify, stop=self._stop)
+            self._split.fill(verify=self._verify)
         except (RegistryError, OSError) as error:
             self.error = error

@@ -37,10 +37,10 @@ class Slice(TableSource):
         return f"<Slice {self.name} of {self.readable.facts.reference}: {self.plan.num_examples:,} examples>"
 
     def _repr_html_(self) -> str:
-        return Reader(self.readable, self.plan)._repr_html_()
+        return self._readers()[0]._repr_html_()
 
     def _readers(self) -> Sequence[Reader]:
-        return (Reader(self.readable, self.plan),)
+        return (Reader(self.readable, self.plan, keep="auto"),)
 
 
 @runtime_checkable

@@ -1,0 +1,463 @@
+"""Kept columns of published versions: damage, kills, races, a small cache, buckets and pins."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.clouds import on_clouds
+
+import registry
+from registry.api import Catalog
+from registry.cli.main import run
+from registry.errors import CorruptRecordError, RegistryWarning, SplitNotFoundError, StorageError, UsageError
+from registry.reading import keeping
+
+COUNT = 300
+TOP = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
+
+@pytest.fixture(autouse=True)
+def _cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("REGISTRY_CACHE", str(tmp_path / "indexes"))
+    monkeypatch.setenv("REGISTRY_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("REGISTRY_CACHE_BYTES", "100MB")
+    monkeypatch.setattr(keeping, "_BLOCK_RECORDS", (16, 64))  # several blocks in a small split
+
+
+def rows() -> dict[str, Any]:
+    """Columns with nulls, texts of different lengths and lists."""
+    rng = np.random.default_rng(4)
+    return {
+        "id": np.arange(COUNT),
+        "price": [None if number % 7 == 0 else float(number) for number in range(COUNT)],
+        "name": [f"name {number}" * (number % 4) for number in range(COUNT)],
+        "tags": [list(range(number % 5)) for number in range(COUNT)],
+        "vector": rng.random((COUNT, 3), np.float32),
+    }
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[Catalog]:
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as opened:
+        opened.add(rows(), name="goods", num_shards=3)
+        yield opened
+
+
+def plain(example: Any) -> Any:
+    if isinstance(example, dict):
+        return {name: plain(value) for name, value in example.items()}
+    if isinstance(example, np.ma.MaskedArray):
+        return [plain(value) for value in example.tolist()]
+    if isinstance(example, np.ndarray):
+        return [plain(value) for value in example]
+    return bytes(example) if isinstance(example, memoryview) else example
+
+
+def examples_of(dataset: Any, **options: Any) -> list[Any]:
+    return [plain(example) for example in dataset.read("train", **options)]
+
+
+def is_kept(reader: Any) -> bool:
+    found: bool = reader._keeper.is_in_use
+    return found
+
+
+def files_of(tmp_path: Path, pattern: str = "*.npy") -> list[Path]:
+    return sorted((tmp_path / "cache").rglob(pattern))
+
+
+def test_a_report_says_what_is_kept(catalog: Catalog) -> None:
+    dataset = catalog.dataset("goods")
+    report = dataset.keep_columns("train", columns=["id", "name"])
+    assert (report.splits, report.features, report.num_examples) == (("train",), ("id", "name"), COUNT)
+    assert (report.num_columns, report.num_new_columns) == (2, 2)
+    again = dataset.keep_columns()
+    assert (again.num_columns, again.num_new_columns) == (len(dataset.features), len(dataset.features) - 2)
+    assert again.num_bytes > report.num_bytes
+    assert again.folder == str(registry.cache().folder)
+
+
+def test_the_files_are_plain_arrays(catalog: Catalog, tmp_path: Path) -> None:
+    catalog.dataset("goods").keep_columns("train", columns=["id"])
+    (file,) = files_of(tmp_path)
+    stored = np.load(file)
+    assert stored.tolist() == [example["id"] for example in examples_of(catalog.dataset("goods"), keep=None)] or sorted(
+        stored.tolist()
+    ) == list(range(COUNT))
+    document = json.loads(file.with_name("column.json").read_text())
+    assert document["format"] == "registry.column/1"
+    assert document["num_records"] == COUNT
+
+
+@pytest.mark.parametrize("keep", ["auto", "disk", "memory", None])
+@pytest.mark.parametrize("copy", [True, False])
+def test_every_way_to_read_gives_the_same_examples(catalog: Catalog, keep: Any, copy: bool) -> None:
+    dataset = catalog.dataset("goods")
+    dataset.keep_columns()
+    shuffled = registry.ReadConfig(shuffle="global", seed=3, repeat=2)
+    for split, config in (("train", None), ("train[10%:90%]+train[:20]", None), ("train[15%:]", shuffled)):
+        expected = dataset.read(split, config, keep=None)
+        reader = dataset.read(split, config, keep=keep, copy=copy)
+        assert [plain(example) for example in reader] == [plain(example) for example in expected]
+        assert is_kept(reader) == (keep is not None)
+        assert plain(reader[3]) == plain(expected[3])
+        assert plain(reader[[5, -1, 5, 0]]) == plain(expected[[5, -1, 5, 0]])
+        assert plain(reader[4:9]) == plain(expected[4:9])
+        for batch, other in zip(reader.batches(32), expected.batches(32), strict=True):
+            assert plain(batch) == plain(other)
+        assert list(reader.ids()) == list(expected.ids())
+        assert list(map(bytes, reader.records())) == list(expected.records())
+        named = reader.select("name", "price")
+        assert [plain(example) for example in named] == [plain(one) for one in expected.select("name", "price")]
+
+
+def test_values_may_be_changed_unless_views_were_asked_for(catalog: Catalog) -> None:
+    dataset = catalog.dataset("goods")
+    dataset.keep_columns()
+    before = examples_of(dataset)
+    for values in (next(dataset.read("train").batches(8)), dataset.read("train")[[1, 2]], dataset.read("train")[1]):
+        values["vector"][...] = 0
+    assert examples_of(dataset) == before
+    view = next(dataset.read("train", copy=False).batches(8))["vector"]
+    assert not view.flags.writeable
+
+
+def test_a_state_continues_with_or_without_columns(catalog: Catalog) -> None:
+    dataset = catalog.dataset("goods")
+    dataset.keep_columns()
+    config = registry.ReadConfig(shuffle="global", seed=1)
+    everything = [plain(example) for example in dataset.read("train", config, keep=None)]
+    for first, second in (("auto", None), (None, "auto")):
+        reader = dataset.read("train", config, keep=first)
+        begun = [plain(example) for _, example in zip(range(77), reader, strict=False)]
+        rest = [plain(example) for example in dataset.read("train", config, keep=second, state=reader.state())]
+        assert begun + rest == everything
+
+
+def test_a_second_epoch_of_a_small_slice_is_read_from_memory(catalog: Catalog, tmp_path: Path) -> None:
+    reader = catalog.dataset("goods").read("train[:50]")
+    first = [plain(example) for example in reader]
+    assert not is_kept(reader)
+    assert [plain(example) for example in reader] == first
+    assert is_kept(reader)
+    shutil.rmtree(tmp_path / "data")
+    assert [plain(example) for example in reader] == first
+    assert files_of(tmp_path) == []
+
+
+def test_a_first_epoch_fills_the_columns_in_the_background(catalog: Catalog, tmp_path: Path) -> None:
+    reader = catalog.dataset("goods").read("train", keep="disk")
+    first = [plain(example) for example in reader]
+    assert reader._keeper._filling is not None
+    reader._keeper._filling.thread.join(60)
+    assert [plain(example) for example in reader] == first
+    assert is_kept(reader)
+    assert files_of(tmp_path)
+
+
+@pytest.mark.parametrize("fault", ["flip", "cut", "empty", "delete", "grow", "header", "link", "folder"])
+@pytest.mark.parametrize("name", ["values.npy", "data.npy", "ends.npy", "offsets.npy", "rows.npy", "column.json"])
+def test_damaged_files_are_made_again(catalog: Catalog, tmp_path: Path, fault: str, name: str) -> None:
+    dataset = catalog.dataset("goods")
+    expected = examples_of(dataset, keep=None)
+    dataset.keep_columns()
+    damaged = files_of(tmp_path, name)
+    assert damaged
+    for file in damaged:
+        content = file.read_bytes()
+        place = 128 + (len(content) - 128) // 2 if name != "column.json" else len(content) // 2
+        if fault == "flip":
+            file.write_bytes(content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :])
+        elif fault == "cut":
+            os.truncate(file, place)
+        elif fault == "empty":
+            os.truncate(file, 0)
+        elif fault == "grow":
+            file.write_bytes(content + b"more")
+        elif fault == "header":
+            file.write_bytes(b"\x93NUMPY" + bytes(10) + content[16:])
+        elif fault in ("delete", "link"):
+            file.unlink()
+            if fault == "link":
+                file.symlink_to("/etc/passwd")
+        else:
+            file.unlink()
+            file.mkdir()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        reader = dataset.read("train")
+        assert [plain(example) for example in reader] == expected
+        assert plain(reader[[1, 200]]) == plain(dataset.read("train", keep=None)[[1, 200]])
+    if fault == "flip" and name.endswith(".npy"):
+        assert any("is damaged: it is made again" in str(warning.message) for warning in caught)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            fresh = dataset.read("train")
+            assert [plain(example) for example in fresh] == expected  # it was mended in its place
+            assert is_kept(fresh)
+    if fault != "folder":
+        dataset.keep_columns()
+        fresh = dataset.read("train")
+        assert [plain(example) for example in fresh] == expected
+        assert is_kept(fresh)
+
+
+def test_a_damaged_block_whose_shard_is_damaged_too_is_an_error(catalog: Catalog, tmp_path: Path) -> None:
+    dataset = catalog.dataset("goods")
+    dataset.keep_columns()
+    for file in (*files_of(tmp_path, "values.npy"), *(tmp_path / "data").rglob("*.tfrecord*")):
+        content = bytearray(file.read_bytes())
+        for place in range(200, len(content), 97):
+            content[place] ^= 1
+        file.write_bytes(content)
+    with pytest.warns(RegistryWarning, match="is damaged"), pytest.raises(registry.errors.VerificationError):
+        list(dataset.read("train"))
+
+
+def test_columns_of_another_version_are_not_used(catalog: Catalog, tmp_path: Path) -> None:
+    catalog.dataset("goods").keep_columns()
+    changed = rows()
+    changed["id"] = changed["id"] + 1000
+    catalog.add(changed, name="goods", num_shards=3)
+    latest = (
+        catalog.dataset("goods:2.*") if "2" in str(catalog.dataset("goods").version)[:1] else catalog.dataset("goods")
+    )
+    assert min(example["id"] for example in latest.read("train")) == 1000
+    # A folder of another column under this name is not read.
+    latest.keep_columns("train", columns=["id"])
+    folders = [file.parent for file in files_of(tmp_path, "column.json")]
+    ids = [folder for folder in folders if '\\"id\\"' in (folder / "column.json").read_text()]
+    assert len(ids) == 2
+    shutil.rmtree(ids[0])
+    shutil.copytree(ids[1], ids[0])
+    for version in catalog.versions("goods"):
+        dataset = catalog.dataset(version.reference)
+        assert examples_of(dataset.read("train").select("id") and dataset) == examples_of(dataset, keep=None)
+
+
+def test_equal_content_shares_its_columns(catalog: Catalog, tmp_path: Path) -> None:
+    catalog.dataset("goods").keep_columns()
+    before = files_of(tmp_path)
+    catalog.rename("goods", "wares")
+    report = catalog.dataset("wares").keep_columns()
+    assert report.num_new_columns == 0
+    assert files_of(tmp_path) == before
+
+
+def test_a_cache_without_room_says_so_and_reading_goes_on(
+    catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGISTRY_CACHE_BYTES", "4kB")
+    dataset = catalog.dataset("goods")
+    expected = examples_of(dataset, keep=None)
+    with pytest.raises(StorageError, match="has no room for the columns") as caught:
+        dataset.keep_columns()
+    assert "REGISTRY_CACHE_BYTES" in (caught.value.hint or "")
+    reader = dataset.read("train", keep="disk")
+    assert [plain(example) for example in reader] == expected
+    reader._keeper._filling.thread.join(60)
+    with pytest.warns(RegistryWarning, match="the columns are not kept"):
+        assert [plain(example) for example in reader] == expected
+    monkeypatch.setenv("REGISTRY_CACHE_BYTES", "0")
+    with pytest.raises(UsageError, match="the cache is switched off"):
+        catalog.dataset("goods").keep_columns()
+    with pytest.warns(RegistryWarning, match="the columns are not kept"):
+        assert examples_of(catalog.dataset("goods"), keep="disk") == expected
+
+
+def test_the_least_used_columns_make_room_and_mapped_ones_stay(
+    catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = catalog.dataset("goods")
+    dataset.keep_columns()
+    for number in range(1, 4):
+        changed = rows()
+        changed["id"] = changed["id"] + 1000 * number
+        catalog.add(changed, name=f"goods{number}", num_shards=1)
+    room = sum(file.stat().st_size for file in (tmp_path / "cache").rglob("*") if file.is_file())
+    monkeypatch.setenv("REGISTRY_CACHE_BYTES", str(room * 5 // 2))
+    mapping = catalog.dataset("goods").read("train", copy=False)
+    views = [batch["vector"] for batch in mapping.batches(50)]
+    before = [view.tolist() for view in views]
+    for number in (1, 2, 3):
+        kept = catalog.dataset(f"goods{number}")
+        kept.keep_columns()
+        assert is_kept_after_reading(kept)
+    assert [view.tolist() for view in views] == before
+    assert is_kept_after_reading(catalog.dataset("goods"))
+    assert not is_kept_after_reading(catalog.dataset("goods1"))
+    assert registry.cache().usage().num_bytes <= room * 5 // 2
+
+
+def is_kept_after_reading(dataset: Any) -> bool:
+    reader = dataset.read("train")
+    list(reader)
+    return is_kept(reader)
+
+
+def test_a_folder_that_is_deleted_under_a_reader(catalog: Catalog, tmp_path: Path) -> None:
+    dataset = catalog.dataset("goods")
+    dataset.keep_columns()
+    expected = examples_of(dataset, keep=None)
+    reader = dataset.read("train")
+    iterator = iter(reader)
+    begun = [plain(next(iterator)) for _ in range(100)]
+    shutil.rmtree(tmp_path / "cache")
+    assert begun + [plain(example) for example in iterator] == expected
+    assert [plain(example) for example in reader] == expected
+    assert examples_of(dataset) == expected
+
+
+def read_sum(places: tuple[str, str]) -> tuple[int, bool]:
+    """In another process: read an epoch, and say whether columns were read."""
+    url, folder = places
+    reader = registry.connect(url, data_dir=folder).dataset("goods").read("train", keep="disk")
+    total = sum(int(example["id"]) for example in reader)
+    return total, is_kept(reader)
+
+
+def fill(places: tuple[str, str]) -> int:
+    url, folder = places
+    return registry.connect(url, data_dir=folder).dataset("goods").keep_columns().num_new_columns
+
+
+def test_processes_fill_one_cache_together(catalog: Catalog, tmp_path: Path) -> None:
+    places = [(str(tmp_path / "catalog.db"), str(tmp_path / "data"))] * 8
+    with multiprocessing.get_context("spawn").Pool(4) as pool:
+        counts = pool.map(fill, places, chunksize=1)
+        sums = pool.map(read_sum, places, chunksize=1)
+    assert sum(counts) == len(catalog.dataset("goods").features)
+    assert sums == [(sum(range(COUNT)), True)] * 8
+    assert files_of(tmp_path, "*.0000000000000000") == []
+
+
+def test_threads_read_at_once(catalog: Catalog) -> None:
+    dataset = catalog.dataset("goods")
+    expected = examples_of(dataset, keep=None)
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: examples_of(catalog.dataset("goods"), keep="disk"), range(16)))
+    assert found == [expected] * 16
+
+
+KILLED = """
+import os, sys
+import registry
+from registry.reading import keeping
+
+keeping._BLOCK_RECORDS = (16, 64)
+left = int(sys.argv[3])
+
+def counted(call):
+    def wrapper(*arguments, **options):
+        global left
+        left -= 1
+        if left < 0:
+            os._exit(9)
+        return call(*arguments, **options)
+    return wrapper
+
+for name in ("pwrite", "write", "ftruncate", "replace", "rename", "unlink", "mkdir"):
+    setattr(os, name, counted(getattr(os, name)))
+registry.connect(sys.argv[1], data_dir=sys.argv[2]).dataset("goods").keep_columns()
+print(left)
+"""
+
+
+def kill_at(tmp_path: Path, number: int) -> subprocess.CompletedProcess[str]:
+    places = [str(tmp_path / "catalog.db"), str(tmp_path / "data"), str(number)]
+    return subprocess.run([sys.executable, "-c", KILLED, *places], capture_output=True, text=True, check=False, cwd=TOP)
+
+
+def test_a_filling_that_is_killed_is_continued(catalog: Catalog, tmp_path: Path) -> None:
+    whole = kill_at(tmp_path, 10**6)
+    assert whole.returncode == 0, whole.stderr
+    num_calls = 10**6 - int(whole.stdout)
+    expected = examples_of(catalog.dataset("goods"), keep=None)
+    assert num_calls > 50
+    for number in range(num_calls) if os.environ.get("REGISTRY_EVERY_KILL") else range(0, num_calls, num_calls // 9):
+        shutil.rmtree(tmp_path / "cache")
+        assert kill_at(tmp_path, number).returncode == 9
+        assert examples_of(catalog.dataset("goods"), keep="auto") == expected
+        assert kill_at(tmp_path, 10**6).returncode == 0
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            reader = catalog.dataset("goods").read("train")
+            assert [plain(example) for example in reader] == expected
+            assert is_kept(reader)
+        assert files_of(tmp_path, "*.npy.0000000000000000") == []
+
+
+@on_clouds
+def test_columns_of_a_version_in_a_bucket(bucket: str, tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db", data_dir=f"{bucket}/data") as opened:
+        opened.add(rows(), name="goods", num_shards=3)
+        dataset = opened.dataset("goods")
+        expected = examples_of(dataset, keep=None)
+        dataset.keep_columns()
+        reader = dataset.read("train")
+        assert [plain(example) for example in reader] == expected
+        assert is_kept(reader)
+
+
+def test_a_pin_reads_the_columns_of_its_version(catalog: Catalog, tmp_path: Path) -> None:
+    file = tmp_path / "dataset.lock.yaml"
+    catalog.dataset("goods").pin({"middle": "train[100:250]"}).save(file)
+    pin = registry.load_pin(file, data_dir=tmp_path / "data")["middle"]
+    expected = [plain(example) for example in pin.read(keep=None)]
+    catalog.dataset("goods").keep_columns()
+    reader = pin.read()
+    assert [plain(example) for example in reader] == expected
+    assert is_kept(reader)
+
+
+def test_wrong_arguments_say_what_to_do(catalog: Catalog) -> None:
+    dataset = catalog.dataset("goods")
+    with pytest.raises(UsageError, match=r"columns are kept of whole splits, and 'train\[:10\]' is a slice"):
+        dataset.keep_columns("train[:10]")
+    with pytest.raises(SplitNotFoundError):
+        dataset.keep_columns("trian")
+    with pytest.raises(UsageError, match="no feature 'nmae'"):
+        dataset.keep_columns(columns=["nmae"])
+    with pytest.raises(UsageError, match="unknown keep='ram'"):
+        dataset.read("train", keep="ram")
+
+
+def test_the_command_builds_and_shows_columns(
+    catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("REGISTRY_CATALOG", str(tmp_path / "catalog.db"))
+    monkeypatch.setenv("REGISTRY_DATA_DIR", str(tmp_path / "data"))
+    assert run(["cache", "build", "goods", "train", "--columns", "id,name"]) == 0
+    assert "2 columns of 300 records" in capsys.readouterr().out
+    assert run(["cache", "build", "goods", "--format", "json"]) == 0
+    answer = json.loads(capsys.readouterr().out)["data"]
+    assert answer["num_new_columns"] == answer["num_columns"] - 2
+    assert run(["cache", "show"]) == 0
+    assert run(["cache", "clear"]) == 0
+    capsys.readouterr()
+    assert files_of(tmp_path) == []
+
+
+def test_damaged_shards_are_reported_where_they_are_read(catalog: Catalog, tmp_path: Path) -> None:
+    file = sorted((tmp_path / "data").rglob("*.tfrecord*"))[1]
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    with pytest.raises((CorruptRecordError, registry.errors.ShardMismatchError)):
+        catalog.dataset("goods").keep_columns()
+    with pytest.raises((CorruptRecordError, registry.errors.ShardMismatchError)):
+        examples_of(catalog.dataset("goods"), keep="memory")
