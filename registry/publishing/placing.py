@@ -30,7 +30,7 @@ from registry.publishing.object_place import ObjectPlace
 from registry.publishing.patience import Patience
 from registry.publishing.verify import absolute_location, digest_of
 from registry.storage import StagedFolder, Store
-from registry.storage.local import LocalStore
+from registry.storage.local import LocalStore, StagedOnDisk
 from registry.storage.names import FINISHED_FILE
 from registry.storage.staged import write_owner
 
@@ -161,8 +161,9 @@ def _on_disk(
             # Publishing or importing a folder in place does not wait for this lock: a row may name it by now.
             place = store.child(version.location)
             is_named = is_promised(catalog, version) or catalog.published_at(absolute_location(place))
-            if moved and not is_named and digest_of(place, version.slicing) == version.content_digest:
-                store.retract(version.location)
+            is_unnamed = moved and not is_named and digest_of(place, version.slicing) == version.content_digest
+            if is_unnamed and isinstance(staged, StagedOnDisk):
+                staged.retract()
             raise
 
 

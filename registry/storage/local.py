@@ -42,7 +42,7 @@ from registry.storage.names import (
     is_unfinished,
     new_unfinished_file,
 )
-from registry.storage.staged import InnerFolder, clear_abandoned, release_owner
+from registry.storage.staged import InnerFolder, clear_abandoned, release_owner, write_owner
 from registry.storage.store import Names, StagedFolder, Store, StoredEntry
 
 _BUFFER_BYTES: Final = 256 * 1024
@@ -308,11 +308,6 @@ class LocalStore(Store):
             sync_folder(os.path.dirname(path))
         return True
 
-    def retract(self, name: str) -> None:
-        """Remove a published folder: hide it in one step, then remove its files one by one."""
-        with StagedOnDisk(self, final=name) as staged:
-            self.rename_folder(name, f"{staged.name}/retracted")
-
     def rename_folder(self, staged: str, final: str) -> None:
         """Sync every file and folder of ``staged``, then rename it. An empty folder named ``final`` is replaced.
 
@@ -397,6 +392,12 @@ class StagedOnDisk(StagedFolder):
     def _commit(self) -> None:
         self._parent.rename_folder(self.name, self.final)
         self.store = self._parent.child(self.final)
+
+    def retract(self) -> None:
+        """Undo ``commit``: hide the folder in one step. It may be committed under another name, or is discarded."""
+        self._parent.rename_folder(self.final, self.name)
+        write_owner(self._parent, self.name)
+        self.store, self._open = self._folder.store, True
 
     def _remove(self) -> None:
         self._folder.discard()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,6 +13,7 @@ import pytest
 
 import registry
 from registry.errors import ConflictError, DatasetRenamedError, VersionExistsError
+from registry.publishing.publish import Publication, Target
 
 ROWS = [{"number": number, "text": f"row {number}"} for number in range(200)]
 
@@ -115,6 +117,34 @@ def test_a_source_with_the_old_name_is_refused_before_it_is_read(catalog: regist
     report = catalog.add(pa.Table.from_pylist([*ROWS, {"number": 200, "text": "more"}]), "weather")
     assert str(report.reference) == "weather:2.0.0"
     assert catalog.dataset("rain").version == registry.Version(2, 0, 0)
+    assert catalog.verify_log().is_sound
+
+
+@pytest.mark.parametrize("later", ["fresh", "rain"])
+def test_a_renaming_may_take_a_new_name_while_its_folder_gets_its_place(
+    catalog: registry.Catalog, monkeypatch: pytest.MonkeyPatch, later: str
+) -> None:
+    """The name of the dataset is free when the number is chosen, and that of another one when the row is written."""
+    write_row = Target.write_row
+
+    def rename_first(*arguments: Any, **options: Any) -> Publication:
+        monkeypatch.setattr(Target, "write_row", write_row)
+        catalog.rename("rain", "fresh")
+        catalog.rename("fresh", later)
+        return write_row(*arguments, **options)
+
+    monkeypatch.setattr(Target, "write_row", rename_first)
+    rows = pa.Table.from_pylist(ROWS[:3])
+    if later == "fresh":  # as if it had been renamed before the addition
+        assert str(catalog.add(rows, "fresh").reference) == "fresh:2.0.0"
+        folders = ["fresh", "fresh/2.0.0", "rain", "rain/1.0.0"]
+    else:
+        with pytest.raises(DatasetRenamedError, match="the dataset fresh was renamed: it is rain now"):
+            catalog.add(rows, "fresh")
+        folders = ["rain", "rain/1.0.0"]
+    data = Path(catalog.data_dir)
+    assert sorted(str(path.relative_to(data)) for path in [*data.glob("*"), *data.glob("*/*")]) == folders
+    assert catalog.dataset(f"{later}:1.0.0").verify().faults == ()
     assert catalog.verify_log().is_sound
 
 

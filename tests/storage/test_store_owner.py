@@ -15,7 +15,7 @@ from support import warm_python
 
 from registry.errors import StorageError
 from registry.storage import Store, open_store
-from registry.storage.local import LocalStore
+from registry.storage.local import LocalStore, StagedOnDisk
 from registry.storage.names import Owner
 from registry.storage.object_store import ObjectStore
 from registry.storage.staged import clear_abandoned
@@ -181,7 +181,24 @@ def test_the_owner_file_is_the_last_to_be_removed(store: Store, monkeypatch: pyt
 
 def test_a_retracted_folder_leaves_nothing(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
-    store.write_bytes("mnist/3.0.1/shard", b"x")
-    store.retract("mnist/3.0.1")
-    assert store.folders("mnist") == []
-    assert not store.exists("mnist/3.0.1")
+    with store.stage("mnist/3.0.1") as staged:
+        staged.store.write_bytes("shard", b"x")
+        staged.commit()
+        assert isinstance(staged, StagedOnDisk)
+        staged.retract()
+        assert store.folders("mnist") != ["3.0.1"]
+        assert staged.store.exists(".owner.json")  # another process does not take it for its own
+    assert store.folders("") == []
+
+
+def test_a_retracted_folder_can_get_another_name(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    with store.stage("mnist/3.0.1") as staged:
+        staged.store.write_bytes("shard", b"x")
+        staged.commit()
+        assert isinstance(staged, StagedOnDisk)
+        staged.retract()
+        staged.final = "mnist/3.0.2"
+        staged.commit()
+    assert list(store.child("mnist").list("3.0.2")) == ["3.0.2/shard"]
+    assert store.folders("mnist") == ["3.0.2"]
