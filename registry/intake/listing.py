@@ -26,7 +26,7 @@ from registry.intake.hub import Choose, describe_origins, download_repository, i
 from registry.intake.source import Files, FileUse, Origin, account_for, root_of
 from registry.intake.values import is_unicode
 from registry.masking import has_secret, mask, remove_secrets
-from registry.model import fold_name, is_generic, plain_name
+from registry.model import is_generic, nearest_name
 from registry.storage import Store, local_path, open_store, require_plain
 from registry.storage.faults import storage_errors
 from registry.storage.local import LocalStore
@@ -379,13 +379,11 @@ def derive_name(location: str) -> tuple[str, str]:
     """
     parts = _parts(location)
     for part in parts:
-        name = plain_name(part)
-        folded = re.sub(r"_+", "_", fold_name(name))
+        name = nearest_name(part)
         if not name:
             break
-        if not is_generic(folded):
-            origin = "" if part is parts[0] else f"from the folder {part!r} above {parts[0]!r}"
-            return (folded if folded[0].isalpha() else f"data_{folded}"), origin
+        if not is_generic(name):
+            return name, "" if part is parts[0] else f"from the folder {part!r} above {parts[0]!r}"
     raise UsageError(f"no name can be derived from {location!r:.200}", hint=f"Name the dataset: {spell('name=NAME')}")
 
 

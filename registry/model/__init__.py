@@ -47,6 +47,7 @@ from registry.model.reference import (
     check_new_name,
     fold_name,
     is_config,
+    nearest_name,
 )
 from registry.model.split import (
     DEFAULT_TEMPLATE,
@@ -159,6 +160,7 @@ __all__ = [
     "is_config",
     "is_generic",
     "natural_effects",
+    "nearest_name",
     "no_experiment",
     "other_source",
     "parse_duration",

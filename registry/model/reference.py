@@ -13,6 +13,7 @@ from typing import Final
 from registry.argument_types import require_type
 from registry.errors import ReferenceSyntaxError
 from registry.masking import may_hide_secret
+from registry.model.generic_names import plain_name
 from registry.model.version import Version, VersionRequest
 
 _NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_]{0,199}")
@@ -123,7 +124,7 @@ class Reference:
 
 def check_name(name: str) -> str:
     """Check the name of a dataset, an ASCII letter, then letters, digits and ``_``; return it."""
-    hint = "A dataset name is a letter, then letters, digits and '_', e.g. mnist."
+    hint = "A dataset name is a letter, then letters, digits and '_', e.g. {}."
     return _matched(_NAME, name, "dataset name", hint=hint, key="name")
 
 
@@ -134,6 +135,16 @@ def fold_name(name: str) -> str:
     ('open_images_v4', 'mnist', 'open_images_v4')
     """
     return _LAST_HUMP.sub(r"\1_\2", _HUMP.sub(r"\1_\2", name)).lower()
+
+
+def nearest_name(text: str) -> str:
+    """The valid name of a dataset that is nearest to ``text``; empty if it has no letter or digit.
+
+    >>> nearest_name("Sales, north"), nearest_name("2024.csv"), nearest_name("?")
+    ('sales_north', 'data_2024_csv', '')
+    """
+    name = re.sub(r"_+", "_", fold_name(plain_name(text)))
+    return f"data_{name}" if name[:1].isdigit() else name
 
 
 def check_new_name(name: str) -> str:
@@ -167,8 +178,9 @@ def check_alias(alias: str) -> str:
 
 def _matched(pattern: re.Pattern[str], text: str, subject: str, *, hint: str, key: str) -> str:
     require_type(f"the {subject}", text, str)
-    _refuse_secret(text, subject, hint=hint)
+    _refuse_secret(text, subject, hint=hint.format("mnist"))
     if not pattern.fullmatch(text):
+        hint = hint.format(nearest_name(text[:80]) or "mnist")
         raise ReferenceSyntaxError(f"invalid {subject} {text[:80]!r}", hint=hint, details={key: text[:80]})
     return text
 

@@ -197,6 +197,16 @@ VERSION_HINT = "Write a version (3.0.1), a wildcard (3.*.*, 3.*, 3) or a range (
             "Leave the namespace out: coco:1.0.0",
         ),
         (
+            "Sales, north",
+            "invalid dataset name 'Sales, north'",
+            "A dataset name is a letter, then letters, digits and '_', e.g. sales_north.",
+        ),
+        (
+            ",",
+            "invalid dataset name ','",
+            "A dataset name is a letter, then letters, digits and '_', e.g. mnist.",
+        ),
+        (
             "ds:experimental_latest",
             "invalid version request 'experimental_latest'",
             "The highest version, experimental ones included, is ds:*. TFDS's namespaces are not supported.",
