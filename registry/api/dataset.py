@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
 from functools import cached_property, partial
@@ -55,7 +55,7 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     from registry.reading.keeping import Keep
     from registry.reading.tables import TableSource
     from registry.splits import Explanation, ReadInstruction, Relation
-    from registry.statistics import Statistics
+    from registry.statistics import Moment, Statistics
     from registry.tfrecord import Verify
 
 _SHOWN: Final = 10
@@ -254,15 +254,19 @@ class Dataset(SlicedVersion):
                 raise
         return dataclasses.replace(statistics, moments=self._moments())
 
-    def _moments(self) -> dict[str, Callable[[int], str | None]]:
-        """How the features that hold dates, times and durations are written, by their path in the statistics."""
+    def _moments(self) -> dict[str, Moment]:
+        """What the features that hold dates, times and durations count, by their path in the statistics."""
         from registry.display import moment_text, time_types
         from registry.features.containers import columns_of
         from registry.features.content import content_path
+        from registry.statistics import Moment
 
-        times = time_types(self.features, self.metadata)
-        columns = (column for column in columns_of(self.features) if column.path in times)
-        return {content_path(column.names): partial(moment_text, time=times[column.path]) for column in columns}
+        times, result = time_types(self.features, self.metadata), {}
+        for column in columns_of(self.features):
+            if (time := times.get(column.path)) is not None:
+                kind = "datetime" if time.kind == "timestamp" else time.kind
+                result[content_path(column.names)] = Moment(kind, partial(moment_text, time=time))
+        return result
 
     def explain(
         self,

@@ -24,7 +24,7 @@ from registry.errors import (
     suggest,
 )
 from registry.splits import counted
-from registry.statistics.rows import distinct_text, feature_rows, number_text, remarks_text, unit_of
+from registry.statistics.rows import distinct_text, feature_rows, kind_text, number_text, remarks_text, unit_of
 
 if TYPE_CHECKING:
     from registry import Dataset
@@ -183,7 +183,11 @@ def _details(
 ) -> dict[str, Any]:
     """All facts of a feature, with a line for each bin of its histogram."""
     unit = unit_of(feature, time)
-    result: dict[str, Any] = {"kind": feature.kind, "dtype": feature.dtype, "nulls": feature.nulls or ""}
+    result: dict[str, Any] = {
+        "kind": kind_text(feature, unit, number="number"),
+        "dtype": feature.dtype,
+        "nulls": feature.nulls or "",
+    }
     if feature.kind == "number":
         result |= _described(feature, unit)
     if feature.classes is not None:

@@ -8,8 +8,8 @@ from typing import Any, Final, Literal, TypeAlias
 from registry.statistics.differences import find_differences, measured
 from registry.statistics.values import FeatureStatistics, Moment, NumberStatistics, SplitStatistics, distribution
 
-Unit: TypeAlias = "Moment | Literal['bool', '']"
-"""What the numbers of a feature are: moments, which it writes, ``bool``, or ""."""
+Unit: TypeAlias = Moment | Literal["bool", ""]
+"""What the numbers of a feature are: moments, ``bool``, or ""."""
 
 _NAMED: Final = 5
 
@@ -56,7 +56,7 @@ def _row(
     return {
         "FEATURE": path,
         "SPLIT": split,
-        "KIND": feature.dtype if feature.kind == "number" else feature.kind,
+        "KIND": kind_text(feature, unit, number=feature.dtype),
         "VALUES": feature.count,
         "NULLS": feature.nulls,
         "MIN": least,
@@ -90,6 +90,13 @@ def unit_of(feature: FeatureStatistics, moment: Moment | None) -> Unit:
     return moment or ("bool" if feature.dtype == "bool" else "")
 
 
+def kind_text(feature: FeatureStatistics, unit: Unit, *, number: str) -> str:
+    """The kind of a feature: ``date`` for moments, and ``number`` for other numbers."""
+    if feature.kind != "number":
+        return feature.kind
+    return unit.kind if isinstance(unit, Moment) else number
+
+
 def distinct_text(numbers: NumberStatistics) -> str:
     """The number of distinct values, or ""."""
     if numbers.distinct is None:
@@ -107,7 +114,7 @@ def number_text(value: float | None, unit: Unit = "") -> str:
         return ""
     if unit == "bool":
         return "true" if value else "false"
-    if unit and (text := unit(int(value))) is not None:
+    if isinstance(unit, Moment) and (text := unit.write(int(value))) is not None:
         return text[:19]
     if isinstance(value, int):
         return f"{value:,}"

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from registry.errors import FeatureNotFoundError
 
 Number: TypeAlias = int | float
 
-Moment: TypeAlias = Callable[[int], str | None]
-"""A date, time or duration as text; None if the number is outside the type."""
+
+class Moment(NamedTuple):
+    """What integers count: ``kind`` is ``date``, ``datetime``, ``time`` or ``duration``.
+
+    ``write`` returns one as text, or None if the number is outside the type.
+    """
+
+    kind: str
+    write: Callable[[int], str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
