@@ -64,6 +64,7 @@ from registry.errors import (
     UsageError,
     YankedVersionWarning,
     spell,
+    suggest,
     warn,
 )
 from registry.masking import MASK
@@ -305,7 +306,7 @@ class Catalog(Adding):
             homepage: a URL.
             tags: tags to add.
             supervised: the features that are input and target, such as ``["image", "label"]``.
-            remove_tags: tags to remove.
+            remove_tags: tags to remove; a warning tells of one that the version does not have.
             dry_run: compute the change, and write nothing.
 
         Returns:
@@ -321,7 +322,14 @@ class Catalog(Adding):
         if changes.is_empty:
             raise UsageError("describe needs at least one change", hint=f"For example: {spell('license', 'MIT')}")
         changes.warn_of_license()
-        return self.backend.lifecycle.describe(read_reference(reference), changes, actor=log_actor(), dry_run=dry_run)
+        wanted = read_reference(reference)
+        change = self.backend.lifecycle.describe(wanted, changes, actor=log_actor(), dry_run=dry_run)
+        tags = change.before.config_tags
+        for tag in (tag for tag in changes.remove_tags if tag not in tags):
+            warn(
+                f"{change.reference} has no tag {tag!r:.80}. {suggest(tag, tags, have='It has:') or 'It has no tags.'}"
+            )
+        return change
 
     def rename(self, dataset: DatasetLike, name: str, *, dry_run: bool = False) -> Renaming:
         """Give a dataset another name. References and pins with its former name go on working, with a note.

@@ -90,7 +90,11 @@ def test_the_same_content_with_other_metadata_says_how_to_correct_it(catalog: re
     assert run(report.notes[0].partition("registry ")[2].replace("'a b'", "a_b").split() + _at(catalog)) == 0
     assert catalog.dataset("animals").metadata.license == "ISC"
     folder = Path(catalog.dataset("animals").local_folder or "")
+    with pytest.warns(RegistryWarning, match=r"animals:1\.0\.0 has no tag 'leg'\. Did you mean 'legs'\? It has: legs"):
+        assert not catalog.describe("animals:1.0.0", remove_tags=["leg"]).is_change
     catalog.describe("animals:1.0.0", remove_tags=["legs"])
+    with pytest.warns(RegistryWarning, match=r"animals:1\.0\.0 has no tag 'legs'\. It has"):
+        catalog.describe("animals:1.0.0", remove_tags=["legs"])
     assert catalog.publish(folder).notes == ()  # what was corrected is not offered back
     assert catalog.publish(folder, license="0BSD").notes == (
         "animals:1.0.0 keeps its metadata. This source differs in license. To change it: "
