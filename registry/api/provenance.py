@@ -37,6 +37,7 @@ from registry.model import (
     describe_moment,
     describe_trouble,
     is_absolute,
+    rename_note,
     version_folder,
 )
 from registry.plugins import BUILDERS, list_plugins
@@ -97,7 +98,7 @@ class Provenance:
             source=source,
             wanted=wanted,
             status=status,
-            notes=tuple(note for note in (_rename_note(facts, wanted), trouble) if note is not None),
+            notes=tuple(note for note in (rename_note(facts.name, wanted.name), trouble) if note is not None),
             yank_note=trouble if facts.state is VersionState.YANKED else None,
         )
 
@@ -119,7 +120,9 @@ class Provenance:
             moment=moment,
             status=facts.status,
             notes=tuple(
-                note for note in (_rename_note(facts, past.choice.wanted), then, since, future) if note is not None
+                note
+                for note in (rename_note(facts.name, past.choice.wanted.name), then, since, future)
+                if note is not None
             ),
             yank_note=then if facts.state is VersionState.YANKED else since if is_yanked_now else None,
             reasons=((f"By the event log, at {when}:", *past.choice.sentences), past.choice.considered),
@@ -450,11 +453,6 @@ class CatalogSource:
             index_folder=index_folder(),
             cache=open_cache(),
         )
-
-
-def _rename_note(facts: DatasetVersion, wanted: Reference) -> str | None:
-    """The note that a reference has a former name of the dataset, or None."""
-    return None if wanted.name == facts.name else f"{wanted.name} was renamed: it is {facts.name} now"
 
 
 def _candidate(facts: DatasetVersion) -> Candidate:

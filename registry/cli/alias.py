@@ -58,7 +58,7 @@ def set_(session: Session, name: str, reference: str, expect: str | None, reason
             f"{name!r} is not the name of an alias",
             hint=f"Leave the dataset out: registry alias set {shlex.join([alone, reference])}",
         )
-    with session.connect() as catalog:
+    with session.connect(reference) as catalog:
         change = catalog.aliases.set(name, reference, expect=expect, reason=reason, dry_run=dry_run)
     _present(session, "set", change, lambda it: f"{'would set' if dry_run else 'set'} {it['alias']} to {it['after']}")
 
@@ -74,7 +74,7 @@ def set_(session: Session, name: str, reference: str, expect: str | None, reason
 @dry_run_option
 def rm(session: Session, reference: str, expect: str | None, reason: str, dry_run: bool) -> None:
     """Remove the alias DATASET@NAME. Its history stays."""
-    with session.connect() as catalog:
+    with session.connect(reference) as catalog:
         change = catalog.aliases.remove(reference, expect=expect, reason=reason, dry_run=dry_run)
     _present(session, "rm", change, lambda it: f"{'would remove' if dry_run else 'removed'} {it['alias']}")
 
@@ -85,7 +85,7 @@ def rm(session: Session, reference: str, expect: str | None, reason: str, dry_ru
 @optional_dataset_argument("[DATASET]")
 def list_(session: Session, dataset: str | None) -> None:
     """List the aliases of the catalog, or of DATASET; without a config, of all its configs."""
-    with session.connect() as catalog:
+    with session.connect(dataset) as catalog:
         found = [
             {"reference": entry.reference, "dataset": entry.reference.dataset}
             | fields_of(entry, "alias", "version", "state", "set_at", "set_by")
@@ -108,7 +108,7 @@ def list_(session: Session, dataset: str | None) -> None:
 @alias_argument
 def history(session: Session, reference: str) -> None:
     """Show the history of DATASET@NAME, the newest change last. The alias may have been removed."""
-    with session.connect() as catalog:
+    with session.connect(reference) as catalog:
         moves = [
             fields_of(move, "at", "actor", "before", "after", "message") for move in catalog.aliases.history(reference)
         ]

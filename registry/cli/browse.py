@@ -277,7 +277,7 @@ def versions(session: Session, reference: str) -> None:
         raise UsageError(
             f"{reference}: name a dataset without a version", hint=f"Try: registry versions {wanted.dataset}"
         )
-    with session.connect() as catalog:
+    with session.connect(reference) as catalog:
         found = [
             {"message": version.state_message}
             | fields_of(version, "version", "status", "superseded_by", "num_examples", "published_at", "published_by")

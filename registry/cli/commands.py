@@ -9,7 +9,7 @@ import functools
 import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -19,12 +19,12 @@ import click
 from registry.cli.engine import ENGINE_OPTIONS, chosen_engine
 from registry.cli.output import Output
 from registry.environment import read_variable
-from registry.errors import RegistryWarning, VerificationError, hints_spelled_by
+from registry.errors import RegistryError, RegistryWarning, VerificationError, hints_spelled_by
 from registry.masking import mask
+from registry.model import Reference, rename_note
 
 if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
     from registry.api import Catalog, Dataset
-    from registry.model import Reference
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +66,21 @@ class Session:
             options += ' --data-dir "$REGISTRY_DATA_DIR"' if secret else f" --data-dir {quote(self.data_dir)}"
         return options
 
-    def connect(self, *, create: bool | None = False) -> Catalog:
-        """Open the catalog. A missing SQLite file is an error, see ``registry.connect``: its path may be mistyped."""
+    def connect(self, *references: str | None, create: bool | None = False) -> Catalog:
+        """Open the catalog. A missing SQLite file is an error, see ``registry.connect``: its path may be mistyped.
+
+        Prints a note for each of ``references`` that has a former name of a dataset. ``look_up`` does so, too.
+        """
         from registry.api import connect
 
         with self.name_origin() if self.url is not None else nullcontext():
-            return connect(self.url, data_dir=self.data_dir, create=create)
+            catalog = connect(self.url, data_dir=self.data_dir, create=create)
+        for reference in filter(None, references):
+            with suppress(RegistryError):  # the command itself meets it
+                name = Reference.parse(reference).name
+                if (note := rename_note(catalog.present_name(name), name)) is not None:
+                    self.out.note(f"note: {note}")
+        return catalog
 
     @contextmanager
     def connect_to_publish(self, *, dry_run: bool = False, announce: bool = False) -> Iterator[Catalog]:

@@ -40,7 +40,7 @@ def config() -> None:
 @dataset_argument
 def list_(session: Session, dataset: str) -> None:
     """List the configs of DATASET, by name."""
-    with session.connect() as catalog:
+    with session.connect(dataset) as catalog:
         found = [
             fields_of(entry, "config", "is_default", "canonical", "withdrawn", "num_versions", "is_protected")
             for entry in catalog.lifecycle.configs(dataset)
@@ -72,7 +72,7 @@ def set_default(session: Session, dataset: str, dry_run: bool, uses: list[Use]) 
 
     Prints every reference that resolves differently, before and after.
     """
-    with session.connect() as catalog:
+    with session.connect(dataset) as catalog:
         change = catalog.lifecycle.set_default_config(dataset, dry_run=dry_run, uses=uses)
     value = {
         "dataset": change.after.name,
@@ -124,7 +124,7 @@ def protect(session: Session, dataset: str | None, dry_run: bool) -> None:
 @dry_run_option
 def unprotect(session: Session, dataset: str | None, dry_run: bool) -> None:
     """Undo 'registry config protect' of NAME, or of the whole catalog without NAME."""
-    with session.connect() as catalog:
+    with session.connect(dataset) as catalog:
         change = catalog.lifecycle.unprotect(dataset, dry_run=dry_run)
     _present_protection(session, "config.unprotect", change)
 

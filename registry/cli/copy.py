@@ -58,7 +58,7 @@ def copy(
     from registry.catalog import masked_url
 
     other = Session(url=target, data_dir=to_data_dir, out=session.out)
-    with session.connect() as catalog, ExitStack() as stack:
+    with session.connect(*references) as catalog, ExitStack() as stack:
         versions = choose_versions(catalog.backend, None if every else list(references))
         to = stack.enter_context(other.connect_to_publish(dry_run=dry_run))  # a mistyped REF creates no catalog
         if to_data_dir is None and to.data_dir == catalog.data_dir:  # e.g. both are $REGISTRY_DATA_DIR

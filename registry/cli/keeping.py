@@ -42,7 +42,7 @@ def du(session: Session, reference: str | None, by: str | None, check: bool) -> 
     With --check, the exit code is 5 if files are missing or have another size. If a folder or bucket cannot be listed,
     its line says why, and the others are checked; the exit code is then not 0.
     """
-    with session.connect() as catalog:
+    with session.connect(reference) as catalog:
         usage = catalog.usage(reference, check=check)
     value = {
         "total": _total(usage.total),

@@ -65,7 +65,7 @@ def promote(session: Session, reference: str, dry_run: bool, uses: list[Use]) ->
 
     REF names one version, exactly or by an alias. Prints every reference that resolves differently, before and after.
     """
-    with session.connect() as catalog:
+    with session.connect(reference) as catalog:
         change = catalog.lifecycle.promote(reference, dry_run=dry_run, uses=uses)
     _present(session, change, uses)
 
@@ -167,7 +167,7 @@ def describe(
     removes a value. The event log keeps the values before and after, pins keep what they pinned, and the next `registry
     add` keeps what was corrected.
     """
-    with session.connect() as catalog:
+    with session.connect(reference) as catalog:
         change = catalog.describe(reference, remove_tags=remove_tags, dry_run=dry_run, **description)
     value = {
         **version_values(change.reference),
@@ -203,7 +203,7 @@ def rename(session: Session, dataset: str, name: str, dry_run: bool) -> None:
     References and pins with a former name go on working, with a note. Versions, numbers and aliases stay, and files
     stay where they are. New versions are published under the new name only. No other dataset ever gets a former name.
     """
-    with session.connect() as catalog:
+    with session.connect(dataset) as catalog:
         renaming = catalog.rename(dataset, name, dry_run=dry_run)
     value = {**fields_of(renaming, "before", "after", "names", "is_change"), "dry_run": dry_run}
 
@@ -256,7 +256,7 @@ def remove(
     Files that were published in place, and files that the catalog does not record, are left and named. If a place
     cannot be cleared, e.g. because it is not on this machine, the exit code is not 0, and the same command tries again.
     """
-    with session.connect() as catalog:
+    with session.connect(reference) as catalog:
         report = catalog.remove(reference, now=now, grace=grace, force=force, dry_run=dry_run, uses=uses)
     removal = report.removal
     value = {
@@ -300,7 +300,7 @@ def _describe_removal(report: RemovalReport, options: str) -> Iterator[Block]:
 def _withdraw(session: Session, action: Any, reference: str, reason: str | None, undo: bool, **options: Any) -> None:
     if undo == (reason is not None) or (undo and "superseded_by" in options):
         raise UsageError(f"say why you {action} it, or --undo", hint="Add --reason TEXT, or --undo alone.")
-    with session.connect() as catalog:
+    with session.connect(reference) as catalog:
         change = (
             catalog.lifecycle.undo(action, reference, **options)
             if undo

@@ -84,7 +84,7 @@ def log(
 
     first = None if since is None else parse_moment(since, end=False)
     last = None if until is None else parse_moment(until, end=True)
-    with session.connect() as catalog:
+    with session.connect(dataset) as catalog:
         events = list(catalog.log(since=first, until=last, dataset=dataset, actions=actions or None, limit=limit))
     columns: dict[str, Column] = {
         "ID": lambda event: str(event.id),

@@ -101,7 +101,7 @@ def add(session: Session, reference: str, place: str, processes: int | None, dry
     Every file there is hashed and compared with the catalog first. If one is missing or differs, nothing is recorded,
     and the exit code is 5.
     """
-    with session.connect() as catalog, show_progress(session.out) as progress:
+    with session.connect(reference) as catalog, show_progress(session.out) as progress:
         change = catalog.mirrors.add(reference, place, processes=processes, dry_run=dry_run, progress=progress)
         locate = catalog.mirrors.locate
     _present(session, "mirror.add", change, locate, f"{place} is a location of it already")
@@ -117,7 +117,7 @@ def add(session: Session, reference: str, place: str, processes: int | None, dry
 @dry_run_option
 def remove(session: Session, reference: str, place: str, dry_run: bool) -> None:
     """Withdraw the location URL of REF: it is no longer read. Its files stay where they are."""
-    with session.connect() as catalog:
+    with session.connect(reference) as catalog:
         change = catalog.mirrors.remove(reference, place, dry_run=dry_run)
         locate = catalog.mirrors.locate
     _present(session, "mirror.remove", change, locate, "")

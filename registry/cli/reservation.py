@@ -37,7 +37,7 @@ def reservation() -> None:
 @click.argument("dataset", required=False, metavar="[DATASET]")
 def list_(session: Session, dataset: str | None) -> None:
     """List the reservations of the catalog, or of DATASET, and who holds them."""
-    with session.connect() as catalog:
+    with session.connect(dataset) as catalog:
         found = catalog.reservations.list(dataset)
     columns: dict[str, Column] = {
         "VERSION": lambda row: row.reference,

@@ -48,6 +48,7 @@ from registry.model.reference import (
     fold_name,
     is_config,
     nearest_name,
+    rename_note,
 )
 from registry.model.split import (
     DEFAULT_TEMPLATE,
@@ -167,6 +168,7 @@ __all__ = [
     "parse_moment",
     "plain_name",
     "read_code_version",
+    "rename_note",
     "request_bounds",
     "shards_by_filename",
     "shown",

@@ -158,6 +158,11 @@ def check_new_name(name: str) -> str:
     return name
 
 
+def rename_note(present: str, name: str) -> str | None:
+    """The note that ``name`` is a former name of the dataset that is called ``present``, or None."""
+    return None if name == present else f"{name} was renamed: it is {present} now"
+
+
 def check_config(config: str) -> str:
     """Check the name of a config: letters, digits and ``_ + . -``, at least one letter or digit; return it."""
     hint = "A config name holds letters, digits and '_', '+', '.', '-', e.g. mnist/plain."

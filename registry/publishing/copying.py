@@ -102,6 +102,8 @@ def copy_version(
         published = target.catalog.published(copied.name, copied.config, copied.version)
         differing = () if published is None else note_metadata(published, copied.metadata)
         notes += [f"{note} --catalog {shlex.quote(target.catalog.url)}" for note in differing]
+        if published is not None and published.name != copied.name:
+            notes.append(f"{copied.name} was renamed there: it is {published.name} now")
         return Publication(version=copied, newly=False, num_bytes=num_bytes, promotion=promotion, notes=tuple(notes))
     notes = _note_number(copied, fingerprints, target)
     patience = target.patience

@@ -59,6 +59,7 @@ from registry.model import (
     check_new_name,
     count_progress,
     is_absolute,
+    rename_note,
     shards_by_filename,
     version_folder,
 )
@@ -585,18 +586,24 @@ class Candidate:
                     raise
                 candidate = target.patience.call(candidate._proved)
             else:
-                notes = () if result.newly else self._metadata_notes()
-                return replace(result, proof=proof if result.newly else None, outside=self.outside, notes=notes)
+                result = replace(result, outside=self.outside)
+                return replace(result, proof=proof) if result.newly else self._with_notes(result)
         raise ConflictError(
             f"{self.version.reference}: adjacent versions were published {_MOST_RIVALS} times while its number was "
             "proved",
             hint="Nothing was changed. Try again later.",
         )
 
-    def _metadata_notes(self) -> tuple[str, ...]:
+    def _with_notes(self, publication: Publication) -> Publication:
+        """``publication``, which changed nothing, of the dataset as it is called now, with notes on what differs."""
         version, catalog = self.version, self.target.catalog
         published = catalog.published(version.name, version.config, version.version)
-        return () if published is None else note_metadata(published, version.metadata)
+        if published is None:
+            return publication
+        notes = note_metadata(published, version.metadata)
+        if (renamed := rename_note(published.name, version.name)) is None:
+            return replace(publication, notes=notes)
+        return replace(publication, version=published, notes=(renamed, *notes))
 
     def _proved(self) -> Candidate:
         prover = self.target.prover(actor=self.target.actor)

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import registry
+from registry.cli.main import run
 from registry.errors import ConflictError, DatasetRenamedError, VersionExistsError
 from registry.publishing.publish import Publication, Target
 
@@ -178,6 +179,7 @@ def test_a_copy_makes_no_second_dataset(catalog: registry.Catalog, tmp_path: Pat
     third.add(pa.Table.from_pylist(ROWS[:5]), "snow")
     outcomes = {str(copied.reference): copied.outcome.value for copied in third.copy(None, other)}
     assert outcomes == {"rain:1.0.0": "known", "rain:2.0.0": "refused", "snow:1.0.0": "copied"}
+    assert third.copy("rain:1.0.0", other)[0].notes == ("rain was renamed there: it is weather now",)
 
 
 def test_removed_files_do_not_come_back_under_the_former_name(catalog: registry.Catalog, tmp_path: Path) -> None:
@@ -195,6 +197,8 @@ def test_lost_files_are_restored_where_they_were_and_nowhere_else(catalog: regis
     shutil.copytree(place, tmp_path / "kept")
     catalog.rename("rain", "weather")
     catalog.dataset("weather").export_tfds(tmp_path / "out")
+    again = catalog.publish(tmp_path / "kept")
+    assert (str(again.version.reference), again.notes) == ("weather:1.0.0", ("rain was renamed: it is weather now",))
     assert not catalog.publish(tmp_path / "out" / "weather" / "1.0.0").newly  # all is there: nothing is written
     assert not (Path(catalog.data_dir) / "weather").exists()
     next(place.glob("*.tfrecord-*")).unlink()
@@ -206,3 +210,35 @@ def test_lost_files_are_restored_where_they_were_and_nowhere_else(catalog: regis
     assert not catalog.publish(tmp_path / "kept").newly
     assert catalog.dataset("weather").verify().faults == ()
     assert [entry.name for entry in Path(catalog.data_dir).iterdir() if entry.is_dir()] == ["rain"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["show", "rain"],
+        ["diff", "rain:1.0.0", "rain:1.0.0"],
+        ["versions", "rain"],
+        ["log", "--dataset", "rain"],
+        ["describe", "rain:1.0.0", "--license", "MIT"],
+        ["config", "list", "rain"],
+        ["alias", "list", "rain"],
+        ["alias", "set", "paper", "rain:1.0.0"],
+        ["promote", "rain:1.0.0"],
+        ["yank", "rain:1.0.0", "--reason", "wrong"],
+        ["remove", "rain:1.0.0", "--dry-run", "--force"],
+        ["du", "rain"],
+        ["rename", "rain", "snow", "--dry-run"],
+    ],
+    ids=" ".join,
+)
+def test_every_command_notes_a_former_name_and_none_a_present_one(
+    catalog: registry.Catalog, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    catalog.rename("rain", "weather")
+    if command[0] == "remove":
+        catalog.lifecycle.drop("rain:1.0.0", reason="old")
+    note = "note: rain was renamed: it is weather now\n"
+    for name in ("rain", "weather"):
+        words = [word.replace("rain", name) for word in command]
+        assert run([*words, "--catalog", catalog.url, "--data-dir", catalog.data_dir]) == 0
+        assert capsys.readouterr().err.count(note) == (name == "rain") * (2 if command[0] == "diff" else 1)
