@@ -353,9 +353,9 @@ class Adding(Publishing):
             catalog.add({"train": frame, "test": other}, "prices", features={"label": "ClassLabel"})
 
         Args:
-            source: a path or URL of a file, folder or archive; a frame of pandas or polars; an Arrow table; a dict of
-                arrays; a dataset of Hugging Face, torch or tf.data; an iterable of dicts, or a function that returns
-                one; or a dict of split name -> any of these.
+            source: a path or URL of a file, folder or archive; a list of paths of files of one kind; a frame of pandas
+                or polars; an Arrow table; a dict of arrays; a dataset of Hugging Face, torch or tf.data; an iterable of
+                dicts, or a function that returns one; or a dict of split name -> any of these.
             name: the name of the dataset. None derives it from the path: from the name of the file or folder, or of the
                 first folder above with a name that is not generic, such as ``train`` or ``data``. A derived name
                 continues a dataset that was added from the same place and has a column or the key in common. Any other
@@ -472,6 +472,12 @@ class Adding(Publishing):
         from registry.shards.arrow_values import import_pyarrow
 
         import_pyarrow("adding data")
+        if isinstance(source, list | tuple) and source and all(isinstance(path, str | os.PathLike) for path in source):
+            from registry.intake.listing import FileList
+
+            source = FileList(source)
+            if options.get("in_place"):
+                raise UsageError("several files cannot stay in place", hint="Name the folder that contains only them.")
         if isinstance(source, str | os.PathLike):
             require_path("source", source)
         given = AddOptions(**options)
@@ -667,9 +673,10 @@ def _open(source: Any, options: AddOptions, advance: Advance | None) -> Source:
 def _stamp_inputs(source: Any) -> Mapping[str, str] | None:
     """The stamps of the files of a source before they are read; None if it is not a path, or has very many files."""
     from registry.building.witness import stamps_below
+    from registry.intake.listing import FileList
     from registry.storage import local_path
 
-    if not isinstance(source, str | os.PathLike):
+    if not isinstance(source, str | os.PathLike) or isinstance(source, FileList):
         return None
     path = local_path(os.fspath(source))
     return stamps_below(Path(path)) if path is not None and os.path.exists(path) else None  # noqa: PTH110 (of any length)

@@ -68,6 +68,7 @@ def _complete_kind(_ctx: click.Context, _param: click.Parameter, incomplete: str
     epilog=examples(
         "registry add prices.csv",
         "registry add ./photos --as photos --dry-run",
+        "registry add data/*.csv --as prices",
         "registry add reviews.jsonl --feature stars=ClassLabel --key review_id",
         "registry add ./text --split 'train=2019/*' --split 'test=2020/*'",
         "registry add people.csv --holdout test=10% --seed 7 -m 'Data of May'",
@@ -77,7 +78,7 @@ def _complete_kind(_ctx: click.Context, _param: click.Parameter, incomplete: str
         "registry add ./shards --in-place --schema shards.yaml",
     ),
 )
-@click.argument("source", metavar="SOURCE")
+@click.argument("source", metavar="SOURCE...", nargs=-1, required=True)
 @click.option("--as", "name", metavar="NAME", help="Name of the dataset.  [default: from the path]")
 @click.option(
     "--from",
@@ -209,7 +210,7 @@ def _complete_kind(_ctx: click.Context, _param: click.Parameter, incomplete: str
 @show_option
 def add(
     session: Session,
-    source: str,
+    source: tuple[str, ...],
     *,
     name: str | None,
     schema_out: Path | None,
@@ -227,7 +228,8 @@ def add(
 
     SOURCE is a path or URL: CSV, TSV, JSON, JSON lines, Parquet or Arrow files; a folder of images, sounds, videos or
     texts, with labels from folders or from metadata.csv; WebDataset tars; .npy and .npz; a folder of Hugging Face; a
-    Croissant file; or a zip or tar of any of these. What was found is shown before anything is written.
+    Croissant file; or a zip or tar of any of these. Or several files of one kind, such as data/*.csv. What was found is
+    shown before anything is written.
 
     The first version is 1.0.0. The same content again publishes nothing; other shards of the same records are PATCH, a
     new column is MINOR, anything else is MAJOR.
@@ -242,7 +244,9 @@ def add(
         if not dry_run:
             catalog.backend.require_publisher()  # before all of the source is read
         with show_progress(session.out) as progress:
-            addition = catalog.plan_add(source, name, progress=progress, **description, **options)
+            addition = catalog.plan_add(
+                source[0] if len(source) == 1 else source, name, progress=progress, **description, **options
+            )
         session.out.tell(_describe_plan(addition))
         if schema_out is not None:
             from registry.intake.schema import write_schema_file

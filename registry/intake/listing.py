@@ -11,6 +11,7 @@ import hashlib
 import os
 import posixpath
 import re
+import shlex
 import stat
 from array import array
 from collections import defaultdict
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from registry.argument_types import require_path
 from registry.errors import NotStoredError, SourceError, UsageError, spell, suggest
 from registry.intake.hub import Choose, describe_origins, download_repository, is_hub, link_files, repository_of
 from registry.intake.source import Files, FileUse, Origin, account_for, root_of
@@ -47,6 +49,41 @@ Progress: TypeAlias = Callable[[int], None]
 """Called with the number of bytes that arrived since the last call."""
 
 
+class FileList(os.PathLike[str]):
+    """Several files of this machine as one source: the innermost folder that has them all, without its other files.
+
+    Raises:
+        UsageError: one of ``paths`` is not a path, or is a URL.
+    """
+
+    def __init__(self, paths: Sequence[str | os.PathLike[str]]) -> None:
+        texts = [require_path("source", path) for path in paths]
+        if any("://" in text for text in texts):
+            raise UsageError(
+                "several sources must be files of this machine", hint="Name one URL, or download the files."
+            )
+        self.paths = {os.path.abspath(text): text for text in texts}  # noqa: PTH100 (Path keeps "..")
+        self.folder = Path(os.path.commonpath(map(os.path.dirname, self.paths)))
+
+    def __fspath__(self) -> str:
+        return str(self.folder)
+
+    def list(self) -> Files:
+        """List them. Raises as ``list_files``, and a SourceError if one is a folder."""
+        sizes = {}
+        for path, text in self.paths.items():
+            if os.path.isdir(path):  # noqa: PTH112 (of any length)
+                hint = f"Add the folder alone: registry add {shlex.quote(text)}. Or name only files."
+                raise SourceError(
+                    f"{text} is a folder: several sources must be files", hint=hint, details={"path": text}
+                )
+            sizes[Path(path).relative_to(self.folder).as_posix()] = list_files(text).sizes[0]
+        names = sorted(sizes)
+        return Files(
+            store=LocalStore(self.folder), names=names, sizes=[sizes[name] for name in names], location=str(self.folder)
+        )
+
+
 def list_files(
     location: str | os.PathLike[str], *, progress: Progress | None = None, choose: Choose | None = None
 ) -> Files:
@@ -63,6 +100,8 @@ def list_files(
         SourceError: a file name is not UTF-8 or contains a backslash, or the location is not a file or folder.
         StorageError: a folder cannot be listed, a file cannot be downloaded, or the disk for temporary files is full.
     """
+    if isinstance(location, FileList):
+        return location.list()
     text = require_plain(os.fspath(location))
     if is_hub(text):
         return _list_repository(text, progress or _ignore, choose)
@@ -224,6 +263,8 @@ def _missing(location: str, root: Path) -> NotStoredError:
         with os.scandir(root.parent) as entries:
             siblings = sorted(entry.name for entry, _ in zip(entries, range(10_000), strict=False))
         hint = suggest(root.name, siblings, have=f"{root.parent} contains", most=5)
+        if "*" in root.name:
+            hint = f"Name several files without quotes, so that the shell expands the pattern. {hint or ''}".rstrip()
     error = NotStoredError(f"no file or folder {location!r}", hint=hint, details={"path": str(root)})
     error.errno = 2
     return error

@@ -17,7 +17,8 @@ from PIL import Image
 
 import registry
 from registry.api import Catalog
-from registry.errors import SourceError
+from registry.cli.main import run
+from registry.errors import NotStoredError, SourceError, UsageError
 
 
 def write_parquet(path: Path, rows: list[dict[str, Any]]) -> None:
@@ -360,3 +361,36 @@ def test_tables_of_splits_beside_pictures_are_refused_with_the_way_out(tmp_path:
     for split in ("train", "test"):
         (tmp_path / "in" / f"{split}.csv").rename(tmp_path / "in" / split / "metadata.csv")
     assert catalog.add(tmp_path / "in", "pictures").splits == {"train": 1, "test": 1}
+
+
+def test_several_files_are_one_source(catalog: Catalog, tmp_path: Path) -> None:
+    folder = tmp_path / "prices" / "data"
+    (folder / "more").mkdir(parents=True)
+    files = [folder / "a.csv", folder / "b.csv", folder / "more" / "c.csv"]
+    for place, file in enumerate([*files, folder / "other.csv"]):
+        write_csv(file, [{"number": place}])
+    report = catalog.add(files)
+    assert (str(report.reference), report.plan.source.summary[:11]) == ("prices:1.0.0", "3 CSV files")
+    assert sorted(int(row["number"]) for row in catalog.dataset("prices").read("train")) == [0, 1, 2]
+    again = ["add", *map(str, reversed(files)), str(files[0]), "--catalog", catalog.url, "--data-dir", catalog.data_dir]
+    assert run(again) == 0
+    assert [str(version.version) for version in catalog.versions("prices")] == ["1.0.0"]
+
+
+def test_several_sources_must_be_files_of_this_machine(catalog: Catalog, tmp_path: Path) -> None:
+    write_csv(tmp_path / "a.csv", [{"number": 1}])
+    file = str(tmp_path / "a.csv")
+    with pytest.raises(SourceError, match=f"{tmp_path} is a folder: several sources must be files"):
+        catalog.add([file, tmp_path], "numbers")
+    with pytest.raises(UsageError, match="several sources must be files of this machine"):
+        catalog.add([file, "https://example.org/b.csv"], "numbers")
+    with pytest.raises(UsageError, match="several files cannot stay in place"):
+        catalog.add([file, file], "numbers", in_place=True)
+    with pytest.raises(NotStoredError, match=r"b\.csv") as caught:
+        catalog.add([file, tmp_path / "b.csv"], "numbers")
+    assert str(caught.value.hint).startswith("Did you mean 'a.csv'?")
+    with pytest.raises(NotStoredError) as caught:
+        catalog.add(tmp_path / "*.csv", "numbers")
+    assert str(caught.value.hint).startswith(
+        "Name several files without quotes, so that the shell expands the pattern."
+    )

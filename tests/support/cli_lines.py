@@ -21,7 +21,7 @@ def parse_line(line: str) -> list[str]:
         click.UsageError: the registry would refuse the line.
     """
     for word in re.sub(r"'[^']*'|\"[^\"]*\"", "_", line.partition("  #")[0]).split():
-        is_pattern_of_files = word.endswith((".yaml", ".tar"))
+        is_pattern_of_files = word.endswith((".yaml", ".tar", ".csv"))
         assert word in OPERATORS or is_pattern_of_files or not set(word) & set("*?[]()<>!;&|`{}"), (word, line)
     words = shlex.split(line, comments=True)
     start = words.index("registry") + 1
