@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Final
 
 import numpy as np
 
-from registry.errors import SourceError
+from registry.errors import SourceError, warn
 from registry.features import Feature
 from registry.intake.python_values import Column, ValueConverter, array_column, convert_block
 from registry.intake.source import MAX_BYTES, MAX_ROWS, Rows, Source, SourcePart
@@ -188,14 +188,13 @@ def _open_pandas(frame: Any) -> Source:
     names = check_columns(list(frame.columns))
     columns: dict[str, Column] = {}
     about = ""
-    if isinstance(index, pandas.MultiIndex):
-        levels = [(name or f"level_{place}", index.get_level_values(place)) for place, name in enumerate(index.names)]
-    elif index.name is not None or not isinstance(index, pandas.RangeIndex):
-        levels = [("index" if index.name is None else index.name, index)]
-    else:
-        levels = []
-        if len(index) and index[0] != 0:
-            about = f"; its index {index[0]}..{index[-1]}, which has no name, is left out"
+    # Without a name, it is mostly the numbers of the rows that a filter or a sample left.
+    levels = [(name, index.get_level_values(place)) for place, name in enumerate(index.names) if name is not None]
+    if len(index) and not levels and not (isinstance(index, pandas.RangeIndex) and index[0] == 0):
+        told = f"its index {index[0]!s:.40}..{index[-1]!s:.40}, which has no name, is left out"
+        about = f"; {told}"
+        if index.dtype.kind not in "iu":
+            warn(f"pandas DataFrame: {told}; to make it a column: frame.rename_axis('NAME')")
     for name, values in levels:
         if str(name) in names or str(name) in columns:
             raise SourceError(

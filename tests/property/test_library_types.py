@@ -289,9 +289,9 @@ NAMES = [None, 1.5, b"a", ("a",), pd.NaT, "", "\ud800", "a\0b"]
             pd.DataFrame([[1]], columns=pd.Index([name], dtype=object))
             for name in (None, 1.5, b"a", ("a",), pd.NaT, "")
         ),
-        pd.DataFrame({"x": [1, 2]}, index=pd.interval_range(0, 2)),
-        pd.DataFrame({"x": [1, 2]}, index=pd.period_range("2020", periods=2, freq="M")),
-        pd.DataFrame({"x": [1, 2]}, index=[object(), 1]),
+        pd.DataFrame({"x": [1, 2]}, index=pd.interval_range(0, 2, name="i")),
+        pd.DataFrame({"x": [1, 2]}, index=pd.period_range("2020", periods=2, freq="M", name="i")),
+        pd.DataFrame({"x": [1, 2]}, index=pd.Index([object(), 1], name="i")),
         pd.DataFrame({"x": [1]}, index=pd.MultiIndex.from_tuples([(None, pd.NaT)], names=["x", None])),
         pd.DataFrame({"x": []}),
         pd.DataFrame(index=[1]),

@@ -6,6 +6,7 @@ import dataclasses
 import datetime as dt
 import decimal
 import io
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image as Pillow
 
-from registry.errors import SourceError
+from registry.errors import RegistryWarning, SourceError
 from registry.features import Image
 from registry.intake import object_tables, objects
 from registry.intake.inference import Inference
@@ -80,12 +81,19 @@ def test_a_pandas_frame_gives_its_columns_and_drops_a_default_index() -> None:
     assert list(rows.lines) == [1, 2]
 
 
-def test_an_index_with_a_name_or_values_becomes_a_column() -> None:
+def test_an_index_with_a_name_becomes_a_column_and_one_without_is_left_out() -> None:
     assert (
         opened(FRAME.set_index("text")).summary == "pandas DataFrame: 2 rows, 2 columns; the index is the column 'text'"
     )
-    assert rows_of(FRAME.set_axis([5, 3]))[1] == {"index": 3, "x": 2, "text": None}
-    assert rows_of(FRAME.set_index([[7, 8], ["p", "q"]]))[0] == {"level_0": 7, "level_1": "p", "x": 1, "text": "a"}
+    assert rows_of(FRAME.set_axis([5, 3]).rename_axis("id"))[1] == {"id": 3, "x": 2, "text": None}
+    levels = FRAME.set_index([[7, 8], ["p", "q"]])
+    assert rows_of(levels.rename_axis(["n", "c"]))[0] == {"n": 7, "c": "p", "x": 1, "text": "a"}
+    assert rows_of(levels.rename_axis(["n", None]))[0] == {"n": 7, "x": 1, "text": "a"}
+    # Such as the numbers of the rows that a filter left. Labels may be data, so nobody loses them without a warning.
+    assert rows_of(FRAME.set_axis([5, 3]))[1] == {"x": 2, "text": None}
+    told = "its index p..q, which has no name, is left out; to make it a column: frame.rename_axis('NAME')"
+    with pytest.warns(RegistryWarning, match=re.escape(told)):
+        assert rows_of(FRAME.set_axis(["p", "q"]))[1] == {"x": 2, "text": None}
     told = "pandas DataFrame: 1 row, 2 columns; its index 1..1, which has no name, is left out"
     assert opened(FRAME.iloc[1:]).summary == told
     with pytest.raises(SourceError) as caught:
