@@ -284,10 +284,10 @@ class Lifecycle:
         )
         data, folders = open_data(self._data_dir), (*change.after.names, change.after.name)
         for name in () if dry_run else dict.fromkeys(folders):
-            if data.exists(f"{name}/{wanted.config}"):
-                from registry.prepared import write_default_config
+            from registry.prepared import write_default_config
 
-                write_default_config(data, name, wanted.config)  # for readers of the folder without the catalog
+            # For readers of the folder without the catalog.
+            write_default_config(data, name, wanted.config if data.exists(f"{name}/{wanted.config}") else None)
         return change
 
 

@@ -239,13 +239,19 @@ def iter_prepared(data_dir: Store, folder: str, request: VersionRequest | None =
             yield number
 
 
-def write_default_config(data_dir: Store, name: str, config: str) -> None:
+def write_default_config(data_dir: Store, name: str, config: str | None) -> None:
     """Write the default config of a dataset to the file that TFDS reads, unless it is there already.
+
+    None removes the file: the default config has no version in this folder, but in that of another name.
 
     Raises:
         StorageError: the file cannot be written.
     """
     path = f"{name}/{DEFAULT_CONFIG_FILENAME}"
+    if config is None:
+        if data_dir.exists(path):
+            data_dir.remove(path)
+        return
     text = json.dumps({"default_config_name": config}).encode()
     try:
         if data_dir.read_bytes(path, limit=_MAX_DEFAULT_CONFIG_BYTES) == text:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from itertools import islice
 from pathlib import Path
@@ -210,6 +211,25 @@ def test_lost_files_are_restored_where_they_were_and_nowhere_else(catalog: regis
     assert not catalog.publish(tmp_path / "kept").newly
     assert catalog.dataset("weather").verify().faults == ()
     assert [entry.name for entry in Path(catalog.data_dir).iterdir() if entry.is_dir()] == ["rain"]
+
+
+def test_the_default_config_for_tfds_is_right_in_the_folder_of_each_name(tmp_path: Path) -> None:
+    catalog = registry.connect(str(tmp_path / "catalog.db"), data_dir=str(tmp_path / "data"))
+    for config in ("day", "hour"):
+        catalog.add(pa.Table.from_pylist(ROWS[: len(config)]), "rain", config=config)
+
+    def defaults() -> dict[str, str]:
+        files = (tmp_path / "data").glob("*/.config/metadata.json")
+        return {file.parts[-3]: json.loads(file.read_text())["default_config_name"] for file in files}
+
+    catalog.lifecycle.set_default_config("rain/hour")
+    catalog.rename("rain", "weather")
+    catalog.add(pa.Table.from_pylist(ROWS[:9]), "weather", config="hour")
+    assert defaults() == {"rain": "hour", "weather": "hour"}
+    catalog.lifecycle.set_default_config("rain/day")  # its only version is in the folder of the former name
+    assert defaults() == {"rain": "day"}
+    catalog.add(pa.Table.from_pylist(ROWS[:9]), "weather", config="day")
+    assert defaults() == {"rain": "day", "weather": "day"}
 
 
 @pytest.mark.parametrize(
