@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -98,7 +99,8 @@ def croissant(
     Croissant requires and the version lacks.
     """
     with session.connect_unless_pinned() as catalog:
-        document = session.look_up(catalog, reference).croissant(base_url=base_url, creators=creators)
+        dataset = session.look_up(catalog, reference)
+        document = dataset.croissant(base_url=base_url, creators=creators)
     from registry.interop.croissant import croissant_to_json, json_for_page, missing_properties
 
     if missing := missing_properties(document):
@@ -107,6 +109,9 @@ def croissant(
 
     def human(it: dict[str, Any]) -> Iterator[Block]:
         yield JsonText(partial(json_for_page, it["document"])) if output is None else f"wrote {output}"
+        folder = dataset.local_folder or dataset.folder
+        if path is not None and base_url is None and str(Path(path).parent) != folder:
+            yield f"It names the shards relative to itself. They are in {folder}. To name a URL of them: --url"
 
     session.out.present("export.croissant", {"path": path, "document": document}, human)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -29,6 +30,13 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 _STDOUT: Final = "-"
 
 
+def _refuse_output(context: click.Context, _: click.Parameter, dest: str | None) -> None:
+    """Other commands, such as ``export croissant``, have ``-o FILE``."""
+    if dest is not None:
+        command = f"{context.command_path} REF {shlex.quote(dest)}"
+        raise UsageError("the file is an argument here, without -o", hint=f"Write: {command}")
+
+
 def _export_options(labels: str) -> Callable[[_Command], _Command]:
     """The arguments of every command here; ``labels`` describes the default of ``--labels``."""
 
@@ -43,6 +51,7 @@ def _export_options(labels: str) -> Callable[[_Command], _Command]:
                     shell_complete=complete_split,
                     help="The records to write, e.g. 'train[:10%]+test'.  [default: a file for each split]",
                 ),
+                click.option("-o", "--output", hidden=True, is_eager=True, expose_value=False, callback=_refuse_output),
                 columns_option,
                 click.option(
                     "--labels",

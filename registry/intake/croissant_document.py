@@ -268,6 +268,7 @@ def _references(value: Any) -> list[str]:
 
 OTHER: Final = "Add the files themselves instead, without the document."
 CHECK: Final = "Check the document: mlcroissant validate --jsonld FILE"
+BESIDE: Final = f"A document names files relative to its own folder: put it next to them. {CHECK}"
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -338,7 +339,7 @@ class Resources:
             and not any(pattern.fullmatch(name) for pattern in without)
         ]
         if not names:
-            self.fail(f"no file matches {', '.join(found.includes) or '*'}, the file set {found.id!r}", CHECK)
+            self.fail(f"no file matches {', '.join(found.includes) or '*'}, the file set {found.id!r}", BESIDE)
         if base.store is self._folder.store:
             self.used.update(names)
             self._check_listed(names)

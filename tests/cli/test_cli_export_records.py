@@ -179,6 +179,10 @@ def test_a_dry_run_writes_nothing(words: Cli) -> None:
             ("csv", "words", "x.csv", "--split", "train", "--columns", "wrod"),
             "error: no feature 'wrod'\nhint: Did you mean 'word'? There are: kind, length, word.\n",
         ),
+        (
+            ("csv", "words", "-o", "x y.csv"),
+            "error: the file is an argument here, without -o\nhint: Write: registry export csv REF 'x y.csv'\n",
+        ),
     ],
 )
 def test_a_wrong_call_is_explained(words: Cli, arguments: tuple[str, ...], error: str) -> None:

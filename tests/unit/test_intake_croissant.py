@@ -270,8 +270,9 @@ def test_a_file_set_in_a_file_set_in_an_archive_is_refused(tmp_path: Path, other
     ]
     source = {"fileSet": {"@id": "s2"}, "extract": {"column": "a"}}
     write(tmp_path, files, [record_set("rows", a_field("rows", "a", "sc:Integer", source))])
-    with pytest.raises(SourceError, match=r"^croissant\.json: no file matches \*t\.csv, the file set 's2'"):
+    with pytest.raises(SourceError, match=r"^croissant\.json: no file matches \*t\.csv, the file set 's2'") as caught:
         opened(tmp_path)
+    assert str(caught.value.hint).startswith("A document names files relative to its own folder: put it next to them.")
 
 
 def test_one_of_several_record_sets_is_chosen_by_name(tmp_path: Path) -> None:
