@@ -228,8 +228,8 @@ def add(
 
     SOURCE is a path or URL: CSV, TSV, JSON, JSON lines, Parquet or Arrow files; a folder of images, sounds, videos or
     texts, with labels from folders or from metadata.csv; WebDataset tars; .npy and .npz; a folder of Hugging Face; a
-    Croissant file; or a zip or tar of any of these. Or several files of one kind, such as data/*.csv. What was found is
-    shown before anything is written.
+    Croissant file; a zip or tar of any of these; or several files of one kind, such as data/*.csv. The command shows
+    what it found before it writes anything.
 
     The first version is 1.0.0. The same content again publishes nothing; other shards of the same records are PATCH, a
     new column is MINOR, anything else is MAJOR.

@@ -200,7 +200,7 @@ def describe(
 def rename(session: Session, dataset: str, name: str, dry_run: bool) -> None:
     """Give DATASET another NAME.
 
-    References and pins with a former name go on working, with a note. Versions, numbers and aliases stay, and files
+    References and pins with a former name keep working, with a note. Versions, numbers and aliases stay, and files
     stay where they are. New versions are published under the new name only. No other dataset ever gets a former name.
     """
     with session.connect(dataset) as catalog:
@@ -226,7 +226,7 @@ def _shorten(value: str | tuple[str, ...] | None) -> str:
     epilog=examples(
         "registry remove mnist:1.0.0 --dry-run",
         "registry remove mnist:1.0.0",
-        "registry remove mnist:1.0.0 --grace 30d --uses paper.lock.yaml",
+        "registry remove mnist:1.0.0 --grace 30d --uses papers.txt",
         "registry remove mnist:1.0.0 --now",
     ),
 )

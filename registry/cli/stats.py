@@ -71,7 +71,8 @@ def stats(
     The table has a line for each split, and marks what differs from the largest one: classes that are missing, a mean
     that is shifted, another share of nulls. Of texts, the numbers are lengths in characters; of audio, seconds.
     Lines above the table count exact duplicates within a split, and records that occur in two splits.
-    Statistics are computed once, by --compute, and kept with the version.
+    Publishing a version computes them, unless its files stay in place. For a version without statistics, --compute
+    reads all records once, and attaches the result for everybody.
     """
     from registry.statistics import duplicate_sentences, find_differences
 
