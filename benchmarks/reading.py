@@ -7,7 +7,8 @@
     python benchmarks/reading.py --sets A --jobs i,iii --peers registry,view,tf.data,+unbatch,limit
 
 Jobs: (i) raw records, (ii) examples as dicts of NumPy values one by one, (iii) columns of 256, (iv) random access one
-by one, (ivb) by 256, (v) opening ``train[50%:]`` up to its first example. Sets: see readers/sets.py. Every figure is a
+by one, (ivb) by 256, (v) opening ``train[50%:]`` up to its first example. "kept" reads from columns that were kept before, as a second
+epoch does, and "take" is numpy on arrays in memory. Sets: see readers/sets.py. Every figure is a
 process of its own on a warm page cache, which checks its first answer and then measures for ``--seconds``, three passes
 at least; the median of them, and of the rounds, in which peers take turns. ``cores`` is processor time by time: what
 threads made of the machine, and other programs left of it.
@@ -57,14 +58,26 @@ PACKAGES: Final = (
     "pyarrow",
     "tfrecord",
 )
-DEFAULT_PEERS: Final = ["registry", "view", "+unbatch", "TFDS source", "Grain", "HF", "limit"]
+DEFAULT_PEERS: Final = [
+    "registry",
+    "view",
+    "kept",
+    "kept view",
+    "take",
+    "+unbatch",
+    "TFDS source",
+    "Grain",
+    "HF",
+    "limit",
+]
 TIMEOUT: Final = 300
 
 
 def run_worker(task: dict[str, Any]) -> dict[str, Any]:
     """What a process of its own answers."""
     command = [sys.executable, __file__, "--worker", json.dumps(task)]
-    environment = os.environ | QUIET | {"REGISTRY_CACHE": f"{task['sample']['root']}/cache"}
+    root = task["sample"]["root"]
+    environment = os.environ | QUIET | {"REGISTRY_CACHE": f"{root}/cache", "REGISTRY_CACHE_DIR": f"{root}/columns"}
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=TIMEOUT)
     except subprocess.TimeoutExpired:

@@ -12,6 +12,8 @@ OURS: Final[dict[str, type[Peer]]] = {
     "record": ours.RegistryRecord,
     "view": ours.RegistryView,
     "off": ours.RegistryOff,
+    "kept": ours.RegistryKept,
+    "kept view": ours.RegistryKeptView,
 }
 PEERS: Final[dict[str, type[Peer]]] = {
     **OURS,
@@ -24,5 +26,6 @@ PEERS: Final[dict[str, type[Peer]]] = {
     "HF": others.HuggingFace,
     "tfrecord": others.TfRecord,
     "MDS": others.Mds,
+    "take": ours.Take,
     "limit": ours.Limit,
 }

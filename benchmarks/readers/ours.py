@@ -7,17 +7,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 from fastcrc import crc32
 
 from benchmarks.readers.peer import BATCH, Example, Peer
 
 
 class Registry(Peer):
-    """This software, as it is where nothing is chosen."""
+    """This software, from the shards."""
 
     reads_gzip = True
     threads = "one for gzip, beside the reader's own"
-    options: ClassVar[dict[str, Any]] = {}
+    options: ClassVar[dict[str, Any]] = {"keep": None}
 
     def open(self) -> None:
         """Look the version up."""
@@ -54,19 +55,57 @@ class Registry(Peer):
 class RegistryRecord(Registry):
     """With a checksum for each record, not for each block of them."""
 
-    options: ClassVar = {"verify": "record"}
+    options: ClassVar = {"keep": None, "verify": "record"}
 
 
 class RegistryView(Registry):
     """With views of the mapped files instead of copies."""
 
-    options: ClassVar = {"copy": False}
+    options: ClassVar = {"keep": None, "copy": False}
 
 
 class RegistryOff(Registry):
     """With views and without checksums."""
 
-    options: ClassVar = {"copy": False, "verify": "off"}
+    options: ClassVar = {"keep": None, "copy": False, "verify": "off"}
+
+
+class RegistryKept(Registry):
+    """With columns that ``registry cache build`` kept: what a second epoch costs."""
+
+    options: ClassVar = {"keep": "disk"}
+
+    def open(self) -> None:
+        """Keep the columns, unless they are kept."""
+        super().open()
+        self._dataset.keep_columns("train")
+
+
+class RegistryKeptView(RegistryKept):
+    """With views of kept columns instead of copies."""
+
+    options: ClassVar = {"keep": "disk", "copy": False}
+
+
+class Take(Peer):
+    """The limit of kept columns: views and ``numpy.take`` of arrays in memory, and rows of them. Texts are bytes."""
+
+    def open(self) -> None:
+        """Make an array of each column."""
+        places = np.arange(self.sample.num_examples)
+        self._columns = {name: pool[places % len(pool)] for name, pool in self.sample.columns.items()}
+        if "id" in self._columns:
+            self._columns["id"] = self._columns["id"].astype(bytes)
+
+    def batches(self) -> Iterator[Example]:
+        for start in range(0, self.sample.num_examples, BATCH):
+            yield {name: column[start : start + BATCH] for name, column in self._columns.items()}
+
+    def one(self, index: int) -> Example:
+        return {name: column[index] for name, column in self._columns.items()}
+
+    def many(self, indices: list[int]) -> Any:
+        return {name: column.take(indices, axis=0) for name, column in self._columns.items()}
 
 
 class Limit(Peer):

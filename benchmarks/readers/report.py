@@ -18,6 +18,7 @@ CHECKED_TARGETS: Final = {
     "B.gz": dict.fromkeys(JOBS, 1.0),
 }
 MAPPED_TARGETS: Final = {"A": {"iii": 0.6}, "B": {"iii": 0.9}}
+TAKE_TARGETS: Final = {"A": {"ivb": 0.67}, "B": {"ivb": 0.67}, "C": {"ivb": 0.67}}
 LIMIT_TARGETS: Final = {"C": {"i": 0.6, "ii": 0.6, "iii": 0.6}}
 WIDTH: Final = 13
 
@@ -49,6 +50,8 @@ def print_set(name: str, results: list[dict[str, Any]], checks: dict[str, dict[s
     mapped: dict[str, str | None] = {job: "HF" if (job, "HF") in found else None for job in jobs}
     _print_ratios("times unchecked mapped Arrow", jobs, found, mapped, MAPPED_TARGETS.get(name, {}))
     limit: dict[str, str | None] = {job: "limit" if (job, "limit") in found else None for job in jobs}
+    take: dict[str, str | None] = {job: "take" if (job, "take") in found else None for job in jobs}
+    _print_ratios("share of arrays in memory", jobs, found, take, TAKE_TARGETS.get(name, {}))
     _print_ratios("share of the physical limit", jobs, found, limit, LIMIT_TARGETS.get(name, {}))
 
 
