@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from functools import partial
 from itertools import islice
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
@@ -130,6 +131,36 @@ def moment_text(value: int, time: TimeType, *, iso: bool = False) -> str | None:
         return str(instant.astype("M8[D]"))
     text = _without_zeros(str(instant))
     return (text if iso else text.replace("T", " ")) + "Z" * (time.zone is not None)
+
+
+_MOMENT: Final = re.compile(
+    r"(?P<date>\d{4}-\d\d-\d\d)?(?:(?<=\d)[T ](?=\d))?(?P<time>\d\d:\d\d(?::\d\d(?:\.(?P<fraction>\d{1,9}))?)?)?Z?"
+)
+
+
+def parse_moment_text(text: str, time: TimeType) -> int | None:
+    """The number of a date or a time of day as ``moment_text`` writes it; None if it is malformed or too precise.
+
+    >>> parse_moment_text("2024-01-08 12:03:00.12Z", TimeType("timestamp", "ms", "UTC"))
+    1704715380120
+    >>> parse_moment_text("2024-01-08", TimeType("date", "D")), parse_moment_text("00:01:30", TimeType("time", "s"))
+    (19730, 90)
+    """
+    match = _MOMENT.fullmatch(text)
+    kinds = {"date": ("date",), "time": ("time",)}.get(time.kind, ("date", "time"))
+    if match is None or time.kind == "duration" or not match[kinds[0]] or (match["time"] and "time" not in kinds):
+        return None
+    if match["date"] and "date" not in kinds:
+        return None
+    try:
+        moment = np.datetime64(
+            f"{match['date'] or '1970-01-01'}T{(match['time'] or '00:00:00').partition('.')[0]}", "s"
+        )
+    except ValueError:  # the 31st of April
+        return None
+    per_second = Fraction(1, 86_400) if time.unit == "D" else Fraction(_DAY[time.unit], 86_400)
+    value = (int(moment.astype(np.int64)) + Fraction(f"0.{match['fraction'] or 0}")) * per_second
+    return int(value) if value.denominator == 1 else None
 
 
 def _clock(value: int, unit: str) -> str:

@@ -100,6 +100,10 @@ class Files:
                 return first, start + starts_of(self.takes(first, last))
         return 0, self._all_starts()
 
+    def positions_of(self, files: Integers, records: Integers) -> Integers:
+        """The positions of these records of these files: the inverse of ``locate``."""
+        return self._all_starts()[files] + records - self.skips_of(files)
+
     def _all_starts(self) -> Integers:
         if self._starts is None:
             self._starts = starts_of(self.takes(0, self.count))
@@ -129,6 +133,26 @@ class Pattern(Protocol):
 
     def pieces(self, start: int, stop: int) -> Iterator[Pieces]:
         """The records of the positions ``start``..``stop`` (at least one) in order, a few thousand pieces at a time."""
+
+
+class Selection:
+    """Some positions of another pattern, ascending."""
+
+    __slots__ = ("_pattern", "_positions")
+
+    def __init__(self, pattern: Pattern, positions: Integers) -> None:
+        self._pattern = pattern
+        self._positions = positions
+
+    def locate(self, positions: Integers) -> tuple[Integers, Integers]:
+        """The files and records at ``positions``."""
+        return self._pattern.locate(self._positions[positions])
+
+    def pieces(self, start: int, stop: int) -> Iterator[Pieces]:
+        """The records of the positions ``start``..``stop``, a piece for each."""
+        for first in range(start, stop, _WINDOW):
+            files, records = self.locate(np.arange(first, min(first + _WINDOW, stop)))
+            yield files, records, np.ones(files.size, np.int64)
 
 
 class Run(NamedTuple):

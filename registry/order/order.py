@@ -6,21 +6,24 @@ It chooses the pattern for a config: ``FileByFile`` here, ``Interleave``, or ``G
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from operator import index
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from registry.errors import UsageError
 from registry.model import ShardSpan, whole_number
 from registry.order.config import ReadConfig
-from registry.order.files import Files, Integers, Pattern, Pieces, Run, join, spell_out, starts_of
+from registry.order.files import Files, Integers, Pattern, Pieces, Run, Selection, join, spell_out, starts_of
 from registry.order.interleave import Interleave
 from registry.order.shuffles import GlobalShuffle, shuffle_permutation
 
 __all__ = ["Order", "Run"]
 
 _LIMIT: Final = 2**62
+_SELECTED_AT_ONCE: Final = 2**20
 
 
 class Order:
@@ -36,7 +39,7 @@ class Order:
         file_order: the indices of the plan's instructions after sorting and shuffling, int64; None for plan order.
     """
 
-    __slots__ = ("_pattern", "config", "epoch", "file_order", "num_examples")
+    __slots__ = ("_files", "_pattern", "config", "epoch", "file_order", "num_examples")
 
     def __init__(
         self,
@@ -62,6 +65,7 @@ class Order:
         self.config = config
         self.epoch = epoch
         self.num_examples = files.num_examples
+        self._files = files
         self.file_order = _order_files(files.count, config, epoch, sorted_files)
         self._pattern = _choose_pattern(files, config, epoch, self.file_order)
 
@@ -103,6 +107,23 @@ class Order:
         if not array.size:
             return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
         return self._pattern.locate(array.astype(np.int64, copy=False))
+
+    def select(self, selected: NDArray[np.bool_]) -> Order:
+        """The order of some of the records: they follow each other as in this order. It takes 8 bytes for each.
+
+        Args:
+            selected: which records of the plan, in plan order, as if the files were read one after the other. An
+                array of shape (num_examples,).
+        """
+        parts = [np.empty(0, dtype=np.int64)]
+        for start in range(0, self.num_examples, _SELECTED_AT_ONCE):
+            located = self.locate((start, min(start + _SELECTED_AT_ONCE, self.num_examples)))
+            parts.append(start + np.flatnonzero(selected[self._files.positions_of(*located)]))
+        positions = np.concatenate(parts)
+        order = copy(self)
+        order.num_examples = positions.size
+        order._pattern = Selection(self._pattern, positions)
+        return order
 
     def __repr__(self) -> str:
         return f"<Order of epoch {self.epoch}: {self.num_examples} examples>"

@@ -9,7 +9,7 @@ import operator
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from types import FunctionType
 from typing import Any, Self, overload
@@ -21,14 +21,16 @@ from registry.argument_types import require_type
 from registry.errors import UsageError
 from registry.features import FeaturesDict
 from registry.markup import Markup, panel
-from registry.model import whole_number
+from registry.model import ProgressCallback, count_progress, whole_number
 from registry.order import Order, ReadConfig
 from registry.reading.keeping import ColumnKeeper, Keep, check_keep
+from registry.reading.matches import Matches
 from registry.reading.pieces import ItemLists, ItemReader, PieceReader, RecordSource
 from registry.reading.readable import ReadableVersion
 from registry.reading.state import (
     Cursor,
     Intervals,
+    ReadIdentity,
     ReadState,
     State,
     describe_source,
@@ -69,6 +71,7 @@ class ExampleReader:
         verify: Verify = "block",
         copy: bool = True,
         keep: Keep | None = None,
+        matches: Matches | None = None,
     ) -> None:
         """Create a reader. ``Dataset.read`` and ``registry.load`` are the usual way to get one.
 
@@ -82,9 +85,10 @@ class ExampleReader:
             verify: ``block`` or ``record``, which find the same damage, or ``off``: see ``open_shard``.
             copy: False returns records, text, and tensors stored as bytes as read-only views of the mapped files.
             keep: where decoded columns are kept for the next epoch: see ``Dataset.read``.
+            matches: which records of the plan to read; None is all of them. ``where`` is the usual way to filter.
 
         Raises:
-            StateMismatchError: the state belongs to another version, plan or order.
+            StateMismatchError: the state belongs to another version, plan, filter or order.
             UsageError: an invalid ``process``, ``verify``, ``copy``, ``keep`` or ``read_config``; or several processes
                 and a shuffle without a seed.
         """
@@ -107,17 +111,39 @@ class ExampleReader:
         self.store = readable.files({split.name for split in plan.splits})
         self._verify: Verify = verify
         self._copy = copy
-        self._order = plan.order(read_config)
+        self._matches = matches
         self._keep = check_keep(keep)
         source = self._open_source()
         self._keeper = ColumnKeeper(self._keep, readable, plan, source, verify)
         self._items = self._items_of(source)
         # Kept columns have no records.
         self._record_items = self._items if self._keeper.mode is None else self._items_of(self._open_source())
-        self._source = describe_source(plan, self._order, dataset=readable.identity)
-        self._share = self._start(0).intervals
-        self._begin = self._start(0) if state is None else restore(state, self._source, process=self.process)
-        self._cursor = Cursor(self._begin)
+        if state is not None:
+            self._begin = restore(state, self._source, process=self.process)
+        elif matches is None:
+            self._begin = self._start(0)  # a sort function that fails does so here
+
+    # A filtered reader reads columns to compute these, which it does when they are first used.
+
+    @cached_property
+    def _order(self) -> Order:
+        return self._select(self.plan.order(self.read_config))
+
+    @cached_property
+    def _source(self) -> ReadIdentity:
+        return describe_source(self.plan, self._order, dataset=self.readable.identity, matches=self._matches)
+
+    @cached_property
+    def _share(self) -> Intervals:
+        return self._start(0).intervals
+
+    @cached_property
+    def _begin(self) -> ReadState:
+        return self._start(0)
+
+    @cached_property
+    def _cursor(self) -> Cursor:
+        return Cursor(self._begin)
 
     def _open_source(self) -> RecordSource:
         return RecordSource(
@@ -142,6 +168,11 @@ class ExampleReader:
     def file_format(self) -> str:
         """The format of the files, such as ``tfrecord``; see ``registry.shards``."""
         return self.readable.file_format
+
+    @property
+    def num_examples(self) -> int:
+        """Number of examples of one epoch, of all processes together."""
+        return self._source.num_examples
 
     def __len__(self) -> int:
         """Number of examples that this reader reads of one epoch."""
@@ -238,6 +269,77 @@ class ExampleReader:
             require_type("the name of a feature", name, str)
         some = self.readable.with_features(self.features.only(wanted))
         return self._again(some, self._asked, state=self.state(), process=self.process)
+
+    def where(
+        self,
+        condition: str,
+        *,
+        state: State | Sequence[State] | None = None,
+        progress: ProgressCallback | None = None,
+    ) -> Self:
+        """Return a reader of the examples that match a condition, in the order of this one.
+
+        >>> some = digits.read("train[:100]").where("label in ('6', '7')")
+        >>> len(some), some[0]["label"]
+        (21, np.int64(7))
+
+        The condition compares columns with numbers, texts and names of classes, as Python writes it. docs/reading.md
+        describes it. A comparison with a missing value does not match, and neither does its negation; ``age is None``
+        matches missing values.
+
+        The columns that the condition names are read once, when the number of matching examples is first needed: by
+        ``len``, a state, or the first example. A process reads its share of the matching examples, and an epoch of a
+        shuffle is that of this reader without the others.
+
+        Args:
+            condition: such as ``price > 10 and label in ('cat', 'dog')``.
+            state: see ``Reader``; the state of a reader with an equal filter. The filter is applied at once.
+            progress: called with a ``Progress``, in records, while the columns are read.
+
+        Returns:
+            Another reader, at its beginning or at ``state``. It can be filtered again.
+
+        Raises:
+            UsageError: the condition is malformed, names an unknown feature, or compares values of different types.
+            WrongTypeError: ``condition`` is not a str.
+            StateMismatchError: the state belongs to another version, plan, filter or order.
+        """
+        from registry.display import time_types
+        from registry.reading.conditions import parse_condition
+
+        parsed = parse_condition(condition, self.features, time_types(self.features, self.readable.facts.metadata))
+        readable = self.readable.with_features(parsed.features)
+        stored = ReadConfig(interleave_cycle_length=1)
+        columns = ExampleReader(
+            readable, self.plan, read_config=stored, verify=self._verify, keep=self._keep, matches=self._matches
+        )
+        subject = f"{self.readable.facts.reference} {self.plan.expression}"
+        total = self.plan.num_examples if self._matches is None else None
+        advance = count_progress(progress, "filtering", subject, total=total)
+        matches = Matches(parsed, columns.blocks, within=self._matches, advance=advance)
+        config = self.read_config if state is None else self._asked
+        return self._again(self.readable, config, state=state, process=self.process, matches=matches)
+
+    def record_numbers(self) -> dict[str, npt.NDArray[np.int64]]:
+        """Return the numbers of the records of the first epoch, in the order of the reader. Records are not read.
+
+        >>> digits.read("train[10:13]", ReadConfig(interleave_cycle_length=1)).record_numbers()
+        {'train': array([10, 11, 12])}
+
+        Returns:
+            An array for each split: record ``n`` of the split ``train`` is ``train[n:n+1]``. A filtered reader, or one
+            with a ``process``, gives the records that it reads.
+        """
+        if not self._share:
+            return {}
+        files, records = self._order.locate(self._share[0])
+        indices, places = np.unique(files, return_inverse=True)
+        instructions = [self.plan[index] for index in indices.tolist()]
+        lengths = {split.name: split.shard_lengths for split in self.plan.splits}
+        starts = np.array([lengths[each.split].start(each.shard) for each in instructions])
+        names = np.array([each.split for each in instructions], object)[places]
+        numbers = starts[places] + records
+        return {split: numbers[names == split] for split in dict.fromkeys(each.split for each in instructions)}
 
     def state(self) -> dict[str, Any]:
         """Return the place of the iteration that was started last, to be saved with a checkpoint.
@@ -382,13 +484,20 @@ class ExampleReader:
                 hint="Define that function with def, at the top level of a module.",
             )
         some = self.readable.within({split.name for split in self.plan.splits})
-        options = (self.read_config, self.process, self._verify, self._copy, self._keep)
+        options = (self.read_config, self.process, self._verify, self._copy, self._keep, self._matches)
         return (some, self.plan, options, self._asked, self._begin, self._cursor.state)
 
     def __setstate__(self, sent: tuple[Any, ...]) -> None:
-        readable, plan, (read_config, process, verify, copy, keep), asked, begin, place = sent
+        readable, plan, (read_config, process, verify, copy, keep, matches), asked, begin, place = sent
         self.__init__(  # type: ignore[misc]  # nothing is open yet
-            readable, plan, read_config=read_config, process=process, verify=verify, copy=copy, keep=keep
+            readable,
+            plan,
+            read_config=read_config,
+            process=process,
+            verify=verify,
+            copy=copy,
+            keep=keep,
+            matches=matches,
         )
         self._asked, self._begin, self._cursor = asked, begin, Cursor(place)
 
@@ -406,7 +515,15 @@ class ExampleReader:
         return panel(self, self.first_rows_html())
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.plan.expression}: {len(self)} examples>"
+        return f"<{type(self).__name__} {self.title}>"
+
+    @property
+    def title(self) -> str:
+        """The split expression, the condition, and the number of examples, unless records must be read to know it."""
+        if self._matches is None:
+            return f"{self.plan.expression}: {len(self)} examples"
+        count = f": {len(self)} examples" if self._matches.is_known else ""
+        return f"{self.plan.expression} where {self._matches.text}{count}"
 
     def decoding(self, features: FeaturesDict) -> Self:
         """Another reader, at its beginning, that decodes examples by ``features``."""
@@ -419,6 +536,7 @@ class ExampleReader:
         *,
         state: State | Sequence[State] | None,
         process: tuple[int, int],
+        matches: Matches | None = None,
     ) -> Self:
         """Another reader of this plan. If it has the order of this one, it knows whether the seed was drawn."""
         reader = type(self)(
@@ -430,6 +548,7 @@ class ExampleReader:
             verify=self._verify,
             copy=self._copy,
             keep=self._keep,
+            matches=matches or self._matches,
         )
         if read_config is self.read_config:
             reader._asked = self._asked
@@ -463,8 +582,11 @@ class ExampleReader:
     def _order_of(self, epoch: int) -> Order:
         config = self.read_config
         if self._order.epoch != epoch and (config.shuffle is not None or config.shuffle_files):
-            return self.plan.order(config, epoch=epoch)
+            return self._select(self.plan.order(config, epoch=epoch))
         return self._order
+
+    def _select(self, order: Order) -> Order:
+        return order if self._matches is None else order.select(self._matches.selected)
 
 
 def _check_process(process: tuple[int, int]) -> tuple[int, int]:

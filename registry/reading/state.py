@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from registry.errors import StateMismatchError
 from registry.order import Order, ReadConfig
+from registry.reading.matches import Matches
 from registry.splits import Plan
 
 FORMAT: Final = "registry.read-state/1"
@@ -376,17 +377,21 @@ class Cursor:
         self._state, self._items, self._num_items = state, iter(()), 0
 
 
-def describe_source(plan: Plan, order: Order, *, dataset: str) -> ReadIdentity:
-    """The source of a read of ``plan`` in ``order``, the order of its first epoch; ``dataset`` is the exact version."""
+def describe_source(plan: Plan, order: Order, *, dataset: str, matches: Matches | None = None) -> ReadIdentity:
+    """The source of a read of ``plan`` in ``order``, the order of its first epoch.
+
+    ``dataset`` is the exact version, and ``matches`` are the records that are read if the reader is filtered.
+    """
     return ReadIdentity(
         dataset=dataset,
-        split=plan.expression,
+        split=plan.expression if matches is None else f"{plan.expression} where {matches.text}",
         plan=_digest(
             {
                 "ranges": [[part.split, part.start, part.stop] for part in plan.ranges],
                 "splits": [
                     [split.name, len(split.shard_lengths), split.shard_lengths.num_examples] for split in plan.splits
                 ],
+                **({} if matches is None else {"matches": matches.digest}),
             }
         ),
         order=_digest({"config": _order_fields(order.config), "files": _sorted_files(order)}),

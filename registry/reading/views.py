@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from registry.errors import UsageError, suggest
 from registry.features import FeaturesDict
+from registry.model import ProgressCallback
 from registry.order import ReadConfig
 from registry.prepared.info import SupervisedKeys
 from registry.reading.examples import ExampleReader
@@ -128,6 +129,22 @@ class SupervisedReader(TensorSource):
         """A view with TFDS's values for missing ones: see ``Reader.missing_as_tfds``."""
         return SupervisedReader(self.reader.missing_as_tfds(), self.keys)
 
+    def where(
+        self,
+        condition: str,
+        *,
+        state: State | Sequence[State] | None = None,
+        progress: ProgressCallback | None = None,
+    ) -> SupervisedReader:
+        """A view of the examples that match a condition on any features, also those that are not in ``keys``.
+
+        Args:
+            condition: see ``Reader.where``, also for errors.
+            state: see ``Reader.where``.
+            progress: called with a ``Progress``, in records, while columns are read.
+        """
+        return SupervisedReader(self.reader.where(condition, state=state, progress=progress), self.keys)
+
     @property
     def plan(self) -> Plan:
         """Which records of which files are read."""
@@ -144,7 +161,7 @@ class SupervisedReader(TensorSource):
         return self.reader.read_config
 
     def __repr__(self) -> str:
-        return f"<SupervisedReader {self.plan.expression}: {len(self)} examples as {self.keys!r}>"
+        return f"<SupervisedReader {self.reader.title} as {self.keys!r}>"
 
     def _each(self, found: Iterator[dict[str, Any]]) -> Iterator[Any]:
         return map(partial(pick, self.keys), found)

@@ -124,6 +124,26 @@ def test_any_position_is_found_without_the_positions_before_it(
     assert (files.dtype, records.dtype) == (np.int64, np.int64)
 
 
+@given(plan=plans(), config=configs(), epoch=st.integers(0, 3), seed=st.integers(0, 99), data=st.data())
+def test_selected_records_follow_each_other_as_in_the_order(
+    plan: Plan, config: ReadConfig, epoch: int, seed: int, data: st.DataObject
+) -> None:
+    selected = np.random.default_rng(seed).random(plan.num_examples) < data.draw(st.sampled_from([0, 0.1, 0.9, 1]))
+    records = dict(zip(all_records(plan), selected.tolist(), strict=True))
+    expected = [record for record in spelled(plan.order(config, epoch)) if records[record]]
+    order = plan.order(config, epoch).select(selected)
+    assert order.num_examples == len(expected)
+    assert spelled(order) == expected
+    start = data.draw(st.integers(0, len(expected)))
+    stop = data.draw(st.integers(start, len(expected)))
+    assert spelled(order.runs(start, stop)) == expected[start:stop]
+    files, numbers = order.locate((start, stop))
+    assert list(zip(files.tolist(), numbers.tolist(), strict=True)) == expected[start:stop]
+    positions = data.draw(st.lists(st.integers(0, len(expected) - 1), max_size=20)) if expected else []
+    files, numbers = order.locate(positions)
+    assert list(zip(files.tolist(), numbers.tolist(), strict=True)) == [expected[place] for place in positions]
+
+
 @given(plan=plans(), config=configs(), epoch=st.integers(0, 3), data=st.data())
 def test_a_part_of_an_order_is_that_part(plan: Plan, config: ReadConfig, epoch: int, data: st.DataObject) -> None:
     expected = spelled(plan.order(config, epoch))

@@ -145,7 +145,7 @@ def read_dataset(
 
 def _share_of(reader: ExampleReader) -> Intervals:
     """The positions of an epoch that the reader reads: one interval, or none."""
-    size = reader.plan.num_examples
+    size = reader.num_examples
     index, count = reader.process
     return divide(((0, size),) if size else (), index=index, count=count)
 

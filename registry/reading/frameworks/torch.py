@@ -412,7 +412,7 @@ class ReaderIterable(IterableDataset):
 
     def _share(self, process: tuple[int, int]) -> Intervals:
         """The positions of an epoch that a rank reads: one interval."""
-        size = self._reader.plan.num_examples
+        size = self._reader.num_examples
         return divide(((0, size),) if size else (), index=process[0], count=process[1])
 
     def _num_items(self, share: Intervals) -> int:

@@ -1,0 +1,79 @@
+"""``Matches``: the records of a plan that match a condition. A filtered reader's order selects them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from registry.model import Advance
+from registry.reading.conditions import Condition
+
+
+class Matches:
+    """The records of a plan that match a condition.
+
+    They are found when ``selected`` is first used, by one read of the columns that the condition names. A pickled copy
+    contains the result, and does not read again.
+
+    Attributes:
+        text: the condition.
+    """
+
+    def __init__(
+        self,
+        condition: Condition,
+        blocks: Callable[[], Iterable[Mapping[str, Any]]],
+        *,
+        within: Matches | None = None,
+        advance: Advance | None = None,
+    ) -> None:
+        """Create it.
+
+        Args:
+            condition: what is to match.
+            blocks: reads the columns of the condition of all records in plan order, or only of those ``within``.
+            within: an earlier condition, which must match, too.
+            advance: called with the number of examples that were read.
+        """
+        self.text: str = condition.text if within is None else f"({within.text}) and ({condition.text})"
+        self._condition = condition
+        self._blocks = blocks
+        self._within = within
+        self._advance = advance
+
+    @cached_property
+    def selected(self) -> npt.NDArray[np.bool_]:
+        """Which records match, in plan order, as ``Order.select`` takes it."""
+        parts = [np.empty(0, np.bool_)]
+        for block in self._blocks():
+            parts.append(self._condition.matches(block))
+            if self._advance is not None:
+                self._advance(parts[-1].size)
+        matching = np.concatenate(parts)
+        if self._within is None:
+            return matching
+        selected = self._within.selected.copy()
+        selected[selected] = matching
+        return selected
+
+    @property
+    def is_known(self) -> bool:
+        """Whether ``selected`` was used before, so that it costs nothing."""
+        return "selected" in vars(self)
+
+    @property
+    def digest(self) -> str:
+        """The sha256 of ``selected``, as bits."""
+        return hashlib.sha256(np.packbits(self.selected).tobytes()).hexdigest()
+
+    def __getstate__(self) -> tuple[str, bytes, int]:
+        return self.text, np.packbits(self.selected).tobytes(), self.selected.size
+
+    def __setstate__(self, sent: tuple[str, bytes, int]) -> None:
+        self.text, bits, size = sent
+        self.__dict__["selected"] = np.unpackbits(np.frombuffer(bits, np.uint8), count=size).astype(np.bool_)
