@@ -587,6 +587,7 @@ class Dataset(SlicedVersion):
         *,
         split: str | ReadInstruction | None = None,
         columns: Sequence[str] | None = None,
+        where: str | None = None,
         labels: Labels | None = None,
         shard_bytes: int | None = None,
         force: bool = False,
@@ -614,6 +615,7 @@ class Dataset(SlicedVersion):
                 ends with ``.gz`` is compressed.
             split: an expression, see ``resolve``.
             columns: the names of features to export; None is all of them.
+            where: export only the examples that match a condition, see ``Reader.where``.
             labels: write class labels as ``names`` or as ``numbers``. None is names in csv, jsonl and imagefolder, and
                 numbers in webdataset and in parquet and arrow, whose schema has the names in the form of Hugging Face's
                 ``datasets``.
@@ -628,7 +630,8 @@ class Dataset(SlicedVersion):
             The files, with the number of records and the size of each.
 
         Raises:
-            UsageError: ``dest`` does not fit the number of splits, or the format cannot hold the features.
+            UsageError: ``dest`` does not fit the number of splits, the format cannot hold the features, or ``where`` is
+                invalid.
             AlreadyStoredError: a file exists, and ``force`` is not set.
             FeatureError: a value cannot be written in this format.
             SplitSyntaxError, SplitNotFoundError, SliceError, LockedError: see ``resolve``.
@@ -641,7 +644,14 @@ class Dataset(SlicedVersion):
         return export_dataset(
             self.facts,
             self.features,
-            partial(self._slices, read_config=STORED_ORDER, slicing=slicing, rounding=rounding),
+            partial(
+                self._slices,
+                read_config=STORED_ORDER,
+                slicing=slicing,
+                rounding=rounding,
+                where=where,
+                progress=progress,
+            ),
             kind,
             dest,
             split=split,
@@ -911,11 +921,20 @@ class Dataset(SlicedVersion):
         read_config: ReadConfig | None = None,
         slicing: SlicingRule | str | None,
         rounding: str | None,
+        where: str | None = None,
+        progress: ProgressCallback | None = None,
     ) -> list[Slice]:
-        """The slice of an expression; for None every split, or every pin of a pin file."""
+        """The slice of an expression; for None every split, or every pin of a pin file. ``where`` filters them."""
+        from registry.reading import Reader
+
         if split is None:
-            return list(self.provenance.source.slices(self.features))
-        return [self.slice_of(split, read_config, slicing=slicing, rounding=rounding)]
+            slices = list(self.provenance.source.slices(self.features))
+        else:
+            slices = [self.slice_of(split, read_config, slicing=slicing, rounding=rounding)]
+        if where is None:
+            return slices
+        readers = [Reader(part.readable, part.plan).where(where, progress=progress) for part in slices]
+        return [dataclasses.replace(part, matches=reader.matches) for part, reader in zip(slices, readers, strict=True)]
 
     def _table(self) -> TableSource:
         from registry.reading.tables import ChainedTables

@@ -13,7 +13,14 @@ import click
 
 from registry.cli.commands import Session, examples, session_command, version_values
 from registry.cli.completion import complete_split
-from registry.cli.options import Slicing, columns_option, dry_run_option, reference_argument, slicing_options
+from registry.cli.options import (
+    Slicing,
+    columns_option,
+    dry_run_option,
+    reference_argument,
+    slicing_options,
+    where_option,
+)
 from registry.cli.output import Block, open_stdout, size
 from registry.cli.progress import show_progress
 from registry.cli.resolve import note_overlaps
@@ -53,6 +60,7 @@ def _export_options(labels: str) -> Callable[[_Command], _Command]:
                 ),
                 click.option("-o", "--output", hidden=True, is_eager=True, expose_value=False, callback=_refuse_output),
                 columns_option,
+                where_option,
                 click.option(
                     "--labels",
                     type=click.Choice(["names", "numbers"]),
@@ -77,6 +85,7 @@ def _export_options(labels: str) -> Callable[[_Command], _Command]:
         "registry export csv prices prices.csv",
         "registry export csv prices:1.0.0 head.csv.gz --split 'train[:10%]+test'",
         "registry export csv prices - --split train | head",
+        "registry export csv prices dear.csv --where 'price > 100'",
     ),
 )
 @_export_options("names")
@@ -201,6 +210,7 @@ def _export(
     dest: str,
     split: str | None,
     columns: list[str] | None,
+    where: str | None,
     labels: Labels | None,
     shard_bytes: int | None = None,
     force: bool,
@@ -223,6 +233,7 @@ def _export(
                     stdout if to_stdout else dest,
                     split=split,
                     columns=columns,
+                    where=where,
                     labels=labels,
                     shard_bytes=shard_bytes,
                     force=force,

@@ -13,9 +13,9 @@ import click
 
 from registry.cli.commands import Session, examples, session_command, version_values
 from registry.cli.completion import complete_split
-from registry.cli.options import columns_option, reference_argument, spell_name
+from registry.cli.options import columns_option, reference_argument, spell_name, where_option
 from registry.cli.output import Block, Drawing, Table, can_print, terminal_columns
-from registry.cli.read import example_converter, jsonable
+from registry.cli.read import example_converter, filtered, jsonable
 from registry.cli.resolve import rule_values
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ _TEXT_SIDE: Final = 24
     epilog=examples(
         "registry head digits",
         "registry head digits 'train[80%:]' -n 10 --columns label",
+        "registry head digits --where \"label in ('3', '5')\"",
         "registry head digits --format json",
     ),
 )
@@ -41,7 +42,16 @@ _TEXT_SIDE: Final = 24
 @click.argument("split", metavar="[SPLIT]", required=False, shell_complete=complete_split)
 @click.option("-n", "--limit", "number", type=click.IntRange(0, 1000), default=5, show_default=True, help="Rows.")
 @columns_option
-def head(session: Session, reference: str, split: str | None, *, number: int, columns: list[str] | None) -> None:
+@where_option
+def head(
+    session: Session,
+    reference: str,
+    split: str | None,
+    *,
+    number: int,
+    columns: list[str] | None,
+    where: str | None,
+) -> None:
     """Show the first rows of a split: names of classes, dates and times, short texts.
 
     SPLIT may be a slice. Without it, the rows are those of train, or of the first split. Images and sounds are
@@ -58,6 +68,7 @@ def head(session: Session, reference: str, split: str | None, *, number: int, co
             reader = readers[name] if readers else dataset.read(name)
         else:
             reader = dataset.read(split)
+        reader = filtered(session, reader, where)
         reader = reader if columns is None else reader.select(columns)
         metadata, total = dataset.metadata, len(reader)
         names = metadata.in_source_order(list(reader.features))
@@ -70,12 +81,14 @@ def head(session: Session, reference: str, split: str | None, *, number: int, co
         **version_values(dataset.reference),
         "split": reader.plan.expression,
         **rule_values(reader.plan),
+        **({} if where is None else {"where": where}),
         "num_examples": total,
         "examples": [jsonable(row if program is None else program(row)) for row in rows] if session.out.as_json else [],
     }
 
     def human(_: Any) -> Iterator[Block]:
-        yield f"{dataset.reference} {reader.plan.expression}: {len(rows):,} of {total:,} rows"
+        condition = "" if where is None else f" where {where}"
+        yield f"{dataset.reference} {reader.plan.expression}{condition}: {len(rows):,} of {total:,} rows"
         yield ""
         texts = [
             {name: text_of(row[name]) for name in names} for row in (rows if people is None else map(people, rows))

@@ -132,6 +132,11 @@ columns_option: Final = click.option(
     help="Only these features; the others are not decoded. Put double quotes around a name with a comma: "
     "'\"a, b\",c'.  [default: all]",
 )
+where_option: Final = click.option(
+    "--where",
+    metavar="CONDITION",
+    help="Only the examples that match, such as \"price > 10 and label in ('cat', 'dog')\".",
+)
 ids_option: Final = click.option(
     "--ids", is_flag=True, help="Print the TFDS id of each example instead, without opening a file."
 )

@@ -23,9 +23,10 @@ from registry.cli.options import (
     reference_argument,
     slicing_options,
     split_argument,
+    where_option,
 )
 from registry.cli.output import Block, JsonText
-from registry.cli.progress import progress_bar
+from registry.cli.progress import progress_bar, show_progress
 from registry.cli.resolve import note_overlaps, rule_values
 from registry.envelope import Records
 
@@ -53,6 +54,7 @@ pixels_option: Final = click.option(
         "registry read digits 'train[:10%]' --limit 3",
         "registry read digits train | jq .label | sort | uniq -c",
         "registry read digits train --columns label --names",
+        "registry read digits train --where \"label in ('3', '5')\"",
         "registry read digits train --ids --shuffle-seed 42 --limit 20",
         "registry read digits train --shuffle global --shuffle-seed 7 > shuffled.jsonl",
     ),
@@ -62,6 +64,7 @@ pixels_option: Final = click.option(
 @slicing_options
 @limit_option
 @columns_option
+@where_option
 @names_option
 @pixels_option
 @ids_option
@@ -74,6 +77,7 @@ def read(
     slicing: Slicing,
     limit: int | None,
     columns: list[str] | None,
+    where: str | None,
     names: bool,
     pixels: bool,
     ids: bool,
@@ -96,12 +100,13 @@ def read(
             **version_values(dataset.reference),
             "split": reader.plan.expression,
             **rule_values(reader.plan),
+            **({} if where is None else {"where": where}),
         }
         present_records(
             session,
             "read",
             value,
-            reader,
+            filtered(session, reader, where),
             limit=limit,
             columns=columns,
             names=names,
@@ -109,6 +114,15 @@ def read(
             ids=ids,
             metadata=dataset.metadata,
         )
+
+
+def filtered(session: Session, reader: Reader, where: str | None) -> Reader:
+    """A reader of the examples that match ``where``. They are found here, while a progress bar is drawn."""
+    if where is not None:
+        with show_progress(session.out) as progress:
+            reader = reader.where(where, progress=progress)
+            len(reader)
+    return reader
 
 
 def example_converter(

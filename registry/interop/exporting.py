@@ -103,7 +103,7 @@ class _ExportedRows:
 
     @property
     def num_records(self) -> int:
-        return sum(part.plan.num_examples for part in self.slices)
+        return sum(part.num_examples for part in self.slices)
 
     def batches(self, part: Slice, columns: TableColumns, advance: Advance | None) -> Iterator[pa.RecordBatch]:
         """The record batches of a slice."""
@@ -115,7 +115,8 @@ class _ExportedRows:
         """The examples of a slice in blocks, and their numbers, in the order in which its records are stored."""
         from registry.reading import Reader
 
-        reader = Reader(part.readable.with_features(features), part.plan, read_config=STORED_ORDER)
+        readable = part.readable.with_features(features)
+        reader = Reader(readable, part.plan, read_config=STORED_ORDER, matches=part.matches)
         for block in reader.blocks():
             count = _count_rows(block)
             yield block, count
@@ -188,9 +189,7 @@ def export_dataset(
                     WRITERS[kind](source.batches(part, converted, advance), converted.schema, file)
                 num_bytes = counting.num_bytes
             path = name if store is None else store.locate(name)
-            files.append(
-                ExportedFile(path=path, split=part.name, num_records=part.plan.num_examples, num_bytes=num_bytes)
-            )
+            files.append(ExportedFile(path=path, split=part.name, num_records=part.num_examples, num_bytes=num_bytes))
     return ExportReport(kind=kind, files=tuple(files), dry_run=dry_run)
 
 
@@ -241,11 +240,11 @@ def _export_folder(
 
     if dry_run:
         for one, folder in zip(source.slices, folders, strict=True):
-            add(folder if as_images else f"{folder}-*.tar", one, one.plan.num_examples, None)
+            add(folder if as_images else f"{folder}-*.tar", one, one.num_examples, None)
         return ExportReport(kind=kind, files=tuple(files), dry_run=True)
     with parent.stage(name) as staged:
         for one, folder in zip(source.slices, folders, strict=True):
-            count = one.plan.num_examples
+            count = one.num_examples
             if as_images:
                 size = write_images(records(one), plan, staged.store, folder=folder, num_records=count, labels=form)
                 add(folder, one, count, size)

@@ -57,6 +57,7 @@ class ExampleReader:
         plan: which records of which files are read.
         read_config: the order, with the seed that was drawn if it has a shuffle without a seed.
         process: (index, count): this reader reads share ``index`` of ``count`` equal shares of each epoch.
+        matches: which records of the plan it reads, if ``where`` made it; otherwise None.
         store: the folder of the files. Each file is proved to be the published one when it is opened.
     """
 
@@ -111,7 +112,7 @@ class ExampleReader:
         self.store = readable.files({split.name for split in plan.splits})
         self._verify: Verify = verify
         self._copy = copy
-        self._matches = matches
+        self.matches = matches
         self._keep = check_keep(keep)
         source = self._open_source()
         self._keeper = ColumnKeeper(self._keep, readable, plan, source, verify)
@@ -131,7 +132,7 @@ class ExampleReader:
 
     @cached_property
     def _source(self) -> ReadIdentity:
-        return describe_source(self.plan, self._order, dataset=self.readable.identity, matches=self._matches)
+        return describe_source(self.plan, self._order, dataset=self.readable.identity, matches=self.matches)
 
     @cached_property
     def _share(self) -> Intervals:
@@ -311,12 +312,12 @@ class ExampleReader:
         readable = self.readable.with_features(parsed.features)
         stored = ReadConfig(interleave_cycle_length=1)
         columns = ExampleReader(
-            readable, self.plan, read_config=stored, verify=self._verify, keep=self._keep, matches=self._matches
+            readable, self.plan, read_config=stored, verify=self._verify, keep=self._keep, matches=self.matches
         )
         subject = f"{self.readable.facts.reference} {self.plan.expression}"
-        total = self.plan.num_examples if self._matches is None else None
+        total = self.plan.num_examples if self.matches is None else None
         advance = count_progress(progress, "filtering", subject, total=total)
-        matches = Matches(parsed, columns.blocks, within=self._matches, advance=advance)
+        matches = Matches(parsed, columns.blocks, within=self.matches, advance=advance)
         config = self.read_config if state is None else self._asked
         return self._again(self.readable, config, state=state, process=self.process, matches=matches)
 
@@ -484,7 +485,7 @@ class ExampleReader:
                 hint="Define that function with def, at the top level of a module.",
             )
         some = self.readable.within({split.name for split in self.plan.splits})
-        options = (self.read_config, self.process, self._verify, self._copy, self._keep, self._matches)
+        options = (self.read_config, self.process, self._verify, self._copy, self._keep, self.matches)
         return (some, self.plan, options, self._asked, self._begin, self._cursor.state)
 
     def __setstate__(self, sent: tuple[Any, ...]) -> None:
@@ -520,10 +521,10 @@ class ExampleReader:
     @property
     def title(self) -> str:
         """The split expression, the condition, and the number of examples, unless records must be read to know it."""
-        if self._matches is None:
+        if self.matches is None:
             return f"{self.plan.expression}: {len(self)} examples"
-        count = f": {len(self)} examples" if self._matches.is_known else ""
-        return f"{self.plan.expression} where {self._matches.text}{count}"
+        count = f": {len(self)} examples" if self.matches.is_known else ""
+        return f"{self.plan.expression} where {self.matches.text}{count}"
 
     def decoding(self, features: FeaturesDict) -> Self:
         """Another reader, at its beginning, that decodes examples by ``features``."""
@@ -548,7 +549,7 @@ class ExampleReader:
             verify=self._verify,
             copy=self._copy,
             keep=self._keep,
-            matches=matches or self._matches,
+            matches=matches or self.matches,
         )
         if read_config is self.read_config:
             reader._asked = self._asked
@@ -586,7 +587,7 @@ class ExampleReader:
         return self._order
 
     def _select(self, order: Order) -> Order:
-        return order if self._matches is None else order.select(self._matches.selected)
+        return order if self.matches is None else order.select(self.matches.selected)
 
 
 def _check_process(process: tuple[int, int]) -> tuple[int, int]:

@@ -58,6 +58,7 @@ class Reader(ExampleReader, TableSource, TensorSource):
         plan: which records of which files are read.
         read_config: the order, with the seed that was drawn if it has a shuffle without a seed.
         process: (index, count): this reader reads share ``index`` of ``count`` equal shares of each epoch.
+        matches: which records of the plan it reads, if ``where`` made it; otherwise None.
         store: the folder of the files. Each file is proved to be the published one when it is opened.
     """
 

@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 
 from registry.model import SlicingRule
 from registry.order import ReadConfig
+from registry.reading.matches import Matches
 from registry.reading.readable import ReadableVersion
 from registry.reading.reader import Reader
 from registry.reading.tables import TableSource
@@ -27,11 +28,18 @@ class Slice(TableSource):
         name: the expression, the split or the pin.
         readable: the version.
         plan: which of its records.
+        matches: which records of the plan, if they are filtered; otherwise None.
     """
 
     name: str
     readable: ReadableVersion
     plan: Plan
+    matches: Matches | None = None
+
+    @property
+    def num_examples(self) -> int:
+        """Number of its records. If they are filtered, columns are read to know it."""
+        return self.plan.num_examples if self.matches is None else int(self.matches.selected.sum())
 
     def __repr__(self) -> str:
         return f"<Slice {self.name} of {self.readable.facts.reference}: {self.plan.num_examples:,} examples>"
@@ -40,7 +48,7 @@ class Slice(TableSource):
         return self._readers()[0]._repr_html_()
 
     def _readers(self) -> Sequence[Reader]:
-        return (Reader(self.readable, self.plan, keep="auto"),)
+        return (Reader(self.readable, self.plan, keep="auto", matches=self.matches),)
 
 
 @runtime_checkable

@@ -251,3 +251,21 @@ def test_a_reader_that_has_seen_enough_ends_the_export(words: Cli, monkeypatch: 
         monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(Closed(), write_through=True))
         ran = words("export", kind, "words", "-", "--split", "train")
         assert (ran.code, ran.err, seen[-1]) == (0, "", "given up")
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "arrow"])
+def test_a_condition_chooses_the_records(words: Cli, kind: str) -> None:
+    ran = words("export", kind, "words", "out", "--where", "kind == 'verb' and length > 2", "--format", "json")
+    files = json.loads(ran.out)["data"]["files"]
+    assert [(file["split"], file["num_records"]) for file in files] == [("train", 4), ("test", 0)]
+    if kind == "jsonl":
+        rows = [json.loads(line) for line in Path("out/train.jsonl").read_text(encoding="utf-8").splitlines()]
+        assert rows == [row for row in stored_words("train") if row["kind"] == "verb" and (row["length"] or 0) > 2]
+    dry = words("export", kind, "words", "other", "--split", "train", "--where", "length is None", "--dry-run")
+    assert dry.out == "would write other: 1 record of train\n"
+
+
+def test_samples_are_chosen_by_a_condition(words: Cli) -> None:
+    ran = words("export", "webdataset", "words", "tars", "--split", "train", "--where", "length in (3, 4)")
+    assert ran.code == 0
+    assert ": 2 records of train, " in ran.out

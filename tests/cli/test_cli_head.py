@@ -220,3 +220,27 @@ def test_a_terminal_draws_the_images(zoo: Cli, variables: dict[str, str], sign: 
     os.close(main)
     assert done.wait() == 0
     assert sign in drawn
+
+
+def test_conditions_choose_rows(zoo: Cli, workspace: Path) -> None:
+    condition = "label == 'cat' and born >= '2024-01-10'"
+    ran = zoo("head", "zoo", "train", "-n", "1", "--columns", "born", "--where", condition)
+    assert ran.out.splitlines()[0] == f"zoo:1.0.0 train where {condition}: 1 of 2 rows"
+    value = json.loads(zoo("head", "zoo", "--where", condition, "--format", "json").out)["data"]
+    assert (value["where"], value["num_examples"]) == (condition, 2)
+    assert sorted(row["born"] for row in value["examples"]) == ["2024-01-10", "2024-01-12"]
+    rows = zoo("read", "zoo", "train", "--columns", "born", "--names", "--where", condition).out.splitlines()
+    assert sorted(rows) == ['{"born": "2024-01-10"}', '{"born": "2024-01-12"}']
+    assert len(zoo("read", "zoo", "train", "--ids", "--where", condition).out.splitlines()) == 2
+    zoo("pin", "create", "zoo", "train", "-o", str(workspace / "zoo.lock.yaml"))
+    pinned = zoo("pin", "read", str(workspace / "zoo.lock.yaml"), "train", "--where", condition)
+    assert len(pinned.out.splitlines()) == 2
+    ran = zoo("head", "zoo", "--where", "photo == 3")
+    assert (ran.code, ran.out, ran.err) == (
+        2,
+        "",
+        "error: 'photo' has the type Image, and a condition compares single values\n"
+        "    photo == 3\n"
+        "    ^~~~~\n"
+        "hint: Test such values in a loop, or ask in SQL: dataset.sql(...), registry sql.\n",
+    )

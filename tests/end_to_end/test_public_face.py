@@ -569,7 +569,7 @@ OPTIONS_OF_CALLS: dict[str, tuple[Callable[..., Any], set[str]]] = {
     "log verify": (registry.Catalog.verify_log, set()),
     "resolve": (registry.Dataset.resolve, {"at", "locked", "why"}),
     "pin restore": (registry.load_pin, {"to", "force", "dry-run"}),
-    "pin read": (registry.load_pin, {"limit", "ids", "catalog", "columns", "names", "pixels"}),
+    "pin read": (registry.load_pin, {"limit", "ids", "catalog", "columns", "names", "pixels", "where"}),
 }
 COMMON = {"catalog", "data-dir", "format", "engine", "address", "runtime-env", "task-memory", "object-store-memory"}
 PLURALS = {

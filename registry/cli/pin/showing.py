@@ -19,9 +19,10 @@ from registry.cli.options import (
     names_argument,
     pin_data_dir_option,
     places_options,
+    where_option,
 )
 from registry.cli.output import Block, Column, Table, size
-from registry.cli.read import names_option, pixels_option, present_records
+from registry.cli.read import filtered, names_option, pixels_option, present_records
 from registry.envelope import fields_of
 from registry.splits import print_ranges
 
@@ -137,6 +138,7 @@ def diff(session: Session, old: str, new: str, exit_code: bool) -> int:
 @places_options
 @limit_option
 @columns_option
+@where_option
 @names_option
 @pixels_option
 @ids_option
@@ -148,6 +150,7 @@ def read(
     places: PinPlaces,
     limit: int | None,
     columns: list[str] | None,
+    where: str | None,
     names: bool,
     pixels: bool,
     ids: bool,
@@ -165,8 +168,8 @@ def read(
     present_records(
         session,
         "pin.read",
-        pin_values(pin),
-        pin.read(),
+        {**pin_values(pin), **({} if where is None else {"where": where})},
+        filtered(session, pin.read(), where),
         limit=limit,
         columns=columns,
         names=names,
