@@ -1,6 +1,7 @@
 """Sorts the digests of many records in bounded memory: four million there, and more in a temporary file.
 
     digests of a fixed size -> DigestPile -> sorted chunks
+                               DigestPiles -> divide_piles -> parts with the equal digests of all piles
 
 ``registry.pins`` hashes the sorted digests of the records of a pin, and ``registry.statistics`` counts equal ones.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import IO, Final, Self
@@ -97,22 +98,11 @@ class DigestPile:
         if not self._runs:
             yield sort_digests(self._waiting, num_bytes=self._num_bytes)
             return
-        self.release(most=0)
-        totals = np.zeros(_BUCKETS, np.int64)
-        for _, places in self._runs:
-            totals += np.diff(places)
-        sizes = totals.tolist()
-        first = 0
-        while first < _BUCKETS:
-            stop, count = first + 1, sizes[first]
-            while stop < _BUCKETS and count + sizes[stop] <= self._most:
-                count += sizes[stop]
-                stop += 1
+        for first, stop, count in _divide_buckets([self], self._most):
             if count > self._most:
                 yield from self._sort_large_bucket(first, count)
-            elif count:
+            else:
                 yield sort_digests(b"".join(self._parts_of(first, stop)), num_bytes=self._num_bytes)
-            first = stop
 
     def _sort_large_bucket(self, bucket: int, count: int) -> Iterator[bytes]:
         """Sort a bucket that does not fit into memory: a record is there many times, or there are very many."""
@@ -150,6 +140,11 @@ class DigestPile:
         self._runs.append((begin, np.searchsorted(buckets, np.arange(_BUCKETS + 1)).astype(np.uint32)))
 
     @property
+    def num_digests(self) -> int:
+        """How many digests were added."""
+        return self._num_in_file + len(self._waiting) // self._num_bytes
+
+    @property
     def _num_in_file(self) -> int:
         return sum(int(places[-1]) for _, places in self._runs)
 
@@ -179,6 +174,41 @@ class DigestPile:
 
     def __del__(self) -> None:
         self.close()
+
+
+def divide_piles(piles: Sequence[DigestPile], *, most: int) -> Iterator[list[Iterator[bytes]]]:
+    """Divide the digests of all piles by their first bits: equal ones are in the same part.
+
+    A part has at most ``most`` digests, or those that have the same 12 bits. Yields the digests of each pile in pieces,
+    which are sorted if there are more than ``most`` in all.
+    """
+    if sum(pile.num_digests for pile in piles) <= most:
+        yield [pile.parts() for pile in piles]
+        return
+    for first, stop, _ in _divide_buckets(piles, most):
+        yield [pile._parts_of(first, stop) for pile in piles]
+
+
+def _divide_buckets(piles: Sequence[DigestPile], most: int) -> Iterator[tuple[int, int, int]]:
+    """Write all digests to the files. Yield ranges of buckets with at most ``most`` digests, and how many they have.
+
+    A bucket that has more is yielded alone, and empty ranges are not.
+    """
+    totals = np.zeros(_BUCKETS, np.int64)
+    for pile in piles:
+        pile.release(most=0)
+        for _, places in pile._runs:
+            totals += np.diff(places)
+    sizes = totals.tolist()
+    first = 0
+    while first < _BUCKETS:
+        stop, count = first + 1, sizes[first]
+        while stop < _BUCKETS and count + sizes[stop] <= most:
+            count += sizes[stop]
+            stop += 1
+        if count:
+            yield first, stop, count
+        first = stop
 
 
 def sort_digests(digests: bytes | bytearray, *, num_bytes: int) -> bytes:

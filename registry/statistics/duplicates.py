@@ -10,9 +10,9 @@ cryptographic, so somebody can make records that have the same.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,12 +22,11 @@ from registry.features.codec import FlatRecords, codec_of
 from registry.features.column_reader import ColumnReader
 from registry.features.containers import FeaturesDict
 from registry.features.content import content_bytes
-from registry.features.digest_pile import DigestPile, sort_digests
+from registry.features.digest_pile import DigestPile, divide_piles
 from registry.features.feature import RawFeature
-from registry.statistics.distinct import hash_numbers
 from registry.statistics.values import Duplicates
 from registry.wire import BytesColumn, FlatBlock, NumberColumn, decode_example
-from registry.wire.gather import Octets, Places, constant, cut_views, take, take_windows
+from registry.wire.gather import Octets, Places, as_rows, constant, cut_views, take, take_windows
 
 Words: TypeAlias = npt.NDArray[np.uint64]
 """Rows of words, shape (number of rows, number of records)."""
@@ -41,23 +40,25 @@ MOST_WAITING: Final = 2**18
 """Most digests of a split that stay in memory until those of the other splits are there: 4 MiB."""
 
 _MOST_SORTED: Final = 2**20
-"""Most different digests of all splits that are sorted at once: 24 MiB, and four times as much for sorting."""
+"""Most digests of all splits that are compared at once: 16 MiB, and four times as much for sorting."""
 
 _MOST_SHARED: Final = 100
 """Most other splits that a split names."""
 
 _WORD: Final = 8
-_MOST_MIXED: Final = 128
+_WINDOW: Final = 64
+"""Bytes of each value that are read at once."""
+
+_MOST_MIXED: Final = 512
 """Values of at most this many bytes are mixed word by word, all records together. CRCs are faster for longer ones."""
 
-_LANES: Final = np.array([[0], [0x2545F4914F6CDD1D]], np.uint64)
-"""Where the two halves of a digest start, so that they differ in everything that follows."""
+_START: Final = np.array([[0x9E3779B97F4A7C15], [0x2545F4914F6CDD1D]], np.uint64)
+_FACTORS: Final = np.array([0xBF58476D1CE4E5B9, 0x94D049BB133111EB], np.uint64)
+
+_NONE: Final = np.empty(0, np.int64)
 
 _MASKS: Final = np.array([2 ** (8 * size) - 1 for size in range(_WORD + 1)], np.uint64)
 """The bits of the first bytes of a word."""
-
-_TAG_BITS: Final = 40
-_COUNT: Final = np.uint64(2**_TAG_BITS - 1)
 
 
 class RecordDigester:
@@ -68,11 +69,11 @@ class RecordDigester:
 
     def digests(self, block: FlatRecords) -> bytes:
         """The digest of each record, 16 bytes each. The records hold the features: other folds have read them."""
-        state = np.repeat(_LANES, block.num_records, axis=1)
+        state = np.repeat(_START, block.num_records, axis=1)
         for reader, flat in zip(self._readers, block.flats, strict=True):
             for words in _words_of(reader, flat, block):
-                state = hash_numbers(state ^ words)
-        return state.T.astype(">u8").tobytes()
+                _mix(state, words)
+        return np.ascontiguousarray(state.T, "<u8").tobytes()
 
 
 def pile_of_split(content: bytes = b"") -> DigestPile:
@@ -80,32 +81,28 @@ def pile_of_split(content: bytes = b"") -> DigestPile:
     return DigestPile(num_bytes=DIGEST_BYTES, most_in_memory=_MOST_IN_MEMORY, content=content)
 
 
-def find_duplicates(names: Sequence[str], piles: Iterable[DigestPile]) -> list[Duplicates]:
+def find_duplicates(names: Sequence[str], piles: Sequence[DigestPile]) -> list[Duplicates]:
     """The duplicates of each split, by its name and the digests of its records.
 
-    The order of digests does not matter. More than a million different ones are sorted in a temporary file.
+    The order of digests does not matter. More than a million are divided by means of the piles' temporary files.
 
     >>> train, test = pile_of_split(b"a" * 32 + b"b" * 16), pile_of_split(b"b" * 32)
     >>> find_duplicates(["train", "test"], [train, test])[0]
     Duplicates(num_repeated=1, num_groups=1, shared={'test': 1})
     """
     num_repeated, num_groups = np.zeros((2, len(names)), np.int64)
-    shared: dict[int, int] = {}
-    with DigestPile(num_bytes=DIGEST_BYTES + _WORD, most_in_memory=_MOST_SORTED) as joined:
-        for split, pile in enumerate(piles):
-            for part in pile.parts():
-                joined.add(_count(part, split))
-        for groups, splits, counts in _whole_groups(joined.sorted_chunks()):
-            np.add.at(num_repeated, splits[counts > 1], counts[counts > 1] - 1)
-            num_groups += np.bincount(splits[counts > 1], minlength=len(names))
-            for distance in range(1, int(np.bincount(groups).max())):
-                first = np.flatnonzero(groups[distance:] == groups[:-distance])
-                for here, there in ((first, first + distance), (first + distance, first)):
-                    pairs, places = np.unique(splits[here] * len(names) + splits[there], return_inverse=True)
-                    totals = np.zeros(pairs.size, np.int64)
-                    np.add.at(totals, places, counts[here])
-                    for pair, total in zip(pairs.tolist(), totals.tolist(), strict=True):
-                        shared[pair] = shared.get(pair, 0) + total
+    shared: Counter[int] = Counter()
+    for parts in divide_piles(piles, most=_MOST_SORTED):
+        groups, splits, counts = _count_repeated(parts)
+        np.add.at(num_repeated, splits, counts - 1)
+        num_groups += np.bincount(splits[counts > 1], minlength=len(names))
+        for distance in range(1, int(np.bincount(groups).max(initial=0))):
+            first = np.flatnonzero(groups[distance:] == groups[:-distance])
+            for here, there in ((first, first + distance), (first + distance, first)):
+                pairs, places = np.unique(splits[here] * len(names) + splits[there], return_inverse=True)
+                totals = np.zeros(pairs.size, np.int64)
+                np.add.at(totals, places, counts[here])
+                shared.update(dict(zip(pairs.tolist(), totals.tolist(), strict=True)))
     return [
         Duplicates(
             num_repeated=int(num_repeated[split]),
@@ -127,45 +124,55 @@ def _most_shared(shared: dict[str, int]) -> dict[str, int]:
     return {name: count for name, count in shared.items() if name in most}
 
 
-def _count(digests: bytes, split: int) -> bytes:
-    """The different digests, sorted, each followed by a word of the split and of how often it occurs."""
-    rows = np.frombuffer(sort_digests(digests, num_bytes=DIGEST_BYTES), ">u8").reshape(-1, 2)
-    starts = np.flatnonzero(_are_new(rows))
-    counted = np.empty((starts.size, 3), ">u8")
-    counted[:, :2] = rows[starts]
-    counted[:, 2] = (split << _TAG_BITS) + np.diff(starts, append=len(rows))
-    return counted.tobytes()
+def _count_repeated(piles: Iterable[Iterable[bytes]]) -> tuple[Places, Places, Places]:
+    """The digests that occur several times: a number of each, the split, and how often it occurs in this split.
 
-
-def _are_new(rows: Words) -> npt.NDArray[np.bool_]:
-    """Whether the first two words of each row differ from those of the row before."""
-    differ = (rows[1:, 0] != rows[:-1, 0]) | (rows[1:, 1] != rows[:-1, 1])
-    return np.concatenate([np.ones(min(1, len(rows)), np.bool_), differ])
-
-
-def _whole_groups(chunks: Iterable[bytes]) -> Iterator[tuple[Places, Places, Places]]:
-    """For each split and digest, a number of the digest, the split, and how often it occurs there; in parts.
-
-    All rows of a digest are in one part.
+    In the order of the numbers, and for each in the order of the splits.
     """
-    held = np.empty((0, 3), np.uint64)
-    for chunk in chain(chunks, [b""]):
-        rows = np.concatenate([held, np.frombuffer(chunk, ">u8").reshape(-1, 3).astype(np.uint64)])
-        if not len(rows):
-            continue
-        is_new = _are_new(rows)
-        splits, counts = (rows[:, 2] >> np.uint64(_TAG_BITS)).astype(np.int64), (rows[:, 2] & _COUNT).astype(np.int64)
-        starts = np.flatnonzero(is_new | np.concatenate([[True], splits[1:] != splits[:-1]]))
-        groups, splits, counts = is_new.cumsum()[starts] - 1, splits[starts], np.add.reduceat(counts, starts)
-        # The next chunk may go on with the last digest.
-        end = int(np.searchsorted(groups, groups[-1])) if chunk else groups.size
-        held = rows[starts[end:]]
-        held[:, 2] = (splits[end:] << _TAG_BITS) + counts[end:]
-        if end:
-            yield groups[:end], splits[:end], counts[:end]
+    rows: list[Words] = [np.empty((0, 2), np.uint64)]
+    weights: list[npt.NDArray[Any]] = []
+    ends: list[int] = []
+    for parts in piles:
+        for part in parts:
+            piece = np.frombuffer(part, np.uint64).reshape(-1, 2)
+            differ = _differ(piece)
+            if not differ.all():
+                # Of equal neighbours, the first and the last are enough: all records of a large version may be equal.
+                kept = np.flatnonzero(differ[1:] | differ[:-1])
+                piece, differ = piece[kept], np.diff(kept, append=len(piece))
+            rows.append(piece)
+            weights.append(differ[: len(piece)])
+        ends.append(sum(map(len, rows)))
+    # The place of each row replaces the last bits of its first word. So sorting numbers finds the rows that may be
+    # equal, in the order of the splits.
+    place_bits = np.uint64(2 ** ends[-1].bit_length() - 1)
+    keys = np.concatenate([piece[:, 0] for piece in rows])
+    keys &= ~place_bits
+    keys |= np.arange(keys.size, dtype=np.uint64)
+    keys.sort()
+    differ = np.concatenate([[True], keys[1:] ^ keys[:-1] > place_bits, [True]])
+    again = np.flatnonzero(~(differ[1:] & differ[:-1]))
+    if not again.size:
+        return _NONE, _NONE, _NONE
+    places = (keys[again] & place_bits).astype(np.int64)
+    repeated = np.concatenate(rows).take(places, axis=0)
+    if (_differ(repeated)[:-1] & ~differ[again]).any():  # digests that begin alike
+        order = np.lexsort(repeated.T)
+        places, repeated = places[order], repeated[order]
+    differ = _differ(repeated)[:-1]
+    splits = np.searchsorted(ends, places, side="right")
+    starts = np.flatnonzero(differ | (np.diff(splits, prepend=-1) != 0))
+    counts = np.add.reduceat(np.concatenate(weights).take(places), starts, dtype=np.int64)
+    return differ.cumsum()[starts] - 1, splits[starts], counts
 
 
-def _words_of(reader: ColumnReader, flat: FlatBlock, block: FlatRecords) -> Iterator[npt.NDArray[np.uint64]]:
+def _differ(rows: Words) -> npt.NDArray[np.bool_]:
+    """For each row, and for the end, whether it differs from the row before."""
+    differ = (rows[1:, 0] != rows[:-1, 0]) | (rows[1:, 1] != rows[:-1, 1])
+    return np.concatenate([np.ones(min(1, len(rows)), np.bool_), differ, [True]])
+
+
+def _words_of(reader: ColumnReader, flat: FlatBlock, block: FlatRecords) -> Iterator[Words]:
     """Yield words of each record, shape (number of records,): as many for every block."""
     if isinstance(reader.leaf, RawFeature):
         contents = [content_bytes(reader.read_content(decode_example(record))) for record in block.records]
@@ -186,7 +193,9 @@ def _words_of(reader: ColumnReader, flat: FlatBlock, block: FlatRecords) -> Iter
             yield from _hash_column(flat.columns.get((level_key, "int64")), flat)
 
 
-def _hash_column(column: NumberColumn | BytesColumn | None, flat: FlatBlock, *, is_single: bool = False) -> Words:
+def _hash_column(
+    column: NumberColumn | BytesColumn | None, flat: FlatBlock, *, is_single: bool = False
+) -> Iterable[npt.NDArray[Any]]:
     """The values of each record: a number if it is single; otherwise two words of a hash.
 
     A record that lacks the key has no values.
@@ -194,49 +203,67 @@ def _hash_column(column: NumberColumn | BytesColumn | None, flat: FlatBlock, *, 
     counts = np.zeros(flat.num_records, np.int64)
     if column is None:
         return _hash_items(np.empty(0, np.uint8), counts, counts)
-    counts[slice(None) if column.rows is None else column.rows] = column.counts
-    is_single = is_single and constant(counts) == 1
     if isinstance(column, NumberColumn):
         values = np.ascontiguousarray(column.values)
-        if is_single:
-            return values.view(f"u{values.itemsize}").astype(np.uint64)[np.newaxis]
+        if is_single and values.size == flat.num_records:
+            return [values.view(f"u{values.itemsize}")]
         data, item_bytes = values.view(np.uint8), values.itemsize
     else:
         hashes = _hash_items(flat.data, column.starts, column.sizes)
-        if is_single:
+        if is_single and column.starts.size == flat.num_records:
             return hashes
         data, item_bytes = np.ascontiguousarray(hashes.T).reshape(-1).view(np.uint8), DIGEST_BYTES
+    counts[slice(None) if column.rows is None else column.rows] = column.counts
     sizes = counts * item_bytes
     return _hash_items(data, sizes.cumsum() - sizes, sizes)
 
 
 def _hash_items(data: Octets, starts: Places, sizes: Places) -> Words:
     """Two words for each ``data[start : start + size]``, shape (2, number of items)."""
-    state = hash_numbers(_LANES ^ sizes.astype(np.uint64))
+    state = np.repeat(_START, sizes.size, axis=1)
+    _mix(state, sizes.view(np.uint64))
     long = np.flatnonzero(sizes > _MOST_MIXED)
     if long.size:
         items = list(map(bytes, cut_views(data.data, starts[long], sizes[long])))
+        mixed = state[:, long]
         for checksum in (crc64.xz, crc64.go_iso):
-            state[:, long] = hash_numbers(state[:, long] ^ np.fromiter(map(checksum, items), np.uint64, long.size))
+            _mix(mixed, np.fromiter(map(checksum, items), np.uint64, long.size))
+        state[:, long] = mixed
     if constant(sizes) is not None and not long.size:
-        _mix(state, data, starts, sizes)
+        _mix_items(state, data, starts, sizes)
     elif long.size < sizes.size:
         # The longest first, so that those that have another word are the first ones.
-        order = np.argsort(np.minimum(sizes, _MOST_MIXED + 1).astype(np.uint8), kind="stable")[::-1][long.size :]
+        order = np.argsort(np.minimum(sizes, _MOST_MIXED + 1).astype(np.uint16), kind="stable")[::-1][long.size :]
         mixed = state[:, order]
-        _mix(mixed, data, starts[order], sizes[order])
+        _mix_items(mixed, data, starts[order], sizes[order])
         state[:, order] = mixed
     return state
 
 
-def _mix(state: Words, data: Octets, starts: Places, sizes: Places) -> None:
+def _mix_items(state: Words, data: Octets, starts: Places, sizes: Places) -> None:
     """Mix items, of which the longest is the first, into their ``state``."""
-    for done in range(0, int(sizes[0]), _WORD):
-        count = int(np.searchsorted(-sizes, -done)) if sizes[-1] <= done else sizes.size
-        places = starts[:count] + done
-        is_inside = int(places.max()) <= data.size - _WORD
-        pieces = take(data, places, _WORD) if is_inside else take_windows(data, places, _WORD)
-        words = pieces.view("<u8").astype(np.uint64)
-        if sizes[count - 1] < done + _WORD:
-            words &= _MASKS[np.minimum(sizes[:count] - done, _WORD)]
-        state[:, :count] = hash_numbers(state[:, :count] ^ words)
+    longest, shortest, descending = int(sizes[0]), int(sizes[-1]), -sizes
+    for begin in range(0, longest, _WINDOW):
+        count = int(np.searchsorted(descending, -begin)) if shortest <= begin else sizes.size
+        places, width = starts[:count] + begin, min(_WINDOW, longest - begin + (begin - longest) % _WORD)
+        is_inside = int(places.max()) <= data.size - width
+        pieces = take(data, places, width) if is_inside else take_windows(data, places, width)
+        for done, words in zip(range(begin, longest, _WORD), as_rows(pieces, "<u8").T, strict=False):
+            if shortest < done + _WORD:
+                count = int(np.searchsorted(descending, -done)) if shortest <= done else sizes.size
+                words = words[:count] & _MASKS[np.minimum(sizes[:count] - done, _WORD)]  # noqa: PLW2901
+            _mix(state[:, :count], words)
+
+
+def _mix(state: Words, words: npt.NDArray[Any]) -> None:
+    """Mix a word of each record into its ``state``.
+
+    One half is a chain, and the other the sum of all that the chain was; both are multiplied by odd numbers. A word
+    that differs always changes both. Later words can make both equal again only by accident, and not at once.
+    """
+    total, chain = state
+    chain ^= words
+    chain *= _FACTORS[0]
+    chain.byteswap(inplace=True)  # the high bits of a product depend on all bits, and come to the low ones
+    total += chain
+    total *= _FACTORS[1]
