@@ -51,7 +51,7 @@ class Registers:
     def add(self, hashes: Hashes) -> None:
         """Add the hashes of values."""
         # The first few set most registers. Of those that follow, few change one: in growing parts, most are left out.
-        start, size = 0, 2**_BITS
+        start, size = 0, hashes.size if self.ranks.all() else 2**_BITS
         while start < hashes.size:
             self._add_part(hashes[start : start + size])
             start, size = start + size, 2 * size
@@ -61,9 +61,10 @@ class Registers:
         np.maximum(self.ranks, later.ranks, out=self.ranks)
 
     def _add_part(self, hashes: Hashes) -> None:
+        # A hash changes its register only if it has as many trailing zeros: at least as many as the lowest has.
+        hashes = hashes[hashes & np.uint64(2 ** int(self.ranks.min()) - 1) == 0]
         groups = (hashes >> np.uint64(_REST)).view(np.int64)
         masks = (np.uint64(1) << self.ranks.astype(np.uint64)) - np.uint64(1)
-        # A hash changes its register only if it has as many trailing zeros.
         changed = np.flatnonzero(hashes & masks[groups] == 0)
         bits = hashes[changed] | np.uint64(2**_REST)
         lowest_bits = bits & (~bits + np.uint64(1))

@@ -36,6 +36,9 @@ _BUCKET_BITS: Final = 13
 """Buckets are smaller than _SHIFT says if all values are in 2**13 such buckets, such as the moments of a year."""
 
 _BUFFER: Final = 2**17
+_PART: Final = 2**15
+"""Numbers computed with at once: their arrays stay in the cache and rarely need new pages of memory."""
+
 _SPAN: Final = 2**18
 """Integers in a range of at most this size are counted without sorting them."""
 
@@ -58,7 +61,7 @@ class Numbers:
         self._wide = np.dtype(np.float64 if self.is_float else np.uint64 if self.dtype == np.uint64 else np.int64)
         self._most = 2**16 if self.dtype.itemsize <= 2 else most_distinct
         self._buffer = buffer
-        self._waiting: list[_Array] = []
+        self._waiting: _Array = np.empty(0, self.dtype if self.dtype.itemsize <= 2 else self._wide)
         self._num_waiting = 0
         self.not_finite = [0, 0, 0]
         self._values: _Array = np.empty(0, self._wide)
@@ -67,16 +70,20 @@ class Numbers:
 
     def __getstate__(self) -> dict[str, Any]:
         self._count_waiting()
-        return self.__dict__
+        return {**self.__dict__, "_waiting": self._waiting[:0]}
 
     def add(self, values: _Array) -> None:
         """Add numbers of the dtype, in an array of any shape, which is copied."""
-        if not values.size:
-            return
-        self._waiting.append(values.flatten())
-        self._num_waiting += values.size
-        if self._num_waiting >= self._buffer:
-            self._count_waiting()
+        values = values.reshape(-1)
+        if not self._waiting.size:
+            self._waiting = np.empty(self._buffer, self._waiting.dtype)
+        while values.size:
+            room = self._waiting[self._num_waiting :][: values.size]
+            room[:] = values[: room.size]
+            values = values[room.size :]
+            self._num_waiting += room.size
+            if self._num_waiting == self._buffer:
+                self._count_waiting()
 
     def merge(self, later: Numbers) -> None:
         """Add the numbers of another state."""
@@ -121,10 +128,9 @@ class Numbers:
         return None if self._spread is not None else (self._values, self._counts)
 
     def _count_waiting(self) -> None:
-        if not self._waiting:
+        if not self._num_waiting:
             return
-        values = self._waiting[0] if len(self._waiting) == 1 else np.concatenate(self._waiting)
-        self._waiting, self._num_waiting = [], 0
+        values, self._num_waiting = self._waiting[: self._num_waiting], 0
         if values.dtype.itemsize <= 2:
             unsigned = np.uint8 if values.dtype.itemsize == 1 else np.uint16
             counts = np.bincount(values.view(unsigned))
@@ -143,9 +149,9 @@ class Numbers:
         if self._spread is None:
             pairs = _count_distinct(values, self._most)
             if pairs is not None:
-                self._add_pairs(pairs[0].astype(self._wide), pairs[1])
+                self._add_pairs(*pairs)
                 return
-        self._as_spread().add(values.astype(self._wide, copy=False))
+        self._as_spread().add(values)
 
     def _without_infinite(self, values: _Array) -> _Array:
         is_finite = np.isfinite(values)
@@ -192,18 +198,21 @@ class _Spread:
         self.registers = Registers()
 
     def add(self, values: _Array, counts: _Counts | None = None) -> None:
-        """Add finite numbers, each once, or as often as ``counts`` says."""
+        """Add finite numbers, each once, or as often as ``counts`` says. Without, ``values`` are overwritten."""
         if not values.size:
             return
-        self.count += values.size if counts is None else int(counts.sum())
-        is_zero = values == 0
-        self.zeros += int(np.count_nonzero(is_zero)) if counts is None else int(counts[is_zero].sum())
-        total, squares = exact_sums(values) if counts is None else weighted_sums(values, counts)
-        self.total, self.squares = self.total + total, self.squares + squares
-        self.registers.add(hash_numbers(values))
-        self._widen(values.min().item(), values.max().item())
-        keys = _ordered(values)
-        keys >>= self.shift
+        low = values.min().item()
+        self._widen(low, values.max().item())
+        if counts is not None:
+            self._add_moments(*weighted_sums(values, counts), int(counts.sum()), int(counts[values == 0].sum()))
+            values = values.copy()  # those of another state
+        keys = values.view(np.int64)
+        for start in range(0, values.size, _PART):
+            part = values[start : start + _PART]
+            if counts is None:
+                self._add_moments(*exact_sums(part), part.size, int(np.count_nonzero(part == 0)))
+            self.registers.add(hash_numbers(part))
+            keys[start : start + _PART] = _ordered(part, is_signed=low < 0) >> self.shift
         first = int(keys.min())
         keys -= first
         # Weights are added as float64, which is exact below 2**53.
@@ -213,8 +222,7 @@ class _Spread:
 
     def merge(self, later: _Spread) -> None:
         """Add the numbers of another state."""
-        self.count, self.zeros = self.count + later.count, self.zeros + later.zeros
-        self.total, self.squares = self.total + later.total, self.squares + later.squares
+        self._add_moments(later.total, later.squares, later.count, later.zeros)
         self.registers.merge(later.registers)
         if later.low is not None and later.high is not None:
             self._widen(later.low, later.high)
@@ -243,6 +251,10 @@ class _Spread:
             distinct=Distinct(count=max(self.registers.estimate(), MOST_DISTINCT + 1), error=ERROR),
         )
 
+    def _add_moments(self, total: int, squares: int, count: int, zeros: int) -> None:
+        self.total, self.squares = self.total + total, self.squares + squares
+        self.count, self.zeros = self.count + count, self.zeros + zeros
+
     def _widen(self, low: Number, high: Number) -> None:
         """Make buckets as large as all values from ``low`` to ``high`` need: which depends on the extremes alone."""
         self.low = low if self.low is None else min(low, self.low)
@@ -255,10 +267,10 @@ class _Spread:
             self.shift = shift
 
 
-def _ordered(values: _Array) -> _Array:
+def _ordered(values: _Array, *, is_signed: bool = True) -> _Array:
     """Integers in the order of the numbers: the bits of their float64, the lower 63 turned round if it is negative."""
-    bits = values.astype(np.float64).view(np.int64)
-    return bits ^ ((bits >> 63) & np.int64(2**63 - 1))
+    bits = values.astype(np.float64, copy=False).view(np.int64)
+    return bits if not is_signed else bits ^ ((bits >> 63) & np.int64(2**63 - 1))
 
 
 def _from_ordered(ordered: _Array) -> npt.NDArray[np.float64]:

@@ -1,6 +1,7 @@
 """Exact sums of numbers and of their squares: Python integers, the same for any order and division of the values.
 
-    values -> limbs of 23 bits (int64) -> sums and products of limbs, which fit 63 bits -> one integer
+    integers -> limbs of 23 bits -> sums and products of limbs, which fit 63 bits -> one integer
+    floats, and their exact squares -> limbs of 46 bits -> sums of limbs         -> one integer
 
 A float is an integer times a power of two, so that a sum of floats is an integer in units of ``2**-SCALE``. Nothing is
 rounded before the end: a mean does not depend on SIMD instructions, threads or the order of files.
@@ -9,21 +10,21 @@ rounded before the end: a mean does not depend on SIMD instructions, threads or 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 SCALE: Final = 1200
-"""Sums of floats are in units of 2**-1200: the lowest bit of a limb of the smallest float is above 2**-1100."""
+"""Sums of floats are in units of 2**-1200: the lowest bit of the smallest float is 2**-1074."""
 
 _WIDTH: Final = 23
+_FLOAT_WIDTH: Final = 46
 _CHUNK: Final = 2**15
-"""A product of two limbs has 46 bits, and the sum of 2**15 products 61."""
+"""The sum of 2**15 limbs of 46 bits, or products of two limbs of 23 bits, has 61 bits."""
 
-_NEAR: Final = 16
-"""Floats are divided into limbs together if their exponents differ by less than this: 2 or 3 limbs each."""
+_FAR: Final = 400
+"""Squares of floats beyond 2**400 or below 2**-400 may not be floats, so these are scaled."""
 
 _MOST_REPEATED: Final = 2**18
 
@@ -39,12 +40,8 @@ def exact_sums(values: npt.NDArray[Any]) -> tuple[int, int]:
     total = squares = 0
     for start in range(0, values.size, _CHUNK):
         chunk = values[start : start + _CHUNK]
-        for limbs, units in _limbs_of_floats(chunk) if chunk.dtype.kind == "f" else _limbs_of_integers(chunk):
-            for place, limb in enumerate(limbs):
-                total += int(limb.sum()) << units[place]
-                squares += int(np.dot(limb, limb)) << 2 * units[place]
-                for other in range(place):
-                    squares += int(np.dot(limb, limbs[other])) << units[place] + units[other] + 1
+        sums = _sums_of_floats(chunk) if chunk.dtype.kind == "f" else _sums_of_integers(chunk)
+        total, squares = total + sums[0], squares + sums[1]
     return total, squares
 
 
@@ -76,36 +73,55 @@ def deviation_of(total: int, squares: int, count: int, scale: int) -> float:
     return root / (count << scale + 128)
 
 
-def _limbs_of_integers(values: npt.NDArray[Any]) -> Sequence[tuple[list[npt.NDArray[np.int64]], list[int]]]:
+def _sums_of_integers(values: npt.NDArray[Any]) -> tuple[int, int]:
     limbs: list[npt.NDArray[np.int64]] = []
     low, high = int(values.min()), int(values.max())
     while low < -(2**_WIDTH) or high >= 2**_WIDTH:
-        limbs.append((values & values.dtype.type(2**_WIDTH - 1)).astype(np.int64))
+        limbs.append((values & values.dtype.type(2**_WIDTH - 1)).astype(np.int64, copy=False))
         values, low, high = values >> values.dtype.type(_WIDTH), low >> _WIDTH, high >> _WIDTH
     limbs.append(values.astype(np.int64, copy=False))
-    return [(limbs, [place * _WIDTH for place in range(len(limbs))])]
+    total = squares = 0
+    for place, limb in enumerate(limbs):
+        total += int(limb.sum()) << place * _WIDTH
+        squares += int(np.dot(limb, limb)) << 2 * place * _WIDTH
+        for other in range(place):
+            squares += int(np.dot(limb, limbs[other])) << (place + other) * _WIDTH + 1
+    return total, squares
 
 
-def _limbs_of_floats(values: npt.NDArray[Any]) -> list[tuple[list[npt.NDArray[np.int64]], list[int]]]:
-    """The limbs of the values, grouped by exponent, and the unit of each limb as a power of two above 2**-SCALE."""
-    result = []
-    while values.size:
-        sizes = np.abs(values)
-        largest = float(sizes.max())
-        if not largest:
-            break
-        top = math.frexp(largest)[1]
-        is_near = sizes >= math.ldexp(1.0, top - _NEAR)
-        near, values = (values, values[:0]) if is_near.all() else (values[is_near], values[~is_near])
-        shift = _WIDTH - top
-        part = near * math.ldexp(1.0, shift) if -1000 < shift < 1000 else np.ldexp(near, shift)
-        limbs = []
-        while True:
-            whole = np.trunc(part)
-            limbs.append(whole.astype(np.int64))
-            part -= whole
-            if not part.any():
-                break
-            part *= 2.0**_WIDTH
-        result.append((limbs, [SCALE + top - _WIDTH * (place + 1) for place in range(len(limbs))]))
-    return result
+def _sums_of_floats(values: npt.NDArray[np.float64]) -> tuple[int, int]:
+    sizes = np.abs(values)
+    largest = float(sizes.max(initial=0))
+    is_small = sizes < 2.0**-_FAR
+    if largest > 2.0**_FAR or sizes[is_small].any():
+        is_large = sizes > 2.0**_FAR
+        total, squares = _sums_of_floats(values[~(is_small | is_large)])
+        large, large_squares = _sums_of_floats(values[is_large] * 2.0 ** (-2 * _FAR))
+        small, small_squares = _sums_of_floats(values[is_small] * 2.0 ** (2 * _FAR))
+        total += (large << 2 * _FAR) + (small >> 2 * _FAR)
+        return total, squares + (large_squares << 4 * _FAR) + (small_squares >> 4 * _FAR)
+    top, bits = math.frexp(largest)[1], values.view(np.int64)
+    total = _sum(values, top, SCALE)
+    if not int(np.bitwise_or.reduce(bits)) & (2**29 - 1):  # 24 bits, as float32 has: their squares are exact
+        return total, _sum(values * values, 2 * top, 2 * SCALE)
+    high = ((bits + 2**26) & -(2**27)).view(np.float64)  # 26 bits, and as many are left
+    low = values - high
+    squares = _sum(high * high, 2 * top, 2 * SCALE) + _sum(low * low, 2 * top - 52, 2 * SCALE)
+    return total, squares + 2 * _sum(high * low, 2 * top - 26, 2 * SCALE)
+
+
+def _sum(values: npt.NDArray[np.float64], top: int, scale: int) -> int:
+    """The sum of values of at most 2**top, in units of 2**-scale."""
+    total = 0
+    while True:
+        top -= _FLOAT_WIDTH
+        # This number is so large that a sum with it is rounded to a multiple of 2**top. The bits of the sum, as an
+        # integer, are those of the number plus this multiple.
+        anchor = np.float64(math.ldexp(1.5, top + 52))
+        limbs = values + anchor
+        whole = int(limbs.view(np.int64).sum()) - limbs.size * int(anchor.view(np.int64))
+        total += ((whole + 2**63) % 2**64 - 2**63) << scale + top  # numpy adds modulo 2**64
+        limbs -= anchor
+        if (limbs == values).all():
+            return total
+        values = values - limbs
