@@ -17,7 +17,7 @@ import mmap
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,10 +46,22 @@ class Blocks:
     Attributes:
         lengths: the entries of each array up to the end of each block, without an entry 0.
         digests: the CRC32C of the entries of each array in each block.
+        bounds: the least and the greatest number of each block, apart from NaN; None if there is none, and for columns
+            without one number in each record. Filters skip blocks by them.
     """
 
-    lengths: list[list[int]]
-    digests: list[list[int]]
+    lengths: list[list[int]] = field(default_factory=list)
+    digests: list[list[int]] = field(default_factory=list)
+    bounds: list[tuple[Any, Any] | None] = field(default_factory=list)
+
+    def cut(self, size: int) -> None:
+        """Forget all blocks but the first ``size``."""
+        for facts in (self.lengths, self.digests, self.bounds):
+            del facts[size:]
+
+    def lines(self) -> list[Any]:
+        """A list of lengths, digests and bounds for each block."""
+        return [list(facts) for facts in zip(self.lengths, self.digests, self.bounds, strict=True)]
 
     def before(self, block: int, num_arrays: int) -> list[int]:
         """The entries of each array before a block."""
@@ -90,6 +102,8 @@ class ColumnFolder:
             mapped = _lock(self.folder / _DOCUMENT)
             document = json.loads(mapped[:])
             if {name: document.get(name) for name in self.facts} != self.facts:
+                return None
+            if document["digest"] != iscsi(json.dumps(document["blocks"]).encode()):
                 return None
             blocks = _check_blocks(document["blocks"], self)
             lengths = blocks.before(self.num_blocks, len(self.layout.forms))
@@ -224,7 +238,7 @@ class ColumnWriter:
     def __init__(self, folder: ColumnFolder, journal: int) -> None:
         self._folder = folder
         self._journal = journal
-        self._blocks = Blocks([], [])
+        self._blocks = Blocks()
         self._files: list[int] = []
         try:
             self._continue()
@@ -244,8 +258,7 @@ class ColumnWriter:
 
     def restart(self, num_records: int) -> None:
         """Forget the blocks after ``num_records``."""
-        del self._blocks.lengths[num_records // self._folder.block_records :]
-        del self._blocks.digests[num_records // self._folder.block_records :]
+        self._blocks.cut(num_records // self._folder.block_records)
         self._write_journal()
 
     def append(self, entries: Sequence[Array]) -> bool:
@@ -259,7 +272,9 @@ class ColumnWriter:
             _write(descriptor, array, _offset(form, length))
         self._blocks.lengths.append([length + len(array) for length, array in zip(lengths, entries, strict=True)])
         self._blocks.digests.append([_digest(array) for array in entries])
-        os.write(self._journal, _line(self._blocks, -1))
+        self._blocks.bounds.append(_bounds(entries[0]) if self._folder.layout.is_dense else None)
+        facts = self._blocks.lengths[-1], self._blocks.digests[-1], self._blocks.bounds[-1]
+        os.write(self._journal, _line(list(facts)))
         return True
 
     def finish(self) -> None:
@@ -269,9 +284,10 @@ class ColumnWriter:
             os.ftruncate(descriptor, _offset(form, length))
             os.pwrite(descriptor, _header(form, length), 0)
             folder._file(form, is_finished=False).replace(folder._file(form))
-        blocks = list(zip(self._blocks.lengths, self._blocks.digests, strict=True))
+        blocks = self._blocks.lines()
         arrays = {f"{form.name}.npy": [form.dtype.str, list(form.shape)] for form in folder.layout.forms}
-        document = json.dumps({**folder.facts, "arrays": arrays, "blocks": blocks}, separators=(",", ":"))
+        digest = iscsi(json.dumps(blocks).encode())
+        document = json.dumps({**folder.facts, "arrays": arrays, "blocks": blocks, "digest": digest})
         replace_file(folder.folder / _DOCUMENT, document.encode())
         folder._file(None).unlink()
 
@@ -286,20 +302,18 @@ class ColumnWriter:
         """Read the journal, and open the arrays; without a journal, or with a damaged one, begin anew."""
         folder, blocks = self._folder, self._blocks
         lines: list[Any] = []
-        with suppress(ValueError, TypeError):
-            for line in os.pread(self._journal, _MOST_JSON_BYTES, 0).split(b"\n")[:-1]:
-                lengths, digests = json.loads(line)
-                lines.append((lengths, digests))
+        with suppress(ValueError, RecursionError):
+            lines += map(json.loads, os.pread(self._journal, _MOST_JSON_BYTES, 0).split(b"\n")[:-1])
         with suppress(ValueError, TypeError):
             finished = _check_blocks(lines, folder)
             blocks.lengths.extend(finished.lengths)
             blocks.digests.extend(finished.digests)
+            blocks.bounds.extend(finished.bounds)
         for form, length in zip(folder.layout.forms, self.lengths, strict=True):
             path = folder._file(form, is_finished=False)
             self._files.append(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
             if os.fstat(self._files[-1]).st_size < _offset(form, length):
-                blocks.lengths.clear()
-                blocks.digests.clear()
+                blocks.cut(0)
         for descriptor, form in zip(self._files, folder.layout.forms, strict=True):
             os.pwrite(descriptor, bytes(_offset(form, 0)), 0)
         self._write_journal()
@@ -307,17 +321,29 @@ class ColumnWriter:
     def _write_journal(self) -> None:
         os.ftruncate(self._journal, 0)
         os.lseek(self._journal, 0, os.SEEK_SET)
-        for place in range(len(self._blocks.lengths)):
-            os.write(self._journal, _line(self._blocks, place))
+        for line in self._blocks.lines():
+            os.write(self._journal, _line(line))
 
 
-def _line(blocks: Blocks, place: int) -> bytes:
-    return json.dumps([blocks.lengths[place], blocks.digests[place]]).encode() + b"\n"
+def _line(facts: list[Any]) -> bytes:
+    return json.dumps(facts).encode() + b"\n"
+
+
+def _bounds(values: Array) -> tuple[Any, Any] | None:
+    """The least and the greatest of one number for each record, apart from NaN."""
+    if values.ndim > 1 or not values.size:
+        return None
+    least, greatest = np.fmin.reduce(values).item(), np.fmax.reduce(values).item()
+    return None if least != least else (least, greatest)  # noqa: PLR0124 (NaN: there is no other value)
 
 
 def _check_blocks(document: Any, folder: ColumnFolder) -> Blocks:
     """The blocks of a document; ValueError or TypeError if they are not those of a column."""
-    blocks = Blocks([list(lengths) for lengths, _ in document], [list(digests) for _, digests in document])
+    blocks = Blocks()
+    for lengths, digests, bounds in document:
+        blocks.lengths.append(list(lengths))
+        blocks.digests.append(list(digests))
+        blocks.bounds.append(None if bounds is None else tuple(bounds))
     num_arrays = len(folder.layout.forms)
     table = np.array(blocks.lengths or np.empty((0, num_arrays)), np.int64)
     if table.shape != (len(blocks.lengths), num_arrays) or np.any(np.diff(table, axis=0, prepend=0) < 0):

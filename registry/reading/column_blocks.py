@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -12,6 +12,7 @@ from registry.features import ExampleBlock, FeaturesDict, codec_of
 from registry.features.codec import fill_tree
 from registry.features.nested import plain_tree
 from registry.order import Order
+from registry.reading.conditions import Bounds, Condition
 from registry.tfrecord import Places
 
 Mender: TypeAlias = Callable[[KeptColumn, int], bool]
@@ -97,6 +98,32 @@ class KeptColumns:
             pairs = zip(self._columns, self._codec.columns, strict=True)
             self._getters[copy] = [column.values.getter(reader, copy=copy) for column, reader in pairs]
         return fill_tree(self._codec.tree, [getter(row) for getter in self._getters[copy]])
+
+    def matching_blocks(self, order: Order, condition: Condition) -> Iterator[tuple[int, bool]] | None:
+        """The positions of an order in blocks: the number in each, and whether an example in it may match.
+
+        None if its positions are not consecutive rows, or if no column has bounds.
+        """
+        named = zip(self._codec.columns, self._columns, strict=True)
+        bounded = {reader.path: column for reader, column in named if column.folder is not None}
+        first = int(self._rows_at(order, 0)) if order.num_examples else 0
+        if self._row_table is None or self._row_table[1] is not None or len(bounded) < len(self._columns):
+            return None
+        return self._matching_blocks(first, first + order.num_examples, bounded, condition)
+
+    def _matching_blocks(
+        self, start: int, stop: int, columns: Mapping[str, KeptColumn], condition: Condition
+    ) -> Iterator[tuple[int, bool]]:
+        size = max((column.folder.block_records for column in columns.values() if column.folder), default=1)
+        while start < stop:
+            end = min(stop, (start // size + 1) * size)
+            bounds = {
+                path: Bounds(least=block[0], greatest=block[1], num_missing=0, num_examples=size)
+                for path, column in columns.items()
+                if (block := column.blocks.bounds[start // size]) is not None
+            }
+            yield end - start, condition.may_match(bounds)
+            start = end
 
     def decode(self, rows: Rows, *, copy: bool) -> ExampleBlock:
         """The examples of ``rows``, which were proved."""

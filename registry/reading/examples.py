@@ -23,6 +23,7 @@ from registry.features import FeaturesDict
 from registry.markup import Markup, panel
 from registry.model import ProgressCallback, count_progress, whole_number
 from registry.order import Order, ReadConfig
+from registry.reading.conditions import Condition, parse_condition
 from registry.reading.keeping import ColumnKeeper, Keep, check_keep
 from registry.reading.matches import Matches
 from registry.reading.pieces import ItemLists, ItemReader, PieceReader, RecordSource
@@ -306,7 +307,6 @@ class ExampleReader:
             StateMismatchError: the state belongs to another version, plan, filter or order.
         """
         from registry.display import time_types
-        from registry.reading.conditions import parse_condition
 
         parsed = parse_condition(condition, self.features, time_types(self.features, self.readable.facts.metadata))
         readable = self.readable.with_features(parsed.features)
@@ -317,9 +317,22 @@ class ExampleReader:
         subject = f"{self.readable.facts.reference} {self.plan.expression}"
         total = self.plan.num_examples if self.matches is None else None
         advance = count_progress(progress, "filtering", subject, total=total)
-        matches = Matches(parsed, columns.blocks, within=self.matches, advance=advance)
+        matches = Matches(parsed, partial(columns._possible_blocks, parsed), within=self.matches, advance=advance)
         config = self.read_config if state is None else self._asked
         return self._again(self.readable, config, state=state, process=self.process, matches=matches)
+
+    def _possible_blocks(self, condition: Condition) -> Iterator[int | dict[str, Any]]:
+        """The columns in blocks; of kept columns, the number of examples of a block in which none matches."""
+        self._keeper.choose()
+        columns = self._keeper.columns
+        parts = None if columns is None or self.matches is not None else columns.matching_blocks(self._order, condition)
+        if parts is None:
+            yield from self.blocks()
+            return
+        start = 0
+        for size, may_match in parts:
+            yield self[start : start + size] if may_match else size
+            start += size
 
     def record_numbers(self) -> dict[str, npt.NDArray[np.int64]]:
         """Return the numbers of the records of the first epoch, in the order of the reader. Records are not read.

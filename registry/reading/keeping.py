@@ -276,7 +276,7 @@ def fill_memory(readable: ReadableVersion, plan: Plan, features: FeaturesDict, v
         ]
         for array in whole:
             array.flags.writeable = False
-        columns.append(KeptColumn(layout, whole, None, Blocks([], [])))
+        columns.append(KeptColumn(layout, whole, None, Blocks()))
     starts = first_rows(plan, is_joined=True)
     return KeptColumns(features, columns, starts, plan.num_examples, lambda _column, _block: False)
 
@@ -314,6 +314,11 @@ class ColumnKeeper:
         self._num_read = 0
         self._next_choice = 0
         self._filling: _Filling | None = None
+
+    @property
+    def columns(self) -> KeptColumns | None:
+        """The kept columns that the reader reads now."""
+        return self._source.columns
 
     @property
     def is_in_use(self) -> bool:

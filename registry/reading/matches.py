@@ -27,7 +27,7 @@ class Matches:
     def __init__(
         self,
         condition: Condition,
-        blocks: Callable[[], Iterable[Mapping[str, Any]]],
+        blocks: Callable[[], Iterable[Mapping[str, Any] | int]],
         *,
         within: Matches | None = None,
         advance: Advance | None = None,
@@ -36,7 +36,8 @@ class Matches:
 
         Args:
             condition: what is to match.
-            blocks: reads the columns of the condition of all records in plan order, or only of those ``within``.
+            blocks: reads the columns of the condition of all records in plan order, or only of those ``within``; a
+                number stands for so many examples that do not match.
             within: an earlier condition, which must match, too.
             advance: called with the number of examples that were read.
         """
@@ -51,7 +52,7 @@ class Matches:
         """Which records match, in plan order, as ``Order.select`` takes it."""
         parts = [np.empty(0, np.bool_)]
         for block in self._blocks():
-            parts.append(self._condition.matches(block))
+            parts.append(np.zeros(block, np.bool_) if isinstance(block, int) else self._condition.matches(block))
             if self._advance is not None:
                 self._advance(parts[-1].size)
         matching = np.concatenate(parts)

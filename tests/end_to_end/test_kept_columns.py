@@ -23,6 +23,7 @@ from registry.api import Catalog
 from registry.cli.main import run
 from registry.errors import CorruptRecordError, RegistryWarning, SplitNotFoundError, StorageError, UsageError
 from registry.reading import keeping
+from registry.reading.column_blocks import KeptColumns
 
 COUNT = 300
 TOP = Path(__file__).parents[2]
@@ -167,6 +168,30 @@ def test_a_first_epoch_fills_the_columns_in_the_background(catalog: Catalog, tmp
     assert [plain(example) for example in reader] == first
     assert is_kept(reader)
     assert files_of(tmp_path)
+
+
+@pytest.mark.parametrize("condition", ["id == 5", "id > 290 or id < 2", "not id <= 100", "price > 200 and id < 250"])
+def test_filters_skip_blocks_in_which_nothing_can_match(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch, condition: str
+) -> None:
+    dataset = catalog.dataset("goods")
+    expected = [plain(example) for example in dataset.read("train[10%:]", keep=None).where(condition)]
+    dataset.keep_columns()
+    sizes: list[int] = []
+    read = KeptColumns.columns_at
+
+    def counted(columns: KeptColumns, order: Any, positions: Any, *, copy: bool) -> Any:
+        sizes.append(positions.size)
+        return read(columns, order, positions, copy=copy)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(KeptColumns, "columns_at", counted)
+        reader = dataset.read("train[10%:]").where(condition)
+        assert len(reader) == len(expected)
+    assert [plain(example) for example in reader] == expected
+    assert sum(sizes) <= len(dataset.read("train[10%:]"))
+    if condition == "id == 5":
+        assert sum(sizes) < 200
 
 
 @pytest.mark.parametrize("fault", ["flip", "cut", "empty", "delete", "grow", "header", "link", "folder"])

@@ -44,7 +44,7 @@ def in_memory(layout: Layout, place: int, parts: list[tuple[int, Any]]) -> KeptC
     whole = [np.concatenate(some or [one]) for some, one in zip(arrays, none, strict=True)]
     for array in whole:
         array.flags.writeable = False
-    return KeptColumn(layout, whole, None, Blocks([], []))
+    return KeptColumn(layout, whole, None, Blocks())
 
 
 def same_bits(value: Any) -> Any:
