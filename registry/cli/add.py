@@ -11,10 +11,10 @@ import click
 
 from registry.cli.browse import change_values, describe_diff, diff_values
 from registry.cli.commands import Session, examples, session_command, version_values
-from registry.cli.options import description_options, promote_option, show_option
+from registry.cli.options import description_options, keep_columns_option, promote_option, show_option
 from registry.cli.output import Block, Note, Table
 from registry.cli.progress import show_progress
-from registry.cli.publish import describe_publication, promotion_values
+from registry.cli.publish import describe_publication, keep_published, promotion_values
 from registry.envelope import fields_of
 from registry.errors import AlreadyStoredError, UsageError
 from registry.model import DescriptionArguments, VersionStatus
@@ -208,6 +208,7 @@ def _complete_kind(_ctx: click.Context, _param: click.Parameter, incomplete: str
 @promote_option
 @click.option("--dry-run", is_flag=True, help="Show what was found and what changed, down to records; keep nothing.")
 @show_option
+@keep_columns_option
 def add(
     session: Session,
     source: tuple[str, ...],
@@ -221,6 +222,7 @@ def add(
     promote: bool | None,
     dry_run: bool,
     show: int,
+    keep_columns: bool,
     description: DescriptionArguments,
     **options: Any,
 ) -> None:
@@ -264,6 +266,8 @@ def add(
                 show=show,
                 progress=progress,
             )
+            if keep_columns and not dry_run:
+                keep_published(session, catalog, report.reference, progress)
     latest = report.latest
     if report.outcome == "unchanged" and latest and latest.status in (VersionStatus.YANKED, VersionStatus.DROPPED):
         why = f" ({latest.state_message})" if latest.state_message else ""

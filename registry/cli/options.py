@@ -137,6 +137,11 @@ where_option: Final = click.option(
     metavar="CONDITION",
     help="Only the examples that match, such as \"price > 10 and label in ('cat', 'dog')\".",
 )
+keep_columns_option: Final = click.option(
+    "--keep-columns",
+    is_flag=True,
+    help="Afterwards, keep the decoded columns in the cache of this machine, as registry cache build does.",
+)
 ids_option: Final = click.option(
     "--ids", is_flag=True, help="Print the TFDS id of each example instead, without opening a file."
 )

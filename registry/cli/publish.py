@@ -12,14 +12,16 @@ import click
 
 from registry.cli.browse import describe_diff, diff_values
 from registry.cli.commands import Session, examples, session_command, version_values
-from registry.cli.options import builder_argument, description_options, promote_option, show_option
+from registry.cli.options import builder_argument, description_options, keep_columns_option, promote_option, show_option
 from registry.cli.output import Block, Note, size
 from registry.cli.progress import show_progress
 from registry.envelope import fields_of
-from registry.model import DescriptionArguments, Reference
+from registry.errors import RegistryError
+from registry.model import DescriptionArguments, ProgressCallback, Reference
 from registry.splits import counted
 
 if TYPE_CHECKING:  # sqlalchemy and numpy are loaded when something is published
+    from registry.api import Catalog
     from registry.catalog import Promotion
     from registry.publishing import Preview, Publication, ValuesOutside, VersionDiff
 
@@ -58,6 +60,7 @@ if TYPE_CHECKING:  # sqlalchemy and numpy are loaded when something is published
     "--dry-run", is_flag=True, help="Build, show what changed and whether the version number allows it; keep nothing."
 )
 @show_option
+@keep_columns_option
 def build(
     session: Session,
     builder: str,
@@ -67,6 +70,7 @@ def build(
     promote: bool | None,
     dry_run: bool,
     show: int,
+    keep_columns: bool,
     description: DescriptionArguments,
 ) -> int:
     """Run BUILDER: write shards, verify them, publish the version.
@@ -100,6 +104,8 @@ def build(
                 progress=progress,
                 **description,
             )
+            if keep_columns:
+                keep_published(session, catalog, publication.version.reference, progress)
     if not dry_run:
         present_publication(session, publication)
     elif preview is not None:
@@ -108,6 +114,16 @@ def build(
         told = f"{builder} is published already: nothing would be done"
         session.out.present("preview", {"published": True, "allowed": True}, lambda _: [told])
     return 0
+
+
+def keep_published(session: Session, catalog: Catalog, reference: Reference, progress: ProgressCallback | None) -> None:
+    """Keep the columns of a version that was just published; it is published, even if they cannot be kept."""
+    try:
+        report = catalog.dataset(reference).keep_columns(progress=progress)
+    except RegistryError as error:
+        session.out.note(f"note: {reference} is published, and its columns are not kept: {error.message}")
+    else:
+        session.out.note(f"note: {counted(report.num_columns, 'column')} ({size(report.num_bytes)}) kept in the cache")
 
 
 @session_command(

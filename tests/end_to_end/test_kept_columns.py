@@ -486,3 +486,20 @@ def test_damaged_shards_are_reported_where_they_are_read(catalog: Catalog, tmp_p
         catalog.dataset("goods").keep_columns()
     with pytest.raises((CorruptRecordError, registry.errors.ShardMismatchError)):
         examples_of(catalog.dataset("goods"), keep="memory")
+
+
+def test_columns_are_kept_as_soon_as_a_version_is_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("REGISTRY_CATALOG", str(tmp_path / "catalog.db"))
+    monkeypatch.setenv("REGISTRY_DATA_DIR", str(tmp_path / "data"))
+    (tmp_path / "goods.csv").write_text("id,name\n" + "".join(f"{number},n{number}\n" for number in range(COUNT)))
+    assert run(["add", str(tmp_path / "goods.csv"), "--keep-columns"]) == 0
+    assert "2 columns (" in capsys.readouterr().err
+    assert run(["build", "digits", "--keep-columns"]) == 0
+    assert "kept in the cache" in capsys.readouterr().err
+    assert len(files_of(tmp_path, "column.json")) == 4
+    monkeypatch.setenv("REGISTRY_CACHE_BYTES", "0")
+    (tmp_path / "goods.csv").write_text("id,name\n1,a\n")
+    assert run(["add", str(tmp_path / "goods.csv"), "--keep-columns"]) == 0
+    assert "is published, and its columns are not kept" in capsys.readouterr().err
