@@ -302,6 +302,7 @@ def test_more_files_can_be_read_together_than_a_process_can_open(tmp_path: Path)
     assert found == expected
 
 
+@pytest.mark.shards
 def test_a_file_that_is_cut_while_it_is_open_is_an_error(files: Stored) -> None:
     reader = reader_of("train[0shard]", files)
     assert int(reader[19]["id"]) == 19
@@ -317,6 +318,7 @@ def test_a_file_that_is_cut_while_it_is_open_is_an_error(files: Stored) -> None:
         )
 
 
+@pytest.mark.shards
 def test_a_gzip_file_that_cannot_be_copied_says_what_to_do(files: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
     path = Path(files.store.locate(files.split.filename(0)))
     path.write_bytes(gzip.compress(path.read_bytes()))
