@@ -151,6 +151,11 @@ class Audio(Tensor):
             for data in take_files(flat, count, "audio files", path)
         ]
 
+    @property
+    def reads_views(self) -> bool:
+        """As for a Tensor; False with ``lazy_decode``."""
+        return not self.lazy_decode and super().reads_views
+
     def restore_block(self, parts: BlockParts, path: str) -> BlockColumn | None:
         """The column of a block, as for a Tensor; None with ``lazy_decode``."""
         return None if self.lazy_decode else super().restore_block(parts, path)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -171,6 +172,41 @@ class StoredColumn:
             pieces = pieces.copy()
         stored = as_rows(pieces, self.dtype.newbyteorder("<")).reshape(-1, *self.shape)
         return stored.astype(self.dtype, copy=False)
+
+
+@dataclass(frozen=True)
+class ViewColumn:
+    """Texts and stored arrays at any places, which are not copied before they are used.
+
+    Attributes:
+        values: a memoryview or a read-only array for each example.
+        stack: makes one array of values.
+        copy: whether values must not be views.
+    """
+
+    values: list[Any]
+    stack: Callable[[list[Any]], npt.NDArray[Any]]
+    copy: bool
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of the first value."""
+        return int(self.values[0].nbytes) if self.copy else 0
+
+    def array(self, stop: int) -> npt.NDArray[Any]:
+        """One array, which copies stored arrays; an object array of texts."""
+        values = self.values[:stop]
+        return self.stack(list(map(copy_of, values)) if self.copy and isinstance(values[0], memoryview) else values)
+
+    def rows(self, start: int, stop: int) -> list[Any]:
+        """The views, or a copy of each."""
+        values = self.values[start:stop]
+        return list(map(copy_of, values)) if self.copy else values
+
+
+def copy_of(value: Any) -> Any:
+    """``bytes`` of a memoryview, a copy of an array, and anything else itself."""
+    return value.copy() if isinstance(value, np.ndarray) else bytes(value) if isinstance(value, memoryview) else value
 
 
 @dataclass(frozen=True)

@@ -31,16 +31,21 @@ from registry.wire import (
     EncodedBlock,
     FlatBlock,
     FlatValue,
+    RecordDecoder,
     decode_example,
     encode_block,
     encode_example,
 )
-from registry.wire.gather import Octets, Places, check_pieces, constant
+from registry.wire.gather import Octets, Places, check_pieces, constant, cut_views
 
 _MIN_VECTORIZED: Final = 13
 _MIN_VECTORIZED_UNLIKE: Final = 65
 """Fewer records than this are decoded one by one, which was measured to be faster (the second number applies to records
 of different lengths)."""
+
+_SMALL_RECORD: Final = 4096
+"""Single records of at most this size in bytes are copied before they are decoded, because slices of bytes cost less
+than memoryviews."""
 
 _MIN_TOGETHER: Final = 8
 """Fewer examples than this are encoded one by one, which was measured to be faster."""
@@ -102,6 +107,7 @@ class Codec:
         self.tree: Mapping[str, Any] = _tree_of(features, (), count())
         self.has_unknown = any(isinstance(reader, RawReader) for reader in self.columns)
         self.block_decoder = BlockDecoder(known)
+        self._decoder = RecordDecoder()
 
     def __reduce__(self) -> tuple[Callable[[FeaturesDict], Codec], tuple[FeaturesDict]]:
         return codec_of, (self.features,)
@@ -148,14 +154,27 @@ class Codec:
             fault = error
         return EncodedBlock.of(records, fault)
 
-    def decode(self, record: bytes | memoryview) -> dict[str, Any]:
+    def decode(self, record: bytes | memoryview, *, copy: bool = True) -> dict[str, Any]:
         """Decode ``record`` to an example: a dict of arrays, NumPy scalars, ``bytes``, ``Ragged``, and nested dicts.
+
+        Args:
+            record: a tf.train.Example.
+            copy: without it, texts and tensors stored as bytes are views of ``record``, as in ``decode_block``.
 
         Raises:
             CorruptExampleError: the record is not a tf.train.Example, or does not hold these features.
             MissingExtraError: decoding an image requires Pillow, which is not installed.
         """
-        return self.restore(decode_example(record))
+        return fill_tree(self.tree, self._decode_one(record, copy=copy))
+
+    def _decode_one(self, record: bytes | memoryview, *, copy: bool) -> list[Any]:
+        """The value of each leaf in ``record``."""
+        if self.has_unknown or (copy and len(record) <= _SMALL_RECORD):
+            record = bytes(record)
+        flat = decode_example(record) if self.has_unknown else self._decoder.decode(record)
+        if isinstance(record, bytes):
+            return [column.read(flat) for column in self.columns]
+        return [column.read_view(flat, copy=copy) for column in self.columns]
 
     def flatten(self, example: Mapping[str, Any]) -> dict[str, FlatValue]:
         """The flat values of ``example`` by key, which ``encode`` serializes.
@@ -187,8 +206,8 @@ class Codec:
             The examples. The block ends before the first record that cannot be decoded; its ``fault`` is the error.
         """
         least = _MIN_VECTORIZED_UNLIKE if constant(lengths) is None else _MIN_VECTORIZED
-        if self.has_unknown or (copy and offsets.size < least):
-            return self._decode_each(data, offsets, lengths)
+        if self.has_unknown or offsets.size < least:
+            return self._decode_each(data, offsets, lengths, copy=copy)
         flat = self.block_decoder.decode(data, offsets, lengths)
         columns = self._read_columns(repeat(flat, len(self.columns)), flat.num_records, flat.fault, copy=copy)
         # Decode the sound records again without the bad one, which may have changed the form of their columns.
@@ -244,19 +263,34 @@ class Codec:
             columns.append(column)
         return ExampleBlock(self.tree, columns, num_sound, None if fault is None else at_record(fault, num_sound))
 
-    def _decode_each(self, data: Octets, offsets: Places, lengths: Places) -> ExampleBlock:
+    def join_blocks(self, blocks: AnySequence[ExampleBlock], rows: AnySequence[Places], *, copy: bool) -> ExampleBlock:
+        """One block of several without faults, decoded with ``copy=False``; ``rows`` are the places of their examples.
+
+        Texts and tensors stored as bytes are not copied before the result is used.
+        """
+        leaves = [
+            reader.join_blocks([block.leaves[at] for block in blocks], rows, copy=copy)
+            for at, reader in enumerate(self.columns)
+        ]
+        return ExampleBlock(self.tree, leaves, sum(map(len, blocks)))
+
+    def _decode_each(self, data: Octets, offsets: Places, lengths: Places, *, copy: bool) -> ExampleBlock:
         """``decode_block``, one record at a time."""
         check_pieces(data, offsets, lengths)
+        view = data.data.toreadonly()
+        use_views = not self.has_unknown and (not copy or int(lengths.max(initial=0)) > _SMALL_RECORD)
         rows: list[list[Any]] = []
         fault = None
-        for offset, length in zip(offsets.tolist(), lengths.tolist(), strict=True):
+        for record in cut_views(view, offsets, lengths):
             try:
-                flat = decode_example(data[offset : offset + length].tobytes())
-                rows.append([column.read(flat) for column in self.columns])
+                rows.append(self._decode_one(record, copy=not use_views))
             except RegistryError as error:
                 fault = at_record(error, len(rows))
                 break
-        columns = [reader.column_of([row[at] for row in rows]) for at, reader in enumerate(self.columns)]
+        columns: list[BlockColumn] = []
+        for at, reader in enumerate(self.columns):
+            values = [row[at] for row in rows]
+            columns.append(reader.column_of_views(values, copy=copy) if use_views else reader.column_of(values))
         return ExampleBlock(self.tree, columns, len(rows), fault)
 
 

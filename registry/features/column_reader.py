@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.errors import RegistryError
-from registry.features.block_columns import ArrayColumn, MaskedColumn, RaggedColumn
+from registry.features.block_columns import ArrayColumn, MaskedColumn, RaggedColumn, ViewColumn, copy_of
 from registry.features.block_flattener import count_in_rows
 from registry.features.containers import Column
 from registry.features.feature import TEXT, BlockColumn, BlockParts, Leaf, Part, RawFeature, corrupt_fault, empty_flat
@@ -63,6 +63,13 @@ class ColumnReader:
             return self.leaf.restore_absent()
         return self._read(flat, self.leaf.restore)
 
+    def read_view(self, flat: Mapping[str, Any], *, copy: bool) -> Any:
+        """The value of a record with memoryviews in place of bytes; a view of them if ``copy`` is not set."""
+        if not self.leaf.reads_views or self.lengths:
+            return self.read({key: _as_bytes(flat[key]) for _, keys in self.parts for key in keys if key in flat})
+        value = self.read(flat)
+        return copy_of(value) if copy else value
+
     def read_content(self, flat: Mapping[str, FlatValue]) -> Any:
         """The value by which two examples are compared; for an optional leaf a list of it, which is empty for None."""
         if not self.may_be_absent:
@@ -88,6 +95,29 @@ class ColumnReader:
             except RegistryError as error:
                 return values, error
         return values, None
+
+    def join_blocks(self, columns: Sequence[BlockColumn], rows: Sequence[Places], *, copy: bool) -> BlockColumn:
+        """One column of several, whose values are at ``rows`` of it; their texts and stored arrays may be views."""
+        size = sum(places.size for places in rows)
+        arrays = [column.values for column in columns if isinstance(column, ArrayColumn)]
+        if len(arrays) == len(columns) and len({(array.shape[1:], array.dtype) for array in arrays}) == 1:
+            joined = np.empty((size, *arrays[0].shape[1:]), arrays[0].dtype)
+            for places, array in zip(rows, arrays, strict=True):
+                joined[places] = array
+            return ArrayColumn(joined)
+        values: list[Any] = [None] * size
+        for column, places in zip(columns, rows, strict=True):
+            for row, value in zip(places.tolist(), column.rows(0, places.size), strict=True):
+                values[row] = value
+        return self.column_of_views(values, copy=copy)
+
+    def column_of_views(self, values: list[Any], *, copy: bool) -> BlockColumn:
+        """The column of ``values``, one for each record; texts and stored arrays are views."""
+        if not self.leaf.reads_views or self.lengths:
+            return self.column_of(values)
+        if values and not self.may_be_absent:
+            return ViewColumn(values, self._stack, copy)
+        return self.column_of(list(map(copy_of, values)) if copy else values)
 
     def column_of(self, values: list[Any]) -> BlockColumn:
         """The column of ``values``, one for each record."""
@@ -295,6 +325,11 @@ class RawReader(ColumnReader):
             [b"" if suffix is None else f"/{suffix}".encode(), array.dtype.name.encode(), array]
             for suffix, array in arrays.items()
         ]
+
+
+def _as_bytes(value: Any) -> FlatValue:
+    """The flat ``value`` with bytes in place of memoryviews."""
+    return list(map(bytes, value)) if isinstance(value, list) else value
 
 
 def _are_lengths(values: Places, length: int | None) -> bool:

@@ -178,6 +178,11 @@ class Leaf(Feature, ABC):
         return False
 
     @property
+    def reads_views(self) -> bool:
+        """Whether ``restore`` also accepts memoryviews in place of bytes, and returns a view of them for one value."""
+        return False
+
+    @property
     def class_label(self) -> LabelNames | None:
         """The ClassLabel of the feature, whose names are in a file next to the records; None if it has no label."""
         return None

@@ -214,6 +214,9 @@ class Tensor(Leaf):
             if len(values) != 1:
                 raise corrupt_fault(path, f"expected 1 value, found {len(values)}")
             return values[0] if isinstance(values, list) else from_flat(values, self.dtype, path)[0]
+        if count is None and len(values) == self.parts[0].size and not isinstance(values, list):
+            array = from_flat(values, self.dtype, path)  # the usual case, without the checks below
+            return array if len(self.shape) == 1 else array.reshape(self.shape)
         known = math.prod(size for size in self.shape if size is not None) * (1 if count is None else count)
         fits = (len(values) == known) if None not in self.shape else (not known or len(values) % known == 0)
         if not fits:
@@ -285,6 +288,13 @@ class Tensor(Leaf):
     def may_read_none(self) -> bool:
         """Whether it is optional and ``missing`` is not set."""
         return self.optional and self.missing is None
+
+    @property
+    def reads_views(self) -> bool:
+        """Whether a value is one text, or stored as the bytes of an array of known shape."""
+        if self.dtype == TEXT:
+            return not self.shape
+        return self.encoding == "bytes" and None not in self.shape and not is_bfloat16(self.dtype)
 
     def with_missing(self, value: Any, path: str) -> Tensor:
         """Return a copy of this feature that reads a missing value as ``value``.
@@ -433,8 +443,8 @@ def pack_array(array: npt.NDArray[Any], encoding: str) -> bytes:
     return compress(data) if encoding == "zlib" else data
 
 
-def unpack_array(tensor: Tensor, data: bytes, stored: list[int] | None, path: str) -> npt.NDArray[Any]:
-    """Decode the array in ``data``; ``stored`` is its shape if the record stores it.
+def unpack_array(tensor: Tensor, data: bytes | memoryview, stored: list[int] | None, path: str) -> npt.NDArray[Any]:
+    """Decode the array in ``data``, as a view if that is a memoryview; ``stored`` is its shape if it is in the record.
 
     Decompression stops at the size of the shape, or at ``MAX_INFLATED`` bytes if the shape does not determine it, so
     that a small record cannot allocate a lot of memory.
@@ -463,7 +473,7 @@ def unpack_array(tensor: Tensor, data: bytes, stored: list[int] | None, path: st
     array = np.frombuffer(data, dtype.newbyteorder("<")).reshape(shape)
     if dtype == np.bool_ and array.view(np.uint8).max(initial=0) > 1:
         raise corrupt_fault(path, "expected bools stored as 0 or 1, found another byte")
-    return array.astype(dtype)
+    return array.astype(dtype, copy=not isinstance(data, memoryview))
 
 
 def _stored_form(dtype: np.dtype[Any], array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -472,7 +482,7 @@ def _stored_form(dtype: np.dtype[Any], array: npt.NDArray[Any]) -> npt.NDArray[A
     return array.astype(dtype.newbyteorder("<"), copy=False)
 
 
-def _inflate(data: bytes, most: int, path: str) -> bytes:
+def _inflate(data: bytes | memoryview, most: int, path: str) -> bytes:
     """Decompress the zlib stream ``data``; CorruptExampleError once it exceeds ``most`` bytes."""
     stream = zlib.decompressobj()
     try:

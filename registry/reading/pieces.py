@@ -122,7 +122,7 @@ class RecordSource:
         for index, wanted in groups:
             some.append(self._fetch_from(index, wanted))
             if len(some) >= self._most_open // 4:  # a block keeps its file mapped, so it stays open; a copy does not
-                blocks.append(join_blocks(some))
+                blocks.append(join_blocks(some, copy=True))
                 some.clear()
         return join_blocks(blocks + some).take(places)
 
@@ -343,11 +343,11 @@ class PieceReader:
 
     def decode_one(self, piece: Piece) -> dict[str, Any]:
         """The only example of a piece. It skips the fixed cost of decoding a block."""
-        if not self._copy or not isinstance(piece.block, RecordBlock):
+        if not isinstance(piece.block, RecordBlock):
             return next(self.decode(piece).examples())
         (record,) = piece.block.views()
         try:
-            return codec_of(self._features).decode(record)
+            return codec_of(self._features).decode(record, copy=self._copy)
         except CorruptExampleError as error:
             raise self._name_record(error, piece, place=0) from error
 

@@ -1,12 +1,15 @@
 """Blocks of many records, which shard files of every format return: records as bytes, or rows of typed columns.
 
+Records of several buffers are copied to one; if they are large, a ``ScatteredBlock`` leaves them where they are.
 A ``TableBlock`` decodes examples directly from its columns, and serializes records only if a caller needs them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
 
 from registry.errors import RegistryError, ShardMismatchError
 from registry.features import ExampleBlock, FeaturesDict, codec_of
@@ -118,27 +121,91 @@ class TableBlock(NamedTuple):
         return cls(arrow.concat_tables(tables), blocks[0].features)
 
 
-Block: TypeAlias = RecordBlock | TableBlock
-"""Both have ``num_records``, ``num_bytes``, ``records()``, ``views()`` and ``take(places)``."""
+class ScatteredBlock(NamedTuple):
+    """Large records of several buffers, such as mapped files, which are decoded where they are.
+
+    Attributes:
+        parts: the records of each buffer.
+        places: record i is number ``places[i]`` of all records of ``parts``, one part after the other.
+    """
+
+    parts: tuple[RecordBlock, ...]
+    places: Places
+
+    @property
+    def num_records(self) -> int:
+        """Number of records."""
+        return self.places.size
+
+    @property
+    def num_bytes(self) -> int:
+        """Sum of the lengths of all records."""
+        return int(np.concatenate([part.lengths for part in self.parts])[self.places].sum())
+
+    def records(self) -> list[bytes]:
+        """Each record, copied."""
+        return list(map(bytes, self.views()))
+
+    def views(self) -> list[memoryview]:
+        """Each record as a read-only view of its buffer."""
+        views = [view for part in self.parts for view in part.views()]
+        return list(map(views.__getitem__, self.places.tolist()))
+
+    def take(self, places: Places) -> ScatteredBlock:
+        """The records at ``places`` of this block, in that order."""
+        return ScatteredBlock(self.parts, self.places[places])
+
+    def record_block(self) -> RecordBlock:
+        """All records in one buffer, copied."""
+        return join_record_blocks(list(self.parts)).take(self.places)
+
+    def decode(self, features: FeaturesDict, *, copy: bool = True) -> ExampleBlock:
+        """Decode the records of each buffer, and join the columns. A bad record ends the block."""
+        codec = codec_of(features)
+        order = np.argsort(self.places, kind="stable")
+        ends = np.cumsum([part.num_records for part in self.parts])
+        cuts = np.searchsorted(self.places[order], ends)
+        blocks: list[ExampleBlock] = []
+        rows: list[Places] = []
+        for part, end, some in zip(self.parts, ends.tolist(), np.split(order, cuts[:-1]), strict=True):
+            if some.size:
+                block = part.take(self.places[some] - (end - part.num_records))
+                blocks.append(codec.decode_block(block.data, block.offsets, block.lengths, copy=False))
+                rows.append(some)
+        if any(block.fault is not None for block in blocks):  # the records before the first bad one are in all parts
+            return decode_block(features, self.record_block(), copy=copy)
+        return codec.join_blocks(blocks, rows, copy=copy)
 
 
-def join_blocks(blocks: Sequence[Block]) -> Block:
-    """Concatenate ``blocks``, which must be of one kind."""
+Block: TypeAlias = RecordBlock | ScatteredBlock | TableBlock
+"""All have ``num_records``, ``num_bytes``, ``records()``, ``views()`` and ``take(places)``."""
+
+_LARGE_BYTES: Final = 2**14
+
+
+def join_blocks(blocks: Sequence[Block], *, copy: bool = False) -> Block:
+    """Concatenate ``blocks``, of columns or of records. Large records are copied only if ``copy`` is set."""
     tables = [block for block in blocks if isinstance(block, TableBlock)]
     if tables:
         return TableBlock.join(tables)
-    return join_record_blocks([block for block in blocks if isinstance(block, RecordBlock)])
+    parts = [as_records(block) for block in blocks if block.num_records]
+    num_records = sum(part.num_records for part in parts)
+    if copy or len(parts) < 2 or sum(part.num_bytes for part in parts) < num_records * _LARGE_BYTES:
+        return join_record_blocks(parts)
+    return ScatteredBlock(tuple(parts), np.arange(num_records))
 
 
 def decode_block(features: FeaturesDict, block: Block, *, copy: bool = True) -> ExampleBlock:
     """Decode the examples of a block; see ``Codec.decode_block``."""
     if isinstance(block, TableBlock):
         return block.decode(copy=copy)
+    if isinstance(block, ScatteredBlock):
+        return block.decode(features, copy=copy)
     return codec_of(features).decode_block(block.data, block.offsets, block.lengths, copy=copy)
 
 
 def as_records(block: Block) -> RecordBlock:
-    """Convert a block to records as bytes; rows of columns are serialized."""
+    """Convert a block to records in one buffer; rows of columns are serialized."""
     if isinstance(block, RecordBlock):
         return block
     return block.record_block()

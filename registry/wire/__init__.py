@@ -19,6 +19,7 @@ from registry.wire.codec import (
 )
 from registry.wire.entries import WireKind
 from registry.wire.gather import take_texts
+from registry.wire.single import RecordDecoder
 from registry.wire.varint import read_varint
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "FlatColumn",
     "FlatValue",
     "NumberColumn",
+    "RecordDecoder",
     "SequenceValues",
     "Steps",
     "WireKind",

@@ -197,16 +197,7 @@ def read_feature(record: bytes | memoryview, position: int, end: int) -> FlatVal
     kind = record[position]
     position = enter_field(record, kind, position, end)
     if kind == _BYTES_LIST:
-        items = []
-        while position < end:
-            if record[position] != FIELD_1:
-                raise OtherFormError
-            size, start = read_varint(record, position + 1)
-            position = start + size
-            items.append(bytes(record[start:position]))
-        if position != end:
-            raise OtherFormError
-        return items
+        return list(map(bytes, read_items(record, position, end)))
     if kind not in (_FLOAT_LIST, _INT64_LIST):
         raise OtherFormError
     if position < end:
@@ -215,6 +206,20 @@ def read_feature(record: bytes | memoryview, position: int, end: int) -> FlatVal
         return read_varints(record, position, end)
     # frombuffer refuses a size that is not a multiple of 4; the copy is writable and in native byte order
     return np.frombuffer(record[position:end], dtype=_STORED_FLOAT).astype(_FLOAT32)
+
+
+def read_items(record: bytes | memoryview, position: int, end: int) -> list[Any]:
+    """The items of a list of bytes, ``record[position:end]``, as slices of ``record``. Raises as above."""
+    items = []
+    while position < end:
+        if record[position] != FIELD_1:
+            raise OtherFormError
+        size, start = read_varint(record, position + 1)
+        position = start + size
+        items.append(record[start:position])
+    if position != end:
+        raise OtherFormError
+    return items
 
 
 def enter_field(record: bytes | memoryview, tag: int, position: int, end: int) -> int:

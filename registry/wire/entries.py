@@ -79,7 +79,7 @@ class Form:
     def words(self) -> tuple[tuple[int, np.uint64, np.uint64], ...]:
         """For each word of 8 bytes of the head: its index, a mask of its constant bits, and the value of those bits."""
         head = self.fixed
-        if self.layout == "unpacked":  # without the tag of the first number, it would match other content, too
+        if self.layout == "unpacked":  # as in ``head``
             head += bytes([_UNPACKED[self.kind]])
         size = -(-len(head) // 8) * 8
         mask, same = bytearray(size), bytearray(size)
@@ -91,6 +91,25 @@ class Form:
                 same[byte] = 0x80 if byte < place + width - 1 else 0
         pairs = zip(np.frombuffer(bytes(mask), "<u8"), np.frombuffer(bytes(same), "<u8"), strict=True)
         return tuple((word, np.uint64(bits), np.uint64(value)) for word, (bits, value) in enumerate(pairs))
+
+    def head(self, own: int) -> bytes:
+        """The head of an entry whose own length is ``own``; empty if no entry of this form has that length.
+
+        The head of unpacked numbers includes the tag of the first one: without it, it would match other content, too.
+        """
+        least = len(self.fixed) - self.num_entry_bytes
+        if own < least or (own > least and self.layout == "empty"):
+            return b""
+        head = bytearray(self.fixed)
+        for place, width, before in self.lengths:
+            length = own - before
+            if length >> 7 * width:
+                return b""
+            for byte in range(width):
+                head[place + byte] = length >> 7 * byte & 0x7F | (0x80 if byte < width - 1 else 0)
+        if self.layout == "unpacked":
+            head.append(_UNPACKED[self.kind])
+        return bytes(head)
 
     def read_lengths(self, windows: Octets) -> tuple[Places, npt.NDArray[np.bool_]]:
         """For heads that match ``words``: the entry's own length, and whether all fields end where the entry ends."""
@@ -121,7 +140,7 @@ def scan_record(record: bytes) -> list[Entry]:
         raise OtherFormError from error
 
 
-def scan_entries(record: bytes, position: int) -> list[Entry]:
+def scan_entries(record: bytes | memoryview, position: int) -> list[Entry]:
     """The entries from ``position`` to the end of ``record``. Raises OtherFormError."""
     entries = []
     while position < len(record):
@@ -131,7 +150,7 @@ def scan_entries(record: bytes, position: int) -> list[Entry]:
     return entries
 
 
-def scan_entry(record: bytes, position: int) -> Entry:
+def scan_entry(record: bytes | memoryview, position: int) -> Entry:
     """The entry at ``position``. Its content is not checked.
 
     Raises:
@@ -143,7 +162,7 @@ def scan_entry(record: bytes, position: int) -> Entry:
         raise OtherFormError from error
 
 
-def _scan_entry(record: bytes, first: int) -> Entry:
+def _scan_entry(record: bytes | memoryview, first: int) -> Entry:
     if record[first] != FIELD_1:
         raise OtherFormError
     size, position = _length_at(record, first + 1)
@@ -153,7 +172,7 @@ def _scan_entry(record: bytes, first: int) -> Entry:
         raise OtherFormError
     size, start = _length_at(record, position + 1)
     position = start + size
-    key = record[start:position].decode("utf-8")
+    key = str(record[start:position], "utf-8")
 
     def enter(tag: int) -> int:
         """Enter the field ``tag``, which must fill the rest of the entry; returns where its content starts."""
@@ -186,7 +205,7 @@ def _scan_entry(record: bytes, first: int) -> Entry:
     return Entry(Form(key, kind, layout, bytes(fixed), tuple(lengths)), position, stop)
 
 
-def _enter(record: bytes, tag: int, position: int, stop: int) -> tuple[int, int]:
+def _enter(record: bytes | memoryview, tag: int, position: int, stop: int) -> tuple[int, int]:
     """Enter the field ``tag``, which must end at ``stop``; returns where its content starts, and its length's width."""
     if position >= stop or record[position] != tag:
         raise OtherFormError
@@ -196,7 +215,7 @@ def _enter(record: bytes, tag: int, position: int, stop: int) -> tuple[int, int]
     return start, start - position - 1
 
 
-def _length_at(record: bytes, position: int) -> tuple[int, int]:
+def _length_at(record: bytes | memoryview, position: int) -> tuple[int, int]:
     size, start = read_varint(record, position)
     if start - position > _MOST_LENGTH_BYTES:
         raise OtherFormError

@@ -254,7 +254,7 @@ class _Step:
             if self._rows.size < _MIN_VECTORIZED:
                 break
             try:
-                form = scan_entry(self._data[self._places[0] : self._stops[0]].tobytes(), 0).form
+                form = scan_entry(self._data[self._places[0] : self._stops[0]].data, 0).form
             except OtherFormError:
                 break
             if not book.learn(form):
@@ -339,7 +339,7 @@ def _scan_rest(data: Octets, rows: Places, places: Places, stops: Places, spans:
     odd = []
     for row, start, stop in zip(rows.tolist(), places.tolist(), stops.tolist(), strict=True):
         try:
-            spans.add_record(row, scan_entries(data[start:stop].tobytes(), 0), start)
+            spans.add_record(row, scan_entries(data[start:stop].data, 0), start)
         except OtherFormError:
             odd.append(row)
     if odd:

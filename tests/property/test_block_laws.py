@@ -16,9 +16,11 @@ from support.feature_strategies import schemas, values
 from registry.errors import CorruptExampleError
 from registry.features import FeaturesDict, NestedExamples, Ragged, codec_of, features_from_json, features_to_json
 from registry.features.content import ContentReader
+from registry.shards.blocks import ScatteredBlock, decode_block
 from registry.slim.data_decoder import DataDecoder
 from registry.slim.versions import FeaturesDecoder
-from registry.wire import encode_example
+from registry.tfrecord import RecordBlock
+from registry.wire import decode_example, encode_example
 
 
 @st.composite
@@ -52,7 +54,7 @@ def one_by_one(features: FeaturesDict, records: list[bytes]) -> tuple[list[Any],
     examples = []
     for record in records:
         try:
-            examples.append(codec_of(features).decode(record))
+            examples.append(codec_of(features).restore(decode_example(record)))
         except CorruptExampleError as error:
             return examples, error
     return examples, None
@@ -76,6 +78,23 @@ def check_block(features: FeaturesDict, records: list[bytes]) -> None:
     assert len(block) == len(expected)
     assert [exact(example) for example in found] == [exact(example) for example in expected]
     check_columns(block.sound.columns(), expected)
+
+
+def check_scattered(features: FeaturesDict, records: list[bytes], order: list[int], num_parts: int) -> None:
+    """Records of several buffers give the examples and the error of one record at a time, with and without copies."""
+    parts = [RecordBlock(*joined(records[start::num_parts])) for start in range(num_parts)]
+    in_parts = [number for start in range(num_parts) for number in range(start, len(records), num_parts)]
+    block = ScatteredBlock(tuple(parts), np.array([in_parts.index(number) for number in order], np.int64))
+    ordered = [records[number] for number in order]
+    assert block.records() == ordered
+    assert block.num_bytes == sum(map(len, ordered))
+    expected, error = one_by_one(features, ordered)
+    for copy in (True, False):
+        decoded = decode_block(features, block, copy=copy)
+        assert (decoded.fault and decoded.fault.details) == (error and {**error.details, "record": len(expected)})
+        examples = [exact(example if copy else as_bytes(example)) for example in decoded.sound.examples()]
+        assert examples == [exact(example) for example in expected]
+        check_columns(decoded.sound.columns(), expected)
 
 
 def check_columns(columns: dict[str, Any], examples: list[dict[str, Any]]) -> None:
@@ -116,6 +135,35 @@ def test_a_block_without_copies_has_the_same_values(given_: tuple[FeaturesDict, 
     block = codec_of(features).decode_block(*joined(records), copy=False)
     assert [exact(as_bytes(example)) for example in block.examples()] == [exact(example) for example in expected]
     check_columns(block.columns(), expected)
+
+
+@given(schemas_and_records(), st.booleans())
+def test_a_record_alone_without_a_copy_has_the_same_value(
+    given_: tuple[FeaturesDict, list[bytes]], is_damaged: bool
+) -> None:
+    features, records = given_
+    for record in records:
+        damaged_record = record[:-1] if is_damaged else record
+        expected, error = one_by_one(features, [damaged_record])
+        for form, copy in ((bytes, True), (memoryview, True), (memoryview, False)):
+            if error is not None:
+                with pytest.raises(CorruptExampleError) as caught:
+                    codec_of(features).decode(form(damaged_record), copy=copy)
+                assert caught.value.message == error.message
+                continue
+            example = codec_of(features).decode(form(damaged_record), copy=copy)
+            assert exact(example if copy else as_bytes(example)) == exact(expected[0])
+
+
+@given(schemas_and_records(), st.data(), st.integers(1, 4))
+def test_records_of_several_buffers_are_the_records_one_by_one(
+    given_: tuple[FeaturesDict, list[bytes]], data: st.DataObject, num_parts: int
+) -> None:
+    features, records = given_
+    if data.draw(st.booleans()):
+        records = data.draw(damaged(records))
+    order = data.draw(st.lists(st.sampled_from(range(len(records))), max_size=100)) if records else []
+    check_scattered(features, records, order, num_parts)
 
 
 @given(schemas_and_records())

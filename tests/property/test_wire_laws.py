@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from registry.errors import CorruptExampleError
 from registry.wire import (
     FlatValue,
+    RecordDecoder,
     decode_example,
     decode_features,
     decode_sequence_example,
@@ -80,6 +81,21 @@ def test_damaged_bytes_are_read_as_protobuf_reads_them(values: dict[str, FlatVal
 def test_any_bytes_are_read_as_protobuf_reads_them(record: bytes) -> None:
     ours = decoded_or_none(decode_features, record)
     assert quiet(ours) == quiet(decoded_or_none(_decode_any_form, record))
+
+
+@given(st.lists(EXAMPLES, max_size=4), st.data())
+def test_a_decoder_that_remembers_other_records_reads_the_same(
+    examples: list[dict[str, FlatValue]], data: st.DataObject
+) -> None:
+    decoder = RecordDecoder()
+    records = [encode_example(values) for values in examples]
+    for record in [*records, *records]:
+        changed = bytearray(record)
+        for _ in range(data.draw(st.integers(0, 2)) if record else 0):
+            changed[data.draw(st.integers(0, len(record) - 1))] = data.draw(st.integers(0, 255))
+        expected = decoded_or_none(decode_example, bytes(changed))
+        assert decoded_or_none(decoder.decode, bytes(changed)) == expected
+        assert decoded_or_none(decoder.decode, memoryview(bytes(changed))) == expected
 
 
 def quiet(values: dict[str, object] | None) -> dict[str, object] | None:
