@@ -44,18 +44,20 @@ class ColumnReader:
     may_be_missing: bool
     may_be_absent: bool
     may_read_none: bool
+    reads_views: bool
 
     @classmethod
     def of(cls, column: Column, known: frozenset[str]) -> ColumnReader:
         """The reader of ``column``; ``known`` are the keys of all features of known classes."""
         if isinstance(column.leaf, RawFeature):
-            return RawReader(column.path, column.leaf, (), (), True, False, False, known)
+            return RawReader(column.path, column.leaf, (), (), True, False, False, False, known)
         parts = tuple((part, tuple(column.keys(part))) for part in column.leaf.parts)
         # If the first dimension is unknown, TensorFlow's parser reads an absent key as an empty list, and some versions
         # of TFDS left empty lists out.
         may_be_missing = column.lengths[0] is None if column.lengths else len(parts) == 1 and parts[0][0].size is None
         absent = (column.may_be_absent, column.may_read_none)
-        return cls(column.path, column.leaf, column.lengths, parts, may_be_missing, *absent)
+        reads_views = column.leaf.reads_views and not column.lengths
+        return cls(column.path, column.leaf, column.lengths, parts, may_be_missing, *absent, reads_views)
 
     def read(self, flat: Mapping[str, FlatValue]) -> Any:
         """The value of this leaf in the record with these flat values."""
@@ -65,10 +67,12 @@ class ColumnReader:
 
     def read_view(self, flat: Mapping[str, Any], *, copy: bool) -> Any:
         """The value of a record with memoryviews in place of bytes; a view of them if ``copy`` is not set."""
-        if not self.leaf.reads_views or self.lengths:
-            return self.read({key: _as_bytes(flat[key]) for _, keys in self.parts for key in keys if key in flat})
-        value = self.read(flat)
-        return copy_of(value) if copy else value
+        if self.reads_views:
+            value = self.read(flat)
+            return copy_of(value) if copy else value
+        if all(part.kind != "bytes" for part, _ in self.parts):
+            return self.read(flat)
+        return self.read({key: _as_bytes(flat[key]) for _, keys in self.parts for key in keys if key in flat})
 
     def read_content(self, flat: Mapping[str, FlatValue]) -> Any:
         """The value by which two examples are compared; for an optional leaf a list of it, which is empty for None."""
@@ -113,7 +117,7 @@ class ColumnReader:
 
     def column_of_views(self, values: list[Any], *, copy: bool) -> BlockColumn:
         """The column of ``values``, one for each record; texts and stored arrays are views."""
-        if not self.leaf.reads_views or self.lengths:
+        if not self.reads_views:
             return self.column_of(values)
         if values and not self.may_be_absent:
             return ViewColumn(values, self._stack, copy)
@@ -146,6 +150,9 @@ class ColumnReader:
     def _read(self, flat: Mapping[str, FlatValue], restore: _Restore) -> Any:
         if len(self.lengths) > 1:
             return self._read_ragged(flat, restore)
+        if not self.lengths and len(self.parts) == 1:  # the usual case, which costs half of what follows
+            part, keys = self.parts[0]
+            return restore((self._values(flat, keys[0], part.kind),), None, self.path)
         values = tuple([self._values(flat, keys[0], part.kind) for part, keys in self.parts])
         return restore(values, self._count(values[0]) if self.lengths else None, self.path)
 

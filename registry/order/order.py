@@ -125,6 +125,13 @@ class Order:
         order._pattern = Selection(self._pattern, positions)
         return order
 
+    def find(self, position: int) -> tuple[int, int]:
+        """The record at one position, 0..num_examples: its instruction, and its index in the file, as ``locate``."""
+        if isinstance(self._pattern, FileByFile) and self.file_order is None:
+            return self._files.record_at(position)
+        instructions, records = self._pattern.locate(np.array([position]))
+        return int(instructions[0]), int(records[0])
+
     def __repr__(self) -> str:
         return f"<Order of epoch {self.epoch}: {self.num_examples} examples>"
 

@@ -33,7 +33,7 @@ from registry.shards import (
 )
 from registry.splits import FileInstruction, Plan
 from registry.storage import Store
-from registry.tfrecord import IndexFolder, Places, RecordBlock, StreamedShard, Verify, check_verify
+from registry.tfrecord import IndexFolder, MappedShard, Places, RecordBlock, StreamedShard, Verify, check_verify
 
 _FEWEST_OPEN: Final = 16
 _MOST_OPEN: Final = 4096
@@ -125,6 +125,15 @@ class RecordSource:
                 blocks.append(join_blocks(some, copy=True))
                 some.clear()
         return join_blocks(blocks + some).take(places)
+
+    def view(self, index: int, record: int) -> memoryview | None:
+        """A record of an open mapped file, checked; None if ``fetch`` has to read it or to raise."""
+        name = self.instruction(index).filename
+        shard = self._open.get(name)
+        if not isinstance(shard, MappedShard):
+            return None
+        self._open.move_to_end(name)
+        return shard.view(record)
 
     @property
     def is_requested(self) -> bool:
@@ -341,15 +350,19 @@ class PieceReader:
             decoded.fault = self._name_fault(decoded.fault, piece)
         return decoded
 
-    def decode_one(self, piece: Piece) -> dict[str, Any]:
-        """The only example of a piece. It skips the fixed cost of decoding a block."""
-        if not isinstance(piece.block, RecordBlock):
-            return next(self.decode(piece).examples())
-        (record,) = piece.block.views()
+    def decode_one(self, instruction: int, record: int) -> dict[str, Any]:
+        """The example of one record. It skips the fixed cost of fetching and decoding a block."""
+        view = self._source.view(instruction, record)
+        if view is None:
+            places = np.array([instruction]), np.array([record])
+            piece = Piece(*places, self._source.fetch(*places))
+            if not isinstance(piece.block, RecordBlock):
+                return next(self.decode(piece).examples())
+            (view,) = piece.block.views()
         try:
-            return codec_of(self._features).decode(record, copy=self._copy)
+            return codec_of(self._features).decode(view, copy=self._copy)
         except CorruptExampleError as error:
-            raise self._name_record(error, piece, place=0) from error
+            raise name_record(error, self._source.instruction(instruction).filename, record) from error
 
     def kept_columns_at(self, order: Order, positions: Places) -> dict[str, Any] | None:
         """The examples at ``positions`` from kept columns; None without them."""
@@ -409,13 +422,11 @@ class PieceReader:
     def _name_fault(self, fault: RegistryError, piece: Piece) -> RegistryError:
         if not isinstance(fault, CorruptExampleError):
             return fault
-        named = self._name_record(fault, piece, place=fault.details["record"])
+        place = fault.details["record"]
+        filename = self._source.instruction(int(piece.instructions[place])).filename
+        named = name_record(fault, filename, int(piece.records[place]))
         named.__cause__ = fault
         return named
-
-    def _name_record(self, fault: CorruptExampleError, piece: Piece, *, place: int) -> CorruptExampleError:
-        filename = self._source.instruction(int(piece.instructions[place])).filename
-        return name_record(fault, filename, int(piece.records[place]))
 
 
 def _locate(order: Order, part: Intervals) -> tuple[Places, Places]:
@@ -490,10 +501,10 @@ class ItemReader:
 
     def example_at(self, order: Order, positions: npt.NDArray[np.int64]) -> dict[str, Any]:
         """The example at ``positions``, which has one entry."""
-        piece = self._reader.fetch(order, positions)
-        example = self._reader.decode_one(piece)
+        instruction, record = order.find(int(positions[0]))
+        example = self._reader.decode_one(instruction, record)
         if self._add_ids:
-            example[TFDS_ID] = self._reader.ids(piece.instructions, piece.records)[0].encode()
+            example[TFDS_ID] = self._reader.ids(np.array([instruction]), np.array([record]))[0].encode()
         return example
 
     def examples_at(self, order: Order, positions: npt.NDArray[np.int64]) -> list[dict[str, Any]]:

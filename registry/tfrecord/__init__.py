@@ -19,6 +19,7 @@ from registry.tfrecord.framing import (
     masked_crc32c,
 )
 from registry.tfrecord.index import IndexFolder
+from registry.tfrecord.mapped import MappedShard
 from registry.tfrecord.reader import hash_file, read_records, walk_file
 from registry.tfrecord.shard import open_shard
 from registry.tfrecord.streamed import StreamedShard
@@ -32,6 +33,7 @@ __all__ = [
     "FileFacts",
     "Frames",
     "IndexFolder",
+    "MappedShard",
     "Places",
     "RecordBlock",
     "RecordWriter",

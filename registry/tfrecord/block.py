@@ -152,7 +152,7 @@ def find_fault(data: Octets, frames: Places, lengths: Places, *, verify: Verify)
     ``lengths`` are the expected lengths of the payloads. All frames must be inside ``data``.
     """
     if frames.size <= _MIN_VECTORIZED:
-        return _find_fault_of_few(data, frames.tolist(), lengths.tolist(), verify=verify)
+        return find_fault_of_few(data.data, frames.tolist(), lengths.tolist(), verify=verify)
     if verify != "block":
         return _find_fault_of_each(data, frames, lengths, verify=verify)
     rest = _leave_sound_runs(data, frames, lengths)
@@ -206,8 +206,8 @@ def _find_fault_of_each(data: Octets, frames: Places, lengths: Places, *, verify
     return None if bad_header is None else FrameFault(bad_header, in_header=True)
 
 
-def _find_fault_of_few(data: Octets, frames: list[int], lengths: list[int], *, verify: Verify) -> FrameFault | None:
-    view = data.data
+def find_fault_of_few(view: memoryview, frames: list[int], lengths: list[int], *, verify: Verify) -> FrameFault | None:
+    """``find_fault`` without numpy, which is faster for a few frames."""
     for place, (frame, length) in enumerate(zip(frames, lengths, strict=True)):
         found, length_crc = _HEADER_FORM.unpack_from(view, frame)
         if found != length or length > MAX_RECORD_BYTES or masked_crc32c(view[frame : frame + 8]) != length_crc:

@@ -83,6 +83,12 @@ class FramePlaces:
         """The starts of the first frames, and the end of the last of them; int64, in bytes."""
         return self._buffer[: self._size]
 
+    def bounds_of(self, record: int) -> tuple[int, int] | None:
+        """Start and end of the frame of ``record``; None if they are not known."""
+        if record + 1 >= self._size:
+            return None
+        return self._buffer.item(record), self._buffer.item(record + 1)
+
     def add(self, first: int, bounds: Places) -> None:
         """Add the bounds of sound frames from record ``first`` on: their starts, and the end of the last one."""
         new = self._size - 1 - first

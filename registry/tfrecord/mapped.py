@@ -11,7 +11,7 @@ import mmap
 import numpy as np
 
 from registry.errors import CorruptRecordError, ShardMismatchError
-from registry.tfrecord.block import FrameFault, Octets, Places, RecordBlock, Verify, find_fault
+from registry.tfrecord.block import FrameFault, Octets, Places, RecordBlock, Verify, find_fault, find_fault_of_few
 from registry.tfrecord.framing import (
     FRAMING_BYTES,
     HEADER_BYTES,
@@ -43,6 +43,7 @@ class MappedShard:
         self._mapped = mapped
         # numpy keeps the mapping alive as long as a view of it exists.
         self._data: Octets = np.frombuffer(b"" if mapped is None else mapped, np.uint8)
+        self._view = self._data.data.toreadonly()
         self._path = path
         self._num_records = num_records
         self._verify = verify
@@ -68,6 +69,19 @@ class MappedShard:
             self._places.end_at(first + fault.place)
             raise self._error(first + fault.place, int(known[fault.place]), fault)
         raise self._too_short(stop, found=starts.size - 1, end=int(starts[-1]))
+
+    def view(self, record: int) -> memoryview | None:
+        """One record, checked; None if ``read`` has to find it first, to check the end of the file, or to raise."""
+        bounds = self._places.bounds_of(record)
+        if bounds is None or record + 1 == self._num_records or self._cut_size() is not None:
+            return None
+        frame, end = bounds
+        start, stop = frame + HEADER_BYTES, end - FRAMING_BYTES + HEADER_BYTES
+        if not 0 <= frame < start <= stop < end <= len(self._view):
+            return None
+        if find_fault_of_few(self._view, [frame], [stop - start], verify=self._verify) is not None:
+            return None
+        return self._view[start:stop]
 
     def gather(self, records: Places) -> RecordBlock:
         """These records, checked, in this order."""
@@ -96,10 +110,15 @@ class MappedShard:
         return find_fault(self._data, frames, lengths, verify=self._verify)
 
     def _check_promise(self, stop: int) -> None:
-        if self._mapped is not None and (now := self._mapped.size()) < self._data.size:
+        if (now := self._cut_size()) is not None:
             raise cut_short(self._path, was=self._data.size, now=now)  # reading the lost pages would kill the process
         if self._num_records is not None and stop > self._num_records:
             raise no_such_record(self._path, stop - 1, found=self._num_records)
+
+    def _cut_size(self) -> int | None:
+        """The size of the file if it is shorter than it was when it was mapped, otherwise None."""
+        size = len(self._view) if self._mapped is None else self._mapped.size()
+        return size if size < len(self._view) else None
 
     def _check_end(self, num_records: int, end: int) -> None:
         """Check that the file ends after its last expected record."""

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
-from registry.wire.codec import FlatValue, decode_example, enter_field, read_items
-from registry.wire.entries import Entry, Form, scan_entry
+from registry.wire.codec import decode_example, enter_field, read_items
+from registry.wire.entries import Form, scan_entry
 from registry.wire.varint import FIELD_1, OtherFormError, read_varint, read_varints
 
+_FLOAT32: Final = np.dtype(np.float32)
 _STORED_FLOAT: Final = np.dtype("<f4")
+_SMALL_RECORD: Final = 4096
 _MOST_FORMS: Final = 64
 _MOST_HEADS: Final = 1024
 
@@ -36,7 +39,8 @@ class RecordDecoder:
             CorruptExampleError: the bytes are not a tf.train.Example.
         """
         try:
-            return {form.key: _read(form, record, start, stop) for form, start, stop in self._scan(record)}
+            # Slices of bytes cost less than memoryviews, which are needed for the items only.
+            return self._decode_known(bytes(record) if len(record) <= _SMALL_RECORD else record, record)
         except (OtherFormError, IndexError, ValueError):
             flat: dict[str, Any] = decode_example(record)
             if isinstance(record, bytes):
@@ -46,11 +50,15 @@ class RecordDecoder:
                 for key, value in flat.items()
             }
 
-    def _scan(self, record: bytes | memoryview) -> list[Entry]:
-        """The entries of ``record``; raises OtherFormError, IndexError or ValueError if it is in another form."""
+    def _decode_known(self, record: bytes | memoryview, source: bytes | memoryview) -> dict[str, Any]:
+        """``decode``, with the items of ``source``, which has the same bytes.
+
+        Raises:
+            OtherFormError, IndexError, ValueError: the record is in another form, or damaged.
+        """
         size = len(record)
         position = enter_field(record, FIELD_1, 0, size) if size else 0
-        entries: list[Entry] = []
+        flat: dict[str, Any] = {}
         before: Form | None = None
         while position < size:
             own = record[position + 1]
@@ -62,30 +70,30 @@ class RecordDecoder:
                     head = form.head(own)
                     if len(heads) < _MOST_HEADS:
                         heads[own] = head
-                start = position + len(head)
-                if head and record[position:start] == head:
-                    entry = Entry(form, position + len(form.fixed), position + form.num_entry_bytes + own)
+                if head and record[position : position + len(head)] == head:
+                    start, position = position + len(form.fixed), position + form.num_entry_bytes + own
                     break
             else:
-                entry = scan_entry(record, position)
+                form, start, position = scan_entry(record, position)
                 if self._num_forms < _MOST_FORMS:
                     self._num_forms += 1
-                    self._after.setdefault(before, []).append((entry.form, {}))
-            before, position = entry.form, entry.stop
-            entries.append(entry)
-        if position > size:
-            raise OtherFormError
-        return entries
+                    self._after.setdefault(before, []).append((form, {}))
+            if position > size:
+                raise OtherFormError
+            if form.layout == "item":
+                flat[form.key] = [source[start:position]]
+            elif form.kind == "bytes":
+                flat[form.key] = read_items(source, start, position)
+            else:
+                flat[form.key] = _read_numbers(form, record, start, position)
+            before = form
+        return flat
 
 
-def _read(form: Form, record: bytes | memoryview, start: int, stop: int) -> FlatValue | list[Any]:
-    """The flat value of an entry whose content is ``record[start:stop]``; raises as ``RecordDecoder._scan``."""
-    if form.layout == "item":
-        return [record[start:stop]]
-    if form.layout == "list" or (form.layout == "empty" and form.kind == "bytes"):
-        return read_items(record, start, stop)
+def _read_numbers(form: Form, record: bytes | memoryview, start: int, stop: int) -> npt.NDArray[Any]:
+    """The numbers of a list whose content is ``record[start:stop]``; raises as ``RecordDecoder._decode_known``."""
     if form.layout == "unpacked":
         raise OtherFormError
     if form.kind == "int64":
         return read_varints(record, start, stop)
-    return np.frombuffer(record[start:stop], _STORED_FLOAT).astype(np.float32)
+    return np.frombuffer(record[start:stop], _STORED_FLOAT).astype(_FLOAT32)

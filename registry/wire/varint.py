@@ -195,6 +195,8 @@ def read_varints(buffer: bytes | memoryview, start: int, stop: int) -> Places:
         ValueError: the last one continues beyond ``stop``, or one has more than 64 bits.
     """
     size = stop - start
+    if size == 1 and buffer[start] < 0x80:
+        return np.array([buffer[start]], np.int64)
     if size > _FEW_BYTES:
         octets = np.frombuffer(buffer, dtype=np.uint8, count=size, offset=start)
         if octets.max() < 0x80:  # one byte each: pixels, flags

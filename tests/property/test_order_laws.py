@@ -122,6 +122,7 @@ def test_any_position_is_found_without_the_positions_before_it(
     files, records = order.locate(positions)
     assert list(zip(files.tolist(), records.tolist(), strict=True)) == [expected[position] for position in positions]
     assert (files.dtype, records.dtype) == (np.int64, np.int64)
+    assert [order.find(position) for position in positions] == [expected[position] for position in positions]
 
 
 @given(plan=plans(), config=configs(), epoch=st.integers(0, 3), seed=st.integers(0, 99), data=st.data())

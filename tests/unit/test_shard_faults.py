@@ -17,6 +17,7 @@ from registry.errors import CorruptRecordError, ShardMismatchError, Verification
 from registry.storage import Store, open_store
 from registry.tfrecord import (
     IndexFolder,
+    MappedShard,
     RecordBlock,
     Verify,
     frame_record,
@@ -86,6 +87,27 @@ def test_every_flipped_bit_is_detected_and_its_record_named(
             WAYS[way](open_shard(store, "shard", num_records=len(RECORDS), verify=verify), 0, len(RECORDS))
         assert whole.value.details["record"] >= bad  # backwards, the first that is met
     record_property(f"flipped bits caught, {way}, verify={verify}", len(range(0, 8 * len(CONTENT), step)))
+
+
+def test_views_are_of_undamaged_records_only(store: Store) -> None:
+    put(store, CONTENT)
+    shard = open_shard(store, "shard", num_records=len(RECORDS), verify="block")
+    assert isinstance(shard, MappedShard)
+    last = len(RECORDS) - 1  # is read with the end of the file
+    assert [shard.view(record) for record in range(last + 1)] == [None] * (last + 1)  # their places are not known yet
+    shard.read(0, last + 1)
+    assert [bytes(shard.view(record) or b"") for record in range(last)] == RECORDS[:last]
+    with Path(store.locate("shard")).open("r+b", buffering=0) as file:
+        for bit in range(8 * int(STARTS[last])):
+            bad = int(np.searchsorted(STARTS, bit // 8, side="right")) - 1
+            file.seek(bit // 8)
+            file.write(bytes([CONTENT[bit // 8] ^ 1 << bit % 8]))
+            assert [record for record in range(last) if shard.view(record) is None] == [bad]
+            file.seek(bit // 8)
+            file.write(CONTENT[bit // 8 : bit // 8 + 1])
+        assert bytes(shard.view(2) or b"") == RECORDS[2]
+        file.truncate(len(CONTENT) - 1)
+    assert shard.view(2) is None
 
 
 @pytest.mark.parametrize("way", WAYS)
