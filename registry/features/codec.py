@@ -108,6 +108,7 @@ class Codec:
         self.has_unknown = any(isinstance(reader, RawReader) for reader in self.columns)
         self.block_decoder = BlockDecoder(known)
         self._decoder = RecordDecoder()
+        self._decodes_files = any(column.leaf.decodes_files for column in columns)
 
     def __reduce__(self) -> tuple[Callable[[FeaturesDict], Codec], tuple[FeaturesDict]]:
         return codec_of, (self.features,)
@@ -205,7 +206,7 @@ class Codec:
         Returns:
             The examples. The block ends before the first record that cannot be decoded; its ``fault`` is the error.
         """
-        least = _MIN_VECTORIZED_UNLIKE if constant(lengths) is None else _MIN_VECTORIZED
+        least = _MIN_VECTORIZED if self._decodes_files or constant(lengths) is not None else _MIN_VECTORIZED_UNLIKE
         if self.has_unknown or offsets.size < least:
             return self._decode_each(data, offsets, lengths, copy=copy)
         flat = self.block_decoder.decode(data, offsets, lengths)

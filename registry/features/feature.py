@@ -178,6 +178,11 @@ class Leaf(Feature, ABC):
         return False
 
     @property
+    def decodes_files(self) -> bool:
+        """Whether a value takes long to decode, and ``restore_block`` uses all cores."""
+        return False
+
+    @property
     def reads_views(self) -> bool:
         """Whether ``restore`` also accepts memoryviews in place of bytes, and returns a view of them for one value."""
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable
 from collections.abc import Sequence as AnySequence
@@ -12,10 +13,14 @@ from typing import Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from registry.errors import CorruptExampleError, FeatureError
+from registry.engines import call_ahead, shared_threads
+from registry.errors import CorruptExampleError, FeatureError, RegistryError
+from registry.features.block_columns import ArrayColumn
 from registry.features.containers import Sequence
 from registry.features.dtypes import as_dtype, check_shape, exact_array
 from registry.features.feature import (
+    BlockColumn,
+    BlockParts,
     Counts,
     Leaf,
     Part,
@@ -31,10 +36,20 @@ from registry.features.stacking import type_of_all
 from registry.features.tensor import PlainTensor
 from registry.features.text import ClassLabel
 from registry.images import Picture, PictureError, decode_picture, encode_jpeg, encode_png, read_picture
-from registry.wire import FlatValue
+from registry.wire import BytesColumn, FlatValue
 
 MAX_UNDECLARED_PIXELS: Final = 2**26
 """Most pixels (8192 x 8192) that are decoded if the shape does not declare both height and width."""
+
+_MOST_TOGETHER: Final = 2**30
+"""Most values of images that are decoded into one array before the first of them is known to be sound."""
+
+_UNITS: Final = 16
+_UNIT_BYTES: Final = 2**17
+"""A batch is decoded in at least this number of units, of at most this size of files; a smaller batch by one thread."""
+
+_SMALL_FILE: Final = 2**11
+"""Images whose files have fewer bytes on average are decoded by one thread: most of their time is Python."""
 
 BBOX_FORMATS: Final = ("XYXY", "YXYX", "XYWH", "REL_XYXY", "REL_YXYX")
 _RELATIVE: Final = ("REL_XYXY", "REL_YXYX")
@@ -137,6 +152,48 @@ class Image(Leaf):
             return self._decode(files[0], path)
         return stack_values([self._decode(file, path) for file in files], self.shape, self.dtype)
 
+    @property
+    def decodes_files(self) -> bool:
+        """Always True."""
+        return True
+
+    def restore_block(self, parts: BlockParts, path: str) -> BlockColumn | None:
+        """The images of a block, decoded by all cores if there are many or large ones; None if one may be damaged."""
+        column = parts.columns[0]
+        if parts.counts is not None or not isinstance(column, BytesColumn) or not isinstance(column.counts, int):
+            return None
+        batch = None
+        if None not in self.shape:
+            shape = (parts.num_records, *(size for size in self.shape if size is not None))
+            if math.prod(shape) > _MOST_TOGETHER:
+                return None
+            batch = np.empty(shape, self.dtype)
+        num_bytes, view = int(column.sizes.sum()), parts.data.data
+        starts, stops = column.starts.tolist(), (column.starts + column.sizes).tolist()
+
+        def decode(rows: range) -> list[npt.NDArray[Any]]:
+            images = []
+            for row in rows:
+                place = None if batch is None else batch[row]
+                image = self._decode(bytes(view[starts[row] : stops[row]]), path, place)
+                if place is None:
+                    images.append(image)
+                elif not np.may_share_memory(image, place):
+                    place[...] = image
+            return images
+
+        unit = max(1, min(len(starts) // _UNITS, _UNIT_BYTES * len(starts) // max(1, num_bytes)))
+        units = [range(start, min(start + unit, len(starts))) for start in range(0, len(starts), unit)]
+        try:
+            if num_bytes < max(_UNIT_BYTES, _SMALL_FILE * len(starts)):
+                images = decode(range(len(starts)))
+            else:
+                calls = call_ahead(shared_threads(os.getpid()), decode, units, most=len(units))
+                images = [image for _, some in calls for image in some]
+        except RegistryError:
+            return None
+        return ArrayColumn(stack_values(images, self.shape, self.dtype) if batch is None else batch)
+
     def restore_content(self, flat: tuple[FlatValue, ...], count: int | None, path: str) -> Any:
         """For each image, a tag and its pixels if this package decodes it, otherwise a tag and the bytes of its file.
 
@@ -163,8 +220,8 @@ class Image(Leaf):
             return b"file", data
         return b"pixels", self._decode_picture(picture, path)
 
-    def _decode(self, data: Any, path: str) -> npt.NDArray[Any]:
-        return self._decode_picture(self._read(data, path), path)
+    def _decode(self, data: Any, path: str, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
+        return self._decode_picture(self._read(data, path), path, out)
 
     def _read(self, data: Any, path: str) -> Picture:
         try:
@@ -179,11 +236,13 @@ class Image(Leaf):
         if None in self.shape[:2] and picture.height * picture.width > MAX_UNDECLARED_PIXELS:
             raise corrupt_fault(path, f"expected at most {MAX_UNDECLARED_PIXELS} pixels, found an image of {size}")
 
-    def _decode_picture(self, picture: Picture, path: str) -> npt.NDArray[Any]:
+    def _decode_picture(self, picture: Picture, path: str, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
+        """The pixels, maybe in ``out``, which has their shape and dtype."""
         self._check_size(picture, path)
         try:
             channels = 4 if self._is_float else self.shape[2]
-            pixels = decode_picture(picture, channels=channels, wide=self.dtype == np.uint16)
+            out = None if self._is_float else out
+            pixels = decode_picture(picture, channels=channels, wide=self.dtype == np.uint16, out=out)
         except PictureError as error:
             raise corrupt_fault(path, f"{error}") from error
         return np.ascontiguousarray(pixels).view("<f4").astype(self.dtype) if self._is_float else pixels

@@ -1,4 +1,4 @@
-"""Image files: reads PNG and the headers of JPEG, writes PNG, and runs the codecs of Pillow.
+"""Image files: reads PNG and the headers of JPEG, writes PNG, and runs the codecs of Pillow and simplejpeg.
 
     bytes -> Picture (format, size, header) -> pixels of 8 or 16 bits -> channels
     array -> PNG with the same bytes on every machine
@@ -16,6 +16,7 @@ from registry.images.pictures import (
     convert_samples,
     decode_picture,
     encode_jpeg,
+    jpeg_library,
     mix,
     read_jpeg_header,
     read_picture,
@@ -49,6 +50,7 @@ __all__ = [
     "has_pillow",
     "import_pillow",
     "inflate_rows",
+    "jpeg_library",
     "mix",
     "read_chunks",
     "read_jpeg_header",

@@ -14,14 +14,21 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from registry.errors import MissingExtraError
-from registry.images import JPEG_SIGNATURE, as_channels, import_pillow, read_jpeg_header, take_pixels, to_grey
+from registry.images import (
+    JPEG_SIGNATURE,
+    as_channels,
+    import_pillow,
+    jpeg_library,
+    read_jpeg_header,
+    take_pixels,
+    to_grey,
+)
 from registry.slim.image_codec import MAX_PIXELS, ImageFault, check_pixels, run_pillow
 from registry.slim.image_png import decode_png, decode_small_pngs
 
@@ -391,7 +398,7 @@ def _jpeg_samples(
     data: bytes, mode: str, size: tuple[int, int], channels: int, *, is_fast: bool
 ) -> npt.NDArray[np.uint8]:
     """The samples (height, width, channels) in a Pillow mode."""
-    if (library := _fast_library()) is not None:
+    if (library := jpeg_library()) is not None:
         try:
             pixels: npt.NDArray[np.uint8] = library.decode_jpeg(data, "GRAY" if mode == "L" else mode, fastdct=is_fast)
         except ValueError:
@@ -400,12 +407,3 @@ def _jpeg_samples(
             if pixels.shape == (*size, channels):
                 return pixels
     return run_pillow("jpeg", mode, size, data, (mode, ""), of="JPEG").reshape(*size, channels)
-
-
-@cache
-def _fast_library() -> Any:
-    try:
-        import simplejpeg
-    except ImportError:
-        return None
-    return simplejpeg

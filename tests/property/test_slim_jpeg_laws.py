@@ -13,6 +13,8 @@ from PIL import Image as Pillow
 from support.slim_image_checks import decode
 
 from registry.errors import CorruptExampleError
+from registry.features import FeaturesDict, Image, codec_of
+from registry.images import pictures
 from registry.slim import image_formats
 
 
@@ -57,12 +59,29 @@ def outcome(data: bytes, channels: int) -> tuple[Any, str]:
 
 
 def test_the_fast_library_is_there() -> None:
-    assert image_formats._fast_library() is not None
+    assert image_formats.jpeg_library() is not None
 
 
 @given(damaged(), st.sampled_from([0, 1, 3]))
 def test_the_decoding_library_does_not_change_the_result(data: bytes, channels: int) -> None:
     found = outcome(data, channels)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(image_formats, "_fast_library", lambda: None)
+        patch.setattr(image_formats, "jpeg_library", lambda: None)
         assert outcome(data, channels) == found
+
+
+def outcome_of_feature(data: bytes, channels: int | None) -> tuple[Any, str]:
+    codec = codec_of(FeaturesDict({"image": Image(shape=(None, None, channels))}))
+    try:
+        pixels = codec.restore({"image": [data]})["image"]
+    except CorruptExampleError as error:
+        return None, error.message
+    return (pixels.shape, pixels.dtype, pixels.tobytes()), ""
+
+
+@given(damaged(), st.sampled_from([None, 1, 2, 3, 4]))
+def test_the_decoding_library_does_not_change_what_an_image_feature_reads(data: bytes, channels: int | None) -> None:
+    found = outcome_of_feature(data, channels)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pictures, "jpeg_library", lambda: None)
+        assert outcome_of_feature(data, channels) == found

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image as Pillow
+from support.block_checks import joined
 from support.slim_image_samples import png_file as interlaced_png
 
 from registry.errors import CorruptExampleError, FeatureError, MissingExtraError
@@ -277,6 +278,39 @@ def test_truncated_or_damaged_image_is_corrupt_and_names_the_feature() -> None:
         with pytest.raises(CorruptExampleError) as caught:
             read_image(data)
         assert caught.value.details["feature"] == "image"
+
+
+@pytest.mark.parametrize(
+    "options", [{"shape": (90, 60, 3)}, {}, {"shape": (90, 60, 1)}, {"dtype": np.uint16, "shape": (None, 60, 3)}]
+)
+@pytest.mark.parametrize("number", [14, 200])
+def test_a_batch_of_images_is_its_images_one_by_one(options: dict[str, Any], number: int) -> None:
+    features = FeaturesDict({"image": Image(**options), "id": "int64"})
+    codec = codec_of(features)
+    noise = np.random.default_rng(3).integers(0, 256, (number, 90, 60, 3), dtype=np.uint8)
+    files = [pillow_file(pixels, "PNG" if place % 5 else "JPEG") for place, pixels in enumerate(noise)]
+    records = [codec.encode({"image": file, "id": place}) for place, file in enumerate(files)]
+    block = codec.decode_block(*joined(records))
+    expected = [codec.decode(record)["image"] for record in records]
+    column = block.columns()["image"]
+    assert (column.shape[0], column.dtype) == (number, features["image"].dtype)
+    assert column.flags.writeable
+    assert all(map(np.array_equal, column, expected))
+    assert all(np.array_equal(one["image"], image) for one, image in zip(block.examples(), expected, strict=True))
+    records[number - 5] = codec.encode({"image": files[1], "id": 7}).replace(b"IDAT", b"IDAX")
+    damaged = codec.decode_block(*joined(records))
+    assert len(damaged) == number - 5
+    assert damaged.fault is not None
+    assert damaged.fault.details["record"] == number - 5
+    assert all(map(np.array_equal, damaged.sound.columns()["image"], expected))
+
+
+def test_images_of_different_sizes_are_an_object_array_of_a_batch() -> None:
+    codec = codec_of(FeaturesDict({"image": Image()}))
+    arrays = [gradient(10 + place % 3, 20, 3) for place in range(100)]
+    column = codec.decode_block(*joined([codec.encode({"image": array}) for array in arrays])).columns()["image"]
+    assert (column.shape, column.dtype) == ((100,), object)
+    assert all(map(np.array_equal, column, arrays))
 
 
 def test_small_file_cannot_ask_for_a_huge_array() -> None:

@@ -85,7 +85,7 @@ def test_png_and_bmp_need_no_pillow(color: int, depth: int, filters: tuple[int, 
 def test_other_formats_need_pillow(monkeypatch: pytest.MonkeyPatch, form: str, name: str) -> None:
     data = pillow_file(RAMP, form)
     monkeypatch.setitem(sys.modules, "PIL", None)
-    monkeypatch.setattr(image_formats, "_fast_library", lambda: None)
+    monkeypatch.setattr(image_formats, "jpeg_library", lambda: None)
     with pytest.raises(MissingExtraError) as caught:
         decode(data)
     assert caught.value.message == f"decoding {name} images needs the package 'pillow', which is not installed"
@@ -287,7 +287,7 @@ def test_a_webp_gives_its_frames() -> None:
 def test_pixels_that_are_taken_some_rows_at_a_time_are_the_same(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     array = np.random.default_rng(5).integers(0, 256, (13, 7, 3), dtype=np.uint8)
     data = pillow_file(array, form, "RGB")
-    monkeypatch.setattr(image_formats, "_fast_library", lambda: None)
+    monkeypatch.setattr(image_formats, "jpeg_library", lambda: None)
     expected = decode(data, channels=0)
     monkeypatch.setattr(pillow, "_BYTES_AT_ONCE", 50)
     monkeypatch.setattr(image_formats, "_PIXELS_AT_ONCE", 15)
