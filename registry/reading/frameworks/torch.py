@@ -23,7 +23,7 @@ from registry.features.feature import TEXT
 from registry.model import whole_number
 from registry.reading.frameworks.arrays import LeafColumn, leaves_of
 from registry.reading.frameworks.sharing import EpochCounter, IterationKey, SharedReader
-from registry.reading.frameworks.torch_batches import Collate, examples_of, to_tensors
+from registry.reading.frameworks.torch_batches import Collate, GatheredExamples, examples_of, to_tensors
 from registry.reading.state import Intervals, cut, divide, size_of
 from registry.reading.structure import pick, places_of
 
@@ -87,6 +87,15 @@ class ExampleForm:
             return self.collate(list(self.examples(columns)))
         batch = self._columns.columns(columns)
         return batch if self._keys is None else pick(self._keys, batch)
+
+    def gathered(self, columns: Mapping[str, Any], size: int) -> GatheredExamples:
+        """The ``size`` examples in the columns of a block, and their batch."""
+        return GatheredExamples(
+            size,
+            examples=lambda: self.examples(columns),
+            batch=lambda: self.batch(columns),
+            collate=self.collate,
+        )
 
     def _finish(self, example: dict[str, Any]) -> Any:
         result = example if self._keys is None else pick(self._keys, example)
@@ -186,11 +195,12 @@ class ReaderDataset(Dataset):
         is_one = not isinstance(index, slice) and np.ndim(index) == 0  # a number of any kind, also a tensor
         return self._form.example(result) if is_one else self._form.batch(result)
 
-    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+    def __getitems__(self, indices: Sequence[int]) -> Sequence[Any]:
         """The examples ``indices``, fetched and decoded together; a DataLoader calls it for each of its batches."""
+        places = list(indices)
         with self._reader.acquire() as reader:
-            columns = reader[list(indices)]
-        return list(self._form.examples(columns))
+            columns = reader[places]
+        return self._form.gathered(columns, len(places))
 
     def __repr__(self) -> str:
         return f"<ReaderDataset of {self._reader!r}>"

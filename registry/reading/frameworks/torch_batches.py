@@ -7,8 +7,9 @@ examples, maybe transformed ----------------------------^
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -57,6 +58,33 @@ class Padded(NamedTuple):
         return mask
 
 
+class GatheredExamples(Sequence[Any]):
+    """The examples of one ``ReaderDataset.__getitems__``, created when one of them is used.
+
+    torch gives them to its ``collate_fn`` as they are, so that ``Collate`` takes their columns as the batch: it does
+    not divide columns into examples and stack these again.
+    """
+
+    def __init__(
+        self, size: int, *, examples: Callable[[], Iterator[Any]], batch: Callable[[], Any], collate: Collate
+    ) -> None:
+        """``size`` examples; ``batch`` gives the same as ``collate`` of a list of ``examples``."""
+        self._size = size
+        self._create = examples
+        self.batch = batch
+        self.collate = collate
+
+    @cached_property
+    def _examples(self) -> list[Any]:
+        return list(self._create())
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._examples[index]
+
+
 @dataclass(frozen=True)
 class Collate:
     """A ``collate_fn`` for ``torch.utils.data.DataLoader``. It can be pickled.
@@ -75,6 +103,8 @@ class Collate:
 
     def __call__(self, examples: Sequence[Any]) -> Any:
         """The batch of ``examples``, nested as they are. See ``collate`` for its errors."""
+        if isinstance(examples, GatheredExamples) and examples.collate == self:
+            return examples.batch()
         seen: set[str] = set()
         rows = list(examples)
         try:
