@@ -51,7 +51,7 @@ class Registers:
     def add(self, hashes: Hashes) -> None:
         """Add the hashes of values."""
         # The first few set most registers. Of those that follow, few change one: in growing parts, most are left out.
-        start, size = 0, hashes.size if self.ranks.all() else 2**_BITS
+        start, size = 0, hashes.size if self.ranks.any() else 2**_BITS
         while start < hashes.size:
             self._add_part(hashes[start : start + size])
             start, size = start + size, 2 * size

@@ -69,7 +69,7 @@ class RecordDigester:
 
     def digests(self, block: FlatRecords) -> bytes:
         """The digest of each record, 16 bytes each. The records hold the features: other folds have read them."""
-        state = np.repeat(_START, block.num_records, axis=1)
+        state = np.broadcast_to(_START, (2, block.num_records)).copy()
         for reader, flat in zip(self._readers, block.flats, strict=True):
             for words in _words_of(reader, flat, block):
                 _mix(state, words)
@@ -220,7 +220,7 @@ def _hash_column(
 
 def _hash_items(data: Octets, starts: Places, sizes: Places) -> Words:
     """Two words for each ``data[start : start + size]``, shape (2, number of items)."""
-    state = np.repeat(_START, sizes.size, axis=1)
+    state = np.broadcast_to(_START, (2, sizes.size)).copy()
     _mix(state, sizes.view(np.uint64))
     long = np.flatnonzero(sizes > _MOST_MIXED)
     if long.size:

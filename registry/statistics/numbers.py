@@ -203,6 +203,7 @@ class _Spread:
             return
         low = values.min().item()
         self._widen(low, values.max().item())
+        first = int(_ordered(np.array([low], self.dtype))[0]) >> self.shift
         if counts is not None:
             self._add_moments(*weighted_sums(values, counts), int(counts.sum()), int(counts[values == 0].sum()))
             values = values.copy()  # those of another state
@@ -212,9 +213,9 @@ class _Spread:
             if counts is None:
                 self._add_moments(*exact_sums(part), part.size, int(np.count_nonzero(part == 0)))
             self.registers.add(hash_numbers(part))
-            keys[start : start + _PART] = _ordered(part, is_signed=low < 0) >> self.shift
-        first = int(keys.min())
-        keys -= first
+            ordered = _ordered(part, is_signed=low < 0)
+            ordered >>= self.shift
+            np.subtract(ordered, first, out=keys[start : start + _PART])
         # Weights are added as float64, which is exact below 2**53.
         table = np.bincount(keys, counts)
         used = np.flatnonzero(table != 0)  # several times as fast as of numbers, in a large table with few of them
@@ -234,11 +235,11 @@ class _Spread:
         is_float = self.dtype.kind == "f"
         low, high = self.low or 0, self.high or 0
         bottoms, tops = _from_ordered(self.keys << self.shift), _from_ordered((self.keys + 1) << self.shift)
-        middles = _from_ordered((self.keys << self.shift) + (1 << self.shift >> 1)).tolist()
+        middles = _from_ordered((self.keys << self.shift) + (1 << self.shift >> 1))
         quantiles: dict[str, Number] = {}
         for percent, place in _quantile_places(self.counts):
             # The only integer in a small bucket is its end that is nearer to zero.
-            middle = middles[place] if is_float else int(middles[place])
+            middle = middles[place].item() if is_float else int(middles[place])
             quantiles[str(percent)] = min(max(middle, low), high)
         return NumberStatistics(
             count=self.count + sum(infinite.values()),
