@@ -7,11 +7,11 @@
     python benchmarks/reading.py --sets A --jobs i,iii --peers registry,view,tf.data,+unbatch,limit
 
 Jobs: (i) raw records, (ii) examples as dicts of NumPy values one by one, (iii) columns of 256, (iv) random access one
-by one, (ivb) by 256, (v) opening ``train[50%:]`` up to its first example. "kept" reads from columns that were kept before, as a second
-epoch does, and "take" is numpy on arrays in memory. Sets: see readers/sets.py. Every figure is a
-process of its own on a warm page cache, which checks its first answer and then measures for ``--seconds``, three passes
-at least; the median of them, and of the rounds, in which peers take turns. ``cores`` is processor time by time: what
-threads made of the machine, and other programs left of it.
+by one, (ivb) by 256, (v) opening ``train[50%:]`` up to its first example. "kept" reads from columns that were kept
+before, as a second epoch does, and "take" is numpy on arrays in memory. Sets: see readers/sets.py. Every figure is a
+process of its own on a warm page cache, which checks its first answer and then measures for ``--seconds``, three
+passes at least; the median of them, and of the rounds, in which peers take turns. ``cores`` is processor time by
+time: what threads made of the machine, and other programs left of it.
 
 Peers are the extra ``peers``; MosaicML streaming, whose requirements exclude recent NumPy, is used where it is there
 (pip install --no-deps mosaicml-streaming). Whether a peer checks what it reads is found out: one bit of an example is

@@ -26,7 +26,7 @@ from registry.features.column_reader import ColumnReader, RawReader, complete
 from registry.features.dtypes import dtype_name, is_bfloat16
 from registry.features.feature import TEXT, BlockColumn
 from registry.wire import BytesColumn, FlatBlock, FlatColumn, NumberColumn, WireKind
-from registry.wire.gather import Octets, Places, constant, take_ragged
+from registry.wire.gather import SMALL_TEXT, Octets, Places, constant, take_ragged
 
 Array: TypeAlias = npt.NDArray[Any]
 Rows: TypeAlias = slice | Places
@@ -185,7 +185,12 @@ class Stored:
         data, end = self.keys[0].data.data, self.keys[0].ends.item
         if copy:
             return lambda row: data[end(row) : end(row + 1)].tobytes()
-        return lambda row: data[end(row) : end(row + 1)]
+
+        def view(row: int) -> bytes | memoryview:
+            start, stop = end(row), end(row + 1)
+            return data[start:stop] if stop - start > SMALL_TEXT else data[start:stop].tobytes()
+
+        return view
 
     def _has_texts(self, reader: ColumnReader) -> bool:
         """Whether each record has one text, which needs no decoding."""

@@ -97,7 +97,7 @@ def cut_rows(values: npt.NDArray[Any], counts: Places, start: int, stop: int) ->
 
 @dataclass(frozen=True)
 class TextColumn:
-    """Texts, each ``data[start : start + size]``; memoryviews of ``data`` unless ``copy`` is set."""
+    """Texts, each ``data[start : start + size]``; memoryviews of ``data`` if they are large and ``copy`` is not set."""
 
     data: Octets
     starts: Places
@@ -116,13 +116,17 @@ class TextColumn:
     def rows(self, start: int, stop: int) -> list[Any]:
         """``bytes``, or memoryviews."""
         starts, sizes = self.starts[start:stop], self.sizes[start:stop]
-        if not self.copy:
+        if not self.copy and self._mean > SMALL_TEXT:
             return list(cut_views(self.data.data, starts, sizes))
         if self._size is not None:
             return take(self.data, starts, self._size).tolist() if self._size else [b""] * starts.size
-        if self.sizes.mean() > SMALL_TEXT:  # copy only the requested rows
+        if self._mean > SMALL_TEXT:  # copy only the requested rows
             return list(map(bytes, cut_views(self.data.data, starts, sizes)))
         return list(self._small[start:stop])
+
+    @cached_property
+    def _mean(self) -> float:
+        return float(self.sizes.mean()) if self.sizes.size else 0.0
 
     @cached_property
     def _size(self) -> int | None:

@@ -200,7 +200,7 @@ class Codec:
             data: contiguous 1-d uint8; it may be a read-only view of a mapped file.
             offsets: int64, the first byte of each record in ``data``; in any order, and records may repeat.
             lengths: int64, the number of bytes of each record.
-            copy: without it, texts are memoryviews of ``data``, and tensors stored as bytes are read-only arrays that
+            copy: without it, large texts are memoryviews of ``data``, and tensors stored as bytes read-only arrays that
                 share its memory. All other values are writable copies that do not keep ``data`` alive.
 
         Returns:

@@ -22,7 +22,7 @@ from registry.features.containers import Column
 from registry.features.feature import TEXT, BlockColumn, BlockParts, Leaf, Part, RawFeature, corrupt_fault, empty_flat
 from registry.features.nested import Ragged
 from registry.wire import BytesColumn, FlatBlock, FlatColumn, FlatValue, NumberColumn, WireKind
-from registry.wire.gather import Places, constant
+from registry.wire.gather import SMALL_TEXT, Places, constant
 
 _INT64: Final = np.dtype(np.int64)
 _FLOAT32: Final = np.dtype(np.float32)
@@ -69,7 +69,8 @@ class ColumnReader:
         """The value of a record with memoryviews in place of bytes; a view of them if ``copy`` is not set."""
         if self.reads_views:
             value = self.read(flat)
-            return copy_of(value) if copy else value
+            is_small = isinstance(value, memoryview) and value.nbytes <= SMALL_TEXT  # a copy costs less than a view
+            return copy_of(value) if copy or is_small else value
         if all(part.kind != "bytes" for part, _ in self.parts):
             return self.read(flat)
         return self.read({key: _as_bytes(flat[key]) for _, keys in self.parts for key in keys if key in flat})

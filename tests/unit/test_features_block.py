@@ -94,21 +94,26 @@ def test_sequences_of_one_length_are_stacked(number: int) -> None:
     assert columns["b"].shape == (number, 4, 2)
 
 
-def test_without_copies_images_are_views_and_texts_memoryviews() -> None:
-    data, offsets, lengths = joined(records(IMAGES, map(image, range(100))))
+def test_without_copies_images_are_views_and_large_texts_memoryviews() -> None:
+    large = ({**image(number), "name": f"{number:03}" * 200} for number in range(100))
+    data, offsets, lengths = joined(records(IMAGES, large))
     columns = codec_of(IMAGES).decode_block(data, offsets, lengths, copy=False).columns()
     assert np.shares_memory(columns["image"], data)
     assert not columns["image"].flags.writeable
     assert columns["image"].shape == (100, 4, 5)
     assert isinstance(columns["name"][7], memoryview)
     assert columns["name"][7].readonly
-    assert columns["name"][7] == b"007"
+    assert columns["name"][7] == b"007" * 200
+    small = codec_of(IMAGES).decode_block(*joined(records(IMAGES, map(image, range(100)))), copy=False).columns()
+    assert small["name"][7] == b"007"
+    assert isinstance(small["name"][7], bytes)  # a copy costs less than a view
     for one in codec_of(IMAGES).decode_block(data, offsets, lengths, copy=False).examples():
         assert np.shares_memory(one["image"], data)
 
 
 def test_without_copies_a_writable_buffer_is_not_written_to_through_a_value() -> None:
-    data, offsets, lengths = joined(records(IMAGES, map(image, range(100))))
+    large = ({**image(number), "name": f"{number:03}" * 200} for number in range(100))
+    data, offsets, lengths = joined(records(IMAGES, large))
     data = data.copy()
     one = next(codec_of(IMAGES).decode_block(data, offsets, lengths, copy=False).examples())
     assert not one["image"].flags.writeable
