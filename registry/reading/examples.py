@@ -566,6 +566,8 @@ class ExampleReader:
         )
         if read_config is self.read_config:
             reader._asked = self._asked
+            if matches is None:  # a loader opens a reader for each epoch, and the order of a filter is long
+                vars(reader).update({name: vars(self)[name] for name in ("_order", "_source") if name in vars(self)})
         return reader
 
     def _iterate(self, item_lists: ItemLists, *, is_decoded: bool = True) -> Iterator[Any]:

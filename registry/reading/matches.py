@@ -55,11 +55,11 @@ class Matches:
             parts.append(np.zeros(block, np.bool_) if isinstance(block, int) else self._condition.matches(block))
             if self._advance is not None:
                 self._advance(parts[-1].size)
-        matching = np.concatenate(parts)
-        if self._within is None:
-            return matching
-        selected = self._within.selected.copy()
-        selected[selected] = matching
+        selected = matching = np.concatenate(parts)
+        if self._within is not None:
+            selected = self._within.selected.copy()
+            selected[selected] = matching
+        del self._blocks  # it keeps files open
         return selected
 
     @property

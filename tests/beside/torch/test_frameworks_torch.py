@@ -39,6 +39,11 @@ CONFIGS = st.one_of(
     st.builds(ReadConfig, shuffle=st.just("global"), seed=st.integers(0, 9), repeat=st.integers(1, 3)),
 )
 LENGTHS = st.lists(st.integers(0, 25), min_size=1, max_size=4)
+FILTERS = st.sampled_from([None, "id >= 4 and id not in (7, 11, 30)", "id < 0"])
+
+
+def filtered(reader: Reader, condition: str | None) -> Reader:
+    return reader if condition is None else reader.where(condition)
 
 
 def ids_of(items: Any) -> list[int]:
@@ -122,11 +127,13 @@ def untorch(value: Any) -> Any:
     ranks=st.integers(1, 3),
     workers=st.integers(1, 4),
     size=st.none() | st.integers(1, 9),
+    condition=FILTERS,
 )
 def test_ranks_and_workers_together_give_every_example_once_an_epoch(
-    lengths: list[int], config: ReadConfig, ranks: int, workers: int, size: int | None
+    lengths: list[int], config: ReadConfig, ranks: int, workers: int, size: int | None, condition: str | None
 ) -> None:
-    reader = wide_reader(lengths, config, features=IDS)
+    whole = wide_reader(lengths, config, features=IDS)
+    reader = filtered(whole, condition)
     found: list[int] = []
     with pytest.MonkeyPatch.context() as patch:
         for rank in range(ranks):
@@ -140,7 +147,9 @@ def test_ranks_and_workers_together_give_every_example_once_an_epoch(
                 assert mine == expected
                 assert len(items) == len(dataset)
             found += mine
-    assert Counter(found) == Counter(list(range(sum(lengths))) * config.repeat)
+    matching = (number for number in range(sum(lengths)) if number >= 4 and number not in (7, 11, 30))
+    expected = list(range(sum(lengths))) if condition is None else list(matching) if condition[3] == ">" else []
+    assert Counter(found) == Counter(expected * config.repeat)
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2, 3])
@@ -195,12 +204,37 @@ def test_every_process_opens_a_map_style_dataset_itself(start: str, tmp_path: Pa
     assert sorted(ids_of(loader)) == list(range(37))
 
 
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_workers_share_a_filtered_reader(start: str, tmp_path: Path) -> None:
+    reader = wide_reader([30, 7], RESHUFFLED, where=tmp_path, features=IDS).where("id >= 10 and id != 20")
+    by_number = DataLoader(reader.to_torch(), batch_size=5, num_workers=2, multiprocessing_context=start)
+    assert ids_of(by_number) == read(reader.reopened())
+    batches = reader.to_torch(iterable=True, batch_size=5)
+    loader = DataLoader(batches, batch_size=None, num_workers=2, multiprocessing_context=start)
+    again = reader.reopened()
+    for _ in range(2):
+        assert ids_of(loader) == read(again)
+    assert len(loader) == 6
+
+
 @settings(deadline=None, max_examples=40)
-@given(lengths=LENGTHS, config=CONFIGS, size=st.none() | st.integers(1, 9), workers=st.integers(1, 3), data=st.data())
+@given(
+    lengths=LENGTHS,
+    config=CONFIGS,
+    size=st.none() | st.integers(1, 9),
+    workers=st.integers(1, 3),
+    condition=FILTERS,
+    data=st.data(),
+)
 def test_an_interrupted_iteration_continues_with_the_next_item(
-    lengths: list[int], config: ReadConfig, size: int | None, workers: int, data: st.DataObject
+    lengths: list[int],
+    config: ReadConfig,
+    size: int | None,
+    workers: int,
+    condition: str | None,
+    data: st.DataObject,
 ) -> None:
-    reader = wide_reader(lengths, config, features=IDS)
+    reader = filtered(wide_reader(lengths, config, features=IDS), condition)
 
     def make() -> Any:
         return reader.to_torch(iterable=True, batch_size=size, process=(0, 2))
