@@ -221,7 +221,7 @@ def _check_source(value: Mapping[str, Any], source: ReadIdentity) -> None:
         return
     raise StateMismatchError(
         f"this state belongs {str(subject[0])[:200]}, and {subject[1]}",
-        hint="Continue with the version, split and read config of the state, or start without a state.",
+        hint="Continue with the version, split, filter and read config of the state, or start without a state.",
         details={"differs": differs},
     )
 
