@@ -200,10 +200,12 @@ def _measure(_: ShardInput, shard: MadeShard) -> Outcome:
 def _fold(fold: SplitFold, split: Split, pieces: Iterator[Frames], engine: Engine) -> None:
     """Fold the records of ``pieces``: whole leaves of them as pieces of work, which may run in other processes.
 
-    Where a leaf takes too much memory to send, as for photographs, quick folds run here. Others would hold up the
-    writing: their results are computed from the files, by workers that read their own part.
+    Quick folds run here if no other process works for ``engine``: one state for all records saves merging. So they do
+    where a leaf takes too much memory to send, as for photographs. There, others would hold up the writing: their
+    results are computed from the files, by workers that read their own part.
     """
-    if split.num_bytes * LEAF_EXAMPLES > _MOST_LEAF_BYTES * split.num_examples:
+    is_large = split.num_bytes * LEAF_EXAMPLES > _MOST_LEAF_BYTES * split.num_examples
+    if is_large or (fold.is_quick and engine.width == 1):
         for piece in pieces:
             if fold.is_quick:
                 fold.add(*piece.payloads())

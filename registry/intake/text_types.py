@@ -224,14 +224,16 @@ class TextTypes:
                 self._miss("exact", block, index)
 
     def _test_times(self, block: _Block) -> None:
-        first = _Block(block.texts.slice(0, 1), block.place)
-        if not all(self._test("time", part, partial(part.matches, _ISO_TIME)) for part in (first, block)):
+        # A form that the first text lacks is usually that of no text: finding every fault of a block takes long.
+        parts = (_Block(block.texts.slice(0, 1), block.place), block)
+        if not all(self._test("time", part, partial(part.matches, _ISO_TIME)) for part in parts):
             return
         for kind in _iso_types():
-            if self._is_open(str(kind), block.start):
-                faults = parse_texts(block.texts, kind, is_requested=True)[1]
-                if faults:
-                    self._miss(str(kind), block, min(faults))
+            for part in parts:
+                if self._is_open(str(kind), part.start):
+                    faults = parse_texts(part.texts, kind, is_requested=True)[1]
+                    if faults:
+                        self._miss(str(kind), part, min(faults))
 
 
 class _Block:

@@ -9,12 +9,10 @@ Sources: Flajolet et al., HyperLogLog (2007); Ertl, New cardinality estimation a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from fastcrc import crc64
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -35,11 +33,6 @@ def hash_numbers(values: npt.NDArray[Any]) -> Hashes:
     hashes *= np.uint64(0x94D049BB133111EB)
     hashes ^= hashes >> np.uint64(31)
     return hashes
-
-
-def hash_texts(texts: Sequence[bytes]) -> Hashes:
-    """Hashes of texts: their CRC-64, mixed."""
-    return hash_numbers(np.fromiter(map(crc64.xz, texts), np.uint64, len(texts)))
 
 
 class Registers:

@@ -67,13 +67,19 @@ class RecordDigester:
     def __init__(self, features: FeaturesDict) -> None:
         self._readers = codec_of(features.missing_as_none()).columns
 
-    def digests(self, block: FlatRecords) -> bytes:
-        """The digest of each record, 16 bytes each. The records hold the features: other folds have read them."""
+    def digests(self, block: FlatRecords) -> tuple[bytes, list[Words | None]]:
+        """The digest of each record, 16 bytes each, and for each leaf the hashes of its texts, if it has texts.
+
+        The records hold the features: other folds have read them.
+        """
         state = np.broadcast_to(_START, (2, block.num_records)).copy()
+        texts: list[Words | None] = []
         for reader, flat in zip(self._readers, block.flats, strict=True):
-            for words in _words_of(reader, flat, block):
+            hashes: list[Words] = []
+            for words in _words_of(reader, flat, block, hashes):
                 _mix(state, words)
-        return np.ascontiguousarray(state.T, "<u8").tobytes()
+            texts.append(hashes[0] if hashes else None)
+        return np.ascontiguousarray(state.T, "<u8").tobytes(), texts
 
 
 def pile_of_split(content: bytes = b"") -> DigestPile:
@@ -172,12 +178,12 @@ def _differ(rows: Words) -> npt.NDArray[np.bool_]:
     return np.concatenate([np.ones(min(1, len(rows)), np.bool_), differ, [True]])
 
 
-def _words_of(reader: ColumnReader, flat: FlatBlock, block: FlatRecords) -> Iterator[Words]:
-    """Yield words of each record, shape (number of records,): as many for every block."""
+def _words_of(reader: ColumnReader, flat: FlatBlock, block: FlatRecords, hashes: list[Words]) -> Iterator[Words]:
+    """Yield words of each record, as many for every block, shape (number of records,). Texts are kept in ``hashes``."""
     if isinstance(reader.leaf, RawFeature):
         contents = [content_bytes(reader.read_content(decode_example(record))) for record in block.records]
         sizes = np.fromiter(map(len, contents), np.int64, len(contents))
-        yield from _hash_items(np.frombuffer(b"".join(contents), np.uint8), sizes.cumsum() - sizes, sizes)
+        yield from hash_items(np.frombuffer(b"".join(contents), np.uint8), sizes.cumsum() - sizes, sizes)
         return
     is_single = not (reader.lengths or reader.may_be_absent or reader.may_be_missing)
     for part, (key, *level_keys) in reader.parts:
@@ -188,13 +194,13 @@ def _words_of(reader: ColumnReader, flat: FlatBlock, block: FlatRecords) -> Iter
                 if stored is not None:  # an empty value may have another kind
                     is_there[slice(None) if stored.rows is None else stored.rows] = 1
             yield is_there
-        yield from _hash_column(column, flat, is_single=is_single and part.size == 1)
+        yield from _hash_column(column, flat, hashes, is_single=is_single and part.size == 1)
         for level_key in level_keys:
-            yield from _hash_column(flat.columns.get((level_key, "int64")), flat)
+            yield from _hash_column(flat.columns.get((level_key, "int64")), flat, hashes)
 
 
 def _hash_column(
-    column: NumberColumn | BytesColumn | None, flat: FlatBlock, *, is_single: bool = False
+    column: NumberColumn | BytesColumn | None, flat: FlatBlock, hashes: list[Words], *, is_single: bool = False
 ) -> Iterable[npt.NDArray[Any]]:
     """The values of each record: a number if it is single; otherwise two words of a hash.
 
@@ -202,23 +208,23 @@ def _hash_column(
     """
     counts = np.zeros(flat.num_records, np.int64)
     if column is None:
-        return _hash_items(np.empty(0, np.uint8), counts, counts)
+        return hash_items(np.empty(0, np.uint8), counts, counts)
     if isinstance(column, NumberColumn):
         values = np.ascontiguousarray(column.values)
         if is_single and values.size == flat.num_records:
             return [values.view(f"u{values.itemsize}")]
         data, item_bytes = values.view(np.uint8), values.itemsize
     else:
-        hashes = _hash_items(flat.data, column.starts, column.sizes)
+        hashes.append(hash_items(flat.data, column.starts, column.sizes))
         if is_single and column.starts.size == flat.num_records:
-            return hashes
-        data, item_bytes = np.ascontiguousarray(hashes.T).reshape(-1).view(np.uint8), DIGEST_BYTES
+            return hashes[-1]
+        data, item_bytes = np.ascontiguousarray(hashes[-1].T).reshape(-1).view(np.uint8), DIGEST_BYTES
     counts[slice(None) if column.rows is None else column.rows] = column.counts
     sizes = counts * item_bytes
-    return _hash_items(data, sizes.cumsum() - sizes, sizes)
+    return hash_items(data, sizes.cumsum() - sizes, sizes)
 
 
-def _hash_items(data: Octets, starts: Places, sizes: Places) -> Words:
+def hash_items(data: Octets, starts: Places, sizes: Places) -> Words:
     """Two words for each ``data[start : start + size]``, shape (2, number of items)."""
     state = np.broadcast_to(_START, (2, sizes.size)).copy()
     _mix(state, sizes.view(np.uint64))

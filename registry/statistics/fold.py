@@ -27,7 +27,7 @@ from registry.features.image import Image
 from registry.features.nested import Ragged
 from registry.features.text import ClassLabel, Text
 from registry.statistics.document import Statistics
-from registry.statistics.duplicates import MOST_WAITING, RecordDigester, find_duplicates, pile_of_split
+from registry.statistics.duplicates import MOST_WAITING, RecordDigester, Words, find_duplicates, pile_of_split
 from registry.statistics.media import Images, Sounds
 from registry.statistics.numbers import MOST_DISTINCT, Numbers
 from registry.statistics.texts import MOST_BYTES, MOST_CLASSES, Texts, describe_classes
@@ -124,9 +124,10 @@ class StatisticsFold:
 
     def add(self, state: SplitState, block: FlatRecords) -> None:
         """Add the next records."""
+        digests, texts = self._digester.digests(block)
         for reader, leaf, place in zip(self._readers, state.leaves, self._places, strict=True):
-            reader.add(leaf, block.flats[place], block.num_records)
-        state.digests.add(self._digester.digests(block))
+            reader.add(leaf, block.flats[place], block.num_records, texts[place])
+        state.digests.add(digests)
         state.num_records += block.num_records
 
     def merge(self, state: SplitState, later: SplitState) -> None:
@@ -193,8 +194,8 @@ class LeafReader:
         num_lengths = 0 if values is None else len(self._unknown)
         return LeafState(values, [Numbers(np.int64, buffer=buffer) for _ in range(num_lengths)])
 
-    def add(self, state: LeafState, flat: FlatBlock, num_records: int) -> None:
-        """Add the values of a block.
+    def add(self, state: LeafState, flat: FlatBlock, num_records: int, texts: Words | None = None) -> None:
+        """Add the values of a block; ``texts`` has the hashes of its texts, if they are known.
 
         Raises:
             CorruptExampleError: a record does not hold the feature.
@@ -208,6 +209,11 @@ class LeafReader:
                 numbers.add(sizes[place if column.levels else 0])
             values: Any = column.values if isinstance(state.values, Numbers) else column.values.tolist()
             state.values.add(values)
+            return
+        present = column.present if isinstance(column, MaskedColumn) else column
+        if isinstance(state.values, Texts) and isinstance(present, TextColumn):
+            state.nulls += num_records - present.sizes.size
+            state.values.add_pieces(present.data, present.starts, present.sizes, texts)
             return
         rows: Any
         if column is None:

@@ -171,7 +171,7 @@ class Numbers:
         if self._spread is not None:
             self._spread.add(values, counts)
             return
-        self._values, self._counts = _add_counts(self._values, self._counts, values, counts)
+        self._values, self._counts = add_counts(self._values, self._counts, values, counts)
         if self._values.size > self._most:
             self._as_spread()
 
@@ -219,7 +219,7 @@ class _Spread:
         # Weights are added as float64, which is exact below 2**53.
         table = np.bincount(keys, counts)
         used = np.flatnonzero(table != 0)  # several times as fast as of numbers, in a large table with few of them
-        self.keys, self.counts = _add_counts(self.keys, self.counts, used + first, table[used].astype(np.int64))
+        self.keys, self.counts = add_counts(self.keys, self.counts, used + first, table[used].astype(np.int64))
 
     def merge(self, later: _Spread) -> None:
         """Add the numbers of another state."""
@@ -228,7 +228,7 @@ class _Spread:
         if later.low is not None and later.high is not None:
             self._widen(later.low, later.high)
         keys = later.keys >> (self.shift - later.shift)
-        self.keys, self.counts = _add_counts(self.keys, self.counts, keys, later.counts)
+        self.keys, self.counts = add_counts(self.keys, self.counts, keys, later.counts)
 
     def describe(self, infinite: Mapping[str, Any]) -> NumberStatistics:
         """The statistics; ``infinite`` has the counts of values that are not finite."""
@@ -264,7 +264,7 @@ class _Spread:
         shift = min(_SHIFT, max(0, (last - first).bit_length() - _BUCKET_BITS))
         if shift > self.shift:
             keys = self.keys >> (shift - self.shift)
-            self.keys, self.counts = _add_counts(keys[:0], self.counts[:0], keys, self.counts)
+            self.keys, self.counts = add_counts(keys[:0], self.counts[:0], keys, self.counts)
             self.shift = shift
 
 
@@ -298,7 +298,7 @@ def _count_distinct(values: _Array, most: int) -> tuple[_Array, _Counts] | None:
     return in_order[starts], np.diff(starts, append=values.size)
 
 
-def _add_counts(values: _Array, counts: _Counts, more: _Array, more_counts: _Counts) -> tuple[_Array, _Counts]:
+def add_counts(values: _Array, counts: _Counts, more: _Array, more_counts: _Counts) -> tuple[_Array, _Counts]:
     """The values of both, ascending and each once, with the sums of their counts."""
     joined, joined_counts = np.concatenate([values, more]), np.concatenate([counts, more_counts])
     order = np.argsort(joined, kind="stable")  # linear in two ascending runs

@@ -1,21 +1,22 @@
 """Statistics of texts and of the classes of labels.
 
-Texts are counted one by one while few of them are distinct. Beyond that only their hashes are used, in ``Registers``.
+Texts are counted one by one, by their hashes, while few of them are distinct. Beyond that the hashes are used in
+``Registers``.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from registry.features.feature import LabelNames
-from registry.statistics.distinct import ERROR, Registers, hash_texts
-from registry.statistics.numbers import MOST_DISTINCT, MOST_FREQUENT, Numbers
+from registry.statistics.distinct import ERROR, Hashes, Registers, hash_numbers
+from registry.statistics.duplicates import Words, hash_items
+from registry.statistics.numbers import MOST_DISTINCT, MOST_FREQUENT, Numbers, add_counts
 from registry.statistics.values import Classes, Distinct, Frequent, number_fields
+from registry.wire.gather import Octets, Places, chunks_of, take_ragged, take_texts
 
 MOST_BYTES: Final = 2**24
 """Texts are counted one by one up to this size of all distinct ones, too."""
@@ -23,11 +24,10 @@ MOST_BYTES: Final = 2**24
 _EXTRA_BYTES: Final = 100
 """Bytes of memory that a text and its count take besides the text."""
 
-_CONTINUATION: Final = bytes(range(0x80, 0xC0))
-"""The bytes of UTF-8 that do not begin a character."""
-
-_MOST_JOINED: Final = 2**20
-"""Bytes of texts whose characters are counted together, which takes nine times their size in memory."""
+_NOT_ASCII: Final = 0x80
+_FIRST: Final = -64
+_MOST_JOINED: Final = 2**18
+"""Bytes of texts whose characters are counted together, which takes ten times their size in memory."""
 
 _MOST_TEXT: Final = 80
 """Bytes of a frequent text that the document repeats."""
@@ -47,22 +47,37 @@ class Texts:
 
     def __init__(self, *, buffer: int, most_bytes: int = MOST_BYTES) -> None:
         self.lengths = Numbers(np.int64, buffer=buffer)
-        self._counts: Counter[bytes] = Counter()
+        self._texts: dict[int, bytes] = {}  # by their hashes
+        self._num_bytes = 0
+        self._hashes: Hashes = np.empty(0, np.uint64)  # ascending
+        self._counts: Places = np.empty(0, np.int64)
         self._most_bytes = most_bytes
         self._registers: Registers | None = None
 
     def add(self, texts: Sequence[bytes]) -> None:
         """Add texts."""
-        if not texts:
+        sizes = np.fromiter(map(len, texts), np.int64, len(texts))
+        self.add_pieces(np.frombuffer(b"".join(texts), np.uint8), sizes.cumsum() - sizes, sizes)
+
+    def add_pieces(self, data: Octets, starts: Places, sizes: Places, words: Words | None = None) -> None:
+        """Add the texts ``data[start : start + size]``; ``words`` are their ``hash_items``, if they are known."""
+        if not sizes.size:
             return
-        self.lengths.add(_count_characters(texts))
+        self.lengths.add(_count_characters(data, starts, sizes))
+        hashes = hash_numbers((hash_items(data, starts, sizes) if words is None else words)[0])
         if self._registers is not None:
-            self._registers.add(hash_texts(texts))
+            self._registers.add(hashes)
             return
-        before = len(self._counts)
-        self._counts.update(texts)
-        if len(self._counts) != before:
-            self._check_size()
+        order = np.argsort(hashes)
+        ordered = hashes[order]
+        firsts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+        distinct = ordered[firsts]
+        is_new = ~np.isin(distinct, self._hashes, assume_unique=True)
+        new = order[firsts[is_new]]
+        self._count(distinct, np.diff(firsts, append=order.size), int(sizes[new].sum()) + _EXTRA_BYTES * new.size)
+        if self._registers is None:
+            texts = take_texts(data, starts[new], sizes[new]).tolist()
+            self._texts.update(zip(distinct[is_new].tolist(), texts, strict=True))
 
     def merge(self, later: Texts) -> None:
         """Add the texts of another state."""
@@ -70,10 +85,12 @@ class Texts:
         if later._registers is not None:
             self._as_registers().merge(later._registers)
         elif self._registers is not None:
-            self._registers.add(hash_texts(list(later._counts)))
+            self._registers.add(later._hashes)
         else:
-            self._counts.update(later._counts)
-            self._check_size()
+            new = {key: text for key, text in later._texts.items() if key not in self._texts}
+            self._count(later._hashes, later._counts, sum(map(len, new.values())) + _EXTRA_BYTES * len(new))
+            if self._registers is None:
+                self._texts |= new
 
     def end(self) -> dict[str, Any]:
         """The fields of ``FeatureStatistics``."""
@@ -81,23 +98,26 @@ class Texts:
         fields: dict[str, Any] = {"count": lengths.count, "text_lengths": lengths}
         if self._registers is not None:
             return {**fields, "distinct": Distinct(count=self._registers.estimate(), error=ERROR)}
-        frequent = sorted(((-count, text) for text, count in self._counts.items() if count > 1))[:MOST_FREQUENT]
+        pairs = zip(self._hashes.tolist(), (-self._counts).tolist(), strict=True)
+        frequent = sorted((count, self._texts[key]) for key, count in pairs if count < -1)[:MOST_FREQUENT]
         return {
             **fields,
-            "distinct": Distinct(count=len(self._counts)),
+            "distinct": Distinct(count=len(self._texts)),
             "frequent": tuple(_frequent(text, -count) for count, text in frequent),
         }
 
-    def _check_size(self) -> None:
-        num_bytes = sum(map(len, self._counts)) + _EXTRA_BYTES * len(self._counts)
-        if len(self._counts) > MOST_DISTINCT or num_bytes > self._most_bytes:
+    def _count(self, hashes: Hashes, counts: Places, num_bytes: int) -> None:
+        """Count distinct texts, of which the new ones take ``num_bytes``; in registers if they are too many."""
+        self._num_bytes += num_bytes
+        self._hashes, self._counts = add_counts(self._hashes, self._counts, hashes, counts)
+        if self._hashes.size > MOST_DISTINCT or self._num_bytes > self._most_bytes:
             self._as_registers()
 
     def _as_registers(self) -> Registers:
         if self._registers is None:
             self._registers = Registers()
-            self._registers.add(hash_texts(list(self._counts)))
-            self._counts.clear()
+            self._registers.add(self._hashes)
+            self._texts, self._hashes, self._counts = {}, self._hashes[:0], self._counts[:0]
         return self._registers
 
 
@@ -130,18 +150,22 @@ def _class_name(label: LabelNames, number: int) -> str | None:
     return str(label.names[number]) if label.names is not None and 0 <= number < len(label.names) else None
 
 
-def _count_characters(texts: Sequence[bytes]) -> npt.NDArray[np.int64]:
+def _count_characters(data: Octets, starts: Places, sizes: Places) -> Places:
     """The number of characters of each text. Bytes that are not UTF-8 count if they could begin a character."""
-    sizes = np.fromiter(map(len, texts), np.int64, len(texts))
-    if sizes.sum() > _MOST_JOINED:
-        inner = (0 if text.isascii() else len(text) - len(text.translate(None, _CONTINUATION)) for text in texts)
-        return sizes - np.fromiter(inner, np.int64, len(texts))
-    joined = b"".join(texts)
-    if not joined.isascii():
-        used = sizes > 0  # the sum of no bytes would be the next byte
-        is_inner = np.frombuffer(joined, np.int8) < -64
-        sizes[used] -= np.add.reduceat(is_inner, (sizes.cumsum() - sizes)[used], dtype=np.int64)
-    return sizes
+    result = sizes.copy()
+    for first, last in chunks_of(sizes.cumsum(), _MOST_JOINED):
+        some = sizes[first:last]
+        joined = take_ragged(data, starts[first:last], some)
+        if joined.max(initial=0) < _NOT_ASCII:
+            continue
+        used = some > 0  # the sum of no bytes would be the next byte
+        is_inner = joined.view(np.int8) < _FIRST  # the bytes of UTF-8 that do not begin a character
+        cuts = (some.cumsum() - some)[used]
+        if joined.size > 2 * _MOST_JOINED:
+            result[first:last][used] -= [np.count_nonzero(part) for part in np.split(is_inner, cuts[1:])]
+        else:
+            result[first:last][used] -= np.add.reduceat(is_inner, cuts, dtype=np.int64)
+    return result
 
 
 def _frequent(text: bytes, count: int) -> Frequent:

@@ -58,7 +58,7 @@ def assert_alike(features: FeaturesDict, table: TableBlock, records: Sequence[by
         codec_of(features).flat_records(data, lengths.cumsum() - lengths, lengths),
     )
     of_rows = FlatRecords(0, len(records), table.flat_blocks()) if records else flat
-    assert digester.digests(of_rows) == digester.digests(flat)
+    assert digester.digests(of_rows)[0] == digester.digests(flat)[0]
     if copy:
         assert_same(found.columns(), expected.columns())
         for one, other in zip(found.examples(), expected.examples(), strict=True):
