@@ -13,7 +13,7 @@ import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -483,24 +483,45 @@ def _fold(chunk: Any, shape: Sequence[int]) -> Any:
     return pa.FixedSizeListArray.from_arrays(values, shape[0], mask=is_null)
 
 
-class Spool:
-    """Rows from an iterator that can be read once, whose tables are kept in a temporary file to be read again.
+class TableFile:
+    """Arrow tables in a temporary file, which is deleted with this object, or when the process ends in any way.
 
-    The file is deleted when the spool is, or when the process ends in any way. It is in the folder of the environment
-    variable ``TMPDIR``.
+    The file is in the folder of the environment variable ``TMPDIR``.
     """
+
+    def __init__(self) -> None:
+        # Unlinked as soon as it is created, so that a killed process leaves nothing.
+        self._file = tempfile.TemporaryFile(prefix="registry-")  # noqa: SIM115
+        weakref.finalize(self, self._file.close)
+
+    def write(self, table: Any) -> int:
+        """Append a table, and return its place. Raises OSError if the disk is full."""
+        place = self._file.seek(0, 2)
+        with import_pyarrow().ipc.new_stream(self._file, table.schema) as writer:
+            writer.write(table)
+        return place
+
+    def read(self, place: int) -> Any:
+        """The table at a place that ``write`` returned."""
+        self._file.seek(place)
+        return import_pyarrow().ipc.open_stream(self._file).read_all()
+
+
+class Spool:
+    """Rows from an iterator that can be read once, whose tables are kept in a temporary file to be read again."""
 
     def __init__(self, rows: Iterator[Rows], name: str) -> None:
         self._rows = rows
         self._name = name
-        self._file: BinaryIO | None = None
+        self._file: TableFile | None = None
         self._kept: list[tuple[int, Rows]] = []
 
     def read(self) -> Iterator[Rows]:
         """All rows from the first on: those that are kept, then the rest, which are kept as they come."""
         for number in itertools.count():
-            if number < len(self._kept):
-                yield self._load(*self._kept[number])
+            if number < len(self._kept) and self._file is not None:
+                place, rows_without_table = self._kept[number]
+                yield replace(rows_without_table, table=self._file.read(place))
             elif (rows := next(self._rows, None)) is not None:
                 self._keep(rows)
                 yield rows
@@ -509,22 +530,11 @@ class Spool:
 
     def _keep(self, rows: Rows) -> None:
         try:
-            if self._file is None:
-                # Unlinked as soon as it is created, so that a killed process leaves nothing.
-                self._file = tempfile.TemporaryFile(prefix="registry-")  # noqa: SIM115
-                weakref.finalize(self, self._file.close)
-            assert self._file is not None  # noqa: S101 (for mypy)
-            place = self._file.seek(0, 2)
-            with import_pyarrow().ipc.new_stream(self._file, rows.table.schema) as writer:
-                writer.write(rows.table)
+            self._file = self._file or TableFile()
+            place = self._file.write(rows.table)
         except OSError as error:
             raise SourceError(
                 f"{self._name} can be read only once, and cannot be kept in {tempfile.gettempdir()}: {error}",
                 hint="Set TMPDIR to a folder with more space, or pass a function that returns the rows.",
             ) from error
         self._kept.append((place, replace(rows, table=None)))
-
-    def _load(self, place: int, rows: Rows) -> Rows:
-        assert self._file is not None  # noqa: S101 (for mypy)
-        self._file.seek(place)
-        return replace(rows, table=import_pyarrow().ipc.open_stream(self._file).read_all())

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import tempfile
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -22,19 +24,21 @@ from registry.features import FeaturesDict
 from registry.intake.conversion import ColumnSchema
 from registry.intake.feature_text import Wish, is_type
 from registry.intake.inference import Inference, check_wishes, declare_schema
+from registry.intake.object_tables import TableFile
 from registry.intake.options import AddOptions
 from registry.intake.python_values import MIXED_LIST
 from registry.intake.records import Holdout, KeyCandidates, KeyRule, stored_features
 from registry.intake.remembered import AS_BEFORE, describe_requests
 from registry.intake.schema import Schema
-from registry.intake.source import BadRow, Rows, Source, no_column
+from registry.intake.source import BadRow, Rows, Source, SourcePart, no_column
 from registry.intake.split_names import check_cases
 from registry.intake.values import list_names
 from registry.model import DatasetMetadata, ProgressCallback, count_progress
 from registry.shards.arrow_values import import_pyarrow
+from registry.storage.temporary import check_free_space
 
-KEPT_BYTES: Final = 64 * 2**20
-"""Text files are parsed once if their rows take at most this memory, in which they are kept until they are written."""
+KEPT_BYTES: Final = 2**30
+"""Text is parsed once if its rows take at most this space in a temporary file, where they are until written."""
 
 MOST_NAMED: Final = 20
 MOST_KEPT: Final = 10_000
@@ -328,16 +332,12 @@ def _read_all(
         nullable=earlier.get("nullable") or (),
     )
     advance = count_progress(progress, "reading", source.kind, unit="rows", announce=True)
-    num_rows, has_paths, num_bytes = 0, True, 0
-    kept: list[deque[Rows]] | None = [] if source.kind in _PARSED_KINDS else None
-    for part in source.parts:
-        if kept is not None:
-            kept.append(deque())
+    num_rows, has_paths = 0, True
+    kept = _KeptRows() if source.kind in _PARSED_KINDS else None
+    for number, part in enumerate(source.parts):
         for rows in part.read():
-            if kept is not None:
-                kept[-1].append(rows)
-                num_bytes += rows.table.nbytes
-                kept = kept if num_bytes <= KEPT_BYTES else None
+            if kept is not None and not kept.add(number, rows):
+                kept = None
             inference.update(part.name, rows)
             candidates.update(rows.table)
             bad.add(rows.bad)
@@ -353,24 +353,45 @@ def _read_all(
             details={"kind": source.kind},
         )
     if kept is not None:
-        parts = [replace(part, read=_KeptRows(part.read, rows)) for part, rows in zip(source.parts, kept, strict=True)]
+        parts = [replace(part, read=partial(kept.read, number, part)) for number, part in enumerate(source.parts)]
         source = replace(source, parts=parts)
     return source, inference.schema(), num_rows, has_paths
 
 
 class _KeptRows:
-    """Reads the rows of a part: the first time from memory, which becomes free meanwhile, later as the part does."""
+    """The rows of parts in a temporary file: parsing them again takes several times as long as reading them."""
 
-    def __init__(self, read: Callable[[], Iterator[Rows]], rows: deque[Rows]) -> None:
-        self._read = read
-        self._rows: deque[Rows] | None = rows
+    def __init__(self) -> None:
+        self._file: TableFile | None = None
+        self._rows: dict[int, list[tuple[int, Rows]]] = {}
+        self._num_bytes = 0
 
-    def __call__(self) -> Iterator[Rows]:
-        rows, self._rows = self._rows, None
-        if rows is None:
-            yield from self._read()
-        while rows:
-            yield rows.popleft()
+    def add(self, number: int, rows: Rows) -> bool:
+        """Keep the next rows of part ``number``. False if space is used up: then all parts have to be read again."""
+        self._num_bytes += rows.table.nbytes
+        if self._num_bytes > KEPT_BYTES:
+            return False
+        try:
+            if self._file is None:
+                check_free_space(tempfile.gettempdir(), KEPT_BYTES, "the rows of text")
+                self._file = TableFile()
+            place = self._file.write(rows.table)
+        except OSError:
+            return False
+        lines = rows.lines if isinstance(rows.lines, range) else array("q", rows.lines)
+        self._rows.setdefault(number, []).append((place, replace(rows, table=None, lines=lines)))
+        return True
+
+    def read(self, number: int, part: SourcePart) -> Iterator[Rows]:
+        """The rows of a part: once from the file, which is deleted when all parts are read; later as the part does."""
+        file = self._file
+        if file is None or number not in self._rows:
+            yield from part.read()
+            return
+        for place, rows in self._rows.pop(number):
+            yield replace(rows, table=file.read(place))
+        if not self._rows:
+            self._file = None
 
 
 def _check_key_by(key: str | None, key_by: str | None) -> None:

@@ -37,7 +37,9 @@ from registry.intake.source import BadRow, Rows
 from registry.model import check_split_name, fold_name
 from registry.shards.arrow_values import import_pyarrow
 from registry.shards.blocks import TableBlock
+from registry.statistics.duplicates import hash_items
 from registry.tfrecord import Frames, frame_records
+from registry.wire import BytesColumn
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -381,15 +383,17 @@ def _hashes(table: Any, name: str) -> Hashes | None:
     column = table.column(name)
     if column.null_count:
         return None
+    hashes: Hashes | None = None
     if pa.types.is_integer(column.type):
         kind = np.uint64 if pa.types.is_unsigned_integer(column.type) else np.int64
-        hashes: Hashes = column.to_numpy().astype(kind).view(np.uint64)
-        return hashes
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        values = column.to_pylist()
+        hashes = column.to_numpy().astype(kind).view(np.uint64)
+    elif pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        (flat,) = TableBlock(pa.table({"text": column}), FeaturesDict({"text": "str"})).flat_blocks()
+        (texts,) = flat.columns.values()
         # An empty text is a null of a table in text; as a key it names nothing.
-        return None if "" in values else np.fromiter(map(hash, values), np.int64, len(values)).view(np.uint64)
-    return None
+        if isinstance(texts, BytesColumn) and texts.sizes.all():
+            hashes = hash_items(flat.data, texts.starts, texts.sizes)[0]
+    return hashes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 import registry
 from registry.building import DEFAULT_BUDGET_BYTES, ExternalSorter
 from registry.errors import RegistryError, SourceError, VersionExistsError, VersionTooSmallError
+from registry.intake.object_tables import TableFile
 
 ROWS = [{"a": number, "b": str(number)} for number in range(10)]
 
@@ -102,6 +104,21 @@ def test_a_small_text_file_is_read_once_and_published_as_it_was_planned(
     addition.publish()
     rows = catalog.dataset("x").read("train")
     assert sorted((row["a"], row["b"]) for row in rows) == [(1, b"x"), (2, b"y")]
+
+
+def test_text_is_parsed_again_if_the_disk_is_full(
+    catalog: registry.Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: TableFile, table: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(TableFile, "write", refuse)
+    path = tmp_path / "x.csv"
+    path.write_bytes(b"a,b\n1,x\n")
+    addition = catalog.plan_add(path, "x")
+    path.write_bytes(b"a,b\n2,x\n")
+    addition.publish()
+    assert [row["a"] for row in catalog.dataset("x").read("train")] == [2]
 
 
 def test_rows_that_change_while_a_column_is_new_are_refused(catalog: registry.Catalog) -> None:
