@@ -28,7 +28,7 @@ from registry.columns.layout import Array, ArrayForm, Layout, Rows
 from registry.features.column_reader import ColumnReader
 from registry.features.feature import BlockColumn
 from registry.storage.cache import FileCache
-from registry.storage.cache.room import lock_file
+from registry.storage.cache.room import lock_file, unlock_file
 from registry.storage.memory import make_private, open_own, replace_file, require_private
 
 FORMAT: Final = "registry.column/1"
@@ -103,9 +103,11 @@ class ColumnFolder:
             document = json.loads(mapped[:])
             if {name: document.get(name) for name in self.facts} != self.facts:
                 return None
-            if document["digest"] != iscsi(json.dumps(document["blocks"]).encode()):
+            if len(document["blocks"]) != self.num_blocks:
                 return None
-            blocks = _check_blocks(document["blocks"], self)
+            blocks = Blocks()
+            for line in document["blocks"]:
+                self.add(blocks, line)
             lengths = blocks.before(self.num_blocks, len(self.layout.forms))
             pairs = zip(self.layout.forms, lengths, strict=True)
             arrays = [_map(self._file(form), form, length) for form, length in pairs]
@@ -127,10 +129,25 @@ class ColumnFolder:
             lock_file(journal)
             if not os.fstat(journal).st_nlink:  # its writer has just finished
                 raise BlockingIOError
-        except BlockingIOError:
+        except OSError as error:
             os.close(journal)
-            return None
+            if isinstance(error, BlockingIOError):
+                return None
+            raise
         return ColumnWriter(self, journal)
+
+    def seal(self, place: int, facts: list[Any]) -> list[Any]:
+        """The line of a block in the journal and the document. Its checksum holds for this column and place only."""
+        return [*facts, iscsi(json.dumps([self.folder.name, place, facts]).encode())]
+
+    def add(self, blocks: Blocks, line: Any) -> None:
+        """Add the block of a line; ValueError or TypeError if it is not the next one of this column."""
+        lengths, digests, bounds, _ = line
+        if self.seal(len(blocks.lengths), [lengths, digests, bounds]) != line:
+            raise ValueError("not the next block")
+        blocks.lengths.append(lengths)
+        blocks.digests.append(digests)
+        blocks.bounds.append(None if bounds is None else tuple(bounds))
 
     def discard(self) -> None:
         """Delete the finished column, because it is damaged. Processes that map it keep their files."""
@@ -143,7 +160,9 @@ class ColumnFolder:
         if [_digest(array) for array in entries] != blocks.digests[block]:
             return False
         starts = blocks.before(block, len(entries))
-        for form, start, array in zip(self.layout.forms, starts, entries, strict=True):
+        for place, (form, start, array) in enumerate(zip(self.layout.forms, starts, entries, strict=True)):
+            if form.has_zero:  # the first entry begins where the one before it ends
+                start, array = start - 1, np.concatenate([[starts[place + 1]], array])  # noqa: PLW2901
             with suppress(OSError):
                 descriptor = os.open(self._file(form), os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
                 try:
@@ -183,6 +202,8 @@ class KeptColumn:
         self._arrays = arrays
         self._document = document
         self._is_proved = np.zeros(folder.num_blocks, np.bool_) if folder is not None and folder.num_blocks else None
+        # A binary search for a row looks at ``rows`` of any block.
+        self._unsearched = list(range(len(blocks.lengths))) if layout.forms[0].name == "rows" else []
 
     def damaged(self, rows: Rows) -> list[int]:
         """The blocks of ``rows`` that differ from what was kept. Each block is checked once."""
@@ -194,17 +215,22 @@ class KeptColumn:
             blocks = np.arange(rows.start // size, -(-rows.stop // size)) if rows.stop > rows.start else np.arange(0)
         else:
             blocks = rows // size
-        if is_proved[blocks].all():
+        if is_proved[blocks].all() and not self._unsearched:
             return []
-        damaged = []
-        for block in np.unique(blocks[~is_proved[blocks]]).tolist():
-            if self._is_sound(block):
-                is_proved[block] = True
-            else:
-                damaged.append(block)
+        damaged = {block for block in np.unique(blocks[~is_proved[blocks]]).tolist() if not self.prove(block)}
+        self._unsearched = [
+            block for block in self._unsearched if not is_proved[block] and not self._is_sound(block, num_arrays=1)
+        ]
         if is_proved.all():
             self._is_proved = None
-        return damaged
+        return sorted(damaged.union(self._unsearched))
+
+    def prove(self, block: int) -> bool:
+        """Compare a block with its digest."""
+        is_sound = self._is_sound(block, len(self._arrays))
+        if is_sound and self._is_proved is not None:
+            self._is_proved[block] = True
+        return is_sound
 
     def entries_before(self, block: int) -> list[int]:
         """The entries of each array before a block."""
@@ -219,15 +245,15 @@ class KeptColumn:
         """Whether all blocks were compared with their digests."""
         return self._is_proved is None
 
-    def _is_sound(self, block: int) -> bool:
+    def _is_sound(self, block: int, num_arrays: int) -> bool:
+        """Whether the entries of the first arrays in a block are those that were kept."""
         starts, stops = self.entries_before(block), self.blocks.lengths[block]
         forms = self.folder.layout.forms if self.folder else ()
-        for form, array, start, stop, digest in zip(
-            forms, self._arrays, starts, stops, self.blocks.digests[block], strict=True
-        ):
-            if _digest(array[start + form.has_zero : stop + form.has_zero]) != digest:
+        for place, (form, array) in enumerate(zip(forms[:num_arrays], self._arrays, strict=False)):
+            part = slice(starts[place] + form.has_zero, stops[place] + form.has_zero)
+            if _digest(array[part]) != self.blocks.digests[block][place]:
                 return False
-            if form.has_zero and not block and array[0]:
+            if form.has_zero and array[starts[place]] != starts[place + 1]:  # the end of the block before
                 return False
         return True
 
@@ -258,7 +284,7 @@ class ColumnWriter:
 
     def restart(self, num_records: int) -> None:
         """Forget the blocks after ``num_records``."""
-        self._blocks.cut(num_records // self._folder.block_records)
+        self._blocks.cut(-(-num_records // self._folder.block_records))
         self._write_journal()
 
     def append(self, entries: Sequence[Array]) -> bool:
@@ -273,8 +299,8 @@ class ColumnWriter:
         self._blocks.lengths.append([length + len(array) for length, array in zip(lengths, entries, strict=True)])
         self._blocks.digests.append([_digest(array) for array in entries])
         self._blocks.bounds.append(_bounds(entries[0]) if self._folder.layout.is_dense else None)
-        facts = self._blocks.lengths[-1], self._blocks.digests[-1], self._blocks.bounds[-1]
-        os.write(self._journal, _line(list(facts)))
+        facts = [self._blocks.lengths[-1], self._blocks.digests[-1], self._blocks.bounds[-1]]
+        os.write(self._journal, _line(self._folder.seal(len(self._blocks.lengths) - 1, facts)))
         return True
 
     def finish(self) -> None:
@@ -284,10 +310,9 @@ class ColumnWriter:
             os.ftruncate(descriptor, _offset(form, length))
             os.pwrite(descriptor, _header(form, length), 0)
             folder._file(form, is_finished=False).replace(folder._file(form))
-        blocks = self._blocks.lines()
+        blocks = self._lines()
         arrays = {f"{form.name}.npy": [form.dtype.str, list(form.shape)] for form in folder.layout.forms}
-        digest = iscsi(json.dumps(blocks).encode())
-        document = json.dumps({**folder.facts, "arrays": arrays, "blocks": blocks, "digest": digest})
+        document = json.dumps({**folder.facts, "arrays": arrays, "blocks": blocks})
         replace_file(folder.folder / _DOCUMENT, document.encode())
         folder._file(None).unlink()
 
@@ -296,22 +321,19 @@ class ColumnWriter:
 
     def __exit__(self, *_: object) -> None:
         for descriptor in (*self._files, self._journal):
+            unlock_file(descriptor)
             os.close(descriptor)
 
     def _continue(self) -> None:
-        """Read the journal, and open the arrays; without a journal, or with a damaged one, begin anew."""
+        """Read the journal, and open the arrays; what follows a damaged line is made again."""
         folder, blocks = self._folder, self._blocks
-        lines: list[Any] = []
-        with suppress(ValueError, RecursionError):
-            lines += map(json.loads, os.pread(self._journal, _MOST_JSON_BYTES, 0).split(b"\n")[:-1])
-        with suppress(ValueError, TypeError):
-            finished = _check_blocks(lines, folder)
-            blocks.lengths.extend(finished.lengths)
-            blocks.digests.extend(finished.digests)
-            blocks.bounds.extend(finished.bounds)
+        with suppress(ValueError, TypeError, RecursionError):
+            for line in os.pread(self._journal, _MOST_JSON_BYTES, 0).split(b"\n")[:-1]:
+                folder.add(blocks, json.loads(line))
         for form, length in zip(folder.layout.forms, self.lengths, strict=True):
             path = folder._file(form, is_finished=False)
             self._files.append(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+            lock_file(self._files[-1], is_shared=True)  # nobody deletes it, and readers may map it once it is finished
             if os.fstat(self._files[-1]).st_size < _offset(form, length):
                 blocks.cut(0)
         for descriptor, form in zip(self._files, folder.layout.forms, strict=True):
@@ -321,8 +343,11 @@ class ColumnWriter:
     def _write_journal(self) -> None:
         os.ftruncate(self._journal, 0)
         os.lseek(self._journal, 0, os.SEEK_SET)
-        for line in self._blocks.lines():
+        for line in self._lines():
             os.write(self._journal, _line(line))
+
+    def _lines(self) -> list[Any]:
+        return [self._folder.seal(place, facts) for place, facts in enumerate(self._blocks.lines())]
 
 
 def _line(facts: list[Any]) -> bytes:
@@ -335,24 +360,6 @@ def _bounds(values: Array) -> tuple[Any, Any] | None:
         return None
     least, greatest = np.fmin.reduce(values).item(), np.fmax.reduce(values).item()
     return None if least != least else (least, greatest)  # noqa: PLR0124 (NaN: there is no other value)
-
-
-def _check_blocks(document: Any, folder: ColumnFolder) -> Blocks:
-    """The blocks of a document; ValueError or TypeError if they are not those of a column."""
-    blocks = Blocks()
-    for lengths, digests, bounds in document:
-        blocks.lengths.append(list(lengths))
-        blocks.digests.append(list(digests))
-        blocks.bounds.append(None if bounds is None else tuple(bounds))
-    num_arrays = len(folder.layout.forms)
-    table = np.array(blocks.lengths or np.empty((0, num_arrays)), np.int64)
-    if table.shape != (len(blocks.lengths), num_arrays) or np.any(np.diff(table, axis=0, prepend=0) < 0):
-        raise ValueError("not the lengths of arrays")
-    if len(blocks.lengths) > folder.num_blocks:
-        raise ValueError("too many blocks")
-    if any(len(digests) != num_arrays for digests in blocks.digests):
-        raise ValueError("not the digests of arrays")
-    return blocks
 
 
 def _map(path: Path, form: ArrayForm, length: int) -> Array:
@@ -369,7 +376,8 @@ def _lock(path: Path) -> mmap.mmap:
     descriptor = open_own(path)
     try:
         lock_file(descriptor, is_shared=True)
-        os.utime(descriptor)
+        with suppress(OSError):  # a cache that is only read may be on a disk that is mounted read-only
+            os.utime(descriptor)
         return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
     finally:
         os.close(descriptor)

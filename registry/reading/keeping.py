@@ -137,7 +137,8 @@ class SplitColumns:
             )
         num_filled = 0
         while stop is None or not stop.is_set():
-            missing = [folder for folder in folders if folder.open() is None]
+            kept = [folder.open() for folder in folders]  # mapped: the others do not evict them
+            missing = [folder for folder, column in zip(folders, kept, strict=True) if column is None]
             if not missing:
                 break
             with ExitStack() as stack, storage_errors("write", str(cache.folder)):
@@ -205,7 +206,7 @@ class SplitColumns:
             self.readable, self.plan, self.features, first, folder.block_records, "block", most=folder.block_records
         ):
             entries = folder.layout.append(flats[place], first, column.entries_before(block))
-            if folder.mend(block, column.blocks, entries) and not column.damaged(slice(first, first + 1)):
+            if folder.mend(block, column.blocks, entries) and column.prove(block):
                 return True
         folder.discard()
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
 import os
@@ -21,6 +22,7 @@ from support.clouds import on_clouds
 import registry
 from registry.api import Catalog
 from registry.cli.main import run
+from registry.columns import ColumnWriter
 from registry.errors import CorruptRecordError, RegistryWarning, SplitNotFoundError, StorageError, UsageError
 from registry.reading import keeping
 from registry.reading.column_blocks import KeptColumns
@@ -503,3 +505,168 @@ def test_columns_are_kept_as_soon_as_a_version_is_published(
     (tmp_path / "goods.csv").write_text("id,name\n1,a\n")
     assert run(["add", str(tmp_path / "goods.csv"), "--keep-columns"]) == 0
     assert "is published, and its columns are not kept" in capsys.readouterr().err
+
+
+def in_stored_order(dataset: Any, **options: Any) -> Any:
+    return dataset.read("train", registry.ReadConfig(interleave_cycle_length=1), **options)
+
+
+def flip_entry(file: Path, entry: int) -> None:
+    """Change an entry of an array of 64-bit numbers."""
+    content = bytearray(file.read_bytes())
+    content[len(content) - 8 * len(np.load(file)) + 8 * entry + 3] ^= 1
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize(("name", "entry"), [("ends.npy", 64), ("offsets.npy", 64), ("ends.npy", 0), ("rows.npy", 128)])
+def test_damage_outside_a_block_that_its_rows_depend_on_is_mended(
+    catalog: Catalog, tmp_path: Path, name: str, entry: int
+) -> None:
+    dataset = catalog.dataset("goods")
+    dataset.keep_columns()
+    for file in files_of(tmp_path, name):
+        flip_entry(file, entry)
+    expected = in_stored_order(dataset, keep=None)
+    for part in (slice(64, 70), slice(290, 296), slice(0, 300)):
+        reader = in_stored_order(dataset)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RegistryWarning)
+            assert plain(reader[part]) == plain(expected[part])
+        assert is_kept(reader)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert examples_of(dataset) == examples_of(dataset, keep=None)  # it was mended
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda blocks: blocks[:-1],
+        lambda _: [],
+        lambda _: "blocks",
+        lambda blocks: [*blocks, blocks[-1]],
+        lambda blocks: [[[10**30] * len(lengths), *rest] for lengths, *rest in blocks],
+        lambda blocks: [[[float("inf")] * len(lengths), *rest] for lengths, *rest in blocks],
+        lambda blocks: [[[length - 1 for length in lengths], *rest] for lengths, *rest in blocks],
+        lambda blocks: [[lengths, "a" * len(digests), *rest] for lengths, digests, *rest in blocks],
+    ],
+)
+def test_a_document_with_other_blocks_is_not_used(catalog: Catalog, tmp_path: Path, edit: Any) -> None:
+    dataset = catalog.dataset("goods")
+    dataset.keep_columns()
+    for file in files_of(tmp_path, "column.json"):
+        document = json.loads(file.read_text())
+        file.write_text(json.dumps({**document, "blocks": edit(document["blocks"])}))
+    reader = dataset.read("train")
+    assert [plain(example) for example in reader] == examples_of(dataset, keep=None)
+    assert not is_kept(reader)
+    assert dataset.keep_columns().num_new_columns == len(dataset.features)
+
+
+def unfinished(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Fill columns up to the moment before they get their names; returns their journals."""
+    with monkeypatch.context() as patch:
+        patch.setattr(ColumnWriter, "finish", fail_to_finish)
+        with pytest.raises(StorageError, match="stopped"):
+            catalog.dataset("goods").keep_columns()
+    return files_of(Path(os.environ["REGISTRY_CACHE_DIR"]).parent, "column.json.0000000000000000")
+
+
+def fail_to_finish(_: ColumnWriter) -> None:
+    raise OSError("stopped")
+
+
+def test_columns_whose_last_block_is_written_are_finished_later(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = catalog.dataset("goods")
+    assert len(unfinished(catalog, monkeypatch)) == len(dataset.features)
+    assert dataset.keep_columns().num_new_columns == len(dataset.features)
+    reader = dataset.read("train")
+    assert [plain(example) for example in reader] == examples_of(dataset, keep=None)
+    assert is_kept(reader)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda lines, _: lines[1:],
+        lambda lines, _: [lines[0], lines[2]],
+        lambda lines, _: [*lines[:3], lines[3][:9]],
+        lambda lines, _: [*lines, *lines],
+        lambda _, other: other,
+        lambda lines, _: [*lines[:2], b"[" * 10**5],
+        lambda lines, _: [*lines[:2], b"[[1e999], [0], null, 0]", *lines[2:]],
+        lambda lines, _: [*lines[:2], b"[[NaN], [1]]"],
+    ],
+)
+def test_a_damaged_journal_costs_only_time(catalog: Catalog, monkeypatch: pytest.MonkeyPatch, edit: Any) -> None:
+    dataset = catalog.dataset("goods")
+    journals = unfinished(catalog, monkeypatch)
+    lines = [journal.read_bytes().splitlines() for journal in journals]
+    for number, journal in enumerate(journals):
+        journal.write_bytes(b"\n".join([*edit(lines[number], lines[number - 1]), b""]))
+    assert dataset.keep_columns().num_new_columns == len(dataset.features)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        reader = dataset.read("train")
+        assert [plain(example) for example in reader] == examples_of(dataset, keep=None)
+        assert is_kept(reader)
+
+
+def test_columns_do_not_evict_others_of_the_same_version(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    num_bytes = catalog.dataset("goods").keep_columns().num_bytes
+    registry.cache().clear()
+    monkeypatch.setenv("REGISTRY_CACHE_BYTES", str(num_bytes * 4 // 5))  # room for any two, not for all
+    dataset = catalog.dataset("goods")
+    dataset.keep_columns("train", columns=["id", "name"])
+    with pytest.raises(StorageError, match="has no room for the columns"):
+        dataset.keep_columns()
+    assert dataset.keep_columns("train", columns=["id", "name"]).num_new_columns == 0
+
+
+def test_a_cache_that_is_cleared_while_columns_are_filled(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = catalog.dataset("goods")
+    finish = ColumnWriter.finish
+
+    def clear_and_finish(writer: ColumnWriter) -> None:
+        registry.cache().clear()
+        finish(writer)
+
+    monkeypatch.setattr(ColumnWriter, "finish", clear_and_finish)
+    dataset.keep_columns("train", columns=["name"])
+    reader = dataset.read("train").select("name")
+    assert plain(reader[[1, 2]]) == plain(dataset.read("train", keep=None).select("name")[[1, 2]])
+    assert is_kept(reader)
+
+
+def test_a_child_that_was_forked_while_columns_were_filled_does_not_keep_them_locked(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fork_and_fail(_: ColumnWriter) -> None:
+        child.start()
+        raise OSError("stopped")
+
+    ended = multiprocessing.get_context("fork").Event()
+    child = multiprocessing.get_context("fork").Process(target=ended.wait)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(ColumnWriter, "finish", fork_and_fail)
+            with pytest.raises(StorageError, match="stopped"):
+                catalog.dataset("goods").keep_columns("train", columns=["id"])
+        assert catalog.dataset("goods").keep_columns("train", columns=["id"]).num_new_columns == 1
+    finally:
+        ended.set()
+        child.join()
+
+
+def test_columns_on_a_disk_that_is_mounted_read_only_are_read(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog.dataset("goods").keep_columns()
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(os, "utime", refuse)
+    assert is_kept_after_reading(catalog.dataset("goods"))
