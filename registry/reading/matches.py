@@ -36,8 +36,8 @@ class Matches:
 
         Args:
             condition: what is to match.
-            blocks: reads the columns of the condition of all records in plan order, or only of those ``within``; a
-                number stands for so many examples that do not match.
+            blocks: reads the columns of the condition of all records in plan order, or only of those ``within``. It
+                yields the number of records of a block in which none can match.
             within: an earlier condition, which must match, too.
             advance: called with the number of examples that were read.
         """
