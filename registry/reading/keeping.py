@@ -26,10 +26,11 @@ from registry.order import ReadConfig
 from registry.reading.column_blocks import KeptColumns
 from registry.reading.pieces import PieceReader, RecordSource
 from registry.reading.readable import ReadableVersion
+from registry.shards import TableBlock, as_records
 from registry.splits import Plan, resolve
 from registry.storage.cache import FileCache
 from registry.storage.faults import storage_errors
-from registry.tfrecord import Places, RecordBlock, Verify
+from registry.tfrecord import Places, Verify
 from registry.wire import FlatBlock
 
 Keep: TypeAlias = Literal["auto", "memory", "disk"]
@@ -242,12 +243,13 @@ def read_flat_blocks(
     stop = plan.num_examples if most is None else min(plan.num_examples, first + most)
     reader = PieceReader(source, features, copy=False)
     for piece in reader.pieces(plan.order(_IN_ORDER), ((first, stop),) if first < stop else (), unit=size):
-        for start in range(0, piece.block.num_records, size):
-            block = piece.block.take(np.arange(start, min(start + size, piece.block.num_records)))
-            if isinstance(block, RecordBlock):
-                flats = codec_of(features).flat_records(block.data, block.offsets, block.lengths).flats
+        whole = piece.block if isinstance(piece.block, TableBlock) else as_records(piece.block)  # type: ignore[arg-type]  # no columns
+        for start in range(0, whole.num_records, size):
+            block = whole.take(np.arange(start, min(start + size, whole.num_records)))
+            if isinstance(block, TableBlock):
+                flats: Sequence[FlatBlock] = block.flat_blocks()
             else:
-                flats = block.flat_blocks()  # type: ignore[union-attr]  # this source has no kept columns
+                flats = codec_of(features).flat_records(block.data, block.offsets, block.lengths).flats
             yield first, block.num_records, flats
             first += block.num_records
 

@@ -670,3 +670,21 @@ def test_columns_on_a_disk_that_is_mounted_read_only_are_read(
 
     monkeypatch.setattr(os, "utime", refuse)
     assert is_kept_after_reading(catalog.dataset("goods"))
+
+
+@pytest.mark.parametrize("keep", ["disk", "memory"])
+def test_large_records_of_several_shards(catalog: Catalog, keep: Any) -> None:
+    rng = np.random.default_rng(1)
+    columns = {"id": np.arange(60), "image": rng.integers(0, 256, (60, 90, 90, 3)).astype(np.uint8)}
+    catalog.add(columns, name="large", num_shards=7)
+    dataset = catalog.dataset("large")
+    expected = {int(example["id"]): example["image"].tobytes() for example in dataset.read("train", keep=None)}
+    assert expected == {number: columns["image"][number].tobytes() for number in range(60)}
+    if keep == "disk":
+        dataset.keep_columns()
+    for copy in (True, False):
+        reader = dataset.read("train", keep=keep, copy=copy)
+        assert {int(example["id"]): example["image"].tobytes() for example in reader} == expected
+        assert is_kept(reader)
+        batch = reader[[59, 0, 30]]
+        assert [image.tobytes() for image in batch["image"]] == [expected[int(number)] for number in batch["id"]]
