@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from registry.columns import KeptColumn
 from registry.errors import UsageError
 from registry.model import ProgressCallback, Reference, count_progress
 from registry.reading.keeping import SplitColumns
@@ -50,8 +51,11 @@ def keep_columns(
     num_examples = sum(split.num_records for split in columns)
     reference = readable.facts.reference
     advance = count_progress(progress, "keeping columns", str(reference), total=num_examples, announce=True)
-    num_new = sum(split.fill(advance=advance) for split in columns)
-    kept = [column for split in columns for column in split.open() or ()]
+    num_new = 0
+    kept: list[KeptColumn] = []
+    for split in columns:
+        num_new += split.fill(advance=advance)
+        kept += split.open() or ()  # mapped: the next split does not evict them
     return ColumnsReport(
         reference=reference,
         splits=tuple(splits),

@@ -114,11 +114,10 @@ class SplitColumns:
             columns.append(column)
         return columns
 
-    def fill(self, *, verify: Verify = "block", advance: Advance | None = None, stop: Event | None = None) -> int:
+    def fill(self, *, advance: Advance | None = None, stop: Event | None = None) -> int:
         """Fill the columns that are not there; where another process fills them, wait for it.
 
         Args:
-            verify: as ``Reader``.
             advance: called with a number of records.
             stop: once it is set, filling ends; the next one goes on from there.
 
@@ -149,7 +148,7 @@ class SplitColumns:
                     if writer is not None:
                         writers.append((place, folder, stack.enter_context(writer)))
                 if writers:
-                    self._fill(writers, cache, verify, advance, stop)
+                    self._fill(writers, cache, advance, stop)
                     num_filled += len(writers)
             if not writers:
                 time.sleep(_WAIT_SECONDS)
@@ -164,7 +163,6 @@ class SplitColumns:
         self,
         writers: Sequence[tuple[int, ColumnFolder, ColumnWriter]],
         cache: FileCache,
-        verify: Verify,
         advance: Advance | None,
         stop: Event | None,
     ) -> None:
@@ -173,7 +171,8 @@ class SplitColumns:
             writer.restart(first)
         if advance is not None and first:
             advance(first)
-        blocks = read_flat_blocks(self.readable, self.plan, self.features, first, self.block_records, verify)
+        # Checked, whatever the caller's read asked for: other processes trust what is kept.
+        blocks = read_flat_blocks(self.readable, self.plan, self.features, first, self.block_records, "block")
         for row, num_records, flats in blocks:
             for place, folder, writer in writers:
                 if not writer.append(folder.layout.append(flats[place], row, writer.lengths)):
@@ -277,6 +276,7 @@ def fill_memory(readable: ReadableVersion, plan: Plan, features: FeaturesDict, v
             np.concatenate(pieces if form.has_zero else pieces[1:] or [np.empty((0, *form.shape), form.dtype)])
             for form, pieces in zip(layout.forms, arrays, strict=True)
         ]
+        arrays.clear()  # memory holds the parts of one leaf more than the columns
         for array in whole:
             array.flags.writeable = False
         columns.append(KeptColumn(layout, whole, None, Blocks()))
@@ -363,7 +363,7 @@ class ColumnKeeper:
             starts = first_rows(self._plan)
             self._source.columns = KeptColumns(split.features, columns, starts, split.num_records, split.mend)
         elif self.mode == "disk" and self._filling is None:
-            self._filling = _Filling(split, self._verify)
+            self._filling = _Filling(split)
         if columns is None and self._filling is not None and self._filling.error is not None:
             warn(f"the columns are not kept: {self._filling.error}")
             self.mode = None
@@ -388,15 +388,14 @@ class ColumnKeeper:
 class _Filling:
     """Fills the columns of a split in a thread, which ends with the process."""
 
-    def __init__(self, split: SplitColumns, verify: Verify) -> None:
+    def __init__(self, split: SplitColumns) -> None:
         self.error: Exception | None = None
         self._split = split
-        self._verify = verify
         self.thread = Thread(target=self._run, name="registry-columns", daemon=True)
         self.thread.start()
 
     def _run(self) -> None:
         try:
-            self._split.fill(verify=self._verify)
+            self._split.fill()
         except (RegistryError, OSError) as error:
             self.error = error

@@ -342,10 +342,13 @@ class PieceReader:
 
     def decode(self, piece: Piece) -> ExampleBlock:
         """The examples of a piece; a fault names file and record."""
-        if isinstance(piece.block, ColumnBlock):
-            decoded = piece.block.decode(copy=self._copy)
-        else:
-            decoded = decode_block(self._features, piece.block, copy=self._copy)
+        block = piece.block
+        if isinstance(block, ColumnBlock):
+            try:
+                return block.decode(copy=self._copy)
+            except CorruptExampleError:  # an image or a sound: its record is named after all examples before it
+                block = self._source.fetch(piece.instructions, piece.records)
+        decoded = decode_block(self._features, block, copy=self._copy)
         if decoded.fault is not None:
             decoded.fault = self._name_fault(decoded.fault, piece)
         return decoded
@@ -367,12 +370,16 @@ class PieceReader:
     def kept_columns_at(self, order: Order, positions: Places) -> dict[str, Any] | None:
         """The examples at ``positions`` from kept columns; None without them."""
         columns = self._source.columns
-        return None if columns is None else columns.columns_at(order, positions, copy=self._copy)
+        with suppress(CorruptExampleError):  # see ``decode``
+            return None if columns is None else columns.columns_at(order, positions, copy=self._copy)
+        return None
 
     def kept_example_at(self, order: Order, position: Any) -> dict[str, Any] | None:
         """The example at ``position`` from kept columns; None without them."""
         columns = self._source.columns
-        return None if columns is None else columns.example_at(order, position, copy=self._copy)
+        with suppress(CorruptExampleError):  # see ``decode``
+            return None if columns is None else columns.example_at(order, position, copy=self._copy)
+        return None
 
     def ids(self, instructions: Places, records: Places) -> list[str]:
         """The TFDS id of each record."""

@@ -17,15 +17,24 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from support.clouds import on_clouds
 
 import registry
 from registry.api import Catalog
 from registry.cli.main import run
 from registry.columns import ColumnWriter
-from registry.errors import CorruptRecordError, RegistryWarning, SplitNotFoundError, StorageError, UsageError
+from registry.errors import (
+    CorruptExampleError,
+    CorruptRecordError,
+    RegistryWarning,
+    SplitNotFoundError,
+    StorageError,
+    UsageError,
+)
 from registry.reading import keeping
 from registry.reading.column_blocks import KeptColumns
+from registry.tfrecord import frame_record
 
 COUNT = 300
 TOP = Path(__file__).parents[2]
@@ -688,3 +697,67 @@ def test_large_records_of_several_shards(catalog: Catalog, keep: Any) -> None:
         assert is_kept(reader)
         batch = reader[[59, 0, 30]]
         assert [image.tobytes() for image in batch["image"]] == [expected[int(number)] for number in batch["id"]]
+
+
+def test_splits_do_not_evict_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as opened:
+        opened.add({"train": {"id": np.arange(9000)}, "test": {"id": np.arange(9000)}}, name="halves")
+        monkeypatch.setenv("REGISTRY_CACHE_BYTES", "100kB")
+        dataset = opened.dataset("halves")
+        with pytest.raises(StorageError, match="has no room for the columns"):
+            dataset.keep_columns()
+        assert dataset.keep_columns("train").num_new_columns == 0
+
+
+def items_and_fault(items: Any) -> tuple[list[Any], str]:
+    read: list[Any] = []
+    try:
+        read.extend(map(plain, items()))
+    except CorruptExampleError as error:
+        return read, str(error)
+    return read, ""
+
+
+@pytest.mark.parametrize("keep", ["auto", "memory"])
+def test_an_image_that_cannot_be_decoded_is_named_as_by_reading_shards(tmp_path: Path, keep: Any) -> None:
+    (tmp_path / "pictures" / "a").mkdir(parents=True)
+    for number in range(40):
+        Image.new("RGB", (5, 4), (number, 0, 0)).save(tmp_path / "pictures" / "a" / f"{number:02}.png")
+    with registry.connect(tmp_path / "first.db", data_dir=tmp_path / "data") as opened:
+        opened.add(tmp_path / "pictures", name="pictures", num_shards=1)
+        records = list(in_stored_order(opened.dataset("pictures")).records())
+    records[30] = records[30].replace(b"\x89PNG", b"\x88PNG")
+    (shard,) = (tmp_path / "data").rglob("*.tfrecord*")
+    shard.write_bytes(b"".join(map(frame_record, records)))
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "more") as opened:
+        opened.import_tfds(shard.parent, trust_lengths=True).require_all()
+        dataset = opened.dataset("pictures")
+        dataset.keep_columns()
+        for read in (
+            iter,
+            lambda reader: reader.batches(8),
+            lambda reader: iter([reader[29], reader[30]]),
+            lambda reader: iter([reader[:5], reader[28:32]]),
+            lambda reader: reader.examples_at([29, 30]),
+            lambda reader: reader.files_as_bytes(),
+        ):
+            expected = items_and_fault(lambda read=read: read(in_stored_order(dataset, keep=None)))
+            reader = in_stored_order(dataset, keep=keep)
+            assert items_and_fault(lambda read=read, reader=reader: read(reader)) == expected
+
+
+def test_a_read_without_checks_keeps_checked_records(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    verified = []
+
+    def read_flat_blocks(*arguments: Any, **options: Any) -> Any:
+        verified.append(arguments[5])
+        return read(*arguments, **options)
+
+    read = keeping.read_flat_blocks
+    monkeypatch.setattr(keeping, "read_flat_blocks", read_flat_blocks)
+    reader = catalog.dataset("goods").read("train", keep="disk", verify="off")
+    list(reader)
+    reader._keeper._filling.thread.join(60)  # type: ignore[union-attr]
+    assert verified == ["block"]
+    list(reader)
+    assert is_kept(reader)

@@ -24,9 +24,9 @@ def read_from_columns(mode: str) -> None:
     class FilledAtOnce:
         error: Exception | None = None
 
-        def __init__(self, split: SplitColumns, verify: Any) -> None:
+        def __init__(self, split: SplitColumns) -> None:
             try:
-                split.fill(verify=verify)
+                split.fill()
             except RegistryError as error:
                 self.error = error
 
