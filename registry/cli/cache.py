@@ -39,7 +39,7 @@ def show(session: Session) -> None:
     from registry.api import cache as open_cache
 
     found = open_cache()
-    usage = fields_of(found.usage(), "num_files", "num_blocks", "num_bytes", "max_bytes")
+    usage = fields_of(found.usage(), "num_files", "num_blocks", "num_columns", "num_bytes", "max_bytes")
     value = {"folder": str(found.folder), **usage}
     session.out.present(
         "cache.show",
@@ -51,6 +51,7 @@ def show(session: Session) -> None:
                     "size": size(it["num_bytes"]),
                     "limit": size(it["max_bytes"]) if it["max_bytes"] else "switched off",
                     "parts of": counted(it["num_files"], "file"),
+                    "columns": f"{it['num_columns']:,}",
                 }
             )
         ],
@@ -64,7 +65,7 @@ def clear(session: Session, dry_run: bool) -> None:
     from registry.api import cache as open_cache
 
     found = open_cache()
-    before = fields_of(found.clear(dry_run=dry_run), "num_files", "num_blocks", "num_bytes")
+    before = fields_of(found.clear(dry_run=dry_run), "num_files", "num_blocks", "num_columns", "num_bytes")
     verb = "would delete" if dry_run else "deleted"
     session.out.present(
         "cache.clear",

@@ -368,7 +368,7 @@ def test_the_commands_show_fetch_and_clear(
     }
     assert run(["cache", "show"]) == 0
     assert capsys.readouterr().out == (
-        f"folder    {folder}\nsize      9.5 MiB\nlimit     95.4 MiB\nparts of  2 files\n"
+        f"folder    {folder}\nsize      9.5 MiB\nlimit     95.4 MiB\nparts of  2 files\ncolumns   0\n"
     )
     assert run(["cache", "show", "--format", "json"]) == 0
     shown = json.loads(capsys.readouterr().out)
@@ -389,5 +389,6 @@ def test_the_commands_show_fetch_and_clear(
         "dry_run": False,
         "num_files": 0,
         "num_blocks": 0,
+        "num_columns": 0,
         "num_bytes": 0,
     }

@@ -33,12 +33,14 @@ class CacheUsage:
     Attributes:
         num_files: published files of which it holds blocks.
         num_blocks: blocks of all of them.
+        num_columns: decoded columns.
         num_bytes: the size of all files of the cache.
         max_bytes: the most that they may have.
     """
 
     num_files: int
     num_blocks: int
+    num_columns: int
     num_bytes: int
     max_bytes: int
 
@@ -87,14 +89,22 @@ class FileCache:
         Raises:
             StorageError: the disk does not report its free space.
         """
-        folders, num_blocks, num_bytes = set(), 0, 0
+        folders, num_blocks, num_columns, num_bytes = set(), 0, 0, 0
         for file in self.room.files():
-            folders.add(file.folder)
-            num_blocks += file.is_block
+            if file.is_block:
+                folders.add(file.folder)
+                num_blocks += 1
+            num_columns += file.path.endswith("/column.json")
             num_bytes += file.num_bytes
         with storage_errors("read", str(self.folder)):
             limit = self.room.limit(num_bytes)
-        return CacheUsage(num_files=len(folders), num_blocks=num_blocks, num_bytes=num_bytes, max_bytes=limit)
+        return CacheUsage(
+            num_files=len(folders),
+            num_blocks=num_blocks,
+            num_columns=num_columns,
+            num_bytes=num_bytes,
+            max_bytes=limit,
+        )
 
     def clear(self, *, dry_run: bool = False) -> CacheUsage:
         """Delete every block. A read that uses the cache meanwhile continues with the store.
