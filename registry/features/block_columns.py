@@ -183,7 +183,7 @@ class ViewColumn:
     """Texts and stored arrays at any places, which are not copied before they are used.
 
     Attributes:
-        values: a memoryview or a read-only array for each example.
+        values: a memoryview, a read-only array or, for a small text, bytes for each example.
         stack: makes one array of values.
         copy: whether values must not be views.
     """
@@ -195,7 +195,8 @@ class ViewColumn:
     @property
     def row_bytes(self) -> int:
         """Bytes of the first value."""
-        return int(self.values[0].nbytes) if self.copy else 0
+        first = self.values[0]
+        return 0 if not self.copy else len(first) if isinstance(first, bytes) else int(first.nbytes)
 
     def array(self, stop: int) -> npt.NDArray[Any]:
         """One array, which copies stored arrays; an object array of texts."""
