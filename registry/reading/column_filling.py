@@ -43,8 +43,10 @@ def keep_columns(
     """Fill the columns of the splits of ``slices``; see ``Dataset.keep_columns``."""
     readable = slices[0].readable
     cache = readable.cache
-    if cache is None or not cache.is_usable:
+    if cache is None or not cache.room.may_hold(1):
         raise UsageError("the cache is switched off", hint="Set REGISTRY_CACHE_BYTES, e.g. to 20GB.")
+    if not cache.is_usable:
+        cache.require_writable()  # says why
     features = readable.features if names is None else readable.features.only(names)
     splits = list(dict.fromkeys(part.split for data in slices for part in data.plan.ranges))
     columns = [SplitColumns(readable, split, features) for split in splits]

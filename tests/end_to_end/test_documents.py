@@ -30,6 +30,8 @@ def variables(folder: Path) -> dict[str, str]:
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "REGISTRY_CATALOG": str(folder / "catalog.db"),
+        "REGISTRY_CACHE_DIR": f"{folder}-cache",
+        "REGISTRY_CACHE_BYTES": "1GB",
         "PYTHONPATH": str(folder),
     }
     found.pop("REGISTRY_DATA_DIR", None)
