@@ -8,6 +8,7 @@ The columns of a split are filled by one process at a time; others go on with th
 
 from __future__ import annotations
 
+import atexit
 import json
 import time
 from collections.abc import Iterator, Sequence
@@ -46,6 +47,7 @@ _MOST_FILES: Final = 2**16
 """Schemas with more leaves, and plans of more files, are read from the shards."""
 
 _WAIT_SECONDS: Final = 0.1
+_END_SECONDS: Final = 5.0
 _IN_ORDER: Final = ReadConfig(interleave_cycle_length=1)
 
 
@@ -386,16 +388,27 @@ class ColumnKeeper:
 
 
 class _Filling:
-    """Fills the columns of a split in a thread, which ends with the process."""
+    """Fills the columns of a split in a thread, which stops after a block when the process ends.
+
+    If it ran on, it would be ended within native code, which can abort the process.
+    """
 
     def __init__(self, split: SplitColumns) -> None:
         self.error: Exception | None = None
         self._split = split
+        self._stop = Event()
         self.thread = Thread(target=self._run, name="registry-columns", daemon=True)
+        atexit.register(self._end)
         self.thread.start()
 
     def _run(self) -> None:
         try:
-            self._split.fill()
-        except (RegistryError, OSError) as error:
+            self._split.fill(stop=self._stop)
+        except (RegistryError, OSError, RuntimeError) as error:  # RuntimeError: no threads can be started at the end
             self.error = error
+        finally:
+            atexit.unregister(self._end)
+
+    def _end(self) -> None:
+        self._stop.set()
+        self.thread.join(_END_SECONDS)

@@ -761,3 +761,31 @@ def test_a_read_without_checks_keeps_checked_records(catalog: Catalog, monkeypat
     assert verified == ["block"]
     list(reader)
     assert is_kept(reader)
+
+
+ENDED = """
+import atexit, sys, time
+import registry
+from registry.columns import ColumnWriter
+from registry.reading import keeping
+
+def append(*arguments):
+    time.sleep(0.01)
+    return kept(*arguments)
+
+keeping._BLOCK_RECORDS = (16, 16)
+kept, ColumnWriter.append = ColumnWriter.append, append
+atexit.register(lambda: print(reader._keeper._filling.thread.is_alive()))
+reader = registry.connect(sys.argv[1], data_dir=sys.argv[2]).dataset("goods").read("train", keep="disk")
+next(iter(reader))
+print(reader._keeper._filling.thread.is_alive())
+"""
+
+
+def test_a_process_that_ends_stops_its_filling_first(catalog: Catalog, tmp_path: Path) -> None:
+    places = [str(tmp_path / "catalog.db"), str(tmp_path / "data")]
+    ended = subprocess.run(
+        [sys.executable, "-c", ENDED, *places], capture_output=True, text=True, check=False, cwd=TOP, timeout=100
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "True\nFalse\n", "")
+    assert catalog.dataset("goods").keep_columns().num_new_columns > 0
