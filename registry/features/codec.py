@@ -265,9 +265,12 @@ class Codec:
         return ExampleBlock(self.tree, columns, num_sound, None if fault is None else at_record(fault, num_sound))
 
     def join_blocks(self, blocks: AnySequence[ExampleBlock], rows: AnySequence[Places], *, copy: bool) -> ExampleBlock:
-        """One block of several without faults, decoded with ``copy=False``; ``rows`` are the places of their examples.
+        """Join blocks without faults. Texts and tensors stored as bytes are not copied before the result is used.
 
-        Texts and tensors stored as bytes are not copied before the result is used.
+        Args:
+            blocks: blocks that were decoded with ``copy=False``.
+            rows: for each block, the places of its examples in the result.
+            copy: as in ``decode_block``.
         """
         leaves = [
             reader.join_blocks([block.leaves[at] for block in blocks], rows, copy=copy)

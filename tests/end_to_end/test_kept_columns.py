@@ -789,3 +789,13 @@ def test_a_process_that_ends_stops_its_filling_first(catalog: Catalog, tmp_path:
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "True\nFalse\n", "")
     assert catalog.dataset("goods").keep_columns().num_new_columns > 0
+
+
+def test_a_folder_that_others_can_write_to_is_not_used(catalog: Catalog) -> None:
+    catalog.dataset("goods").keep_columns()
+    registry.cache().folder.chmod(0o770)
+    for dataset in (catalog.dataset("goods"), catalog.dataset("goods:1.0.0")):
+        assert not is_kept_after_reading(dataset)
+        with pytest.raises(UsageError, match="or others can write to its folder") as caught:
+            dataset.keep_columns()
+        assert "chmod 700" in (caught.value.hint or "")
