@@ -850,7 +850,7 @@ class Dataset(SlicedVersion):
                 f"columns are kept of whole splits, and {split!r:.80} is a slice",
                 hint=f"The splits are: {', '.join(self.splits)}.",
             )
-        return keep_columns(slices, columns, progress=progress)
+        return keep_columns(cache(), slices, columns, progress=progress)
 
     @announces("verifying", "self")
     def verify(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from registry.columns import KeptColumn
 from registry.errors import UsageError
 from registry.model import ProgressCallback, Reference, count_progress
 from registry.reading.keeping import SplitColumns
 from registry.reading.source import Slice
+from registry.storage.cache import FileCache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +39,11 @@ class ColumnsReport:
 
 
 def keep_columns(
-    slices: Sequence[Slice], names: Sequence[str] | None, *, progress: ProgressCallback | None
+    cache: FileCache, slices: Sequence[Slice], names: Sequence[str] | None, *, progress: ProgressCallback | None
 ) -> ColumnsReport:
     """Fill the columns of the splits of ``slices``; see ``Dataset.keep_columns``."""
-    readable = slices[0].readable
-    cache = readable.cache
-    if cache is None or not cache.room.may_hold(1):
+    readable = replace(slices[0].readable, cache=cache)
+    if not cache.room.may_hold(1):
         raise UsageError("the cache is switched off", hint="Set REGISTRY_CACHE_BYTES, e.g. to 20GB.")
     if not cache.is_usable:
         cache.require_writable()  # says why
