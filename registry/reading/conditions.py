@@ -42,6 +42,10 @@ _HINT: Final = (
     "Write e.g. price > 10 and not label in ('cat', 'dog'), or age is None. == compares, text is in quotes, and a name "
     "that is not a word is in backquotes: `unit price`."
 )
+_OTHER_LANGUAGES: Final = {
+    "=": "==", "&": "and", "&&": "and", "|": "or", "||": "or", "AND": "and", "OR": "or", "null": "None", "NULL": "None",
+}  # fmt: skip
+"""What SQL, C and pandas write, and what a condition has instead."""
 _LITERALS: Final = {
     "class": "the name or the number of a class", "text": "a text in quotes", "bool": "True or False",
     "date": "'2024-01-31'", "time": "'12:00:00'", "timestamp": "'2024-01-31 12:00:00'",
@@ -314,7 +318,10 @@ class _Parser:
             kind, at = str(match.lastgroup), match.end()
             yield _Token(kind, match[kind], match.start(kind), max(at, match.start(kind) + 1))
         at += len(self._text[at:]) - len(self._text[at:].lstrip())
-        token = _Token("", self._text[at], at, at + 1)
+        sign = re.match(r"&+|\|+|.", self._text[at:], re.DOTALL)
+        token = _Token("", sign[0] if sign else "", at, at + 1)
+        if token.text in "'\"":
+            self._refuse("the text that starts here has no closing quote", token)
         self._refuse("expected a name, a number, a text or an operator here", token)
 
     def _advance(self) -> _Token:
@@ -380,7 +387,10 @@ class _Parser:
             node = lambda source: source.contain(left, items)  # noqa: E731
             return partial(_not, node) if is_not else node
         if left.kind != "bool":
-            self._refuse(f"expected a comparison: {left.path!r} is {_named(left)}, not True or False", token)
+            # A shell passes only the first word of a condition without quotes, and takes > 3 as a file to write.
+            is_whole = token.start == 0 and self._next.kind == "end"
+            hint = "Write e.g. price > 10. In a shell, put quotes around the whole condition." if is_whole else None
+            self._refuse(f"expected a comparison: {left.path!r} is {_named(left)}, not True or False", token, hint)
         return lambda source: source.compare(left, "==", np.True_)
 
     def _compare(self, left: Any, sign: str, right: Any, tokens: tuple[_Token, _Token]) -> _Node:
@@ -433,7 +443,10 @@ class _Parser:
             inner = [each for each in self._columns if each.startswith(f"{path}/")]
             reason = f"{path!r:.80} has several features" if inner else f"no feature {path!r:.80}"
             have = "Its features are:" if inner else "The features are:"
-            self._refuse(reason, token, suggest(path, inner or self._columns, have=have))
+            hint = suggest(path, inner or self._columns, have=have)
+            if re.search(r"([=<>,]|\bin\s*[(\[])\s*\Z", self._text[: token.start]):  # item == lamp
+                hint = f"{hint} A text is in quotes: {path!r:.80}."
+            self._refuse(reason, token, hint)
         leaf, time = column.leaf, self._times.get(path)
         if column.lengths or not isinstance(leaf, Tensor) or isinstance(leaf, Audio) or leaf.shape:
             self._refuse(
@@ -472,9 +485,10 @@ class _Parser:
 
     def _refuse(self, reason: str, token: _Token | None = None, hint: str | None = None) -> NoReturn:
         token = token or self._next
+        ours = _OTHER_LANGUAGES.get(token.text)
         raise UsageError(
             f"{reason}\n{point_at(self._text, token.start, token.stop)}",
-            hint=hint or _HINT,
+            hint=hint or (f"Write {ours} instead of {token.text}." if ours else _HINT),
             details={"condition": self._text, "start": token.start, "stop": token.stop, "reason": reason},
         )
 

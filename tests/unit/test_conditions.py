@@ -114,7 +114,7 @@ IN_A_LOOP = "Test such values in a loop, or ask in SQL: dataset.sql(...), regist
         (
             "count",
             "expected a comparison: 'count' is int16, not True or False\n    count\n    ^~~~~",
-            USUAL,
+            "Write e.g. price > 10. In a shell, put quotes around the whole condition.",
         ),
         (
             "price == None",
@@ -134,17 +134,34 @@ IN_A_LOOP = "Test such values in a loop, or ask in SQL: dataset.sql(...), regist
         (
             "price = 3",
             "expected a name, a number, a text or an operator here\n    price = 3\n          ^",
-            USUAL,
+            "Write == instead of =.",
         ),
         (
             "note == 'cat",
-            "expected a name, a number, a text or an operator here\n    note == 'cat\n            ^",
+            "the text that starts here has no closing quote\n    note == 'cat\n            ^",
             USUAL,
         ),
         (
             "price > 1 AND count > 2",
             "expected 'and', 'or' or the end of the condition here\n    price > 1 AND count > 2\n              ^~~",
+            "Write and instead of AND.",
+        ),
+        (
+            "flag && count > 2",
+            "expected a name, a number, a text or an operator here\n    flag && count > 2\n         ^",
+            "Write and instead of &&.",
+        ),
+        ("price is null", "expected 'None' here\n    price is null\n             ^~~~", "Write None instead of null."),
+        (
+            "note like 'c%'",
+            "expected a comparison: 'note' is a text, not True or False\n    note like 'c%'\n    ^~~~",
             USUAL,
+        ),
+        (
+            "label in (cat, 'dog')",
+            "no feature 'cat'\n    label in (cat, 'dog')\n              ^~~",
+            "The features are: price, count, label, number, note, flag, born, seen, photo, boxes/area and 6 more. "
+            "A text is in quotes: 'cat'.",
         ),
         (
             "__import__('os')",
@@ -265,6 +282,7 @@ def test_progress_of_a_filter_counts_records(files: Stored) -> None:
 def test_record_numbers_count_in_the_split(files: Stored) -> None:
     reader = reader_of("train[19:23]+train[:2]", files, ReadConfig(interleave_cycle_length=1))
     assert reader.record_numbers()["train"].tolist() == [19, 20, 21, 22, 0, 1]
-    assert reader.where("id > 100").record_numbers() == {}
+    no_match = reader.where("id > 100").record_numbers()["train"]
+    assert (no_match.tolist(), no_match.dtype) == ([], np.int64)
     shares = [reader.reopened(process=(index, 2)).where("id != 20").record_numbers() for index in range(2)]
     assert [share["train"].tolist() for share in shares] == [[19, 21, 22], [0, 1]]
