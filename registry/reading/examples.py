@@ -341,19 +341,20 @@ class ExampleReader:
         {'train': array([10, 11, 12])}
 
         Returns:
-            An array for each split: record ``n`` of the split ``train`` is ``train[n:n+1]``. A filtered reader, or one
-            with a ``process``, gives the records that it reads.
+            An array of int64 for each split that the slice names: record ``n`` of the split ``train`` is
+            ``train[n:n+1]``. A filtered reader, or one with a ``process``, gives the records that it reads; if it reads
+            none of a split, the array is empty.
         """
+        lengths = {split.name: split.shard_lengths for split in self.plan.splits}
         if not self._share:
-            return {}
+            return {split: np.empty(0, np.int64) for split in lengths}
         files, records = self._order.locate(self._share[0])
         indices, places = np.unique(files, return_inverse=True)
         instructions = [self.plan[index] for index in indices.tolist()]
-        lengths = {split.name: split.shard_lengths for split in self.plan.splits}
         starts = np.array([lengths[each.split].start(each.shard) for each in instructions])
         names = np.array([each.split for each in instructions], object)[places]
         numbers = starts[places] + records
-        return {split: numbers[names == split] for split in dict.fromkeys(each.split for each in instructions)}
+        return {split: numbers[names == split] for split in lengths}
 
     def state(self) -> dict[str, Any]:
         """Return the place of the iteration that was started last, to be saved with a checkpoint.
