@@ -11,6 +11,7 @@ import click
 
 from registry.cli.browse import change_values, describe_diff, diff_values
 from registry.cli.commands import Session, examples, session_command, version_values
+from registry.cli.completion import complete_file
 from registry.cli.options import description_options, keep_columns_option, promote_option, show_option
 from registry.cli.output import Block, Note, Table
 from registry.cli.progress import show_progress
@@ -78,7 +79,7 @@ def _complete_kind(_ctx: click.Context, _param: click.Parameter, incomplete: str
         "registry add ./shards --in-place --schema shards.yaml",
     ),
 )
-@click.argument("source", metavar="SOURCE...", nargs=-1, required=True)
+@click.argument("source", metavar="SOURCE...", nargs=-1, required=True, shell_complete=complete_file)
 @click.option("--as", "name", metavar="NAME", help="Name of the dataset.  [default: from the path]")
 @click.option(
     "--from",

@@ -117,6 +117,7 @@ def test_completion_scripts(cli: Cli, shell: str) -> None:
         ("registry read digits tr", {"train"}),
         ("registry add --from a", {"arrow", "audio", "arrays"}),
         ("registry read digits train+tr", {"train+train"}),
+        ("registry add prices.csv da", {"da"}),  # the shell completes the file
         ("registry split check digits train a", {"all"}),
     ],
 )
