@@ -43,7 +43,8 @@ _HINT: Final = (
     "that is not a word is in backquotes: `unit price`."
 )
 _OTHER_LANGUAGES: Final = {
-    "=": "==", "&": "and", "&&": "and", "|": "or", "||": "or", "AND": "and", "OR": "or", "null": "None", "NULL": "None",
+    "=": "==", "=>": ">=", "&": "and", "&&": "and", "AND": "and", "|": "or", "||": "or", "OR": "or", "!": "not",
+    "NOT": "not", "true": "True", "false": "False", "null": "None", "NULL": "None",
 }  # fmt: skip
 """What SQL, C and pandas write, and what a condition has instead."""
 _LITERALS: Final = {
@@ -318,7 +319,7 @@ class _Parser:
             kind, at = str(match.lastgroup), match.end()
             yield _Token(kind, match[kind], match.start(kind), max(at, match.start(kind) + 1))
         at += len(self._text[at:]) - len(self._text[at:].lstrip())
-        sign = re.match(r"&+|\|+|.", self._text[at:], re.DOTALL)
+        sign = re.match(r"&+|\|+|=>|.", self._text[at:], re.DOTALL)
         token = _Token("", sign[0] if sign else "", at, at + 1)
         if token.text in "'\"":
             self._refuse("the text that starts here has no closing quote", token)
@@ -488,7 +489,7 @@ class _Parser:
         ours = _OTHER_LANGUAGES.get(token.text)
         raise UsageError(
             f"{reason}\n{point_at(self._text, token.start, token.stop)}",
-            hint=hint or (f"Write {ours} instead of {token.text}." if ours else _HINT),
+            hint=f"Write {ours} instead of {token.text}." if ours else hint or _HINT,
             details={"condition": self._text, "start": token.start, "stop": token.stop, "reason": reason},
         )
 

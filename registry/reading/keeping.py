@@ -132,7 +132,9 @@ class SplitColumns:
             CorruptRecordError, CorruptExampleError, ShardMismatchError: as reading.
         """
         folders, cache = self.folders(), self.readable.cache
-        if folders is None or cache is None or not self._has_all_files():
+        if cache is None:
+            raise UsageError("the cache is switched off, or its folder cannot be used", hint="See: registry cache show")
+        if folders is None or not self._has_all_files():
             raise UsageError(
                 f"the columns of {self.readable.facts.reference} cannot be kept",
                 hint="A feature has an unknown class, or there are more than 500; read the shards instead.",

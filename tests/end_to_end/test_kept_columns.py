@@ -311,7 +311,7 @@ def test_a_cache_without_room_says_so_and_reading_goes_on(
     monkeypatch.setenv("REGISTRY_CACHE_BYTES", "0")
     with pytest.raises(UsageError, match="the cache is switched off"):
         catalog.dataset("goods").keep_columns()
-    with pytest.warns(RegistryWarning, match="the columns are not kept"):
+    with pytest.warns(RegistryWarning, match="the columns are not kept: the cache is switched off"):
         assert examples_of(catalog.dataset("goods"), keep="disk") == expected
 
 

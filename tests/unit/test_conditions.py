@@ -152,6 +152,12 @@ IN_A_LOOP = "Test such values in a loop, or ask in SQL: dataset.sql(...), regist
             "Write and instead of &&.",
         ),
         ("price is null", "expected 'None' here\n    price is null\n             ^~~~", "Write None instead of null."),
+        ("NOT flag", "no feature 'NOT'\n    NOT flag\n    ^~~", "Write not instead of NOT."),
+        (
+            "price => 3",
+            "expected a name, a number, a text or an operator here\n    price => 3\n          ^",
+            "Write >= instead of =>.",
+        ),
         (
             "note like 'c%'",
             "expected a comparison: 'note' is a text, not True or False\n    note like 'c%'\n    ^~~~",
