@@ -122,6 +122,9 @@ def keep_published(session: Session, catalog: Catalog, reference: Reference, pro
         report = catalog.dataset(reference).keep_columns(progress=progress)
     except RegistryError as error:
         session.out.note(f"note: {reference} is published, and its columns are not kept: {error.message}")
+    except KeyboardInterrupt:
+        session.out.note(f"note: {reference} is published; keep its columns with: registry cache build {reference}")
+        raise
     else:
         session.out.note(f"note: {counted(report.num_columns, 'column')} ({size(report.num_bytes)}) kept in the cache")
 

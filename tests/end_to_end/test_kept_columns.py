@@ -515,6 +515,15 @@ def test_columns_are_kept_as_soon_as_a_version_is_published(
     assert run(["add", str(tmp_path / "goods.csv"), "--keep-columns"]) == 0
     assert "is published, and its columns are not kept" in capsys.readouterr().err
 
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(registry.Dataset, "keep_columns", interrupt)
+    (tmp_path / "goods.csv").write_text("id,name\n2,b\n")
+    assert run(["add", str(tmp_path / "goods.csv"), "--keep-columns"]) == 130
+    note = "note: goods:3.0.0 is published; keep its columns with: registry cache build goods:3.0.0"
+    assert note in capsys.readouterr().err
+
 
 def in_stored_order(dataset: Any, **options: Any) -> Any:
     return dataset.read("train", registry.ReadConfig(interleave_cycle_length=1), **options)
