@@ -98,7 +98,7 @@ def find_duplicates(names: Sequence[str], piles: Sequence[DigestPile]) -> list[D
     """
     num_repeated, num_groups = np.zeros((2, len(names)), np.int64)
     shared: Counter[int] = Counter()
-    for parts in divide_piles(piles, most=_MOST_SORTED):
+    for parts in divide_piles(piles, most=_MOST_SORTED) if names else ():
         groups, splits, counts = _count_repeated(parts)
         np.add.at(num_repeated, splits, counts - 1)
         num_groups += np.bincount(splits[counts > 1], minlength=len(names))

@@ -153,7 +153,6 @@ EVERYDAY_CASES: Final = {
     # of end_to_end/test_resume_after_kill:
     "test_every_record_is_seen_exactly_once": 1,
     # of end_to_end/test_shard_formats_published:
-    "test_only_tfrecord_is_pinned": 1,
     "test_the_order_is_that_of_tfds": 1,
     # of end_to_end/test_slim_digits:
     "test_digits_are_provided_once_an_epoch": 4,
