@@ -35,6 +35,7 @@ def _doctest_catalog(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     folder: Path = request.getfixturevalue("_digits_folder")
     monkeypatch.chdir(folder)
     monkeypatch.setenv("REGISTRY_CATALOG", str(folder / "catalog.db"))
+    monkeypatch.setenv("REGISTRY_CACHE_DIR", str(folder / "cache"))
     monkeypatch.setenv("REGISTRY_CACHE_BYTES", "1GB")
     with registry.connect() as catalog:
         node.dtest.globs.update(catalog=catalog, digits=catalog.dataset("digits"), registry=registry)  # type: ignore[union-attr] # the same

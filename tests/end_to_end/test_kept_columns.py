@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import multiprocessing
 import os
 import shutil
 import subprocess
@@ -358,26 +357,25 @@ def test_a_folder_that_is_deleted_under_a_reader(catalog: Catalog, tmp_path: Pat
     assert examples_of(dataset) == expected
 
 
-def read_sum(places: tuple[str, str]) -> tuple[int, bool]:
-    """In another process: read an epoch, and say whether columns were read."""
-    url, folder = places
-    reader = registry.connect(url, data_dir=folder).dataset("goods").read("train", keep="disk")
-    total = sum(int(example["id"]) for example in reader)
-    return total, is_kept(reader)
+TOGETHER = """
+import sys
+import registry
+from registry.reading import keeping
 
-
-def fill(places: tuple[str, str]) -> int:
-    url, folder = places
-    return registry.connect(url, data_dir=folder).dataset("goods").keep_columns().num_new_columns
+keeping._BLOCK_RECORDS = (16, 64)
+dataset = registry.connect(sys.argv[1], data_dir=sys.argv[2]).dataset("goods")
+num_new = dataset.keep_columns().num_new_columns
+reader = dataset.read("train", keep="disk")
+print(num_new, sum(int(example["id"]) for example in reader), reader._keeper.is_in_use)
+"""
 
 
 def test_processes_fill_one_cache_together(catalog: Catalog, tmp_path: Path) -> None:
-    places = [(str(tmp_path / "catalog.db"), str(tmp_path / "data"))] * 8
-    with multiprocessing.get_context("spawn").Pool(4) as pool:
-        counts = pool.map(fill, places, chunksize=1)
-        sums = pool.map(read_sum, places, chunksize=1)
-    assert sum(counts) == len(catalog.dataset("goods").features)
-    assert sums == [(sum(range(COUNT)), True)] * 8
+    command = [sys.executable, "-c", TOGETHER, str(tmp_path / "catalog.db"), str(tmp_path / "data")]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=TOP) for _ in range(6)]
+    answers = [process.communicate(timeout=300)[0].split() for process in processes]
+    assert sum(int(num_new) for num_new, *_ in answers) == len(catalog.dataset("goods").features)
+    assert [rest for _, *rest in answers] == [[str(sum(range(COUNT))), "True"]] * 6
     assert files_of(tmp_path, "*.0000000000000000") == []
 
 
