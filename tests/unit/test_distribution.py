@@ -94,3 +94,9 @@ def test_a_data_folder_made_under_the_old_name_stays_in_use(tmp_path: Path, monk
     assert catalog_url() == str(tmp_path / "dataset-registry" / "catalog.db")
     (tmp_path / "shardbook").mkdir()
     assert catalog_url() == str(tmp_path / "shardbook" / "catalog.db")
+
+
+def test_the_wheel_has_every_room() -> None:
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"]
+    rooms = {".".join(file.parent.relative_to(ROOT).parts) for file in (ROOT / "registry").rglob("__init__.py")}
+    assert rooms - set(listed) == set()
