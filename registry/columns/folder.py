@@ -46,8 +46,8 @@ class Blocks:
     Attributes:
         lengths: the entries of each array up to the end of each block, without an entry 0.
         digests: the CRC32C of the entries of each array in each block.
-        bounds: the least and the greatest number of each block, apart from NaN; None if there is none, and for columns
-            without one number in each record. Filters skip blocks by them.
+        bounds: the minimum and the maximum of each block, without NaN. None if a block has only NaN, or if the column
+            does not have exactly one number in each record. Filters use them to skip blocks.
     """
 
     lengths: list[list[int]] = field(default_factory=list)
@@ -355,11 +355,11 @@ def _line(facts: list[Any]) -> bytes:
 
 
 def _bounds(values: Array) -> tuple[Any, Any] | None:
-    """The least and the greatest of one number for each record, apart from NaN."""
+    """The minimum and the maximum of a column with one number in each record, without NaN."""
     if values.ndim > 1 or not values.size:
         return None
     least, greatest = np.fmin.reduce(values).item(), np.fmax.reduce(values).item()
-    return None if least != least else (least, greatest)  # noqa: PLR0124 (NaN: there is no other value)
+    return None if least != least else (least, greatest)  # noqa: PLR0124 (NaN: the block has nothing else)
 
 
 def _map(path: Path, form: ArrayForm, length: int) -> Array:
