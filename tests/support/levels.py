@@ -3,7 +3,7 @@
 - **quick** (``pytest -m quick``): tests without a database server, an object store, a process or a long loop.
 - **everyday** (the README's line): every law, on a sample of its cases and with few examples.
 - **long** (``make long``): the other cases, and every law again with more examples. ``.ci/run`` runs the everyday level
-  first, and then a quarter of this one.
+  first, and then a sixth of this one.
 
 A law is never in the long level alone: ``cases`` and ``either`` always leave some of it for every day.
 """
@@ -22,7 +22,7 @@ EXAMPLES: Final = int(os.environ.get("REGISTRY_EXAMPLES", "6"))
 """Number of examples that hypothesis tries for a law that asks for no number of its own."""
 
 LONG_SHARE: Final = int(os.environ.get("REGISTRY_LONG_SHARE", "1"))
-"""With 4, a quarter of the selected tests runs. Their names decide which, so each run has the same ones."""
+"""With 6, a sixth of the selected tests runs. Their names decide which, so each run has the same ones."""
 
 _USUAL: Final = 40
 
