@@ -47,12 +47,7 @@ if TYPE_CHECKING:
     from registry.intake.plan import Plan
     from registry.intake.source import BadRow, FileUse, Source
     from registry.intake.staging import StagedSource
-    from registry.model import (
-        Advance,
-        DatasetVersion,
-        NameUse,
-        ProgressCallback,
-    )
+    from registry.model import Advance, DatasetVersion, NameUse, ProgressCallback
     from registry.prepared import PreparedDataset
     from registry.publishing import NumberWish, Publication, RecordOverlap, VersionDiff
     from registry.publishing.changes import Changes

@@ -43,14 +43,7 @@ from registry.api.locations import (
 from registry.api.lock import current_lock, refuse_moving
 from registry.api.provenance import CatalogSource, Provenance
 from registry.argument_types import takes_fields, typed_arguments, typed_methods
-from registry.catalog import (
-    DatasetFilter,
-    EventFilter,
-    masked_url,
-    open_catalog,
-    sqlite_path,
-    stream_events,
-)
+from registry.catalog import DatasetFilter, EventFilter, masked_url, open_catalog, sqlite_path, stream_events
 from registry.catalog.absent import absent_catalog, publishes
 from registry.engines import announces
 from registry.errors import (
@@ -80,10 +73,7 @@ from registry.model import (
 )
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or published
-    from registry.api.arguments import (
-        DatasetLike,
-        Moment,
-    )
+    from registry.api.arguments import DatasetLike, Moment
     from registry.api.backups import Backup
     from registry.api.lifecycle import Aliases, Experiments, Lifecycle, Reservations, Uses
     from registry.api.mirrors import Mirrors
@@ -100,12 +90,7 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or pu
         SearchHit,
         VersionSummary,
     )
-    from registry.model import (
-        DatasetVersion,
-        Event,
-        ProgressCallback,
-        Standing,
-    )
+    from registry.model import DatasetVersion, Event, ProgressCallback, Standing
     from registry.publishing import VersionDiff
     from registry.publishing.garbage import Leftover
     from registry.publishing.removal import RemovalReport, Remover

@@ -7,10 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from registry.api.arguments import (
-    exact_version,
-    read_reference,
-)
+from registry.api.arguments import exact_version, read_reference
 from registry.api.locations import log_actor, open_data
 from registry.api.provenance import CatalogSource
 from registry.api.reports import CopiedVersion, CopyOutcome, CopyReport
@@ -25,25 +22,13 @@ from registry.errors import (
     UsageError,
     VersionNotFoundError,
 )
-from registry.model import (
-    Reference,
-    VersionState,
-    count_progress,
-    version_folder,
-)
+from registry.model import Reference, VersionState, count_progress, version_folder
 
 if TYPE_CHECKING:  # numpy is loaded when files are copied
-    from registry.api.arguments import (
-        DatasetLike,
-    )
+    from registry.api.arguments import DatasetLike
     from registry.api.publishing import Publishing
     from registry.catalog import AliasSummary, CatalogBackend
-    from registry.model import (
-        DatasetVersion,
-        Event,
-        ProgressCallback,
-        Shard,
-    )
+    from registry.model import DatasetVersion, Event, ProgressCallback, Shard
     from registry.publishing import Publication
     from registry.storage import Store
 

@@ -21,11 +21,7 @@ from registry.api.sliced_version import SlicedVersion
 from registry.argument_types import typed_methods
 from registry.engines import announces
 from registry.errors import ConflictError, NotFoundError, NotStoredError, RegistryError, UsageError, require_extra
-from registry.model import (
-    count_progress,
-    no_experiment,
-    whole_number,
-)
+from registry.model import count_progress, no_experiment, whole_number
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     import datasets
@@ -36,15 +32,7 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     from registry.api.provenance import Reasons
     from registry.interop.exporting import ExportKind, ExportReport
     from registry.interop.tfds import Exported
-    from registry.model import (
-        Attachment,
-        Considered,
-        ProgressCallback,
-        Reference,
-        Shard,
-        SlicingRule,
-        VersionStatus,
-    )
+    from registry.model import Attachment, Considered, ProgressCallback, Reference, Shard, SlicingRule, VersionStatus
     from registry.order import ReadConfig
     from registry.pins import PinFile
     from registry.publishing import RecordOverlap, VerifyReport

@@ -26,21 +26,13 @@ from registry.errors import (
 )
 from registry.features import describe_unknown
 from registry.interop.tfds import find_version_folders
-from registry.model import (
-    SlicingRule,
-    check_new_name,
-    count_progress,
-)
+from registry.model import SlicingRule, check_new_name, count_progress
 from registry.publishing import publish_folder
 from registry.storage import open_store
 
 if TYPE_CHECKING:
     from registry.interop.tfds import VersionFolder
-    from registry.model import (
-        DatasetVersion,
-        ProgressCallback,
-        Reference,
-    )
+    from registry.model import DatasetVersion, ProgressCallback, Reference
     from registry.prepared import PreparedDataset
     from registry.publishing import Publication, Target
     from registry.storage import Store

@@ -20,9 +20,7 @@ from registry.api.arguments import (
 )
 from registry.api.locations import log_actor, mirrors_of, open_data, open_version
 from registry.argument_types import typed_methods
-from registry.catalog import (
-    load_shards,
-)
+from registry.catalog import load_shards
 from registry.catalog.absent import to_publish
 from registry.errors import ShardMismatchError, UsageError
 from registry.model import Use

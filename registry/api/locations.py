@@ -19,12 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from registry.catalog import (
-    DataDirectory,
-    catalog_identity,
-    quote_catalog,
-    sqlite_path,
-)
+from registry.catalog import DataDirectory, catalog_identity, quote_catalog, sqlite_path
 from registry.environment import read_variable
 from registry.errors import (
     CatalogError,
@@ -41,10 +36,7 @@ from registry.errors import (
 from registry.model import VersionState, is_absolute, version_folder
 
 if TYPE_CHECKING:  # numpy and pydantic are loaded when something is read
-    from registry.catalog import (
-        CatalogBackend,
-        DataDirectoryChange,
-    )
+    from registry.catalog import CatalogBackend, DataDirectoryChange
     from registry.model import DatasetVersion, Reference
     from registry.pins import PinFile, Places
     from registry.storage import Allowed, Store

@@ -8,10 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from registry.api.arguments import (
-    exact_version,
-    read_reference,
-)
+from registry.api.arguments import exact_version, read_reference
 from registry.api.locations import log_actor, open_data, open_indexes
 from registry.api.reports import LocationReport, RelocatedVersion, RelocationReport
 from registry.argument_types import typed_methods
@@ -28,9 +25,7 @@ from registry.errors import (
 from registry.model import VersionState, count_progress, is_absolute
 
 if TYPE_CHECKING:  # numpy is loaded when files are compared
-    from registry.api.arguments import (
-        DatasetLike,
-    )
+    from registry.api.arguments import DatasetLike
     from registry.catalog import CatalogBackend, LocationChange
     from registry.model import DatasetVersion, ProgressCallback, Reference
     from registry.publishing import VerifyReport

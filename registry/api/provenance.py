@@ -46,13 +46,7 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     from registry.api.locations import ClientDataDirectory
     from registry.catalog import CatalogBackend, PastLookUp
     from registry.features import FeaturesDict
-    from registry.model import (
-        Attachment,
-        DatasetVersion,
-        Shard,
-        SlicingRule,
-        Version,
-    )
+    from registry.model import Attachment, DatasetVersion, Shard, SlicingRule, Version
     from registry.order import ReadConfig
     from registry.pins import AliasEntry, BuilderEntry, PinSource, Places
     from registry.publishing import ShardFault, VerifyReport

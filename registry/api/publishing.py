@@ -33,17 +33,12 @@ from registry.model import (
 )
 
 if TYPE_CHECKING:
-    from registry.api.arguments import (
-        DatasetLike,
-    )
+    from registry.api.arguments import DatasetLike
     from registry.api.locations import ClientDataDirectory
     from registry.api.reports import ImportReport
     from registry.building import DatasetBuilder
     from registry.catalog import CatalogBackend, DataDirectory
-    from registry.model import (
-        Advance,
-        ProgressCallback,
-    )
+    from registry.model import Advance, ProgressCallback
     from registry.prepared import PreparedDataset
     from registry.publishing import Preview, Publication, Target
     from registry.storage import Store

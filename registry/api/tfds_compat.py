@@ -12,13 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from registry.api.arguments import read_reference
 from registry.api.dataset import Dataset
-from registry.api.loading import (
-    find_dataset,
-    open_catalog_for,
-    read_tree,
-    refuse_tfds_arguments,
-    stored_format,
-)
+from registry.api.loading import find_dataset, open_catalog_for, read_tree, refuse_tfds_arguments, stored_format
 from registry.argument_types import typed_arguments
 from registry.errors import NotFoundError, RegistryError, UsageError, VersionWithdrawnError, YankedVersionWarning, warn
 from registry.model import Reference, VersionRequest
@@ -27,9 +21,7 @@ if TYPE_CHECKING:
     from registry.api.arguments import DatasetLike
     from registry.api.catalog import Catalog
     from registry.api.info import DatasetInfo
-    from registry.api.loading import (
-        SplitArgument,
-    )
+    from registry.api.loading import SplitArgument
     from registry.model import SlicingRule, Version
     from registry.order import ReadConfig
     from registry.reading import Slice

@@ -20,12 +20,7 @@ from registry.lazy import lazy_exports
 if TYPE_CHECKING:
     from registry.building.build import StagedBuild, build_dataset
     from registry.building.builder import BuilderConfig, DatasetBuilder
-    from registry.building.discovery import (
-        find_builder,
-        list_builders,
-        load_builder,
-        open_builder,
-    )
+    from registry.building.discovery import find_builder, list_builders, load_builder, open_builder
     from registry.building.keys import (
         SORT_KEY_BYTES,
         Key,

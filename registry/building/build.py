@@ -20,13 +20,7 @@ from registry.building.author_code import add_place
 from registry.building.builder import DatasetBuilder, Examples, Generated
 from registry.building.encoding import encode_examples
 from registry.building.example_runs import MadeRun, make_runs
-from registry.building.finished import (
-    Finished,
-    find_finished,
-    forget_finished,
-    keep_or_give_up,
-    record_finished,
-)
+from registry.building.finished import Finished, find_finished, forget_finished, keep_or_give_up, record_finished
 from registry.building.generation import Keyer, call_features, call_splits, examples_place, run_generator
 from registry.building.input_labels import InputLabels
 from registry.building.piece_runs import GroupMaker, make_group_runs, watch_inputs

@@ -18,22 +18,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, overload
 from registry.catalog.backend import CatalogBackend, EventFilter
 from registry.catalog.values import damaged, stored_values
 from registry.errors import SplitNotFoundError, UsageError
-from registry.model import (
-    AbstractShardLengths,
-    Shard,
-    ShardLengths,
-    Split,
-    UntaggedShards,
-    VersionState,
-)
+from registry.model import AbstractShardLengths, Shard, ShardLengths, Split, UntaggedShards, VersionState
 
 if TYPE_CHECKING:
     from registry.catalog.backend import LengthBlock, LogCalls, ShardCalls
-    from registry.model import (
-        DatasetVersion,
-        Event,
-        Promises,
-    )
+    from registry.model import DatasetVersion, Event, Promises
 
 _EVENTS: Final = 1000
 """Number of events on a page."""

@@ -75,11 +75,7 @@ from registry.model import (
 
 if TYPE_CHECKING:
     from registry.catalog.values import Neighbours
-    from registry.model import (
-        AbstractShardLengths,
-        DatasetMetadata,
-        DatasetVersion,
-    )
+    from registry.model import AbstractShardLengths, DatasetMetadata, DatasetVersion
 
 _EAGER: Final = 4096
 """Splits with at most this many shards load all lengths at once, which costs no more than the queries of a slice."""

@@ -21,14 +21,7 @@ from registry.catalog.events import append_event, check_clock, lock_log
 from registry.catalog.experiments import current_defaults, insert_overrides
 from registry.catalog.locations import require_data_dir
 from registry.catalog.names import present_name, present_names
-from registry.catalog.outcomes import (
-    Origin,
-    Promotion,
-    PublicationDetails,
-    Unpromoted,
-    former_name,
-    refuse_protected,
-)
+from registry.catalog.outcomes import Origin, Promotion, PublicationDetails, Unpromoted, former_name, refuse_protected
 from registry.catalog.queries import find_neighbours, find_producers, find_version_id
 from registry.catalog.reservations import has_content, require_free, use_up
 from registry.catalog.rows import (
@@ -43,15 +36,7 @@ from registry.catalog.rows import (
 from registry.catalog.search import refresh
 from registry.catalog.selection import NUMBER, lock_dataset, lock_reference
 from registry.catalog.session import reading, write
-from registry.catalog.tables import (
-    builder,
-    builder_config,
-    dataset_version,
-    fingerprint,
-    shard,
-    split,
-    version_ledger,
-)
+from registry.catalog.tables import builder, builder_config, dataset_version, fingerprint, shard, split, version_ledger
 from registry.catalog.values import DataDirectory, damaged, stored_values
 from registry.errors import CatalogError, CatalogUnavailableError, ConflictError, NeighboursChangedError, UsageError
 from registry.model import (

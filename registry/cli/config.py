@@ -9,12 +9,7 @@ import click
 
 from registry.cli.commands import Session, examples, session_command
 from registry.cli.lifecycle import describe_effects, effect_values
-from registry.cli.options import (
-    dataset_argument,
-    dry_run_option,
-    optional_dataset_argument,
-    uses_option,
-)
+from registry.cli.options import dataset_argument, dry_run_option, optional_dataset_argument, uses_option
 from registry.cli.output import Block, Column, Table
 from registry.envelope import fields_of
 from registry.model import Use

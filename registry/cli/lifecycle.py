@@ -12,13 +12,7 @@ import click
 
 from registry.cli.browse import first_words
 from registry.cli.commands import Session, examples, joint_exit_code, session_command, version_values
-from registry.cli.options import (
-    dataset_argument,
-    description_options,
-    dry_run_option,
-    uses_option,
-    version_argument,
-)
+from registry.cli.options import dataset_argument, description_options, dry_run_option, uses_option, version_argument
 from registry.cli.output import Block, Column, Note, Table, size
 from registry.envelope import fields_of
 from registry.errors import UsageError

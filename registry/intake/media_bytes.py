@@ -18,13 +18,7 @@ from registry.errors import MissingExtraError, RegistryError
 from registry.features import Audio, Feature, FeaturesDict, Image, Tensor
 from registry.features import Sequence as SequenceFeature
 from registry.features.audio import SoundError, read_sample_rate
-from registry.images.pictures import (
-    JPEG_SIGNATURE,
-    Picture,
-    PictureError,
-    read_jpeg_header,
-    read_picture,
-)
+from registry.images.pictures import JPEG_SIGNATURE, Picture, PictureError, read_jpeg_header, read_picture
 from registry.images.pillow import import_pillow
 from registry.images.png import SIGNATURE as PNG_SIGNATURE
 from registry.images.png import encode_png

@@ -35,14 +35,7 @@ from registry.prepared import describe, extra_files, write_prepared
 from registry.prepared.info import FILENAME as INFO_FILENAME
 from registry.publishing.attachments import attach_file, home_of, is_intact
 from registry.publishing.placing import other_data, place_folder
-from registry.publishing.publish import (
-    Publication,
-    Target,
-    note_metadata,
-    tag_shards,
-    tell_default_config,
-    unchanged,
-)
+from registry.publishing.publish import Publication, Target, note_metadata, tag_shards, tell_default_config, unchanged
 from registry.publishing.verify import verify_shards
 from registry.shards.asking import ask_sizes
 from registry.storage import StagedFolder, Store

@@ -18,13 +18,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from registry.building.publication_folds import (
-    AttachedFold,
-    Documents,
-    Folded,
-    publication_kinds,
-    write_documents,
-)
+from registry.building.publication_folds import AttachedFold, Documents, Folded, publication_kinds, write_documents
 from registry.engines import Piece, choose_engine, watch_tasks
 from registry.errors import CorruptExampleError, VerificationError
 from registry.features import FeaturesDict, LimitReader, codec_of, features_from_json

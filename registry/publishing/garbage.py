@@ -39,12 +39,7 @@ from registry.model import ATTACHMENTS_FOLDER, DatasetVersion, Reference, Sharde
 from registry.prepared import is_description
 from registry.prepared.folder import METADATA_FILENAME
 from registry.publishing.attachments import CLAIM_SUFFIX, home_of
-from registry.publishing.markers import (
-    is_left_after_row,
-    location_key,
-    read_marker,
-    remove_marker,
-)
+from registry.publishing.markers import is_left_after_row, location_key, read_marker, remove_marker
 from registry.storage import Store, open_location
 from registry.storage.multipart import UnfinishedUpload, abort_upload, list_unfinished
 from registry.storage.names import (

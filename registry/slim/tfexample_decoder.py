@@ -35,14 +35,7 @@ from registry.slim.item_handlers import (
     item_rows,
     make_item,
 )
-from registry.slim.parsing import (
-    Column,
-    check_kinds,
-    parse_block,
-    parse_feature,
-    parse_steps,
-    stored_keys,
-)
+from registry.slim.parsing import Column, check_kinds, parse_block, parse_feature, parse_steps, stored_keys
 from registry.tfrecord import RecordBlock
 from registry.wire import BlockDecoder, FlatValue, decode_features, decode_sequence_example
 

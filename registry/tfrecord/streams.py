@@ -14,12 +14,7 @@ from typing import Any, Final
 
 from registry.inflate import inflate_library
 from registry.storage import Store
-from registry.tfrecord.framing import (
-    HEADER_BYTES,
-    ByteStream,
-    DamagedStreamError,
-    is_header,
-)
+from registry.tfrecord.framing import HEADER_BYTES, ByteStream, DamagedStreamError, is_header
 
 _PIECE_BYTES: Final = 2**20
 _GZIP_PIECE_BYTES: Final = 2**16

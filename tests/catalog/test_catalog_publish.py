@@ -10,13 +10,7 @@ import pytest
 from support.catalog_samples import execute, make_shards, publish, sample
 
 from registry.catalog import CatalogBackend
-from registry.errors import (
-    ConflictError,
-    ExperimentNotFoundError,
-    ReferenceSyntaxError,
-    UsageError,
-    VersionExistsError,
-)
+from registry.errors import ConflictError, ExperimentNotFoundError, ReferenceSyntaxError, UsageError, VersionExistsError
 from registry.model import DatasetMetadata, Reference, Version
 
 

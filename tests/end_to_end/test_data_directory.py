@@ -20,13 +20,7 @@ import registry
 from registry.api import Catalog
 from registry.catalog import quote_catalog, schema
 from registry.catalog.sql_catalog import SqlCatalog
-from registry.errors import (
-    ConflictError,
-    DataDirectoryMissingError,
-    OtherDataDirectoryError,
-    StorageError,
-    UsageError,
-)
+from registry.errors import ConflictError, DataDirectoryMissingError, OtherDataDirectoryError, StorageError, UsageError
 from registry.publishing import Target, publish_folder
 from registry.storage import open_store, require_well_written, spell_place
 

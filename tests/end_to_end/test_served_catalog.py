@@ -13,12 +13,7 @@ from registry.api import Catalog
 from registry.api.catalog import remembering
 from registry.api.locations import ClientDataDirectory
 from registry.catalog import CatalogBackend, open_catalog
-from registry.errors import (
-    CatalogUnavailableError,
-    CatalogUnavailableWarning,
-    DataDirectoryMissingError,
-    UsageError,
-)
+from registry.errors import CatalogUnavailableError, CatalogUnavailableWarning, DataDirectoryMissingError, UsageError
 
 URL = "http://127.0.0.1:8000"
 

@@ -30,13 +30,7 @@ from registry.interop import export_tables
 from registry.interop.export_tables import WRITERS, compressing
 from registry.model import DatasetMetadata
 from registry.reading import Reader
-from registry.reading.frameworks.table_columns import (
-    Labels,
-    TableColumns,
-    arrow_type,
-    require_flat,
-    temporal_types,
-)
+from registry.reading.frameworks.table_columns import Labels, TableColumns, arrow_type, require_flat, temporal_types
 
 NO_METADATA = DatasetMetadata()
 

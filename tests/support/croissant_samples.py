@@ -10,15 +10,7 @@ from typing import Any
 
 from registry.features import ClassLabel, FeaturesDict, Image, features_to_json
 from registry.interop.croissant import croissant_to_json, describe_croissant
-from registry.model import (
-    DatasetMetadata,
-    DatasetVersion,
-    Shard,
-    ShardedFileTemplate,
-    ShardLengths,
-    Split,
-    Version,
-)
+from registry.model import DatasetMetadata, DatasetVersion, Shard, ShardedFileTemplate, ShardLengths, Split, Version
 from registry.statistics import Statistics
 
 TOLD = DatasetMetadata(

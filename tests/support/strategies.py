@@ -7,15 +7,7 @@ from fractions import Fraction
 
 from hypothesis import strategies as st
 
-from registry.model import (
-    Candidate,
-    ShardLengths,
-    Standing,
-    Version,
-    VersionClause,
-    VersionRequest,
-    VersionState,
-)
+from registry.model import Candidate, ShardLengths, Standing, Version, VersionClause, VersionRequest, VersionState
 from registry.model.standing import in_order
 from registry.splits import ReadInstruction
 

@@ -10,10 +10,7 @@ import pytest
 from support.golden import check_errors
 
 from registry.building import DatasetBuilder, find_builder, list_builders, load_builder, open_builder
-from registry.errors import (
-    BuilderNotFoundError,
-    BuildError,
-)
+from registry.errors import BuilderNotFoundError, BuildError
 
 GOLDEN = Path(__file__).with_name("golden")
 

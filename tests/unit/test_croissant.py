@@ -12,9 +12,7 @@ from support.croissant_samples import PLAIN, TOLD, describe, fields_of, publishe
 from registry.errors import UsageError
 from registry.features import BBox, ClassLabel, FeaturesDict, Image, Sequence, Tensor, Text
 from registry.interop.croissant import croissant_to_json, describe_croissant, id_part, missing_properties
-from registry.model import (
-    DatasetMetadata,
-)
+from registry.model import DatasetMetadata
 
 
 def test_a_document_says_what_the_catalog_has() -> None:

@@ -8,15 +8,7 @@ from typing import Any
 import pytest
 
 from registry.errors import ReferenceSyntaxError, UsageError
-from registry.model import (
-    Reference,
-    ShardedFileTemplate,
-    ShardLengths,
-    Split,
-    Version,
-    VersionRequest,
-    check_new_name,
-)
+from registry.model import Reference, ShardedFileTemplate, ShardLengths, Split, Version, VersionRequest, check_new_name
 
 
 @pytest.mark.parametrize(

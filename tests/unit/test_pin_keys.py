@@ -15,12 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed448, rsa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from support.pin_samples import sample_entry, sample_pins
 
-from registry.errors import (
-    AlreadyStoredError,
-    MissingExtraError,
-    NotStoredError,
-    UsageError,
-)
+from registry.errors import AlreadyStoredError, MissingExtraError, NotStoredError, UsageError
 from registry.pins import keys
 from registry.pins.keys import key_id, load_private_key, load_public_key, new_key
 from registry.pins.signature import check_signature, sign_pin

@@ -16,12 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from support.levels import either
 from support.pin_samples import digest_of, sample_entry, sample_pins
 
-from registry.errors import (
-    PinChangedError,
-    PinFormatError,
-    SignatureError,
-    UsageError,
-)
+from registry.errors import PinChangedError, PinFormatError, SignatureError, UsageError
 from registry.pins.keys import key_id
 from registry.pins.signature import MAX_BYTES, SignedBy, check_signature, encode_for_signing, sign_pin
 

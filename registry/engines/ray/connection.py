@@ -24,14 +24,7 @@ from urllib.parse import urlsplit
 
 from registry.engines import WorkerDiedError
 from registry.engines.ray.settings import RaySettings
-from registry.engines.ray.worker import (
-    INSTALL_HINT,
-    cancel_key,
-    list_folder,
-    pickled,
-    pickler_class,
-    sees_folder,
-)
+from registry.engines.ray.worker import INSTALL_HINT, cancel_key, list_folder, pickled, pickler_class, sees_folder
 from registry.errors import RegistryError, UsageError, require_extra, spell, suggest
 from registry.storage import Owner, new_unfinished_file
 

@@ -25,12 +25,7 @@ from support.ray_clusters import session_files_with
 
 import registry
 from registry import ReadConfig
-from registry.errors import (
-    CorruptRecordError,
-    MissingExtraError,
-    NotStoredError,
-    UsageError,
-)
+from registry.errors import CorruptRecordError, MissingExtraError, NotStoredError, UsageError
 from registry.features import FeaturesDict, RawFeature
 from registry.reading import Reader
 
