@@ -12,6 +12,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Any
 
+from registry.errors import RegistryError
 from registry.masking import mask
 
 
@@ -44,6 +45,8 @@ def fields_of(source: object, *names: str) -> dict[str, Any]:
 def to_plain(value: Any) -> Any:
     """``value`` as plain JSON: moments as ISO 8601, enums by value, versions and references as text. URLs are masked.
 
+    An error of the registry is its code, message and hint.
+
     >>> from datetime import UTC
     >>> to_plain({"at": datetime(2026, 11, 21, tzinfo=UTC), "url": "http://ann:PW@host", "sizes": (1, None)})
     {'at': '2026-11-21T00:00:00+00:00', 'url': 'http://***@host', 'sizes': [1, None]}
@@ -60,6 +63,8 @@ def to_plain(value: Any) -> Any:
         return list(value.items)
     if isinstance(value, datetime):
         return value.isoformat()
+    if isinstance(value, RegistryError):
+        return to_plain(fields_of(value, "code", "message", "hint"))
     if isinstance(value, Iterable):
         return [to_plain(item) for item in value]
     return mask(str(value))

@@ -12,7 +12,7 @@ import click
 from registry.cli.browse import change_values, describe_diff, diff_values
 from registry.cli.commands import Session, examples, session_command, version_values
 from registry.cli.completion import complete_file
-from registry.cli.options import description_options, keep_columns_option, promote_option, show_option
+from registry.cli.options import description_options, keep_columns_option, processes_option, promote_option, show_option
 from registry.cli.output import Block, Note, Table
 from registry.cli.progress import show_progress
 from registry.cli.publish import describe_publication, keep_published, promotion_values
@@ -198,13 +198,7 @@ def _complete_kind(_ctx: click.Context, _param: click.Parameter, incomplete: str
     help="Make SOURCE the next version of the dataset, though that came from elsewhere.",
 )
 @click.option("--shards", "num_shards", type=click.IntRange(min=1), metavar="N", help="Shards of each split.")
-@click.option(
-    "-j",
-    "--processes",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Processes that encode records; the bytes are the same for any N.  [default: by the size of the data]",
-)
+@processes_option("Processes that encode records; the bytes are the same for any N.")
 @description_options
 @promote_option
 @click.option("--dry-run", is_flag=True, help="Show what was found and what changed, down to records; keep nothing.")

@@ -110,5 +110,5 @@ def _version_values(version: CopiedVersion) -> dict[str, Any]:
         **version_values(version.reference),
         **fields_of(version, "outcome", "folder", "num_examples", "num_shards", "num_bytes", "only_files", "notes"),
         "canonical": None if version.promotion is None else version.promotion.after,
-        "error": None if version.error is None else fields_of(version.error, "code", "message", "hint"),
+        "error": version.error,
     }

@@ -127,9 +127,8 @@ def _chosen(garbage: GarbageReport) -> tuple[Leftover, ...]:
 
 
 def _collected(leftover: Leftover) -> dict[str, Any]:
-    error = None if leftover.error is None else fields_of(leftover.error, "code", "message", "hint")
-    told = fields_of(leftover, "kind", "place", "outcome", "why", "num_files", "num_bytes", "filenames", "changed_at")
-    return told | {"error": error}
+    names = ("kind", "place", "outcome", "why", "num_files", "num_bytes", "filenames", "changed_at", "error")
+    return fields_of(leftover, *names)
 
 
 def _describe(usage: Usage, by: str) -> Iterator[Block]:
@@ -187,6 +186,5 @@ def _version(version: VersionUsage) -> dict[str, Any]:
 
 
 def _stored(stored: StoredUsage) -> dict[str, Any]:
-    told = fields_of(stored, "location", "num_files", "num_bytes", "num_faults", "missing", "differing")
-    error = None if stored.error is None else fields_of(stored.error, "code", "message", "hint")
-    return told | {"versions": [str(reference) for reference in stored.references], "error": error}
+    told = fields_of(stored, "location", "num_files", "num_bytes", "num_faults", "missing", "differing", "error")
+    return told | {"versions": stored.references}

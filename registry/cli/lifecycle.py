@@ -259,9 +259,7 @@ def remove(
         "requested_by": removal.actor,
         "dry_run": dry_run,
         "places": [
-            fields_of(place, "place", "num_files", "num_bytes", "left", "why_left")
-            | {"error": None if place.error is None else fields_of(place.error, "code", "message", "hint")}
-            for place in report.places
+            fields_of(place, "place", "num_files", "num_bytes", "left", "why_left", "error") for place in report.places
         ],
     }
     session.out.present("remove", value, lambda _: _describe_removal(report, session.pasted_options))

@@ -9,7 +9,7 @@ import click
 
 from registry.cli.commands import Session, examples, joint_exit_code, session_command, version_values
 from registry.cli.completion import complete_reference
-from registry.cli.options import dry_run_option, reference_argument
+from registry.cli.options import dry_run_option, processes_option, reference_argument
 from registry.cli.output import Column, Note, Table, size
 from registry.cli.progress import show_progress
 from registry.envelope import fields_of
@@ -35,13 +35,7 @@ def mirror() -> None:
 
 
 place_argument = click.argument("place", metavar="URL")
-processes_option = click.option(
-    "-j",
-    "--processes",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Hash N files at the same time.  [default: by the size of the data]",
-)
+hashing_option = processes_option("Hash N files at the same time.")
 
 
 @session_command(
@@ -93,7 +87,7 @@ _LOCATION_COLUMNS: Final[dict[str, Column]] = {
 )
 @reference_argument
 @place_argument
-@processes_option
+@hashing_option
 @dry_run_option
 def add(session: Session, reference: str, place: str, processes: int | None, dry_run: bool) -> None:
     """Record the folder URL, which holds copies of the files of REF, as another location of REF.
@@ -132,7 +126,7 @@ def remove(session: Session, reference: str, place: str, dry_run: bool) -> None:
 )
 @reference_argument
 @click.argument("place", metavar="[URL]", required=False)
-@processes_option
+@hashing_option
 def check(session: Session, reference: str, place: str | None, processes: int | None) -> int:
     """Compare the files at every location of REF, or at URL, with the catalog, by size and sha256.
 
@@ -158,7 +152,7 @@ def check(session: Session, reference: str, place: str | None, processes: int | 
 @click.argument("place", metavar="[URL]", required=False)
 @click.option("--from", "old", metavar="OLD", help="Relocate every location that begins with this path or URL.")
 @click.option("--to", "new", metavar="NEW", help="The path or URL that takes its place.")
-@processes_option
+@hashing_option
 @dry_run_option
 def relocate(
     session: Session,
@@ -198,7 +192,7 @@ def relocate(
             {
                 **version_values(version.reference),
                 **fields_of(version, "before", "after"),
-                "error": None if version.error is None else fields_of(version.error, "code", "message", "hint"),
+                "error": version.error,
             }
             for version in report
         ],
@@ -255,7 +249,7 @@ def _describe(report: LocationReport) -> Iterator[str]:
 
 
 def _report_values(checked: LocationReport) -> dict[str, Any]:
-    report, error = checked.report, checked.error
+    report = checked.report
     sizes = ("num_shards", "num_bytes")
     return {
         **fields_of(checked, "location", "url", "is_sound"),
@@ -263,5 +257,5 @@ def _report_values(checked: LocationReport) -> dict[str, Any]:
         "faults": []
         if report is None
         else [fields_of(fault, "split", "filename", "code", "problem") for fault in report.faults],
-        "error": None if error is None else fields_of(error, "code", "message", "hint"),
+        "error": checked.error,
     }

@@ -98,6 +98,17 @@ def optional_dataset_argument(metavar: str) -> Callable[[_Command], _Command]:
     return click.argument("dataset", metavar=metavar, required=False, shell_complete=complete_reference)
 
 
+def processes_option(purpose: str) -> Callable[[_Command], _Command]:
+    """``-j N``, the number of processes; ``purpose`` says what they do."""
+    return click.option(
+        "-j",
+        "--processes",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help=f"{purpose}  [default: by the size of the data]",
+    )
+
+
 dry_run_option: Final = click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
 force_option: Final = click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 promote_option: Final = click.option(
@@ -114,13 +125,6 @@ show_option: Final = click.option(
     show_default=True,
     metavar="N",
     help="Describe up to N differing records of each split.",
-)
-processes_option: Final = click.option(
-    "-j",
-    "--processes",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Check N versions, or N files of one version, at the same time.  [default: by the size of the data]",
 )
 limit_option: Final = click.option(
     "--limit", "--take", "limit", type=click.IntRange(min=0), metavar="N", help="Stop after N examples.  [default: all]"

@@ -12,7 +12,14 @@ import click
 
 from registry.cli.browse import describe_diff, diff_values
 from registry.cli.commands import Session, examples, session_command, version_values
-from registry.cli.options import builder_argument, description_options, keep_columns_option, promote_option, show_option
+from registry.cli.options import (
+    builder_argument,
+    description_options,
+    keep_columns_option,
+    processes_option,
+    promote_option,
+    show_option,
+)
 from registry.cli.output import Block, Note, size
 from registry.cli.progress import show_progress
 from registry.envelope import fields_of
@@ -39,13 +46,7 @@ if TYPE_CHECKING:  # sqlalchemy and numpy are loaded when something is published
     ),
 )
 @builder_argument
-@click.option(
-    "-j",
-    "--processes",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Processes that encode examples; the bytes are the same for any N.  [default: by the size of the data]",
-)
+@processes_option("Processes that encode examples; the bytes are the same for any N.")
 @click.option(
     "--shards",
     "num_shards",

@@ -11,7 +11,7 @@ import click
 
 from registry.cli.commands import Session, examples, session_command, version_values
 from registry.cli.completion import complete_split
-from registry.cli.options import reference_argument
+from registry.cli.options import processes_option, reference_argument
 from registry.cli.output import Block, Fields, Table, can_print, size
 from registry.cli.progress import show_progress
 from registry.errors import (
@@ -56,13 +56,7 @@ _MOST_NEAR: Final = 2**20
 @click.argument("split", metavar="[SPLIT]", required=False, shell_complete=complete_split)
 @click.option("--column", metavar="NAME", help="Show one feature in detail: quantiles, histogram, frequent values.")
 @click.option("--compute", is_flag=True, help="Read all records, compute the statistics, and attach them.")
-@click.option(
-    "-j",
-    "--processes",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="With --compute: processes that read records.  [default: by the size of the data]",
-)
+@processes_option("With --compute: processes that read records.")
 def stats(
     session: Session, reference: str, split: str | None, *, column: str | None, compute: bool, processes: int | None
 ) -> None:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:  # numpy is loaded when something is verified
 @click.argument("reference", metavar="[REF]", required=False, shell_complete=complete_reference)
 @click.option("--all", "every", is_flag=True, help="Check every version that is not dropped, yanked ones too.")
 @click.option("--deep", is_flag=True, help="Also decode every record, and compare its values with the schema.")
-@processes_option
+@processes_option("Check N versions, or N files of one version, at the same time.")
 @click.option(
     "--report",
     metavar="FILE",
@@ -250,7 +250,7 @@ def _fault_values(report: VerifyReport) -> list[dict[str, Any]]:
 
 
 def _version_values(version: VerifiedVersion) -> dict[str, Any]:
-    report, error = version.report, version.error
+    report = version.report
     sizes = ("num_shards", "num_examples", "num_bytes")
     return {
         **version_values(version.reference),
@@ -259,5 +259,5 @@ def _version_values(version: VerifiedVersion) -> dict[str, Any]:
         **(dict.fromkeys(sizes) if report is None else fields_of(report, *sizes)),
         "faults": [] if report is None else _fault_values(report),
         "outside": [] if report is None else list(map(outside_values, report.outside)),
-        "error": None if error is None else fields_of(error, "code", "message", "hint"),
+        "error": version.error,
     }
