@@ -8,7 +8,7 @@ again; read the difference before you commit it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,8 +16,17 @@ import pytest
 from registry.errors import RegistryError
 
 
-def check_errors(path: Path, calls: Iterable[Callable[[], object]]) -> None:
-    """Compare the errors of all calls with the file; each begins with its class and the builtins it derives from."""
+def check_errors(
+    path: Path, calls: Iterable[Callable[[], object]], *, details: Sequence[str] = (), folder: str | Path | None = None
+) -> None:
+    """Compare the errors of all calls with the file; each begins with its class and the builtins it derives from.
+
+    Args:
+        path: the golden file.
+        calls: each raises an error of the registry.
+        details: the entries of ``details`` that each error must have, which are compared, too.
+        folder: a temporary folder or its URL, which is FOLDER in the file.
+    """
     blocks = []
     for call in calls:
         with pytest.raises(RegistryError) as caught:
@@ -25,9 +34,13 @@ def check_errors(path: Path, calls: Iterable[Callable[[], object]]) -> None:
         error = caught.value
         builtins = [kind.__name__ for kind in type(error).__mro__[1:-3] if kind.__module__ == "builtins"]
         kinds = ", ".join([type(error).__name__, *builtins])
-        blocks.append(f"{kinds}\n{error}\n" + (f"hint: {error.hint}\n" if error.hint else ""))
+        lines = [kinds, str(error), *([f"hint: {error.hint}"] if error.hint else [])]
+        blocks.append("\n".join([*lines, *(f"{key}: {error.details[key]!r}" for key in details)]) + "\n")
     text = "\n".join(blocks)
+    if folder is not None:
+        text = text.replace(str(folder), "FOLDER")
+    content = text.encode("utf-8", "backslashreplace")
     if os.environ.get("REGISTRY_WRITE_GOLDEN"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    assert text == path.read_text(encoding="utf-8")
+        path.write_bytes(content)
+    assert content.decode() == path.read_bytes().decode()

@@ -6,13 +6,18 @@ import re
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
+from support.golden import check_errors
 
 from registry.building import BuilderConfig, DatasetBuilder
 from registry.errors import BuildError, ConfigNotFoundError, UsageError, VersionNotFoundError
 from registry.model import Reference, Version, VersionRequest
+
+GOLDEN = Path(__file__).with_name("golden")
 
 
 class Plain(DatasetBuilder):
@@ -102,22 +107,23 @@ def test_a_wrong_attribute_is_refused_when_the_class_is_used(attributes: dict[st
             use()
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"name": "1.0.0"}, "BuilderConfig(name='1.0.0').name = '1.0.0': a config name must not look like a version"),
-        ({"name": "v2.1"}, "BuilderConfig(name='v2.1').name = 'v2.1': a config name must not look like a version"),
-        ({"name": "a/b"}, "BuilderConfig(name='a/b').name = 'a/b': invalid config name 'a/b'"),
-        ({"name": None}, "BuilderConfig(name=None).name = None: expected text, found NoneType"),
-        ({"name": "en", "version": "1"}, "BuilderConfig(name='en').version = '1': invalid version '1'"),
-        ({"name": "en", "tags": "text"}, "BuilderConfig(name='en').tags = 'text': expected a list or tuple of text"),
-        ({"name": "en", "supported_versions": "1.0.0"}, "BuilderConfig(name='en').supported_versions = '1.0.0'"),
-        ({"name": "en", "description": 3}, "BuilderConfig(name='en').description = 3: expected text, found int"),
-    ],
-)
-def test_a_wrong_config_is_refused(fields: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(message)):
-        BuilderConfig(**fields)
+def test_a_wrong_config_is_refused() -> None:
+    check_errors(
+        GOLDEN / "building_builder" / "a_wrong_config_is_refused.txt",
+        (
+            partial(BuilderConfig, **fields)
+            for fields in [
+                {"name": "1.0.0"},
+                {"name": "v2.1"},
+                {"name": "a/b"},
+                {"name": None},
+                {"name": "en", "version": "1"},
+                {"name": "en", "tags": "text"},
+                {"name": "en", "supported_versions": "1.0.0"},
+                {"name": "en", "description": 3},
+            ]
+        ),
+    )
 
 
 @pytest.mark.parametrize("name", ["2017", "v2", "20220301.simple", "en-de", "cifar10.1k"])

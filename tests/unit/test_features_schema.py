@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
+from support.golden import check_errors
 
-from registry.errors import PreparedFormatError
 from registry.features import (
     Audio,
     BBox,
@@ -26,6 +28,8 @@ from registry.features import (
     features_from_json,
     features_to_json,
 )
+
+GOLDEN = Path(__file__).with_name("golden")
 
 PACKAGE = "tensorflow_datasets.core.features."
 EVERYTHING = FeaturesDict(
@@ -163,82 +167,45 @@ def test_older_class_path_of_tensor_is_read() -> None:
 F = "featuresDict.features.f"
 
 
-@pytest.mark.parametrize(
-    ("text", "key", "problem"),
-    [
-        ("", "", "invalid JSON: Expecting value in line 1, column 1"),
-        ("[]", "", "expected an object, found a list"),
-        ("{}", "", "expected a feature, found an object without pythonClassName"),
-        ('{"a": NaN}', "", "NaN is not a JSON number"),
-        ('{"a": -1.5e999}', "", "-1.5e999 is too large for a number"),
-        ('{"a": 1, "a": 2}', "", "the key 'a' is given twice"),
-        ("[" * 100_000, "", "it is nested more than 100 levels deep"),
-        ("9" * 5000, "", "invalid JSON: Exceeds the limit"),
-        ('{"\\ud800": 1}', "\ud800", "it contains half of a surrogate pair, which is not valid text"),
-        (json.dumps(tensor()), "", "expected a FeaturesDict as the outermost feature, found a Tensor"),
-        (of(5), F, "expected an object, found a number"),
-        (of({"type": "x"}), F, "expected a feature, found an object without content"),
-        (of({"type": "x", "content": "{", "proto_cls": "x"}), f"{F}.content", "invalid JSON: Expecting property name"),
+def test_fault_names_its_key() -> None:
+    check_errors(
+        GOLDEN / "features_schema" / "fault_names_its_key.txt",
         (
-            of({"pythonClassName": f"{PACKAGE}video_feature.Video", "video": {}}),
-            f"{F}.video",
-            "it has no shape",
+            partial(features_from_json, text)
+            for text in [
+                "",
+                "[]",
+                "{}",
+                '{"a": NaN}',
+                '{"a": -1.5e999}',
+                '{"a": 1, "a": 2}',
+                "[" * 100_000,
+                "9" * 5000,
+                '{"\\ud800": 1}',
+                json.dumps(tensor()),
+                of(5),
+                of({"type": "x"}),
+                of({"type": "x", "content": "{", "proto_cls": "x"}),
+                of({"pythonClassName": f"{PACKAGE}video_feature.Video", "video": {}}),
+                json.dumps({"pythonClassName": "my.Own", "jsonFeature": {"json": "{}"}}),
+                of(tensor() | {"pythonClassName": 5}),
+                of({"pythonClassName": f"{PACKAGE}tensor_feature.Tensor"}),
+                of(tensor(dtype=None)),
+                of(tensor(minimum=0.5)),
+                of(tensor(shape=[])),
+                of(tensor(shape={"dimensions": ["-2"]})),
+                of(tensor(shape={"dimensions": ["x"]})),
+                of(tensor() | {"python_class_name": "x"}),
+                of({"pythonClassName": f"{PACKAGE}class_label_feature.ClassLabel", "classLabel": {"numClasses": "-1"}}),
+                of({"pythonClassName": f"{PACKAGE}image_feature.Image", "image": {"shape": {"dimensions": ["1"]}}}),
+                of({"pythonClassName": f"{PACKAGE}sequence_feature.Sequence", "sequence": {"length": "2"}}),
+                of(
+                    {
+                        "pythonClassName": f"{PACKAGE}sequence_feature.Sequence",
+                        "sequence": {"feature": tensor(shape={"dimensions": ["-1"]}), "length": "-1"},
+                    }
+                ),
+            ]
         ),
-        (
-            json.dumps({"pythonClassName": "my.Own", "jsonFeature": {"json": "{}"}}),
-            "",
-            "expected a FeaturesDict as the outermost feature, found the class 'my.Own'",
-        ),
-        (of(tensor() | {"pythonClassName": 5}), f"{F}.pythonClassName", "expected text, found a number"),
-        (
-            of({"pythonClassName": f"{PACKAGE}tensor_feature.Tensor"}),
-            F,
-            "the field 'tensor' of the Tensor is missing",
-        ),
-        (of(tensor(dtype=None)), f"{F}.tensor", "it has no dtype"),
-        (of(tensor(minimum=0.5)), f"{F}.tensor.minimum", "expected an integer, found a number"),
-        (of(tensor(shape=[])), f"{F}.tensor.shape", "expected an object, found a list"),
-        (
-            of(tensor(shape={"dimensions": ["-2"]})),
-            f"{F}.tensor.shape.dimensions[0]",
-            "invalid dimension -2",
-        ),
-        (
-            of(tensor(shape={"dimensions": ["x"]})),
-            f"{F}.tensor.shape.dimensions[0]",
-            "expected an integer, found text",
-        ),
-        (of(tensor() | {"python_class_name": "x"}), f"{F}.python_class_name", "it is given twice, as"),
-        (
-            of({"pythonClassName": f"{PACKAGE}class_label_feature.ClassLabel", "classLabel": {"numClasses": "-1"}}),
-            f"{F}.classLabel",
-            "a ClassLabel requires names=",
-        ),
-        (
-            of({"pythonClassName": f"{PACKAGE}image_feature.Image", "image": {"shape": {"dimensions": ["1"]}}}),
-            f"{F}.image",
-            "invalid image shape (1,)",
-        ),
-        (
-            of({"pythonClassName": f"{PACKAGE}sequence_feature.Sequence", "sequence": {"length": "2"}}),
-            f"{F}.sequence",
-            "it has no feature",
-        ),
-        (
-            of(
-                {
-                    "pythonClassName": f"{PACKAGE}sequence_feature.Sequence",
-                    "sequence": {"feature": tensor(shape={"dimensions": ["-1"]}), "length": "-1"},
-                }
-            ),
-            f"{F}.sequence",
-            "a Sequence cannot hold tensors of shape (None,)",
-        ),
-    ],
-)
-def test_fault_names_its_key(text: str, key: str, problem: str) -> None:
-    with pytest.raises(PreparedFormatError) as caught:
-        features_from_json(text)
-    assert caught.value.details["key"] == key
-    assert problem in str(caught.value)
-    assert str(caught.value).startswith("features.json: ")
+        details=["key"],
+    )

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.golden import check_errors
 from support.levels import either
 
 from registry.errors import PreparedFormatError, UsageError
 from registry.features import FeaturesDict
 from registry.model import DatasetMetadata, ShardedFileTemplate, ShardLengths, Split, Version
 from registry.prepared import PreparedDataset, info_from_json, info_to_json
+
+GOLDEN = Path(__file__).with_name("golden")
 
 FEATURES = FeaturesDict({"x": "int64"})
 CAMEL = {
@@ -138,93 +143,56 @@ BASE = {"name": "a", "version": "1.0.0"}
 ONE_FILE = {"shardLengths": ["1"], "filepathTemplate": "{DATASET}.{FILEFORMAT}-{SHARD_X_OF_Y}"}
 
 
-@pytest.mark.parametrize(
-    ("info", "key", "problem"),
-    [
-        ([], "", "expected an object, found a list"),
-        ({"version": "1.0.0"}, "", "the field 'name' is missing"),
-        ({"name": "a"}, "", "the field 'version' is missing"),
-        (BASE | {"name": "no such/name"}, "name", "invalid dataset name 'no such/name'"),
-        (BASE | {"version": "1.0"}, "version", "invalid version '1.0'"),
-        (BASE | {"configName": "../x"}, "configName", "invalid config name '../x'"),
-        (BASE | {"description": 5}, "description", "expected text, found a number"),
-        (BASE | {"fileFormat": "../x"}, "fileFormat", "unknown file format '../x'"),
-        (BASE | {"disableShuffling": "yes"}, "disableShuffling", "expected true or false, found text"),
-        (BASE | {"configTags": "x"}, "configTags", "expected a list, found text"),
-        (BASE | {"releaseNotes": {"1.0.0": 5}}, "releaseNotes.1.0.0", "expected text, found a number"),
-        (BASE | {"location": {"urls": [5]}}, "location.urls[0]", "expected text, found a number"),
-        (BASE | {"supervisedKeys": []}, "supervisedKeys", "expected an object, found a list"),
-        (BASE | {"splits": {}}, "splits", "expected a list, found an object"),
-        (BASE | {"splits": [{}]}, "splits[0]", "the name of the split is missing"),
-        (BASE | {"splits": [{"name": "all"}]}, "splits[0]", "invalid split name 'all'"),
-        (BASE | {"splits": [{"name": "x"}, {"name": "x"}]}, "splits[1]", "the split name 'x' is used twice"),
+def test_fault_names_its_key() -> None:
+    check_errors(
+        GOLDEN / "prepared_info" / "fault_names_its_key.txt",
         (
-            BASE | {"splits": [{"name": "x", "shardLengths": ["1", "-1"]}]},
-            "splits[0]",
-            "a shard length must not be negative, not -1",
+            partial(read, info)
+            for info in [
+                [],
+                {"version": "1.0.0"},
+                {"name": "a"},
+                BASE | {"name": "no such/name"},
+                BASE | {"version": "1.0"},
+                BASE | {"configName": "../x"},
+                BASE | {"description": 5},
+                BASE | {"fileFormat": "../x"},
+                BASE | {"disableShuffling": "yes"},
+                BASE | {"configTags": "x"},
+                BASE | {"releaseNotes": {"1.0.0": 5}},
+                BASE | {"location": {"urls": [5]}},
+                BASE | {"supervisedKeys": []},
+                BASE | {"splits": {}},
+                BASE | {"splits": [{}]},
+                BASE | {"splits": [{"name": "all"}]},
+                BASE | {"splits": [{"name": "x"}, {"name": "x"}]},
+                BASE | {"splits": [{"name": "x", "shardLengths": ["1", "-1"]}]},
+                BASE | {"splits": [{"name": "x", "shardLengths": [str(2**62)] * 3}]},
+                BASE | {"splits": [{"name": "x", "shardLengths": [str(2**63)]}]},
+                BASE | {"splits": [{"name": "x", "shardLengths": [1.5]}]},
+                BASE | {"splits": [{"name": "x", "numBytes": "-1"}]},
+                BASE | {"splits": [{"name": "x", "filepathTemplate": "../{SHARD_X_OF_Y}"}]},
+                BASE | {"splits": [{"name": "x", "numShards": "3"}]},
+                BASE | {"splits": [ONE_FILE | {"name": "x"}, ONE_FILE | {"name": "y"}]},
+                BASE
+                | {
+                    "splits": [
+                        {"name": "x", "shardLengths": ["1"]},
+                        {"name": "y", "shardLengths": ["1"], "filepathTemplate": "a-x.tfrecord-{SHARD_X_OF_Y}"},
+                    ]
+                },
+                BASE
+                | {
+                    "splits": [
+                        {"name": "x", "shardLengths": ["1"], "filepathTemplate": "a-y.tfrecord-{SHARD_X_OF_Y}"},
+                        {"name": "y", "shardLengths": ["1"]},
+                    ]
+                },
+                BASE | {"file_format": "tfrecord", "fileFormat": "tfrecord"},
+            ]
         ),
-        (
-            BASE | {"splits": [{"name": "x", "shardLengths": [str(2**62)] * 3}]},
-            "splits[0]",
-            "shard lengths must be whole numbers with a sum below 2**63",
-        ),
-        (
-            BASE | {"splits": [{"name": "x", "shardLengths": [str(2**63)]}]},
-            "splits[0].shardLengths[0]",
-            "9223372036854775808 has more than 64 bits",
-        ),
-        (
-            BASE | {"splits": [{"name": "x", "shardLengths": [1.5]}]},
-            "splits[0].shardLengths[0]",
-            "expected an integer, found a number",
-        ),
-        (BASE | {"splits": [{"name": "x", "numBytes": "-1"}]}, "splits[0]", "num_bytes must not be negative, not -1"),
-        (
-            BASE | {"splits": [{"name": "x", "filepathTemplate": "../{SHARD_X_OF_Y}"}]},
-            "splits[0]",
-            "invalid shard file template",
-        ),
-        (
-            BASE | {"splits": [{"name": "x", "numShards": "3"}]},
-            "splits[0]",
-            "it has shards, but not their lengths",
-        ),
-        (
-            BASE | {"splits": [ONE_FILE | {"name": "x"}, ONE_FILE | {"name": "y"}]},
-            "splits[1].filepathTemplate",
-            "the splits 'x' and 'y' share the file a.tfrecord-00000-of-00001",
-        ),
-        (
-            BASE
-            | {
-                "splits": [
-                    {"name": "x", "shardLengths": ["1"]},
-                    {"name": "y", "shardLengths": ["1"], "filepathTemplate": "a-x.tfrecord-{SHARD_X_OF_Y}"},
-                ]
-            },
-            "splits[1].filepathTemplate",
-            "the splits 'x' and 'y' share the file a-x.tfrecord-00000-of-00001",
-        ),
-        (
-            BASE
-            | {
-                "splits": [
-                    {"name": "x", "shardLengths": ["1"], "filepathTemplate": "a-y.tfrecord-{SHARD_X_OF_Y}"},
-                    {"name": "y", "shardLengths": ["1"]},
-                ]
-            },
-            "splits[1]",
-            "the splits 'x' and 'y' share the file a-y.tfrecord-00000-of-00001",
-        ),
-        (BASE | {"file_format": "tfrecord", "fileFormat": "tfrecord"}, "fileFormat", "it is given twice"),
-    ],
-)
-def test_fault_names_its_key(info: Any, key: str, problem: str) -> None:
-    with pytest.raises(PreparedFormatError) as caught:
-        read(info)
-    assert caught.value.details["key"] == key
-    assert problem in str(caught.value)
-    assert caught.value.details["file"] == "dataset_info.json"
+        details=["key", "file"],
+    )
 
 
 def test_splits_of_one_template_that_share_no_file_are_read() -> None:

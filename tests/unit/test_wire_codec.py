@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.golden import check_errors
 
 from registry.errors import CorruptExampleError, FeatureError
 from registry.storage import open_store
@@ -17,6 +19,8 @@ from registry.wire import FlatValue, decode_example, decode_features, encode_exa
 from registry.wire.codec import _decode_any_form, _decode_common_form
 from registry.wire.example_pb2 import Example, Feature, SequenceExample
 from registry.wire.varint import read_varints, write_varints
+
+GOLDEN = Path(__file__).with_name("golden")
 
 CONFORMANCE = Path(__file__).parents[1] / "conformance" / "tfrecord"
 FILES = [name for name in open_store(CONFORMANCE).list() if "tfrecord" in name]
@@ -179,36 +183,28 @@ TEXTS = 'Write texts as a list of bytes: [b"abc"], or ["é".encode()].'
 ANY = 'Write np.array([3]), np.array([1.5], np.float32) or [b"abc"].'
 
 
-@pytest.mark.parametrize(
-    ("value", "kind", "hint"),
-    [
-        (np.zeros(2, np.int32), "an array of int32 with the shape (2,)", "Write array.ravel().astype(np.int64)."),
-        (np.zeros(2), "an array of float64 with the shape (2,)", "Write array.ravel().astype(np.float32)."),
+def test_other_values_are_refused() -> None:
+    check_errors(
+        GOLDEN / "wire_codec" / "other_values_are_refused.txt",
         (
-            np.zeros((1, 2), np.int64),
-            "an array of int64 with the shape (1, 2)",
-            "Write array.ravel().astype(np.int64).",
+            partial(encode_example, {"a": value})
+            for value in [
+                np.zeros(2, np.int32),
+                np.zeros(2),
+                np.zeros((1, 2), np.int64),
+                np.array(5),
+                np.array([b"x"]),
+                b"bytes",
+                "text",
+                ["text"],
+                [3],
+                (1.5, 2),
+                5,
+                np.int64(5),
+                None,
+            ]
         ),
-        (np.array(5), "an array of int64 with the shape ()", "Write array.ravel().astype(np.int64)."),
-        (np.array([b"x"]), "an array of |S1 with the shape (1,)", ANY),
-        (b"bytes", "of the type bytes", TEXTS),
-        ("text", "of the type str", TEXTS),
-        (["text"], "of the type list", TEXTS),
-        ([3], "of the type list", WHOLE),
-        ((1.5, 2), "of the type tuple", FLOATS),
-        (5, "of the type int", WHOLE),
-        (np.int64(5), "of the type int64", WHOLE),
-        (None, "of the type NoneType", ANY),
-    ],
-)
-def test_other_values_are_refused(value: FlatValue, kind: str, hint: str) -> None:
-    with pytest.raises(FeatureError) as caught:
-        encode_example({"a": value})
-    assert str(caught.value) == (
-        f"feature 'a' is {kind}; a record stores 1-d arrays of int64 or float32, and lists of bytes"
     )
-    assert caught.value.hint == hint
-    assert caught.value.details == {"feature": "a"}
 
 
 def test_a_name_that_is_not_unicode_is_refused() -> None:
