@@ -9,6 +9,7 @@ contain the expected length with the right checksum, and each payload must match
 
 from __future__ import annotations
 
+import math
 import struct
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
@@ -234,6 +235,12 @@ _BEFORE_FIRST_GUESS: Final = 4 * _MIN_ALIKE
 _BETWEEN_GUESSES: Final = 4096
 """Records that are walked one by one before the next guess; fewer before the first, for files of equal records."""
 
+_MIN_IN_STEP: Final = 2048
+_STEPS_FOR_RUN: Final = 32
+_MOST_PLACES: Final = 16
+"""From this number of records on, runs are walked in step; searching the start of a run takes as long as this number of
+steps of another (measured). It is not worth it if there are too many places that may be a header, as in zeros."""
+
 
 def walk_frames(data: Octets, start: int, *, limit: int, most: int) -> Places:
     """Find the starts of at most ``most`` frames of ``data`` from ``start`` on, and the end of the last one.
@@ -259,6 +266,11 @@ def walk_frames(data: Octets, start: int, *, limit: int, most: int) -> Places:
         if len(starts) < asked:
             break
         guess = _common_stride(starts[-_MIN_ALIKE:])
+        if not guess:
+            in_step = _walk_in_step(data, position, pieces[-1], limit=limit, most=left)
+            pieces.append(in_step[:-1])
+            left -= in_step.size - 1
+            position = int(in_step[-1])
     pieces.append(np.array([position], np.int64))
     return np.concatenate(pieces)
 
@@ -275,6 +287,47 @@ def _walk_each(view: memoryview, position: int, limit: int, most: int) -> tuple[
         starts.append(position)
         position = stop
     return starts, position
+
+
+def _walk_in_step(data: Octets, start: int, before: Places, *, limit: int, most: int) -> Places:
+    """Find starts as ``walk_frames`` does, along several runs of frames at the same time.
+
+    The start of each run is searched: it looks like a header. Only frames that follow each other are returned, perhaps
+    none. ``before`` are the starts of previous frames, whose sizes are typical.
+    """
+    mean = (start - int(before[0])) // before.size
+    count = min(most, (limit - start) // mean)
+    if count < _MIN_IN_STEP:
+        return np.array([start])
+    width = int(np.diff(before, append=start).max()) + HEADER_BYTES
+    apart = mean * max(math.isqrt(count // _STEPS_FOR_RUN), 4 * width // mean)
+    bases = np.arange(start + apart, min(start + count * mean, limit - width), apart)
+    if bases.size < _STEPS_FOR_RUN:
+        return np.array([start])
+    windows = np.ndarray((bases.size, width), np.uint8, data, offset=int(bases[0]), strides=(apart, 1))
+    is_zero = windows == 0
+    is_zero = is_zero[:, 1:] & is_zero[:, :-1]
+    is_zero = is_zero[:, 4:] & is_zero[:, 2:-2] & is_zero[:, :-4]  # the last six bytes of a length
+    is_zero = is_zero[:, 2:-4]
+    if np.count_nonzero(is_zero) > _MOST_PLACES * bases.size:
+        return np.array([start])
+    runs, places = np.divmod(np.flatnonzero(is_zero), is_zero.shape[1])
+    places += bases[runs]
+    header = _gather(data, places, _HEADER)
+    is_header = header["crc"] == masked_length_crcs(header["length"].astype(np.int64))
+    runs, firsts = np.unique(runs[is_header], return_index=True)
+    heads = np.concatenate([[start], places[is_header][firsts]])
+    ends, lengths = heads[1:], np.ndarray(data.size - 3, "<u4", data, strides=(1,))
+    steps = [heads[:-1]]
+    while (steps[-1] < ends).any() and len(steps) < 4 * apart // mean:
+        here = np.minimum(steps[-1], limit - FRAMING_BYTES)
+        here += lengths[here]
+        here += FRAMING_BYTES
+        steps.append(here)
+    walked = np.stack(steps, axis=1)
+    walked = np.append(walked[walked < ends[:, None]], heads[-1])
+    wrong = _gather(data, walked[:-1], np.dtype("<i8")) != walked[1:] - walked[:-1] - FRAMING_BYTES
+    return walked[: min(most, int(wrong.argmax()) if wrong.any() else wrong.size) + 1]
 
 
 def _walk_alike(data: Octets, start: int, stride: int, *, limit: int, most: int) -> Places:

@@ -8,6 +8,7 @@ import io
 import uuid
 from unittest import mock
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +16,8 @@ from hypothesis import strategies as st
 from registry.errors import CorruptRecordError
 from registry.storage import Store, open_store
 from registry.tfrecord import RecordWriter, frame_record, masked_crc32c, read_records, walk_file
+from registry.tfrecord.block import _walk_each as walk_one_by_one
+from registry.tfrecord.block import walk_frames
 from registry.tfrecord.framing import crc32c
 from registry.tfrecord.reader import _walk_each, walk_whole
 
@@ -105,3 +108,28 @@ def test_any_bytes_are_records_or_an_error(content: bytes) -> None:
 def test_the_mask_can_be_taken_off(content: bytes) -> None:
     rotated = (masked_crc32c(content) - 0xA282EAD8) % 2**32
     assert (rotated >> 17 | rotated << 15) % 2**32 == crc32c(content)
+
+
+INNER = b"".join(map(frame_record, (b"abc", b"", b"12345678")))
+PAYLOADS = [bytes(2), bytes(300), INNER, INNER * 20, b"x" * 5000, *(bytes([value]) * value for value in range(1, 256))]
+
+
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from([PAYLOADS, PAYLOADS[:4], PAYLOADS[4:100], PAYLOADS[80:]]),
+    st.sampled_from([2100, 5000, 10**9]),
+    st.data(),
+)
+def test_frames_walked_in_step_equal_frames_walked_one_by_one(
+    seed: int, payloads: list[bytes], most: int, data: st.DataObject
+) -> None:
+    chosen = np.random.default_rng(seed).integers(0, len(payloads), 8000).tolist()
+    content = bytearray(b"".join(frame_record(payloads[number]) for number in chosen))
+    if data.draw(st.booleans()):  # damage anywhere: also of lengths, after which nothing is a header
+        for place in np.random.default_rng(seed).integers(0, len(content), 200).tolist():
+            content[place] ^= 255
+    limit = data.draw(st.integers(len(content) // 2, len(content)))
+    view = memoryview(content)
+    starts, end = walk_one_by_one(view, 0, limit, most)
+    walked = walk_frames(np.frombuffer(content, np.uint8), 0, limit=limit, most=most)
+    assert walked.tolist() == [*starts, end]
