@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from support.catalog_samples import execute, publish, told_details
+from support.golden import check_errors
 
 from registry.catalog import CatalogBackend, Change, lifecycle, open_catalog
 from registry.errors import (
     ConfigNotFoundError,
     ConflictError,
     NotFoundError,
-    RegistryError,
     UsageError,
-    VersionNotFoundError,
     VersionWithdrawnError,
 )
 from registry.model import Answer, Reference, Use, Version, VersionState
+
+GOLDEN = Path(__file__).with_name("golden")
 
 
 @pytest.fixture
@@ -177,102 +180,31 @@ def test_undoing_the_state_of_a_publication_makes_the_version_supported(catalog:
     assert (found.state, found.state_message) == (VersionState.SUPPORTED, "")
 
 
-REFUSED: dict[str, tuple[Callable[[CatalogBackend], Any], type[RegistryError], str, str]] = {
-    "promote a yanked version": (
-        lambda c: c.lifecycle.promote(ref("mnist:1.1.0"), actor=""),
-        VersionWithdrawnError,
-        "mnist:1.1.0 is yanked: bad: it cannot be promoted",
-        "Undo that first: registry yank mnist:1.1.0 --undo",
-    ),
-    "deprecate a dropped version": (
-        lambda c: c.lifecycle.deprecate(ref("mnist:2.0.0"), "x", actor=""),
-        VersionWithdrawnError,
-        "mnist:2.0.0 is dropped: gone: it cannot be deprecated",
-        "Undo that first: registry drop mnist:2.0.0 --undo",
-    ),
-    "yank a dropped version": (
-        lambda c: c.lifecycle.yank(ref("mnist:2.0.0"), "x", actor=""),
-        VersionWithdrawnError,
-        "mnist:2.0.0 is dropped: gone: it cannot be yanked",
-        "Undo that first: registry drop mnist:2.0.0 --undo",
-    ),
-    "supersede by a yanked version": (
-        lambda c: c.lifecycle.yank(ref("mnist:1.0.0"), "x", Version(1, 1, 0), actor=""),
-        VersionWithdrawnError,
-        "mnist:1.1.0 is yanked: bad: it cannot supersede mnist:1.0.0",
-        "Name a version that can be read. List them: registry versions mnist",
-    ),
-    "supersede by what is not there": (
-        lambda c: c.lifecycle.yank(ref("mnist:1.0.0"), "x", Version(9, 0, 0), actor=""),
-        VersionNotFoundError,
-        "no version '9.0.0' in mnist that could supersede mnist:1.0.0",
-        "Publish it first. List the versions: registry versions mnist",
-    ),
-    "supersede by itself": (
-        lambda c: c.lifecycle.yank(ref("mnist:1.0.0"), "x", Version(1, 0, 0), actor=""),
-        UsageError,
-        "mnist:1.0.0 cannot supersede itself",
-        "Name a different version.",
-    ),
-    "no reason": (
-        lambda c: c.lifecycle.drop(ref("mnist:1.0.0"), " \n", actor=""),
-        UsageError,
-        "the reason is empty",
-        "Write one or two sentences, at most 10,000 characters.",
-    ),
-    "a book for a reason": (
-        lambda c: c.lifecycle.deprecate(ref("mnist:1.0.0"), "x" * 10_001, actor=""),
-        UsageError,
-        "the reason has 10,001 characters",
-        "Write one or two sentences, at most 10,000 characters.",
-    ),
-    "a range": (
-        lambda c: c.lifecycle.yank(ref("mnist:1.*"), "x", actor=""),
-        UsageError,
-        "mnist:1.*.* does not name one version",
-        "Name it exactly, or by an alias. Today mnist:1.*.* gives mnist:1.0.0.",
-    ),
-    "no version": (
-        lambda c: c.lifecycle.promote(ref("mnist"), actor=""),
-        UsageError,
-        "mnist does not name one version",
-        "Name it exactly, or by an alias. Today mnist gives mnist:1.0.0.",
-    ),
-    "an unknown version": (
-        lambda c: c.lifecycle.drop(ref("mnist:7.0.0"), "x", actor=""),
-        VersionNotFoundError,
-        "no version '7.0.0' in mnist",
-        "Published: 2.0.0 (dropped), 1.1.0 (yanked), 1.0.0 (canonical).",
-    ),
-    "an unknown alias": (
-        lambda c: c.lifecycle.promote(ref("mnist@new"), actor=""),
-        NotFoundError,
-        "no alias 'new' in mnist",
-        "It has no aliases; its versions: registry versions mnist",
-    ),
-    "an unknown dataset": (
-        lambda c: c.lifecycle.promote(ref("mnits:1.0.0"), actor=""),
-        NotFoundError,
-        "no dataset 'mnits' in the catalog",
-        "Did you mean 'mnist'? There are: mnist.",
-    ),
-}
+REFUSED: list[Callable[[CatalogBackend], Any]] = [
+    lambda c: c.lifecycle.promote(ref("mnist:1.1.0"), actor=""),  # promote a yanked version
+    lambda c: c.lifecycle.deprecate(ref("mnist:2.0.0"), "x", actor=""),  # deprecate a dropped version
+    lambda c: c.lifecycle.yank(ref("mnist:2.0.0"), "x", actor=""),  # yank a dropped version
+    lambda c: c.lifecycle.yank(ref("mnist:1.0.0"), "x", Version(1, 1, 0), actor=""),  # supersede by a yanked version
+    lambda c: c.lifecycle.yank(ref("mnist:1.0.0"), "x", Version(9, 0, 0), actor=""),  # supersede by what is not there
+    lambda c: c.lifecycle.yank(ref("mnist:1.0.0"), "x", Version(1, 0, 0), actor=""),  # supersede by itself
+    lambda c: c.lifecycle.drop(ref("mnist:1.0.0"), " \n", actor=""),  # no reason
+    lambda c: c.lifecycle.deprecate(ref("mnist:1.0.0"), "x" * 10_001, actor=""),  # a book for a reason
+    lambda c: c.lifecycle.yank(ref("mnist:1.*"), "x", actor=""),  # a range
+    lambda c: c.lifecycle.promote(ref("mnist"), actor=""),  # no version
+    lambda c: c.lifecycle.drop(ref("mnist:7.0.0"), "x", actor=""),  # an unknown version
+    lambda c: c.lifecycle.promote(ref("mnist@new"), actor=""),  # an unknown alias
+    lambda c: c.lifecycle.promote(ref("mnits:1.0.0"), actor=""),  # an unknown dataset
+]
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_is_refused_writes_nothing(mnist: CatalogBackend, catalog_url: str, case: str) -> None:
+def test_what_is_refused_writes_nothing(mnist: CatalogBackend, catalog_url: str) -> None:
     mnist.lifecycle.yank(ref("mnist:1.1.0"), "bad", actor="")
     mnist.lifecycle.drop(ref("mnist:2.0.0"), "gone", actor="")
     before = (mnist.standing("mnist"), events(catalog_url))
-    action, kind, message, hint = REFUSED[case]
 
-    with pytest.raises(kind) as caught:
-        action(mnist)
+    check_errors(GOLDEN / "catalog_lifecycle" / "what_is_refused.txt", (partial(call, mnist) for call in REFUSED))
 
-    assert (str(caught.value), caught.value.hint) == (message, hint)
     assert (mnist.standing("mnist"), events(catalog_url)) == before
-    if kind is VersionWithdrawnError:
-        assert caught.value.exit_code == 6
 
 
 @pytest.mark.parametrize("text", ["a NUL \0", "half a pair \ud800"])

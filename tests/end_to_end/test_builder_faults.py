@@ -6,14 +6,16 @@ import contextlib
 import importlib
 import io
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from support import warm_python
+from support.golden import check_error
 
 import registry
 from registry.building import list_builders, open_builder
@@ -38,212 +40,79 @@ class Good(DatasetBuilder):
 """
 
 
-class Fault(NamedTuple):
-    """A change of the good builder and the error that it causes; ``{file}`` is the author's file."""
+GOLDEN = Path(__file__).with_name("golden")
 
-    old: str
-    new: str
-    message: str
-    hint: str | None = None
-
-
-TWO_METHODS = 'def splits(self):\n        return {"train": self.examples()}\n'
-
+# A change of the good builder: what is replaced, and by what.
 FAULTS = {
-    "a VERSION of two numbers": Fault(
-        '"1.0.0"', '"1.0"', "Good.VERSION = '1.0': invalid version '1.0' ({file}, line 6)", 'Write VERSION = "1.0.0".'
-    ),
-    "no VERSION": Fault(
-        'VERSION = "1.0.0"',
-        "pass",
-        "Good.VERSION = None: a builder needs a version ({file}, line 5)",
-        'Add to the class: VERSION = "1.0.0"',
-    ),
-    "a VERSION that is a number": Fault(
-        '"1.0.0"',
-        "1.2",
-        "Good.VERSION = 1.2: expected text such as '1.0.0', found float ({file}, line 6)",
-        'Write VERSION = "1.2.0".',
-    ),
-    "a VERSION that is a tuple": Fault(
-        '"1.0.0"',
-        "(1, 0, 3)",
-        "Good.VERSION = (1, 0, 3): expected text such as '1.0.0', found tuple ({file}, line 6)",
-        'Write VERSION = "1.0.3".',
-    ),
-    "a missing method": Fault(
-        "def splits",
-        "def make",
-        "Good does not define splits() ({file}, line 5)",
-        'Add to the class: def splits(self): return {{"train": [("key", {{"number": 1}})]}}',
-    ),
-    "a misspelt method": Fault(
-        "def features",
-        "def feature",
-        "Good does not define features() ({file}, line 5)",
-        "Rename Good.feature to features.",
-    ),
-    "features that are a dict": Fault(
+    "a VERSION of two numbers": ('"1.0.0"', '"1.0"'),
+    "no VERSION": ('VERSION = "1.0.0"', "pass"),
+    "a VERSION that is a number": ('"1.0.0"', "1.2"),
+    "a VERSION that is a tuple": ('"1.0.0"', "(1, 0, 3)"),
+    "a missing method": ("def splits", "def make"),
+    "a misspelt method": ("def features", "def feature"),
+    "features that are a dict": (
         'FeaturesDict({"number": Scalar("int64"), "square": Scalar("int64")})',
         '{"number": Scalar("int64")}',
-        "Good.features() must return a FeaturesDict, found a dict ({file}, line 7)",
-        "Write return FeaturesDict({{...}}) with this dict: from registry.features import FeaturesDict",
     ),
-    "features that are None": Fault(
-        "return FeaturesDict",
-        "FeaturesDict",
-        "Good.features() must return a FeaturesDict, found None ({file}, line 7)",
-        'Does it end without return? Write return FeaturesDict({{"name": feature, ...}}).',
-    ),
-    "an unknown dtype": Fault(
-        '"square": Scalar("int64")',
-        '"square": Scalar("int65")',
-        "Good.features() failed: FeatureError: ",
-    ),
-    "splits that are a list": Fault(
-        '{"train": self.examples()}',
-        "[self.examples()]",
-        "Good.splits() must return a dict with one split or more, found a list ({file}, line 9)",
-    ),
-    "no splits": Fault(
-        '{"train": self.examples()}',
-        "{}",
-        "Good.splits() must return a dict with one split or more, found an empty dict ({file}, line 9)",
-    ),
-    "a reserved split name": Fault('"train"', '"all"', "Good.splits(): invalid split name 'all' ({file}, line 9)"),
-    "a split that is None": Fault(
-        "self.examples()}",
-        "print(end='')}",
-        "Good.splits()['train']: expected pairs (key, example), found None ({file}, line 9)",
-        "Does the method yield? Write yield key, example.",
-    ),
-    "a split that is a dict": Fault(
-        "self.examples()}",
-        "dict(self.examples())}",
-        "Good.splits()['train']: expected pairs (key, example), found a dict ({file}, line 9)",
-        "Pass its items: they are pairs (key, example). Write examples.items().",
-    ),
-    "one generator for two splits": Fault(
+    "features that are None": ("return FeaturesDict", "FeaturesDict"),
+    "an unknown dtype": ('"square": Scalar("int64")', '"square": Scalar("int65")'),
+    "splits that are a list": ('{"train": self.examples()}', "[self.examples()]"),
+    "no splits": ('{"train": self.examples()}', "{}"),
+    "a reserved split name": ('"train"', '"all"'),
+    "a split that is None": ("self.examples()}", "print(end='')}"),
+    "a split that is a dict": ("self.examples()}", "dict(self.examples())}"),
+    "one generator for two splits": (
         'return {"train": self.examples()}',
         'made = self.examples(); return {"train": made, "test": made}',
-        "Good.splits()['test']: expected pairs (key, example), found the generator of split 'train', which can only be "
-        "run once ({file}, line 9)",
-        "Call the generator function once for each split.",
     ),
-    "a function that needs an argument": Fault(
-        "self.examples()}",
-        "lambda number: self.examples()}",
-        "split 'train': the generator failed: TypeError: ",
-    ),
-    "a split that raises": Fault(
-        'return {"train"',
-        'return {1 / 0: 0, "train"',
-        "Good.splits() failed: ZeroDivisionError: division by zero ({file}, line 10)",
-    ),
-    "a generator that raises midway": Fault(
-        "yield n, {",
-        "yield n, {1: 1 / (n - 3)} and {",
-        "split 'train': the generator failed after 3 examples, the last with key 2: ZeroDivisionError: division by "
-        "zero ({file}, line 13)",
-    ),
-    "a generator that leaves Python": Fault(
+    "a function that needs an argument": ("self.examples()}", "lambda number: self.examples()}"),
+    "a split that raises": ('return {"train"', 'return {1 / 0: 0, "train"'),
+    "a generator that raises midway": ("yield n, {", "yield n, {1: 1 / (n - 3)} and {"),
+    "a generator that leaves Python": (
         "yield n, {",
         "if n == 1: import sys; sys.exit('no data')\n            yield n, {",
-        "split 'train': the generator failed after 1 example, the last with key 0: it called sys.exit(no data) "
-        "({file}, line 13)",
     ),
-    "an exception without text": Fault(
+    "an exception without text": (
         "for n in range(10):",
         "class Odd(Exception):\n            def __str__(self): 1 / 0\n        raise Odd\n        for n in []:",
-        "split 'train': the generator failed: Odd: its message cannot be shown ({file}, line 14)",
     ),
-    "a key that is used twice": Fault(
-        "yield n,", "yield n % 7,", "split 'train': the key 0 is used twice ({file}, line 11)"
-    ),
-    "one key forever": Fault(
+    "a key that is used twice": ("yield n,", "yield n % 7,"),
+    "one key forever": (
         "for n in range(10):\n            yield n,",
         "n = 0\n        while True:\n            yield n,",
-        "split 'train': the key 0 is used twice, by examples 0 and 1 ({file}, line 11)",
     ),
-    "a key of another type": Fault(
-        "yield n,",
-        "yield float(n),",
-        "split 'train', example 0: invalid key 0.0: expected text, a whole number or bytes, found float "
-        "({file}, line 11)",
-        "Write yield key, example. The key is unique in its split, e.g. a file name or a row number.",
-    ),
-    "examples without keys": Fault(
-        "yield n, {",
-        "yield {",
-        "split 'train', example 0: expected a pair (key, example), found a dict ({file}, line 11)",
-        "Write yield key, example. The key is unique in its split, e.g. a file name or a row number.",
-    ),
-    "no examples": Fault(
-        "range(10)",
-        "range(0)",
-        "split 'train' of good:1.0.0 has no examples ({file}, line 11)",
-    ),
-    "a missing feature": Fault(', "square": n * n}', "}", "split 'train', example with key 0: "),
-    "another feature": Fault('"square": n * n}', '"square": n * n, "cube": n}', "split 'train', example with key 0: "),
-    "a value of another type": Fault('"square": n * n}', '"square": "4"}', "split 'train', example with key 0: "),
-    "an example that is None": Fault('{"number": n, "square": n * n}', "None", "split 'train', example with key 0: "),
-    "an __init__ with an argument": Fault(
+    "a key of another type": ("yield n,", "yield float(n),"),
+    "examples without keys": ("yield n, {", "yield {"),
+    "no examples": ("range(10)", "range(0)"),
+    "a missing feature": (', "square": n * n}', "}"),
+    "another feature": ('"square": n * n}', '"square": n * n, "cube": n}'),
+    "a value of another type": ('"square": n * n}', '"square": "4"}'),
+    "an example that is None": ('{"number": n, "square": n * n}', "None"),
+    "an __init__ with an argument": (
         'VERSION = "1.0.0"',
         'VERSION = "1.0.0"\n    def __init__(self, path): super().__init__()',
-        "Good.__init__ must accept config= and version=: missing a required argument: 'path' ({file}, line 7)",
-        "Write def __init__(self, *, config=None, version=None): super().__init__(config=config, version=version)\n"
-        "Put other settings into the fields of a BuilderConfig.",
     ),
-    "an __init__ that forgets super": Fault(
+    "an __init__ that forgets super": (
         'VERSION = "1.0.0"',
         'VERSION = "1.0.0"\n    def __init__(self, **options): pass',
-        "Good.__init__ did not call super().__init__ ({file}, line 7)",
-        "Add the line: super().__init__(config=config, version=version)",
     ),
-    "an __init__ that raises": Fault(
+    "an __init__ that raises": (
         'VERSION = "1.0.0"',
         'VERSION = "1.0.0"\n    def __init__(self, **options): open("/nowhere")',
-        "Good.__init__ failed: FileNotFoundError: [Errno 2] No such file or directory: '/nowhere' ({file}, line 7)",
     ),
-    "configs that are names": Fault(
-        'VERSION = "1.0.0"',
-        'VERSION = "1.0.0"\n    BUILDER_CONFIGS = ["small"]',
-        "Good.BUILDER_CONFIGS = 'small': expected a list of BuilderConfig ({file}, line 7)",
-    ),
-    "a config with the name of a version": Fault(
+    "configs that are names": ('VERSION = "1.0.0"', 'VERSION = "1.0.0"\n    BUILDER_CONFIGS = ["small"]'),
+    "a config with the name of a version": (
         'VERSION = "1.0.0"',
         'VERSION = "1.0.0"\n    BUILDER_CONFIGS = [BuilderConfig(name="2.0.0")]',
-        "the builder {module}:Good cannot be loaded: UsageError: BuilderConfig(name='2.0.0').name = '2.0.0': a config "
-        "name must not look like a version ({file}, line 7)",
     ),
-    "a config with an unknown field": Fault(
+    "a config with an unknown field": (
         'VERSION = "1.0.0"',
         'VERSION = "1.0.0"\n    BUILDER_CONFIGS = [BuilderConfig(nme="small")]',
-        "the builder {module}:Good cannot be loaded: TypeError: ",
     ),
-    "a syntax error": Fault(
-        "for n in range(10):",
-        "for n in range(10)",
-        "the builder {module}:Good cannot be loaded: SyntaxError: expected ':' ({file}, line 12)",
-    ),
-    "an import of a missing module": Fault(
-        "class Good",
-        "import not_there\nclass Good",
-        "the builder {module}:Good cannot be loaded: ModuleNotFoundError: No module named 'not_there' ({file}, line 5)",
-        "Install the package that provides not_there, or remove the import. Other builders are not affected.",
-    ),
-    "a module that leaves Python": Fault(
-        "class Good",
-        "raise SystemExit(0)\nclass Good",
-        "the builder {module}:Good cannot be loaded: it called sys.exit(0) ({file}, line 5)",
-    ),
-    "another base class": Fault(
-        "(DatasetBuilder)",
-        "",
-        "the builder {module}:Good: expected a subclass of registry.DatasetBuilder, found the class Good "
-        "({file}, line 5)",
-        "Define it as: class Good(registry.DatasetBuilder):",
-    ),
+    "a syntax error": ("for n in range(10):", "for n in range(10)"),
+    "an import of a missing module": ("class Good", "import not_there\nclass Good"),
+    "a module that leaves Python": ("class Good", "raise SystemExit(0)\nclass Good"),
+    "another base class": ("(DatasetBuilder)", ""),
 }
 
 TFDS = '''
@@ -301,22 +170,16 @@ def command(*arguments: str) -> tuple[int, str, str]:
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_of_an_author_names_file_and_line(name: str, modules: Path) -> None:
-    fault = FAULTS[name]
-    assert fault.old in GOOD
-    module = write(modules, HEAD + GOOD.replace(fault.old, fault.new, 1))
+    old, new = FAULTS[name]
+    assert old in GOOD
+    module = write(modules, HEAD + GOOD.replace(old, new, 1))
     path = modules / f"{module}.py"
-    message = fault.message.format(file=path, module=module)
     with registry.connect() as catalog, pytest.raises(RegistryError) as caught:
         catalog.build(f"{module}:Good")
-    if name in ("a missing feature", "another feature", "a value of another type", "an example that is None"):
-        assert f"({path}, line 11)" in caught.value.message
-    if "{file}" in fault.message:
-        assert caught.value.message == message
-    else:
-        assert caught.value.message.startswith(message)
-        assert str(path) in caught.value.message
-    if fault.hint is not None:
-        assert caught.value.hint == fault.hint.format()
+    assert str(path) in caught.value.message
+    # Python's own words differ between its versions.
+    replacing = {re.escape(str(path)): "FILE", module: "MODULE", r"TypeError: .* \(": "TypeError: ... ("}
+    check_error(GOLDEN / "builder_faults.txt", name, caught.value, replacing)
 
     sys.modules.pop(module, None)
     code, out, err = command("build", f"{module}:Good")

@@ -8,7 +8,8 @@ again; read the difference before you commit it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -31,11 +32,7 @@ def check_errors(
     for call in calls:
         with pytest.raises(RegistryError) as caught:
             call()
-        error = caught.value
-        builtins = [kind.__name__ for kind in type(error).__mro__[1:-3] if kind.__module__ == "builtins"]
-        kinds = ", ".join([type(error).__name__, *builtins])
-        lines = [kinds, str(error), *([f"hint: {error.hint}"] if error.hint else [])]
-        blocks.append("\n".join([*lines, *(f"{key}: {error.details[key]!r}" for key in details)]) + "\n")
+        blocks.append(_describe(caught.value, details))
     text = "\n".join(blocks)
     if folder is not None:
         text = text.replace(str(folder), "FOLDER")
@@ -44,3 +41,32 @@ def check_errors(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     assert content.decode() == path.read_bytes().decode()
+
+
+def check_error(path: Path, case: str, error: RegistryError, replacing: Mapping[str, str] | None = None) -> None:
+    """Compare one error with its case in a golden file, for cases that need a test each.
+
+    Write the file with ``-n 0``: each test writes its own case.
+
+    Args:
+        path: the golden file; a case begins with a line ``== CASE``.
+        case: the name of the case.
+        error: the error.
+        replacing: regular expressions of what differs between runs, each with the text in the file.
+    """
+    text = _describe(error, ())
+    for pattern, replacement in (replacing or {}).items():
+        text = re.sub(pattern, replacement, text)
+    cases = dict(part.split("\n", 1) for part in path.read_text().split("== ")[1:]) if path.exists() else {}
+    if os.environ.get("REGISTRY_WRITE_GOLDEN"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        cases[case] = text
+        path.write_text("".join(f"== {name}\n{words}" for name, words in cases.items()))
+    assert text == cases[case]
+
+
+def _describe(error: RegistryError, details: Sequence[str]) -> str:
+    builtins = [kind.__name__ for kind in type(error).__mro__[1:-3] if kind.__module__ == "builtins"]
+    lines = [", ".join([type(error).__name__, *builtins]), str(error)]
+    lines += [f"hint: {error.hint}"] if error.hint else []
+    return "\n".join([*lines, *(f"{key}: {error.details[key]!r}" for key in details)]) + "\n"
