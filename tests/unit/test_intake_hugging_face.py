@@ -7,6 +7,7 @@ import json
 import sys
 import wave
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from PIL import Image as Pillow
+from support.golden import check_errors
 
 from registry.errors import SourceError, UsageError
 from registry.features import Audio, ClassLabel, FeaturesDict, Image, Sequence, Tensor
@@ -23,6 +25,8 @@ from registry.intake.objects import open_object
 from registry.intake.options import AddOptions
 from registry.intake.source import Source
 from registry.shards.arrow_values import import_pyarrow
+
+GOLDEN = Path(__file__).with_name("golden")
 
 
 @pytest.fixture(scope="module")
@@ -195,26 +199,21 @@ def saved(folder: Path, **changes: Any) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({}, "data.arrow: not a readable Arrow stream: Expected to read 1931505518 metadata bytes, but only read 5"),
-        ({"_data_files": 1}, "FOLDER: state.json: expected the names of files at the key '_data_files'"),
+def test_damaged_folders_are_refused(tmp_path: Path) -> None:
+    check_errors(
+        GOLDEN / "intake_hugging_face" / "damaged_folders_are_refused.txt",
         (
-            {"_data_files": [{"filename": "../x.arrow"}]},
-            "FOLDER: state.json: expected the names of files at the key '_data_files'",
+            partial(lambda changes: open_saved_dataset(list_files(saved(tmp_path, **changes)), AddOptions()), changes)
+            for changes in [
+                {},
+                {"_data_files": 1},
+                {"_data_files": [{"filename": "../x.arrow"}]},
+                {"_data_files": [{"filename": "b.arrow"}]},
+                {"_data_files": []},
+            ]
         ),
-        (
-            {"_data_files": [{"filename": "b.arrow"}]},
-            "FOLDER: the file b.arrow, which state.json lists, is missing",
-        ),
-        ({"_data_files": []}, "FOLDER: the dataset has no rows"),
-    ],
-)
-def test_damaged_folders_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(SourceError) as caught:
-        open_saved_dataset(list_files(saved(tmp_path, **changes)), AddOptions())
-    assert str(caught.value).replace(str(tmp_path), "FOLDER") == message
+        folder=tmp_path,
+    )
 
 
 def test_globs_for_splits_are_refused(tmp_path: Path) -> None:

@@ -72,22 +72,21 @@ def test_a_bound_that_its_unit_cannot_have_is_refused() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"split_name": "train", "unit": "pct"}, "unknown unit 'pct'"),
-        ({"split_name": "train", "rounding": "down"}, "unknown rounding 'down'"),
-        ({"split_name": "train[:5]"}, "invalid split name 'train[:5]'"),
-        ({"split_name": ""}, "invalid split name ''"),
-        ({"split_name": None}, "invalid split name 'None'"),
-        ({"split_name": "a" * 201}, f"invalid split name '{'a' * 80}'"),
-    ],
-)
-def test_a_name_unit_or_rounding_that_there_is_not_is_refused(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        ReadInstruction(**arguments)
-    assert str(caught.value) == message
-    assert caught.value.hint
+def test_a_name_unit_or_rounding_that_there_is_not_is_refused() -> None:
+    check_errors(
+        GOLDEN / "split_instruction" / "a_name_unit_or_rounding_that_there_is_not_is_refused.txt",
+        (
+            partial(ReadInstruction, **arguments)
+            for arguments in [
+                {"split_name": "train", "unit": "pct"},
+                {"split_name": "train", "rounding": "down"},
+                {"split_name": "train[:5]"},
+                {"split_name": ""},
+                {"split_name": None},
+                {"split_name": "a" * 201},
+            ]
+        ),
+    )
 
 
 def test_a_float_that_is_whole_counts_records() -> None:
