@@ -44,7 +44,7 @@ SplitArgument: TypeAlias = (
 
 
 _INSTEAD: Final = {
-    "decoders": "Examples are decoded as the features say. For undecoded records use reader.records().",
+    "decoders": "Use reader.decode_images() to scale and crop, files_as_bytes() for stored files, or records().",
     "builder_kwargs": 'Name config and version in the reference, e.g. "mnist/plain:3.0.1", and the folder as data_dir.',
     "download_and_prepare_kwargs": "Prepare the dataset first: registry build NAME, or registry import tfds DIR.",
     "as_dataset_kwargs": "Pass split, read_config, shuffle_files and the others to this function directly.",

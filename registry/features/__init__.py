@@ -22,7 +22,7 @@ from registry.features.codec import Codec, ExampleBlock, codec_of
 from registry.features.containers import Dataset, FeaturesDict, Sequence
 from registry.features.dtypes import as_dtype
 from registry.features.feature import Feature, Leaf, Part, RawFeature, describe_unknown
-from registry.features.image import BBox, Image, LabeledImage, Video
+from registry.features.image import BBox, Image, ImageDecoding, LabeledImage, Video
 from registry.features.limits import LimitReader, Outside, merge_outside
 from registry.features.nested import NestedExamples, Ragged
 from registry.features.schema import features_from_json, features_to_json
@@ -41,6 +41,7 @@ __all__ = [
     "FeaturesDict",
     "FlatValue",
     "Image",
+    "ImageDecoding",
     "LabeledImage",
     "Leaf",
     "LimitReader",

@@ -184,20 +184,43 @@ class FeaturesDict(Feature, Mapping[str, Feature]):
         Raises:
             FeatureError: no feature has that path, it is not optional, or the value does not fit it.
         """
-        columns = {column.path: column for column in columns_of(self)}
-        filled: dict[tuple[str, ...], Leaf] = {}
-        for path, value in values.items():
-            if path not in columns:
-                raise feature_fault(path, "unknown feature", suggest(path, columns))
-            leaf = columns[path].leaf
-            if not columns[path].may_be_absent or not isinstance(leaf, Tensor):
-                raise feature_fault(path, "the feature is not optional, so its values cannot be missing")
-            filled[columns[path].names] = leaf.with_missing(value, path)
-        return self._changed(lambda leaf, names: filled.get(names, leaf))
+
+        def fill(column: Column, value: Any) -> Leaf:
+            if not column.may_be_absent or not isinstance(column.leaf, Tensor):
+                raise feature_fault(column.path, "the feature is not optional, so its values cannot be missing")
+            return column.leaf.with_missing(value, column.path)
+
+        return self._with_each(values, fill)
+
+    def decode_images(self, decodings: Mapping[str, Any]) -> FeaturesDict:
+        """A copy of this schema that decodes images at a part of their size, or crops them. features.json stays.
+
+        Args:
+            decodings: an ``ImageDecoding`` by the path of an image (``a/b``), also in a Sequence or of a Video.
+
+        >>> from registry.features import Image, ImageDecoding
+        >>> features = FeaturesDict({"image": Image(shape=(200, 300, 3))})
+        >>> features.decode_images({"image": ImageDecoding(ratio=8)}).shape
+        {'image': (25, 38, 3)}
+
+        Raises:
+            FeatureError: no feature has that path, it is not an image, or it cannot be scaled or cropped in this way.
+        """
+        return self._with_each(decodings, lambda column, decoding: column.leaf.with_decoding(decoding, column.path))
 
     def optional_paths(self) -> list[str]:
         """The paths of the features whose values may be None, in schema order."""
         return [column.path for column in columns_of(self) if column.may_read_none]
+
+    def _with_each(self, values: Mapping[str, Any], change: Callable[[Column, Any], Leaf]) -> FeaturesDict:
+        """A copy of this schema with ``change`` applied to the leaves that ``values`` names by their paths."""
+        columns = {column.path: column for column in columns_of(self)}
+        changed: dict[tuple[str, ...], Leaf] = {}
+        for path, value in values.items():
+            if path not in columns:
+                raise feature_fault(path, "unknown feature", suggest(path, columns))
+            changed[columns[path].names] = change(columns[path], value)
+        return self._changed(lambda leaf, names: changed.get(names, leaf))
 
     def _with_missing(self, change: Callable[[Tensor, tuple[str, ...]], Leaf]) -> FeaturesDict:
         return self._changed(
@@ -296,6 +319,10 @@ class Sequence(Feature):
         """
         return value
 
+    def with_feature(self, feature: Feature) -> Sequence:
+        """A copy of this Sequence whose elements are decoded by ``feature``."""
+        return replace(self, feature=feature)
+
 
 @dataclass(frozen=True, repr=False)
 class Dataset(Sequence):
@@ -383,7 +410,7 @@ def _change_leaves(
         return change(feature, names)
     if isinstance(feature, Sequence):
         inner = _change_leaves(feature.feature, change, names)
-        return feature if inner is feature.feature else replace(feature, feature=inner)
+        return feature if inner is feature.feature else feature.with_feature(inner)
     if not isinstance(feature, FeaturesDict):
         return feature
     changed = {name: _change_leaves(inner, change, (*names, name)) for name, inner in feature.items()}

@@ -212,6 +212,10 @@ class Leaf(Feature, ABC):
         """A copy of this feature whose ``class_label`` has ``names`` for its classes."""
         return self
 
+    def with_decoding(self, decoding: Any, path: str) -> Self:  # noqa: ARG002
+        """A copy of this feature that decodes its images by ``decoding``. Raises FeatureError if it is not an image."""
+        raise feature_fault(path, f"it is a {type(self).__name__}, and only images can be scaled and cropped")
+
     def restore_absent(self) -> Any:
         """The value that a missing value decodes to."""
         raise NotImplementedError(type(self).__name__)

@@ -340,7 +340,10 @@ _TENSOR: Final = (
     Field("optional", "optional", JsonNode.boolean, default=False),
 )
 _PICTURE: Final = (
-    *(_SHAPE, replace(_DTYPE, is_required=False, default="uint8")),
+    *(
+        replace(_SHAPE, option="", write=lambda image: _write_shape(image.stored_shape or image.shape)),
+        replace(_DTYPE, is_required=False, default="uint8"),
+    ),
     Field("encodingFormat", "encoding_format", lambda node: _one_of(node.text(), ("", "png", "jpeg")) or None),
     Field("useColormap", "use_colormap", JsonNode.boolean, default=False),
 )

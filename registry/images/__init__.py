@@ -20,6 +20,7 @@ from registry.images.pictures import (
     mix,
     read_jpeg_header,
     read_picture,
+    reduce_pixels,
     to_grey,
 )
 from registry.images.pillow import has_pillow, import_pillow, run_codec, take_pixels
@@ -56,6 +57,7 @@ __all__ = [
     "read_jpeg_header",
     "read_picture",
     "read_png",
+    "reduce_pixels",
     "run_codec",
     "take_pixels",
     "to_grey",

@@ -139,9 +139,9 @@ def read_jpeg_header(data: bytes, *, most_segments: int = 2**31) -> JpegHeader |
 
 
 def decode_picture(
-    picture: Picture, *, channels: int | None, wide: bool, out: npt.NDArray[Any] | None = None
+    picture: Picture, *, channels: int | None, wide: bool, ratio: int = 1, out: npt.NDArray[Any] | None = None
 ) -> npt.NDArray[Any]:
-    """Decode an image to pixels of shape (height, width, channels).
+    """Decode an image to pixels of shape (ceil(height / ratio), ceil(width / ratio), channels).
 
     Colour is first converted to grey at the bit depth of the file. Then 8 bits are widened to 16 by repeating them, and
     16 bits are reduced to 8 by dropping the lower byte. An alpha channel that the file lacks is opaque. (For a PNG with
@@ -151,6 +151,7 @@ def decode_picture(
         picture: the image, from ``read_picture``.
         channels: 1 to 4; None keeps the channels of the file.
         wide: whether to return uint16 instead of uint8.
+        ratio: 1, 2, 4 or 8: libjpeg scales a JPEG in its transform, and other pixels are reduced by ``reduce_pixels``.
         out: an array of the shape of the result, which may be used for it.
 
     Raises:
@@ -158,12 +159,39 @@ def decode_picture(
         MissingExtraError: Pillow is needed, and is not installed.
     """
     if picture.png is None:
-        return as_depth(_decode_jpeg(picture, channels, None if wide else out), wide=wide)
+        return as_depth(_decode_jpeg(picture, channels, ratio, None if wide else out), wide=wide)
     try:
         samples = undo_filters(picture.png, picture.png.inflate())
-        return as_depth(convert_samples(picture.png, samples, channels), wide=wide)
+        pixels = as_depth(convert_samples(picture.png, samples, channels), wide=wide)
+        return pixels if ratio == 1 else reduce_pixels(pixels, ratio)
     except PngError as error:
         raise PictureError(f"damaged PNG: {error}") from error
+
+
+def reduce_pixels(pixels: npt.NDArray[Any], ratio: int) -> npt.NDArray[Any]:
+    """The mean of each box of ``ratio`` x ``ratio`` pixels, fewer at the right and the bottom; halves are rounded up.
+
+    Args:
+        pixels: (height, width, channels), uint8 or uint16.
+        ratio: at most 8, so that sums fit an integer of twice the size.
+
+    >>> reduce_pixels(np.array([[[0], [1], [7]], [[1], [4], [8]]], np.uint8), 2)[:, :, 0]
+    array([[2, 8]], dtype=uint8)
+    """
+    dtype = np.dtype(np.uint16 if pixels.dtype == np.uint8 else np.uint32)
+    height, width = (np.ones((size, 1, 1), dtype) for size in pixels.shape[:2])
+    sums = _sum_every(_sum_every(pixels, ratio, dtype).swapaxes(0, 1), ratio, dtype).swapaxes(0, 1)
+    counts = _sum_every(height, ratio, dtype) * _sum_every(width, ratio, dtype).swapaxes(0, 1)
+    return np.asarray((sums + counts // 2) // counts, pixels.dtype, order="C")
+
+
+def _sum_every(values: npt.NDArray[Any], ratio: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """The sum of each ``ratio`` consecutive values along the first dimension, fewer at its end."""
+    sums = values[::ratio].astype(dtype)
+    for place in range(1, ratio):
+        part = values[place::ratio]
+        np.add(sums[: len(part)], part, out=sums[: len(part)])
+    return sums
 
 
 def convert_samples(
@@ -259,19 +287,19 @@ def jpeg_library() -> Any:
     return simplejpeg
 
 
-def _decode_jpeg(picture: Picture, channels: int | None, out: npt.NDArray[Any] | None) -> npt.NDArray[Any]:
+def _decode_jpeg(picture: Picture, channels: int | None, ratio: int, out: npt.NDArray[Any] | None) -> npt.NDArray[Any]:
     pillow = import_pillow("decoding JPEG")
-    if (pixels := _decode_fast(picture, channels, out)) is not None:
+    if (pixels := _decode_fast(picture, channels, ratio, out)) is not None:
         return pixels
     try:
         with pillow.open(io.BytesIO(picture.data), formats=("JPEG",)) as image:
             if image.size != (picture.width, picture.height):
                 raise PictureError(f"expected the size {(picture.width, picture.height)}, found {image.size}")
-            if channels == 1:
-                image.draft("L", image.size)  # decode the stored brightness directly, as libjpeg does
+            # "L" decodes the stored brightness directly, as libjpeg does. Pillow divides the sizes to get the ratio.
+            image.draft("L" if channels == 1 else None, (picture.width / ratio, picture.height / ratio))
             image.load()
             mode = _MODES[channels] if channels else "L" if image.mode == "L" else "RGB"
-            array = np.asarray(image if image.mode == mode else image.convert(mode))
+            array = np.array(image if image.mode == mode else image.convert(mode))  # a copy, which may be written
     except pillow.UnidentifiedImageError as error:  # whose message has an address in memory
         raise PictureError("damaged JPEG: its header cannot be read") from error
     except _PILLOW_FAULTS as error:
@@ -279,14 +307,23 @@ def _decode_jpeg(picture: Picture, channels: int | None, out: npt.NDArray[Any] |
     return array[:, :, np.newaxis] if array.ndim == 2 else array
 
 
-def _decode_fast(picture: Picture, channels: int | None, out: npt.NDArray[Any] | None) -> npt.NDArray[Any] | None:
+def _decode_fast(
+    picture: Picture, channels: int | None, ratio: int, out: npt.NDArray[Any] | None
+) -> npt.NDArray[Any] | None:
     """The pixels of a plain, sound JPEG; None if Pillow has to decode it, or to report a fault."""
     library, header = jpeg_library(), picture.jpeg
     if library is None or header is None or not header.is_plain or channels not in (None, 1, 3):
         return None
     channels = channels or header.components
+    height, width = -(-picture.height // ratio), -(-picture.width // ratio)
+    scaled = {}
+    if ratio > 1:
+        if max(picture.height, picture.width) < 8:  # several ratios give this size, and the library might take another
+            return None
+        scaled = {"min_height": height, "min_width": width}
+    color = "GRAY" if channels == 1 else "RGB"
     try:
-        pixels: npt.NDArray[Any] = library.decode_jpeg(picture.data, "GRAY" if channels == 1 else "RGB", buffer=out)
+        pixels: npt.NDArray[Any] = library.decode_jpeg(picture.data, color, buffer=out, **scaled)
     except ValueError:
         return None
-    return pixels if pixels.shape == (picture.height, picture.width, channels) else None
+    return pixels if pixels.shape == (height, width, channels) else None

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from registry.argument_types import require_type
 from registry.errors import UsageError
-from registry.features import FeaturesDict
+from registry.features import FeaturesDict, ImageDecoding
 from registry.markup import Markup, panel
 from registry.model import ProgressCallback, count_progress, whole_number
 from registry.order import Order, ReadConfig
@@ -476,6 +476,24 @@ class ExampleReader:
         """
         require_type("values", values, Mapping)
         return self.decoding(self.features.fill_missing(values))
+
+    def decode_images(self, decodings: Mapping[str, ImageDecoding]) -> Self:
+        """Return a reader that decodes images at a part of their size, or crops them.
+
+            reader.decode_images({"image": ImageDecoding(ratio=4, crop=(56, 56))})
+
+        It starts at the beginning. The shapes in ``features`` are those of the decoded images.
+
+        Args:
+            decodings: an ``ImageDecoding`` for each path of an image, also in a Sequence or of a Video.
+
+        Raises:
+            FeatureError: no feature has that path, it is not an image, or it cannot be scaled or cropped in this way.
+                An image that is smaller than a crop is a CorruptExampleError while it is read.
+            WrongTypeError: ``decodings`` is not a mapping.
+        """
+        require_type("decodings", decodings, Mapping)
+        return self.decoding(self.features.decode_images(decodings))
 
     def files_as_bytes(self) -> Self:
         """Return a reader that gives images and stored sounds as the bytes of their files, which are not decoded.

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.errors import UsageError, suggest
-from registry.features import FeaturesDict
+from registry.features import FeaturesDict, ImageDecoding
 from registry.model import ProgressCallback
 from registry.order import ReadConfig
 from registry.prepared.info import SupervisedKeys
@@ -120,6 +120,10 @@ class SupervisedReader(TensorSource):
     def fill_missing(self, values: Mapping[str, Any]) -> SupervisedReader:
         """A view with ``values`` for missing values of optional features: see ``Reader.fill_missing``."""
         return SupervisedReader(self.reader.fill_missing(values), self.keys)
+
+    def decode_images(self, decodings: Mapping[str, ImageDecoding]) -> SupervisedReader:
+        """A view whose images are scaled or cropped: see ``Reader.decode_images``."""
+        return SupervisedReader(self.reader.decode_images(decodings), self.keys)
 
     def missing_as_none(self) -> SupervisedReader:
         """A view with None for missing values: see ``Reader.missing_as_none``."""
