@@ -230,7 +230,13 @@ class ColumnReader:
         part, (key, *level_keys) = self.parts[0]
         values = complete(flat, key, part.kind, may_be_missing=self.may_be_missing)
         rows = [complete(flat, name, "int64", may_be_missing=self.may_be_missing) for name in level_keys]
-        if len(self.parts) > 1 or not part.size or values is None or np.any(values.counts % part.size):
+        if (
+            len(self.parts) > 1
+            or not part.size
+            or self.leaf.decodes_files
+            or values is None
+            or np.any(values.counts % part.size)
+        ):
             return None
         below = values.counts // part.size
         parts = BlockParts(flat.num_records, flat.data, (values,), below, copy)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 from collections.abc import Sequence as AnySequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any, Final, Self
 
 import numpy as np
@@ -34,7 +34,7 @@ from registry.features.feature import (
     take_files,
 )
 from registry.features.stacking import type_of_all
-from registry.features.tensor import PlainTensor
+from registry.features.tensor import PlainTensor, has_one_each, shaped_column
 from registry.features.text import ClassLabel
 from registry.images import Picture, PictureError, decode_picture, encode_jpeg, encode_png, read_picture
 from registry.wire import BytesColumn, FlatValue
@@ -238,11 +238,11 @@ class Image(Leaf):
     def restore_block(self, parts: BlockParts, path: str) -> BlockColumn | None:
         """The images of a block, decoded by all cores if there are many or large ones; None if one may be damaged."""
         column = parts.columns[0]
-        if parts.counts is not None or not isinstance(column, BytesColumn) or not isinstance(column.counts, int):
+        if not isinstance(column, BytesColumn) or (parts.counts is None and not has_one_each(column)):
             return None
         batch = None
         if None not in self.shape:
-            shape = (parts.num_records, *(size for size in self.shape if size is not None))
+            shape = (column.starts.size, *(size for size in self.shape if size is not None))
             if math.prod(shape) > _MOST_TOGETHER:
                 return None
             batch = np.empty(shape, self.dtype)
@@ -270,7 +270,13 @@ class Image(Leaf):
                 images = [image for _, some in calls for image in some]
         except RegistryError:
             return None
-        return ArrayColumn(stack_values(images, self.shape, self.dtype) if batch is None else batch)
+        if parts.counts is None:
+            return ArrayColumn(stack_values(images, self.shape, self.dtype) if batch is None else batch)
+        if batch is not None:
+            return shaped_column(batch.reshape(-1), parts.counts * math.prod(shape[1:]), parts, self.shape)
+        ends = np.broadcast_to(parts.counts, parts.num_records).cumsum().tolist()
+        values = [stack_values(images[start:stop], self.shape, self.dtype) for start, stop in pairwise([0, *ends])]
+        return ArrayColumn(stack_values(values, (None, *self.shape), self.dtype))
 
     def restore_content(self, flat: tuple[FlatValue, ...], count: int | None, path: str) -> Any:
         """For each image, a tag and its pixels if this package decodes it, otherwise a tag and the bytes of its file.

@@ -247,7 +247,7 @@ class Tensor(Leaf):
             return _restore_stored(self, parts) if self.encoding == "bytes" and not is_bfloat16(self.dtype) else None
         column = parts.columns[0]
         if isinstance(column, BytesColumn):
-            if parts.counts is None and not self.shape and _one_each(column):
+            if parts.counts is None and not self.shape and has_one_each(column):
                 return TextColumn(parts.data, column.starts, column.sizes, parts.copy)
             values = take_texts(parts.data, column.starts, column.sizes)
         else:
@@ -255,7 +255,7 @@ class Tensor(Leaf):
                 values = from_flat(column.values, self.dtype, path)
             except CorruptExampleError:
                 return None
-        return _shaped(values, column.counts, parts, self.shape)
+        return shaped_column(values, column.counts, parts, self.shape)
 
     @property
     def limits(self) -> str:
@@ -398,7 +398,7 @@ def _rounded(bound: int, towards: float) -> float:
     return nearest if is_inside else math.nextafter(nearest, towards)
 
 
-def _shaped(
+def shaped_column(
     values: npt.NDArray[Any], counts: int | npt.NDArray[np.int64], parts: BlockParts, declared: tuple[int | None, ...]
 ) -> BlockColumn | None:
     """The column of a block: ``counts`` of the ``values`` belong to each record, in the shape ``declared``.
@@ -420,7 +420,12 @@ def _shaped(
 
 def _restore_stored(tensor: Tensor, parts: BlockParts) -> BlockColumn | None:
     column = parts.columns[0]
-    if parts.counts is not None or None in tensor.shape or not isinstance(column, BytesColumn) or not _one_each(column):
+    if (
+        parts.counts is not None
+        or None in tensor.shape
+        or not isinstance(column, BytesColumn)
+        or not has_one_each(column)
+    ):
         return None
     shape = tuple(size for size in tensor.shape if size is not None)
     size = tensor.dtype.itemsize * math.prod(shape)
@@ -432,7 +437,7 @@ def _restore_stored(tensor: Tensor, parts: BlockParts) -> BlockColumn | None:
     return result if shape else ArrayColumn(result.array(parts.num_records))
 
 
-def _one_each(column: BytesColumn) -> bool:
+def has_one_each(column: BytesColumn) -> bool:
     """Whether every record holds exactly one item. ``counts`` is an array if records differ."""
     return isinstance(column.counts, int) and column.counts == 1
 

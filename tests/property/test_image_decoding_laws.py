@@ -13,8 +13,8 @@ from PIL import Image as Pillow
 from support.block_checks import joined
 from support.levels import either
 
-from registry.errors import CorruptExampleError
-from registry.features import FeaturesDict, Image, ImageDecoding, codec_of
+from registry.errors import CorruptExampleError, FeatureError
+from registry.features import FeaturesDict, Image, ImageDecoding, Sequence, codec_of
 from registry.images import decode_picture, pictures, read_picture, reduce_pixels
 
 MODES = {"L": 1, "RGB": 3, "CMYK": 4, "LA": 2, "RGBA": 4, "P": 1, "I;16": 2}
@@ -79,6 +79,55 @@ def test_a_batch_is_its_images_one_by_one(
     if faults:
         assert block.fault is not None
         assert block.fault.message == outcomes[faults[0]][1]
+
+
+def same(found: Any, expected: Any) -> bool:
+    """Whether two arrays are equal with their shapes and dtypes, and so are the arrays in them."""
+    if found.shape != expected.shape or found.dtype != expected.dtype:
+        return False
+    return all(map(same, found, expected)) if found.dtype == object else np.array_equal(found, expected)
+
+
+@given(
+    st.lists(st.integers(0, 3), min_size=1, max_size=8),
+    st.sampled_from([(9, 13, 3), (None, 13, 3), (None, None, None)]),
+    decodings,
+    st.booleans(),
+    st.data(),
+)
+def test_images_in_sequences_are_read_together_as_one_by_one(
+    counts: list[int], shape: Any, decoding: ImageDecoding, is_fixed: bool, data: st.DataObject
+) -> None:
+    chance = np.random.default_rng(7)
+    height = 9 if shape[0] else data.draw(st.sampled_from([9, 10]))
+    counts = [counts[0]] * len(counts) if is_fixed else counts
+    pictures_of = [
+        [chance.integers(0, 256, (height if place % 2 else 9, 13, 3), dtype=np.uint8) for place in range(count)]
+        for count in counts
+    ]
+    frames = Sequence(
+        Image(shape=shape, encoding_format="jpeg" if shape[2] else None), length=counts[0] if is_fixed else None
+    )
+    features = FeaturesDict({"frames": frames, "inner": Sequence({"deep": Sequence(Image())})})
+    inner = [{"deep": some} for some in pictures_of[:2]]
+    records = [codec_of(features).encode({"frames": some, "inner": inner}) for some in pictures_of] * 8
+    try:
+        codec = codec_of(features.decode_images({"frames": decoding}))
+    except FeatureError:
+        return
+    block = codec.decode_block(*joined(records))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Image, "restore_block", lambda *_: None)
+        expected = codec.decode_block(*joined(records))
+    assert len(block) == len(expected)
+    assert str(block.fault) == str(expected.fault)
+    if block.fault is None:
+        assert same(block.columns()["frames"], expected.columns()["frames"])
+        for example, other in zip(block.examples(), expected.examples(), strict=True):
+            assert same(example["frames"], other["frames"])
+            deep, others = example["inner"]["deep"], other["inner"]["deep"]
+            assert same(deep.flat_values, others.flat_values)
+            assert all(map(np.array_equal, deep.row_lengths, others.row_lengths))
 
 
 @given(files(), decodings, st.sampled_from([None, 1, 3]))

@@ -29,6 +29,7 @@ from registry.features import (
     features_to_json,
 )
 from registry.images import encode_png
+from registry.wire import encode_example
 
 
 def noise(*shape: int, dtype: Any = np.uint8, seed: int = 1) -> np.ndarray[Any, Any]:
@@ -234,6 +235,29 @@ def test_frames_of_sequences_and_videos_are_scaled() -> None:
     expected = np.stack([means(frame, 2)[:4] for frame in frames])
     for value in (decoded["frames"], decoded["video"], decoded["n"]["x"]["y"]):
         np.testing.assert_array_equal(value, expected)
+
+
+def test_frames_are_read_in_every_form() -> None:
+    features = FeaturesDict(
+        {"frames": Sequence(Image(shape=(6, 5, 3))), "two": Sequence(Image(shape=(6, 5, 3)), length=2)}
+    )
+    codec = codec_of(features)
+    clips = [noise(place % 4, 6, 5, 3, seed=place) for place in range(40)]
+    block = codec.decode_block(*joined([codec.encode({"frames": clip, "two": noise(2, 6, 5, 3)}) for clip in clips]))
+    columns = block.columns()
+    assert (columns["frames"].dtype, columns["two"].shape) == (object, (40, 2, 6, 5, 3))
+    assert all(map(np.array_equal, columns["frames"], clips))
+    equal = codec.decode_block(*joined([codec.encode({"frames": clips[3], "two": noise(2, 6, 5, 3)})] * 40))
+    np.testing.assert_array_equal(equal.columns()["frames"], np.stack([clips[3]] * 40))
+
+
+@pytest.mark.parametrize("shape", [(6, 5, 3), (None, None, 3)])
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_record_without_exactly_one_image_is_corrupt(shape: Any, count: int) -> None:
+    codec = codec_of(FeaturesDict({"image": Image(shape=shape)}))
+    block = codec.decode_block(*joined([encode_example({"image": [encode_png(noise(6, 5, 3))] * count})] * 64))
+    assert len(block) == 0
+    assert str(block.fault).startswith(f"feature 'image': expected 1 images, found {count}")
 
 
 def test_a_small_file_cannot_ask_for_a_huge_array_by_a_ratio() -> None:
