@@ -178,12 +178,13 @@ class ColumnFolder:
 
 
 class KeptColumn:
-    """A column that is mapped, or in memory. Each block is compared with its digest when it is first read.
+    """A column that is mapped, or in memory. Who reads a block of a mapped column proves it before.
 
     Attributes:
         folder: its folder; None if it is in memory.
         values: its values.
         num_bytes: the bytes of all arrays.
+        is_searched: whether a binary search for a row looks at ``rows`` of any block.
     """
 
     def __init__(
@@ -199,38 +200,9 @@ class KeptColumn:
         self.num_bytes = sum(array.nbytes for array in arrays)
         self.values = layout.column(arrays)
         self.blocks = blocks
+        self.is_searched = layout.forms[0].name == "rows"
         self._arrays = arrays
         self._document = document
-        self._is_proved = np.zeros(folder.num_blocks, np.bool_) if folder is not None and folder.num_blocks else None
-        # A binary search for a row looks at ``rows`` of any block.
-        self._unsearched = list(range(len(blocks.lengths))) if layout.forms[0].name == "rows" else []
-
-    def damaged(self, rows: Rows) -> list[int]:
-        """The blocks of ``rows`` that differ from what was kept. Each block is checked once."""
-        is_proved = self._is_proved
-        if is_proved is None or self.folder is None:
-            return []
-        size = self.folder.block_records
-        if isinstance(rows, slice):
-            blocks = np.arange(rows.start // size, -(-rows.stop // size)) if rows.stop > rows.start else np.arange(0)
-        else:
-            blocks = rows // size
-        if is_proved[blocks].all() and not self._unsearched:
-            return []
-        damaged = {block for block in np.unique(blocks[~is_proved[blocks]]).tolist() if not self.prove(block)}
-        self._unsearched = [
-            block for block in self._unsearched if not is_proved[block] and not self._is_sound(block, num_arrays=1)
-        ]
-        if is_proved.all():
-            self._is_proved = None
-        return sorted(damaged.union(self._unsearched))
-
-    def prove(self, block: int) -> bool:
-        """Compare a block with its digest."""
-        is_sound = self._is_sound(block, len(self._arrays))
-        if is_sound and self._is_proved is not None:
-            self._is_proved[block] = True
-        return is_sound
 
     def entries_before(self, block: int) -> list[int]:
         """The entries of each array before a block."""
@@ -240,13 +212,8 @@ class KeptColumn:
         """The values of ``rows``; see ``Dense.block``."""
         return self.values.block(reader, rows, copy=copy)
 
-    @property
-    def is_proved(self) -> bool:
-        """Whether all blocks were compared with their digests."""
-        return self._is_proved is None
-
-    def _is_sound(self, block: int, num_arrays: int) -> bool:
-        """Whether the entries of the first arrays in a block are those that were kept."""
+    def is_sound(self, block: int, num_arrays: int | None = None) -> bool:
+        """Whether the entries of all arrays, or of the first ones, in a block are those that were kept."""
         starts, stops = self.entries_before(block), self.blocks.lengths[block]
         forms = self.folder.layout.forms if self.folder else ()
         for place, (form, array) in enumerate(zip(forms[:num_arrays], self._arrays, strict=False)):

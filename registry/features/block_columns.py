@@ -111,6 +111,9 @@ class TextColumn:
 
     def array(self, stop: int) -> npt.NDArray[Any]:
         """An object array."""
+        size = self._size
+        if size and (self.copy or size <= SMALL_TEXT):
+            return take(self.data, self.starts[:stop], size).astype(TEXT)
         return np.fromiter(self.rows(0, stop), TEXT, stop)  # assigning the list would unpack memoryviews
 
     def rows(self, start: int, stop: int) -> list[Any]:

@@ -67,8 +67,12 @@ class KeptColumns:
         self._columns = columns
         self._starts = starts
         self._mend = mend
-        self._unproved = list(columns)
-        self._getters: dict[bool, list[Callable[[int], Any]]] = {}
+        folder = columns[0].folder if columns else None
+        self._block_records = folder.block_records if folder else 1
+        self._is_proved = np.zeros(folder.num_blocks, np.bool_) if folder else None
+        self._unsearched = [column for column in columns if column.is_searched]
+        self._makers: dict[bool, Callable[[int], dict[str, Any]]] = {}
+        self._takers: dict[bool, list[Callable[[Places], Any]]] = {}
         self._row_table: tuple[Order, Places | None, int] | None = None
 
     def fetch(self, instructions: Places, records: Places) -> ColumnBlock | None:
@@ -85,19 +89,25 @@ class KeptColumns:
         if not self._prove(rows):
             return None
         pairs = zip(self._columns, self._codec.columns, strict=True)
-        return fill_tree(
-            self._plain, [column.block(reader, rows, copy=copy).array(rows.size) for column, reader in pairs]
-        )
+        if self._is_proved is not None:
+            arrays = [column.block(reader, rows, copy=copy).array(rows.size) for column, reader in pairs]
+        else:
+            if copy not in self._takers:
+                self._takers[copy] = [column.values.taker(reader, copy=copy) for column, reader in pairs]
+            arrays = [take(rows) for take in self._takers[copy]]
+        return fill_tree(self._plain, arrays)
 
     def example_at(self, order: Order, position: int, *, copy: bool) -> dict[str, Any] | None:
         """The example at ``position``; None as ``fetch``."""
-        row = int(self._rows_at(order, position))
-        if not self._prove(slice(row, row + 1)):
+        if self._row_table is None or self._row_table[0] is not order:
+            row = int(self._rows_at(order, position))
+        else:
+            _, table, first = self._row_table
+            row = position + first if table is None else table.item(position)
+        is_proved = self._is_proved
+        if is_proved is not None and not is_proved[row // self._block_records] and not self._prove(slice(row, row + 1)):
             return None
-        if copy not in self._getters:
-            pairs = zip(self._columns, self._codec.columns, strict=True)
-            self._getters[copy] = [column.values.getter(reader, copy=copy) for column, reader in pairs]
-        return fill_tree(self._codec.tree, [getter(row) for getter in self._getters[copy]])
+        return (self._makers.get(copy) or self._maker(copy=copy))(row)
 
     def matching_blocks(self, order: Order, condition: Condition) -> Iterator[tuple[int, bool]] | None:
         """The positions of an order in blocks: the number in each, and whether an example in it may match.
@@ -132,13 +142,41 @@ class KeptColumns:
         count = rows.stop - rows.start if isinstance(rows, slice) else rows.size
         return ExampleBlock(self._codec.tree, leaves, count)
 
+    def _maker(self, *, copy: bool) -> Callable[[int], dict[str, Any]]:
+        """A function that returns the example in a row."""
+        pairs = zip(self._columns, self._codec.columns, strict=True)
+        getters = [column.values.getter(reader, copy=copy) for column, reader in pairs]
+        tree = self._codec.tree
+        if all(type(at) is int for at in tree.values()):
+            named = [(name, getters[at]) for name, at in tree.items()]
+            self._makers[copy] = lambda row: {name: getter(row) for name, getter in named}
+        else:
+            self._makers[copy] = lambda row: fill_tree(tree, [getter(row) for getter in getters])
+        return self._makers[copy]
+
     def _rows_of(self, instructions: Places, records: Places) -> Places:
         return self._starts[instructions] + records
 
     def _prove(self, rows: Rows) -> bool:
-        if self._unproved:
-            self._unproved = [column for column in self._unproved if not column.is_proved]
-            return all(self._mend(column, block) for column in self._unproved for block in column.damaged(rows))
+        """Compare the blocks of ``rows`` with their digests, each once. Damaged ones are made again, or it is False."""
+        is_proved, size = self._is_proved, self._block_records
+        if is_proved is None:
+            return True
+        blocks = np.arange(rows.start // size, -(-rows.stop // size)) if isinstance(rows, slice) else rows // size
+        new = blocks[~is_proved[blocks]]
+        if not new.size:
+            return True
+        while self._unsearched:
+            column = self._unsearched[-1]
+            if not all(column.is_sound(block, 1) or self._mend(column, block) for block in range(is_proved.size)):
+                return False
+            self._unsearched.pop()
+        for block in np.unique(new).tolist():
+            if not all(column.is_sound(block) or self._mend(column, block) for column in self._columns):
+                return False
+            is_proved[block] = True
+        if is_proved.all():
+            self._is_proved = None
         return True
 
     def _rows_at(self, order: Order, positions: Any) -> Any:

@@ -210,7 +210,7 @@ class SplitColumns:
             self.readable, self.plan, self.features, first, folder.block_records, "block", most=folder.block_records
         ):
             entries = folder.layout.append(flats[place], first, column.entries_before(block))
-            if folder.mend(block, column.blocks, entries) and column.prove(block):
+            if folder.mend(block, column.blocks, entries) and column.is_sound(block):
                 return True
         folder.discard()
         return False

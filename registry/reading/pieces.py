@@ -374,12 +374,13 @@ class PieceReader:
             return None if columns is None else columns.columns_at(order, positions, copy=self._copy)
         return None
 
-    def kept_example_at(self, order: Order, position: Any) -> dict[str, Any] | None:
+    def kept_example_at(self, order: Order, position: int) -> dict[str, Any] | None:
         """The example at ``position`` from kept columns; None without them."""
         columns = self._source.columns
-        with suppress(CorruptExampleError):  # see ``decode``
+        try:
             return None if columns is None else columns.example_at(order, position, copy=self._copy)
-        return None
+        except CorruptExampleError:  # see ``decode``
+            return None
 
     def ids(self, instructions: Places, records: Places) -> list[str]:
         """The TFDS id of each record."""

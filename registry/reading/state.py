@@ -308,15 +308,17 @@ def find_positions(share: Intervals, index: Any) -> tuple[npt.NDArray[np.int64],
         return places_in(share, np.array([index if index >= 0 else index + size])), True
     if isinstance(index, slice):
         return places_in(share, np.arange(*index.indices(size))), False
-    array = np.asarray(index, None if np.size(index) else np.int64)
+    array = np.asarray(index)
+    if not array.size:
+        array = array.astype(np.int64)  # an empty list becomes an array of floats
     if array.ndim > 1 or array.dtype.kind not in "iu":
         raise TypeError(f"an index must be a whole number, a slice or a list of whole numbers, not {index!r:.60}")
     places = array.reshape(-1).astype(np.int64, copy=False)
-    if places.size and int(places.min()) < 0:
+    if places.size and int(places.view(np.uint64).max()) >= size:  # one is negative, or too large
         places = np.where(places < 0, places + size, places)
-    if places.size and not 0 <= int(places.min()) <= int(places.max()) < size:
-        wrong = array.reshape(-1)[(places < 0) | (places >= size)][0]
-        raise IndexError(f"index {wrong} is out of range: there are {size} examples")
+        is_wrong = (places < 0) | (places >= size)
+        if is_wrong.any():
+            raise IndexError(f"index {array.reshape(-1)[is_wrong][0]} is out of range: there are {size} examples")
     return places_in(share, places), not array.ndim
 
 

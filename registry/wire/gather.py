@@ -73,7 +73,7 @@ def take(data: Octets, places: Places, size: int) -> npt.NDArray[np.void]:
 
     If the places have a constant step, it is a view of ``data``, read-only if ``data`` is; otherwise a contiguous copy.
     """
-    kind = np.dtype((np.void, size))
+    kind = np.dtype(f"V{size}")
     if not places.size or not size:
         return np.empty(places.size, kind)
     step = constant_step(places)
@@ -212,8 +212,8 @@ def constant(numbers: Places) -> int | None:
     """The number that all of ``numbers`` equal, or None if they differ or are empty."""
     if not numbers.size:
         return None
-    first = int(numbers[0])
-    return first if bool((numbers == first).all()) else None
+    first: int = numbers.item(0)
+    return first if np.count_nonzero(numbers == first) == numbers.size else None  # ``all`` takes twice as long
 
 
 def _every(data: Octets, kind: np.dtype[Any]) -> npt.NDArray[Any]:
