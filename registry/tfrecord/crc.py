@@ -17,6 +17,9 @@ from registry.tfrecord.framing import FRAMING_BYTES, MASK_DELTA, crc32c, masked_
 Crcs: TypeAlias = npt.NDArray[np.uint32]
 
 _POLYNOMIAL: Final = 0x82F63B78
+_ORDER: Final = 2**31 - 1
+"""Appending this number of zero bytes changes no checksum: the polynomial is x + 1 times a primitive one."""
+
 _ONES: Final = np.uint32(0xFFFFFFFF)
 _MASK_DELTA: Final = np.uint32(MASK_DELTA)
 _SHORT: Final = 4096
@@ -66,31 +69,28 @@ def run_crc32c(length: int, stored: Crcs) -> int:
     1650063472
     """
     # One frame has the checksum head ^ shift(crc, 4) ^ crc(the four bytes of stored). The last two are one shift
-    # of both. Shifts commute, so it is applied once at the end, and the part without records is cached.
-    joined = _fold(length + FRAMING_BYTES, unmask(stored) ^ stored)
-    return int(_apply(_shift(4), joined)[0] ^ _constant_part(length, stored.size))
+    # of both. Shifts commute, so it is applied once at the end, also to what is the same in every frame.
+    joined = _fold(length + FRAMING_BYTES, unmask(stored) ^ stored ^ _constant_part(length))
+    return int(_apply(_shift(4), joined)[0])
 
 
 @lru_cache(maxsize=4096)
-def _constant_part(length: int, count: int) -> np.uint32:
-    """The part of the checksum of ``count`` frames that comes from their headers and the initial ones of each CRC."""
+def _constant_part(length: int) -> Crcs:
+    """The part of each frame's checksum that comes from its header and the initial ones of CRCs, shifted back by 4."""
     data = length.to_bytes(8, "little")
     header = data + masked_crc32c(data).to_bytes(4, "little")
     head = _apply(_shift(length + 4), np.array([crc32c(header)], np.uint32))
-    inverse = head ^ ~_apply(_shift(4), np.array([_ONES]))
-    return _fold(length + FRAMING_BYTES, np.repeat(inverse, count))[0]  # type: ignore[no-any-return]  # an array's item
+    return _apply(_shift(_ORDER - 4), head ^ ~_apply(_shift(4), np.array([_ONES])))
 
 
 def _fold(size: int, crcs: Crcs) -> Crcs:
     """Combine the checksums of pieces of ``size`` bytes into one, by joining neighbours until one is left."""
-    rest, rest_size = np.zeros(1, np.uint32), 0
     while crcs.size > 1:
-        if crcs.size % 2:  # the last one has no neighbour and is joined at the end
-            rest, rest_size = _apply(_shift(rest_size), crcs[-1:]) ^ rest, rest_size + size
-            crcs = crcs[:-1]
+        if crcs.size % 2:  # a zero before the first one changes nothing
+            crcs = np.concatenate([np.zeros(1, np.uint32), crcs])
         crcs = _apply(_shift(size), crcs[::2]) ^ crcs[1::2]
         size *= 2
-    return _apply(_shift(rest_size), crcs) ^ rest
+    return crcs
 
 
 def _apply(table: Crcs, crcs: Crcs) -> Crcs:
