@@ -273,20 +273,15 @@ def _tell(
             message=message,
         )
     )
-    append_event(
-        connection,
-        actor=actor,
-        action=action,
-        dataset=before.reference.dataset,
-        version="" if change.after is None else str(change.after),
-        rows_at=now,
-        details={
-            "alias": before.reference.alias,
-            "before": None if change.before is None else str(change.before),
-            "after": None if change.after is None else str(change.after),
-            "message": message,
-        },
-    )
+    reference = before.reference
+    about = reference if change.after is None else Reference.exactly(reference.name, reference.config, change.after)
+    details = {
+        "alias": reference.alias,
+        "before": None if change.before is None else str(change.before),
+        "after": None if change.after is None else str(change.after),
+        "message": message,
+    }
+    append_event(connection, action, about, details, actor=actor, rows_at=now)
 
 
 def _moves(connection: sa.Connection, standing: _Standing, *, last: bool = False) -> list[AliasMove]:

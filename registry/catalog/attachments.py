@@ -54,15 +54,7 @@ def add_attachment(engine: sa.Engine, version: DatasetVersion, attachment: Attac
                 )
         now = check_clock(connection)
         insert_attachments(connection, version_id, [attachment], at=now, actor=actor)
-        append_event(
-            connection,
-            actor=actor,
-            action=ATTACH,
-            dataset=reference.dataset,
-            version=str(version.version),
-            details=asdict(attachment),
-            rows_at=now,
-        )
+        append_event(connection, ATTACH, reference, asdict(attachment), actor=actor, rows_at=now)
         return True
 
     return write(engine, action)

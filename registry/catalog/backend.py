@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, Required, TypeAlias, TypedDict, Unpack
 
 from registry.model import (
     Attachment,
@@ -241,6 +241,14 @@ class ExperimentCalls(Protocol):
         """
 
 
+class ChangeOptions(TypedDict, total=False):
+    """What each change of a version takes: who makes it, whether it is only computed, and references in use."""
+
+    actor: Required[str]
+    dry_run: bool
+    uses: Sequence[Use]
+
+
 class LifecycleCalls(Protocol):
     """Changes of the state of published versions. ``uses`` are references in use: the result lists how they change.
 
@@ -248,12 +256,10 @@ class LifecycleCalls(Protocol):
     reason is empty, and VersionWithdrawnError if the state of the version forbids the change.
     """
 
-    def promote(self, reference: Reference, *, actor: str, dry_run: bool = False, uses: Sequence[Use] = ()) -> Change:
+    def promote(self, reference: Reference, **options: Unpack[ChangeOptions]) -> Change:
         """Make a version the canonical one."""
 
-    def deprecate(
-        self, reference: Reference, message: str, *, actor: str, dry_run: bool = False, uses: Sequence[Use] = ()
-    ) -> Change:
+    def deprecate(self, reference: Reference, message: str, **options: Unpack[ChangeOptions]) -> Change:
         """Mark a version as deprecated."""
 
     def yank(
@@ -261,26 +267,18 @@ class LifecycleCalls(Protocol):
         reference: Reference,
         reason: str,
         superseded_by: Version | None = None,
-        *,
-        actor: str,
-        dry_run: bool = False,
-        uses: Sequence[Use] = (),
+        **options: Unpack[ChangeOptions],
     ) -> Change:
         """Withdraw a version: only its exact number and its aliases still find it."""
 
-    def drop(
-        self, reference: Reference, reason: str, *, actor: str, dry_run: bool = False, uses: Sequence[Use] = ()
-    ) -> Change:
+    def drop(self, reference: Reference, reason: str, **options: Unpack[ChangeOptions]) -> Change:
         """Hide a version from every look-up."""
 
     def undo(
         self,
         action: Literal["deprecate", "yank", "drop"],
         reference: Reference,
-        *,
-        actor: str,
-        dry_run: bool = False,
-        uses: Sequence[Use] = (),
+        **options: Unpack[ChangeOptions],
     ) -> Change:
         """Undo ``action``: the event log says which state the version had before."""
 

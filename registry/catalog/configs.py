@@ -109,14 +109,8 @@ class SqlConfigs:
                 is_meant = is_dataset(Reference(name=dataset, config=config))
                 ids = sa.select(builder.c.id, builder_config.c.id).join_from(builder, builder_config).where(is_meant)
                 mark_default(connection, *connection.execute(ids).one())
-                append_event(
-                    connection,
-                    actor=actor,
-                    action="default-config",
-                    dataset=dataset,
-                    version="",
-                    details={"before": None if before is None else before.config, "after": config},
-                )
+                details = {"before": None if before is None else before.config, "after": config}
+                append_event(connection, "default-config", dataset, details, actor=actor)
             return change
 
         return transact(self._engine, action, dry_run=dry_run)
@@ -164,7 +158,7 @@ class SqlConfigs:
                 else:
                     connection.execute(sa.delete(protection).where(protection.c.scope == scope))
                 done = PROTECT if protect else UNPROTECT
-                append_event(connection, actor=actor, action=done, dataset=scope, version="", details={}, rows_at=now)
+                append_event(connection, done, scope, {}, actor=actor, rows_at=now)
             return change
 
         return transact(self._engine, action, dry_run=dry_run)

@@ -86,7 +86,7 @@ def correct_clock(
         details = {"first": first, "times": [in_json(at) for at in times]}
         number = newest + 1
         _store(connection, {event.id: (event.at, number) for event in result})
-        append_event(connection, actor=actor, action=CORRECT_CLOCK, dataset="", version="", details=details)
+        append_event(connection, CORRECT_CLOCK, "", details, actor=actor)
     return ClockCorrection(events=result, clock=now, is_dry_run=dry_run)
 
 

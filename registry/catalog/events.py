@@ -25,7 +25,7 @@ from registry.catalog.selection import explain_dataset, is_dataset, is_version, 
 from registry.catalog.tables import builder, builder_config, corrected_time, dataset_version, event
 from registry.catalog.values import stored_values
 from registry.errors import LogTamperedError, RegistryError, UsageError
-from registry.model import Event, Version
+from registry.model import Event, Reference, Version
 
 if TYPE_CHECKING:
     from registry.catalog.backend import Advance
@@ -75,16 +75,16 @@ def lock_log(connection: sa.Connection) -> None:
 
 def append_event(
     connection: sa.Connection,
+    action: str,
+    about: Reference | str,
+    details: Mapping[str, Any],
     *,
     actor: str,
-    action: str,
-    dataset: str,
-    version: str,
-    details: Mapping[str, Any],
     rows_at: datetime | None = None,
 ) -> None:
     """Append an event to the chain; other writers wait until this transaction ends (``lock_log``).
 
+    ``about`` is a version or a dataset, as a reference; or the text of a dataset, '' for the whole catalog.
     The event has the time of the clock that counts (``clock.py``), and is never dated before the previous one, so the
     events up to a moment are always the beginning of the chain. ``actor`` is a claim that is not verified; the event
     also records the user and host that the operating system reports. ``rows_at`` is the time in the rows that the
@@ -104,8 +104,8 @@ def append_event(
         "at": at,
         "actor": actor,
         "action": action,
-        "dataset": dataset,
-        "version": version,
+        "dataset": about if isinstance(about, str) else about.dataset,
+        "version": "" if isinstance(about, str) or about.exact is None else str(about.exact),
         "details_json": canonical_json({**details, **own}),
         "previous_hash": previous,
     }

@@ -237,7 +237,7 @@ def _run(engine: sa.Engine, plan: Plan, act: Act, *, action: str, actor: str, dr
         after = _require(connection, name, lock=False)
         # A flag that an older release added implicitly is older than the event that describes it.
         rows_at = now if change.before is None or change.after.is_retired else None
-        append_event(connection, actor=actor, action=action, dataset="", version="", details=details, rows_at=rows_at)
+        append_event(connection, action, "", details, actor=actor, rows_at=rows_at)
         return ExperimentChange(before=change.before, after=after)
 
     for _ in range(_ATTEMPTS):

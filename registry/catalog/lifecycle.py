@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, Unpack
 
 import sqlalchemy as sa
 
@@ -48,6 +48,9 @@ from registry.model import (
     choose,
 )
 
+if TYPE_CHECKING:
+    from registry.catalog.backend import ChangeOptions
+
 Transition: TypeAlias = Callable[[sa.Connection, Standing, Candidate], Standing]
 
 UNDO: Final = "undo-"
@@ -67,22 +70,15 @@ class SqlLifecycle:
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
 
-    def promote(self, reference: Reference, *, actor: str, dry_run: bool = False, uses: Sequence[Use] = ()) -> Change:
+    def promote(self, reference: Reference, **options: Unpack[ChangeOptions]) -> Change:
         return self._change(
-            "promote", reference, lambda _, before, version: changes.promote(before, version), actor, dry_run, uses
+            "promote", reference, lambda _, before, version: changes.promote(before, version), **options
         )
 
-    def deprecate(
-        self, reference: Reference, message: str, *, actor: str, dry_run: bool = False, uses: Sequence[Use] = ()
-    ) -> Change:
+    def deprecate(self, reference: Reference, message: str, **options: Unpack[ChangeOptions]) -> Change:
         check_text(message, "reason")
         return self._change(
-            "deprecate",
-            reference,
-            lambda _, before, version: changes.deprecate(before, version, message),
-            actor,
-            dry_run,
-            uses,
+            "deprecate", reference, lambda _, before, version: changes.deprecate(before, version, message), **options
         )
 
     def yank(
@@ -90,37 +86,27 @@ class SqlLifecycle:
         reference: Reference,
         reason: str,
         superseded_by: Version | None = None,
-        *,
-        actor: str,
-        dry_run: bool = False,
-        uses: Sequence[Use] = (),
+        **options: Unpack[ChangeOptions],
     ) -> Change:
         check_text(reason, "reason")
         return self._change(
             "yank",
             reference,
             lambda _, before, version: changes.yank(before, version, reason, superseded_by),
-            actor,
-            dry_run,
-            uses,
+            **options,
         )
 
-    def drop(
-        self, reference: Reference, reason: str, *, actor: str, dry_run: bool = False, uses: Sequence[Use] = ()
-    ) -> Change:
+    def drop(self, reference: Reference, reason: str, **options: Unpack[ChangeOptions]) -> Change:
         check_text(reason, "reason")
         return self._change(
-            "drop", reference, lambda _, before, version: changes.drop(before, version, reason), actor, dry_run, uses
+            "drop", reference, lambda _, before, version: changes.drop(before, version, reason), **options
         )
 
     def undo(
         self,
         action: Literal["deprecate", "yank", "drop"],
         reference: Reference,
-        *,
-        actor: str,
-        dry_run: bool = False,
-        uses: Sequence[Use] = (),
+        **options: Unpack[ChangeOptions],
     ) -> Change:
         state = _STATES[action]
 
@@ -131,7 +117,7 @@ class SqlLifecycle:
                 refuse_retired(connection, standing.exactly(candidate.version))
             return after
 
-        return self._change(UNDO + action, reference, transition, actor, dry_run, uses)
+        return self._change(UNDO + action, reference, transition, **options)
 
     def describe(
         self, reference: Reference, description: Description, *, actor: str, dry_run: bool = False
@@ -199,7 +185,14 @@ class SqlLifecycle:
             return tuple(load_removals(connection, dataset).values())
 
     def _change(
-        self, action: str, reference: Reference, transition: Transition, actor: str, dry_run: bool, uses: Sequence[Use]
+        self,
+        action: str,
+        reference: Reference,
+        transition: Transition,
+        *,
+        actor: str,
+        dry_run: bool = False,
+        uses: Sequence[Use] = (),
     ) -> Change:
         check_text(actor, "actor")
 
@@ -255,14 +248,7 @@ def _write(connection: sa.Connection, change: Change, actor: str) -> None:
             )
         )
     refresh(connection, config_id)  # another version of the config may be the one that is searched now
-    append_event(
-        connection,
-        actor=actor,
-        action=change.action,
-        dataset=change.after.dataset,
-        version=str(version),
-        details=details,
-    )
+    append_event(connection, change.action, change.after.exactly(version), details, actor=actor)
 
 
 def _write_metadata(connection: sa.Connection, version: DatasetVersion, change: MetadataChange, actor: str) -> None:
@@ -274,18 +260,12 @@ def _write_metadata(connection: sa.Connection, version: DatasetVersion, change: 
     connection.execute(sa.update(dataset_version).where(is_version).values(values))
     refresh(connection, row["config_id"])
     before, after = (version_seal(columns, splits, version.experiments) for columns in (row, {**row, **values}))
-    append_event(
-        connection,
-        actor=actor,
-        action=DESCRIBE,
-        dataset=version.reference.dataset,
-        version=str(version.version),
-        details={
-            "before": {name: getattr(change.before, name) for name in change.fields},
-            "after": {name: getattr(change.after, name) for name in change.fields},
-            "seal": {"before": before, "after": after},
-        },
-    )
+    details = {
+        "before": {name: getattr(change.before, name) for name in change.fields},
+        "after": {name: getattr(change.after, name) for name in change.fields},
+        "seal": {"before": before, "after": after},
+    }
+    append_event(connection, DESCRIBE, version.reference, details, actor=actor)
 
 
 def _before(connection: sa.Connection, standing: Standing, candidate: Candidate, action: str) -> Candidate:

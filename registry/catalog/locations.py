@@ -146,15 +146,7 @@ class SqlLocations:
                 for kind, location in steps:
                     values = {"version_id": row.id, "change": kind, "location": location, "at": now, "actor": actor}
                     connection.execute(sa.insert(version_location).values(**values))
-                append_event(
-                    connection,
-                    actor=actor,
-                    action=action,
-                    dataset=reference.dataset,
-                    version=str(choice.version),
-                    details=details,
-                    rows_at=now,
-                )
+                append_event(connection, action, reference, details, actor=actor, rows_at=now)
             return LocationChange(reference=reference, before=before, after=after, is_dry_run=dry_run)
 
         return transact(self._engine, act, dry_run=dry_run)
@@ -192,18 +184,12 @@ def find_data_dir(connection: sa.Connection) -> DataDirectory | None:
 def _record_data_dir(
     connection: sa.Connection, before: DataDirectory | None, after: DataDirectory, *, actor: str
 ) -> None:
-    append_event(
-        connection,
-        actor=actor,
-        action=DATA_DIR,
-        dataset="",
-        version="",
-        details={
-            "before": None if before is None else before.recorded,
-            "after": check_location(after.recorded),
-            "place": check_location(after.place),
-        },
-    )
+    details = {
+        "before": None if before is None else before.recorded,
+        "after": check_location(after.recorded),
+        "place": check_location(after.place),
+    }
+    append_event(connection, DATA_DIR, "", details, actor=actor)
 
 
 def told_steps(action: str, details: Mapping[str, Any]) -> tuple[LocationStep, ...]:

@@ -104,11 +104,9 @@ def append_removal(connection: sa.Connection, removal: Removal, candidate: Candi
     connection.execute(changed.values(state_message=message))
     append_event(
         connection,
-        actor=actor,
-        action=REMOVE,
-        dataset=reference.dataset,
-        version=str(candidate.version),
-        details={
+        REMOVE,
+        reference,
+        {
             "before": state_values(candidate),
             "after": state_values(replace(candidate, message=message)),
             "step": removal.step.value,
@@ -117,6 +115,7 @@ def append_removal(connection: sa.Connection, removal: Removal, candidate: Candi
             "force": removal.force,
             "reason": removal.reason,
         },
+        actor=actor,
     )
 
 

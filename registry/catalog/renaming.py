@@ -43,8 +43,7 @@ def rename_dataset(engine: sa.Engine, name: str, after: str, *, actor: str, dry_
                 for config in connection.execute(query.where(builder_config.c.builder_id == row.id)).all():
                     _move_protection(connection, before, after, config.name)
                     refresh(connection, config.id)
-                details = {"before": before, "after": after}
-                append_event(connection, actor=actor, action=RENAME, dataset=before, version="", details=details)
+                append_event(connection, RENAME, before, {"before": before, "after": after}, actor=actor)
         return Renaming(before=before, after=after, names=tuple(dict.fromkeys([*names, after])), is_dry_run=dry_run)
 
     try:

@@ -135,12 +135,9 @@ class SqlPublications:
             refresh(connection, config_id)
             append_event(
                 connection,
-                actor=actor,
-                action="publish",
-                dataset=version.reference.dataset,
-                version=str(version.version),
-                rows_at=now,
-                details={
+                "publish",
+                version.reference,
+                {
                     "content_digest": version.content_digest,
                     "default_config": default_config,
                     "num_examples": version.num_examples,
@@ -156,6 +153,8 @@ class SqlPublications:
                     **_producer_details(details.producer),
                     **attachments,
                 },
+                actor=actor,
+                rows_at=now,
             )
             if origin is not None:
                 _import_events(connection, version, origin, actor=actor)
@@ -218,14 +217,7 @@ class SqlPublications:
             earlier = find_producers(connection, reference.name, reference.config)
             check_continues(name_use, producer, earlier)
             if dict(earlier).get(reference) != producer:
-                append_event(
-                    connection,
-                    actor=actor,
-                    action="producer",
-                    dataset=reference.dataset,
-                    version=str(reference.exact),
-                    details=producer.to_json(),
-                )
+                append_event(connection, "producer", reference, producer.to_json(), actor=actor)
 
         write(self._engine, action)
 
@@ -250,14 +242,7 @@ class SqlPublications:
             split_ids: dict[str, int] = dict(map(tuple, rows))
             for name, digest in fingerprints.items():
                 insert_fingerprint(connection, split_ids[name], digest)
-            append_event(
-                connection,
-                actor=actor,
-                action="fingerprint",
-                dataset=reference.dataset,
-                version=str(version.version),
-                details=fingerprint_seals(fingerprints),
-            )
+            append_event(connection, "fingerprint", reference, fingerprint_seals(fingerprints), actor=actor)
             return True
 
         return write(self._engine, action)
@@ -300,14 +285,8 @@ def _import_events(connection: sa.Connection, version: DatasetVersion, origin: O
         # The place of a source stays in the catalog that recorded it: it may be a path of a private machine.
         details = {name: value for name, value in event.details.items() if name != "producer"}
         told |= {"at": event.at.astimezone(UTC).isoformat(timespec="microseconds"), "details": details}
-        append_event(
-            connection,
-            actor=actor,
-            action="imported",
-            dataset=version.reference.dataset,
-            version=str(version.version),
-            details={"catalog": origin.catalog, "event": told},
-        )
+        imported = {"catalog": origin.catalog, "event": told}
+        append_event(connection, "imported", version.reference, imported, actor=actor)
 
 
 def _set_aliases(

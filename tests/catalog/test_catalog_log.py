@@ -20,7 +20,7 @@ def append(catalog: CatalogBackend, at: datetime, *, action: str = "note", datas
     """Append an event as the registry does, by a clock that shows ``at``."""
 
     def action_(connection: sa.Connection) -> None:
-        append_event(connection, actor="ann", action=action, dataset=dataset, version="", details={"any": "thing"})
+        append_event(connection, action, dataset, {"any": "thing"}, actor="ann")
 
     with freeze_clocks(at):
         write(catalog._engine, action_)

@@ -8,6 +8,7 @@ import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -108,14 +109,8 @@ def append(catalog: CatalogBackend, action: str, dataset: str, version: str, **d
     """Append an event as the registry does."""
 
     def append_(connection: sa.Connection) -> None:
-        events.append_event(
-            connection,
-            actor="ann",
-            action=action,
-            dataset=dataset,
-            version=version,
-            details=details,
-        )
+        about: Any = SimpleNamespace(dataset=dataset, exact=version or None)  # also of names that no reference has
+        events.append_event(connection, action, about, details, actor="ann")
 
     write(catalog._engine, append_)
 
