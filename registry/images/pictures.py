@@ -288,9 +288,9 @@ def jpeg_library() -> Any:
 
 
 def _decode_jpeg(picture: Picture, channels: int | None, ratio: int, out: npt.NDArray[Any] | None) -> npt.NDArray[Any]:
-    pillow = import_pillow("decoding JPEG")
     if (pixels := _decode_fast(picture, channels, ratio, out)) is not None:
         return pixels
+    pillow = import_pillow("decoding JPEG")
     try:
         with pillow.open(io.BytesIO(picture.data), formats=("JPEG",)) as image:
             if image.size != (picture.width, picture.height):

@@ -336,10 +336,12 @@ def test_data_beyond_the_declared_size_is_not_inflated() -> None:
 
 
 def test_pillow_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = pillow_file(gradient(8, 8, 3), "JPEG")
+    data, inks = pillow_file(gradient(8, 8, 3), "JPEG"), pillow_file(gradient(8, 8, 3), "JPEG", mode="CMYK")
+    expected = read_image(data)
     hide_pillow(monkeypatch)
+    np.testing.assert_array_equal(read_image(data), expected)  # simplejpeg decodes the usual files alone
     with pytest.raises(MissingExtraError) as caught:
-        read_image(data)
+        read_image(inks)
     assert caught.value.hint == "Install it with: pip install 'shardbook[image]'"
     with pytest.raises(MissingExtraError):
         codec_of(FeaturesDict({"x": Image(encoding_format="jpeg")})).encode({"x": gradient(8, 8, 3)})
