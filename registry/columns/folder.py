@@ -184,6 +184,7 @@ class KeptColumn:
         folder: its folder; None if it is in memory.
         values: its values.
         num_bytes: the bytes of all arrays.
+        is_dense: whether values are kept as they are read.
         is_searched: whether a binary search for a row looks at ``rows`` of any block.
     """
 
@@ -200,6 +201,7 @@ class KeptColumn:
         self.num_bytes = sum(array.nbytes for array in arrays)
         self.values = layout.column(arrays)
         self.blocks = blocks
+        self.is_dense = layout.is_dense
         self.is_searched = layout.forms[0].name == "rows"
         self._arrays = arrays
         self._document = document

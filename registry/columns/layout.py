@@ -38,7 +38,7 @@ _NUMBERS: Final[dict[WireKind, np.dtype[Any]]] = {"int64": _PLACE, "float": np.d
 _NONE: Final = np.empty(0, np.int64)
 _NO_BYTES: Final = np.empty(0, np.uint8)
 _ENDS: Final = 2**16
-"""So many ends are compared at once."""
+"""How many ends are compared at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class Dense:
         """The values of ``rows``; without ``copy``, those of a slice are a view."""
         if isinstance(rows, slice):
             values = self.values[rows]
-            return ArrayColumn(values.copy() if copy else values)
+            return ArrayColumn(values.copy() if copy else values, copy)
         return ArrayColumn(self.values.take(rows, axis=0))
 
     def getter(self, reader: ColumnReader, *, copy: bool) -> Callable[[int], Any]:  # noqa: ARG002 (as Stored)

@@ -25,9 +25,10 @@ _LARGE_ROW: Final = 2**14
 
 @dataclass(frozen=True)
 class ArrayColumn:
-    """Values that are already in one array."""
+    """Values that are already in one array. With ``copy``, rows are those of a copy."""
 
     values: npt.NDArray[Any]
+    copy: bool = True
 
     @property
     def row_bytes(self) -> int:
@@ -39,9 +40,9 @@ class ArrayColumn:
         return self.values[:stop]
 
     def rows(self, start: int, stop: int) -> list[Any]:
-        """Scalars, or rows of a copy, so that a row that the caller keeps does not hold the whole column in memory."""
+        """Scalars, or rows. A row of a copy that the caller keeps does not hold the whole column in memory."""
         some = self.values[start:stop]
-        return list(some if some.ndim == 1 else some.copy())
+        return list(some.copy() if self.copy and some.ndim > 1 else some)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,10 @@ __all__ = ["Order", "Run"]
 
 _LIMIT: Final = 2**62
 _SELECTED_AT_ONCE: Final = 2**20
+_MOST_TABLED: Final = 2**22
+_TABLE_COST: Final = 256
+"""``find`` makes a table of an order, 16 bytes for each position, after one look-up for 256 positions. It costs about
+as much as the look-ups before it, and makes each of the next ones 70 times faster (measured)."""
 
 
 class Order:
@@ -39,7 +43,7 @@ class Order:
         file_order: the indices of the plan's instructions after sorting and shuffling, int64; None for plan order.
     """
 
-    __slots__ = ("_files", "_pattern", "config", "epoch", "file_order", "num_examples")
+    __slots__ = ("_files", "_num_finds", "_pattern", "_table", "config", "epoch", "file_order", "num_examples")
 
     def __init__(
         self,
@@ -66,6 +70,8 @@ class Order:
         self.epoch = epoch
         self.num_examples = files.num_examples
         self._files = files
+        self._num_finds = 0
+        self._table: tuple[Integers, Integers] | None = None
         self.file_order = _order_files(files.count, config, epoch, sorted_files)
         self._pattern = _choose_pattern(files, config, epoch, self.file_order)
 
@@ -123,14 +129,21 @@ class Order:
         order = copy(self)
         order.num_examples = positions.size
         order._pattern = Selection(self._pattern, positions)
+        order._num_finds, order._table = 0, None
         return order
 
     def find(self, position: int) -> tuple[int, int]:
         """The record at one position, 0..num_examples: its instruction, and its index in the file, as ``locate``."""
         if isinstance(self._pattern, FileByFile) and self.file_order is None:
             return self._files.record_at(position)
-        instructions, records = self._pattern.locate(np.array([position]))
-        return int(instructions[0]), int(records[0])
+        if self._table is None:
+            self._num_finds += 1
+            if self.num_examples > min(_MOST_TABLED, _TABLE_COST * self._num_finds):
+                instructions, records = self._pattern.locate(np.array([position]))
+                return instructions.item(), records.item()
+            self._table = self.locate((0, self.num_examples))
+        instructions, records = self._table
+        return instructions.item(position), records.item(position)
 
     def __repr__(self) -> str:
         return f"<Order of epoch {self.epoch}: {self.num_examples} examples>"

@@ -38,6 +38,12 @@ class ColumnBlock(NamedTuple):
         """Approximate size of the examples in memory."""
         return self.num_records * self.columns.row_bytes
 
+    @property
+    def num_new_bytes(self) -> int:
+        """The same without copies: views take no memory, and their blocks, once proved, no time."""
+        are_views = isinstance(self.rows, slice) and self.columns.is_proved
+        return self.num_records * self.columns.stored_row_bytes if are_views else self.num_bytes
+
     def take(self, places: Places) -> ColumnBlock:
         """The examples at ``places``, in that order."""
         rows = self.rows
@@ -54,6 +60,7 @@ class KeptColumns:
     Attributes:
         features: the schema.
         row_bytes: bytes of an example.
+        stored_row_bytes: bytes of its values that are not kept as they are read.
     """
 
     def __init__(
@@ -61,7 +68,10 @@ class KeptColumns:
     ) -> None:
         """``starts`` has, for each file instruction of the plan, the row of record 0 of its file."""
         self.features = features
-        self.row_bytes = max(1, sum(column.num_bytes for column in columns) // max(1, num_records))
+        sizes = [column.num_bytes // max(1, num_records) for column in columns]
+        self.row_bytes = max(1, sum(sizes))
+        stored = (size for size, column in zip(sizes, columns, strict=True) if not column.is_dense)
+        self.stored_row_bytes = max(1, sum(stored))
         self._codec = codec_of(features)
         self._plain = plain_tree(self._codec.tree)
         self._columns = columns
@@ -74,6 +84,11 @@ class KeptColumns:
         self._makers: dict[bool, Callable[[int], dict[str, Any]]] = {}
         self._takers: dict[bool, list[Callable[[Places], Any]]] = {}
         self._row_table: tuple[Order, Places | None, int] | None = None
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether all blocks were compared with their digests."""
+        return self._is_proved is None
 
     def fetch(self, instructions: Places, records: Places) -> ColumnBlock | None:
         """The examples of these records; None if a column is damaged and cannot be mended."""
@@ -154,7 +169,7 @@ class KeptColumns:
             self._makers[copy] = lambda row: fill_tree(tree, [getter(row) for getter in getters])
         return self._makers[copy]
 
-    def _rows_of(self, instructions: Places, records: Places) -> Places:
+    def _rows_of(self, instructions: Any, records: Any) -> Any:
         return self._starts[instructions] + records
 
     def _prove(self, rows: Rows) -> bool:
@@ -183,8 +198,7 @@ class KeptColumns:
         """The row at each position, or at one."""
         if self._row_table is None or self._row_table[0] is not order:
             if order.num_examples > _MOST_ROWS:
-                rows = self._rows_of(*order.locate(np.atleast_1d(positions)))
-                return rows if np.ndim(positions) else rows[0]
+                return self._rows_of(*(order.locate(positions) if np.ndim(positions) else order.find(positions)))
             rows = self._rows_of(*order.locate((0, order.num_examples)))
             is_run = bool((rows[1:] - rows[:-1] == 1).all())
             self._row_table = order, None if is_run else rows, int(rows[0]) if rows.size else 0

@@ -285,7 +285,10 @@ class PieceReader:
         try:
             for part in parts if not self._source.is_requested else self._wanted_ahead(order, parts):
                 for piece in chain.from_iterable(self._cut(piece, unit) for piece in self._fetch(order, part, unit)):
-                    self._mean_bytes = piece.block.num_bytes / piece.block.num_records
+                    block = piece.block
+                    are_views = isinstance(block, ColumnBlock) and not self._copy
+                    num_bytes = block.num_new_bytes if are_views else block.num_bytes  # type: ignore[union-attr]
+                    self._mean_bytes = num_bytes / block.num_records
                     yield piece
         finally:
             self._source.forget_wanted()
@@ -295,7 +298,7 @@ class PieceReader:
         size = _FIRST_RECORDS
         while left:
             count = min(self._size(order, left, size, unit), size_of(left))
-            size = min(8 * size, _MOST_RECORDS) if not self._source.is_scattered else _MOST_SCATTERED
+            size = min(8 * max(size, count), _MOST_RECORDS) if not self._source.is_scattered else _MOST_SCATTERED
             yield cut(left, 0, count)
             left = cut(left, count, size_of(left))
 

@@ -146,6 +146,8 @@ def test_values_may_be_changed_unless_views_were_asked_for(catalog: Catalog) -> 
     assert examples_of(dataset) == before
     view = next(dataset.read("train", copy=False).batches(8))["vector"]
     assert not view.flags.writeable
+    in_order = registry.ReadConfig(interleave_cycle_length=1)
+    assert not any(example["vector"].flags.writeable for example in dataset.read("train", in_order, copy=False))
 
 
 def test_a_state_continues_with_or_without_columns(catalog: Catalog) -> None:

@@ -122,7 +122,9 @@ def test_any_position_is_found_without_the_positions_before_it(
     files, records = order.locate(positions)
     assert list(zip(files.tolist(), records.tolist(), strict=True)) == [expected[position] for position in positions]
     assert (files.dtype, records.dtype) == (np.int64, np.int64)
-    assert [order.find(position) for position in positions] == [expected[position] for position in positions]
+    for num_finds in (-(2**40), 2**40):  # without a table, and with one
+        order._num_finds = num_finds
+        assert [order.find(position) for position in positions] == [expected[position] for position in positions]
 
 
 @given(plan=plans(), config=configs(), epoch=st.integers(0, 3), seed=st.integers(0, 99), data=st.data())
