@@ -140,8 +140,8 @@ class TableSource(ABC):
 
         Raises:
             MissingExtraError: pyarrow is not installed (extra ``arrow``).
-            UsageError: an option is invalid, or the version has no splits; or, while reading, a column of one batch has
-                more than 2 GiB.
+            UsageError: an option is invalid, the version has no splits, or no feature has a type; or, while reading, a
+                column of one batch has more than 2 GiB.
             FeatureError: while reading, a text is not UTF-8, and ``text`` is ``str``; or a class has no name.
             CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: as iterating a reader, while
                 it is read.

@@ -49,11 +49,6 @@ class ReaderDatasource(Datasource):
         super().__init__()
         features = read_features(reader)
         self._schema = columns_for(reader, text=text, labels="numbers", decode=True).schema
-        if not len(self._schema):
-            raise UsageError(
-                "no feature of these examples has a type in Arrow, so they have no columns",
-                hint="Iterate the reader, which gives the values as they are stored.",
-            )
         self._num_examples = len(reader)
         self._share = _share_of(reader)
         self._row_bytes = _estimate_bytes(reader, features)

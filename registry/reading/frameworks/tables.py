@@ -32,7 +32,12 @@ def columns_for(
     decode: bool = False,
     widen: bool = False,
 ) -> TableColumns:
-    """How the features of a reader become columns, in the order of the source that the version was added from."""
+    """How the features of a reader become columns, in the order of the source that the version was added from.
+
+    Raises:
+        UsageError: an option is invalid, or no feature has a type in Arrow.
+        FeatureError: a feature has no values.
+    """
     if labels not in _LABELS:
         raise UsageError(
             f"labels must be one of {', '.join(_LABELS)}, not {labels!r:.60}", hint=suggest(labels, _LABELS)
@@ -41,6 +46,11 @@ def columns_for(
     features = in_source_order(without_unknown(reader.features), metadata)
     if reader.read_config.add_tfds_id:
         features = FeaturesDict({**features, "tfds_id": Text()})
+    if not features:
+        raise UsageError(
+            "no feature of these examples has a type in Arrow, so they have no columns",
+            hint="Iterate the reader, which gives the values as they are stored.",
+        )
     hint = 'Pass text="bytes" to get it as it is stored.'
     return TableColumns(features, metadata, labels=labels, text=text, decode=decode, widen=widen, hint=hint)
 

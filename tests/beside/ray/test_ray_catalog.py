@@ -259,7 +259,7 @@ def test_what_a_program_uploaded_before_it_died_is_compared_on_the_cluster(
                 catalog.build(FewLarge)
         on_cluster.clear()
         publication = catalog.build(FewLarge)
-        num_files = 3 + 2  # the shards and two descriptions
+        num_files = 3 + 2 + 1  # the shards, two descriptions and the statistics
         assert [on_cluster.count(one) for one in ("compared files", "uploaded files")] == [num_files, 0]
         assert publication.notes == (
             f"finished what an earlier run left: {num_files} of {num_files} files were in place",

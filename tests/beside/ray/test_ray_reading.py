@@ -146,7 +146,7 @@ def test_every_kind_of_feature_has_the_type_of_arrow(data: Any, connected: Any, 
     found = table_of(connected, reader.to_ray(override_num_blocks=5))
     assert found.schema == reader.to_arrow(labels="numbers", decode=True).schema
     assert set(found.column_names) == set(FEATURES)
-    assert found.to_pylist() == rows_of(reader)
+    assert found.to_pylist() == reader.to_arrow(labels="numbers", decode=True).to_pylist()
     stored = table_of(connected, reader.select("name", "maybe").to_ray(text="bytes"))
     assert stored["name"].to_pylist() == [f"grün {n}".encode() for n in rows_ids(reader)]
     filled = reader.fill_missing({"maybe": -1}).select("maybe")
