@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
 
     from registry.api.info import DatasetInfo
     from registry.api.provenance import Reasons
+    from registry.features import ImageDecoding
     from registry.interop.exporting import ExportKind, ExportReport
     from registry.interop.tfds import Exported
     from registry.model import Attachment, Considered, ProgressCallback, Reference, Shard, SlicingRule, VersionStatus
@@ -807,6 +808,7 @@ class Dataset(SlicedVersion):
         split: str | None = None,
         *,
         columns: Sequence[str] | None = None,
+        pixels: Mapping[str, ImageDecoding] | None = None,
         progress: ProgressCallback | None = None,
     ) -> ColumnsReport:
         """Keep decoded columns in the cache of this machine: reading then decodes nothing, in any slice and order.
@@ -822,9 +824,13 @@ class Dataset(SlicedVersion):
         Args:
             split: the name of a split. None is every split.
             columns: names of features. None is every feature.
+            pixels: images whose pixels are kept, by their paths, and how they are decoded; ``ImageDecoding()`` keeps
+                them whole. A reader with the same ``decode_images`` decodes nothing. Other images are kept as their
+                stored bytes. The images must have one size.
             progress: called with a ``Progress``, in records.
 
         Raises:
+            FeatureError: ``pixels`` names a feature that is not an image, or does not fit it.
             UsageError: an unknown feature, a slice instead of a split, or features that cannot be kept.
             UnknownSplitError: an unknown split.
             StorageError: the cache has no room, or cannot be written; or a file cannot be read.
@@ -838,7 +844,7 @@ class Dataset(SlicedVersion):
                 f"columns are kept of whole splits, and {split!r:.80} is a slice",
                 hint=f"The splits are: {', '.join(self.splits)}.",
             )
-        return keep_columns(cache(), slices, columns, progress=progress)
+        return keep_columns(cache(), slices, columns, pixels or {}, progress=progress)
 
     @announces("verifying", "self")
     def verify(

@@ -21,11 +21,12 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.errors import UsageError
-from registry.features import Audio, Tensor, Text
+from registry.features import Audio, Image, Tensor, Text
 from registry.features.block_columns import ArrayColumn, TextColumn
 from registry.features.column_reader import ColumnReader, RawReader, complete
 from registry.features.dtypes import dtype_name, is_bfloat16
 from registry.features.feature import TEXT, BlockColumn
+from registry.images import jpeg_versions
 from registry.wire import BytesColumn, FlatBlock, FlatColumn, NumberColumn, WireKind
 from registry.wire.gather import SMALL_TEXT, Octets, Places, constant, take_ragged
 
@@ -72,9 +73,10 @@ class Layout:
         is_dense: whether the values are kept as they are read.
     """
 
-    def __init__(self, reader: ColumnReader) -> None:
+    def __init__(self, reader: ColumnReader, *, as_pixels: bool = False) -> None:
+        """The layout of a leaf. ``as_pixels`` keeps images of a known shape as they are decoded."""
         self.path = reader.path
-        self.is_dense = _is_dense(reader)
+        self.is_dense = _is_dense(reader, as_pixels=as_pixels)
         self._reader = reader
         keys = [] if self.is_dense else list(_keys_of(reader))
         self._keys = keys if sum(key.kind == "bytes" for key in keys) < 2 else []  # a block has one buffer
@@ -86,7 +88,11 @@ class Layout:
     def identity(self) -> str:
         """Equal for leaves whose values are kept in the same arrays."""
         leaf = self._reader.leaf
-        decoding = [dtype_name(leaf.dtype), list(leaf.shape), getattr(leaf, "encoding", "")] if self.is_dense else []
+        decoding: list[Any] = []
+        if self.is_dense:
+            decoding = [dtype_name(leaf.dtype), list(leaf.shape), getattr(leaf, "encoding", "")]
+        if self.is_dense and isinstance(leaf, Image):
+            decoding += [leaf.decoding.ratio, leaf.decoding.crop, jpeg_versions()]
         keys = [[key.key, key.kind, key.count, key.is_optional] for key in self._keys]
         return json.dumps([self.path, decoding, keys, [[form.name, form.dtype.str] for form in self.forms]])
 
@@ -343,9 +349,11 @@ class _Key:
         return KeyValues(self.key, self.kind, self.count, rows, offsets, _NONE, next(arrays), next(arrays))
 
 
-def _is_dense(reader: ColumnReader) -> bool:
+def _is_dense(reader: ColumnReader, *, as_pixels: bool) -> bool:
     leaf = reader.leaf
-    if not isinstance(leaf, Tensor) or isinstance(leaf, Audio) or reader.may_be_absent or len(reader.lengths) > 1:
+    is_array = isinstance(leaf, Image) if as_pixels else False
+    is_array = is_array or (isinstance(leaf, Tensor) and not isinstance(leaf, Audio))
+    if not is_array or reader.may_be_absent or len(reader.lengths) > 1:
         return False
     sizes = (*reader.lengths, *leaf.shape)
     return leaf.dtype != TEXT and not is_bfloat16(leaf.dtype) and all(size for size in sizes)

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from registry.images.pillow import import_pillow
+from registry.images.pillow import has_pillow, import_pillow
 from registry.images.png import SIGNATURE, Png, PngError, color_table, key_color, read_png, undo_filters
 
 JPEG_QUALITY: Final = 95
@@ -285,6 +285,12 @@ def jpeg_library() -> Any:
     except ImportError:
         return None
     return simplejpeg
+
+
+def jpeg_versions() -> list[str]:
+    """The versions of the libraries that decode JPEGs, simplejpeg and Pillow, on which pixels may depend."""
+    libraries = jpeg_library(), import_pillow("decoding JPEG") if has_pillow() else None
+    return [getattr(library, "__version__", "") for library in libraries]
 
 
 def _decode_jpeg(picture: Picture, channels: int | None, ratio: int, out: npt.NDArray[Any] | None) -> npt.NDArray[Any]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from registry.columns import KeptColumn
+from registry.columns import KeptColumn, Layout
 from registry.errors import UsageError
+from registry.features import ImageDecoding, codec_of
 from registry.model import ProgressCallback, Reference, count_progress
 from registry.reading.keeping import SplitColumns
 from registry.reading.source import Slice
@@ -39,7 +40,12 @@ class ColumnsReport:
 
 
 def keep_columns(
-    cache: FileCache, slices: Sequence[Slice], names: Sequence[str] | None, *, progress: ProgressCallback | None
+    cache: FileCache,
+    slices: Sequence[Slice],
+    names: Sequence[str] | None,
+    pixels: Mapping[str, ImageDecoding],
+    *,
+    progress: ProgressCallback | None,
 ) -> ColumnsReport:
     """Fill the columns of the splits of ``slices``; see ``Dataset.keep_columns``."""
     readable = replace(slices[0].readable, cache=cache)
@@ -48,8 +54,15 @@ def keep_columns(
     if not cache.is_usable:
         cache.require_writable()  # says why
     features = readable.features if names is None else readable.features.only(names)
+    features = features.decode_images(pixels)
+    for reader in codec_of(features).columns:
+        if reader.path in pixels and not Layout(reader, as_pixels=True).is_dense:
+            raise UsageError(
+                f"the pixels of feature {reader.path!r} cannot be kept: the images have shape {reader.leaf.shape}",
+                hint="Images of one size can be kept: pass ImageDecoding(crop=(height, width)), or keep their files.",
+            )
     splits = list(dict.fromkeys(part.split for data in slices for part in data.plan.ranges))
-    columns = [SplitColumns(readable, split, features) for split in splits]
+    columns = [SplitColumns(readable, split, features, frozenset(pixels)) for split in splits]
     num_examples = sum(split.num_records for split in columns)
     reference = readable.facts.reference
     advance = count_progress(progress, "keeping columns", str(reference), total=num_examples, announce=True)

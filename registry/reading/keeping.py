@@ -13,7 +13,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Event, Thread
 from typing import Final, Literal, TypeAlias
 
@@ -68,11 +68,13 @@ class SplitColumns:
         readable: the version.
         split: the name of the split.
         features: the features whose columns are read.
+        pixels: the paths of images that are filled as pixels, and not as their stored bytes.
     """
 
     readable: ReadableVersion
     split: str
     features: FeaturesDict
+    pixels: frozenset[str] = frozenset()
 
     @property
     def plan(self) -> Plan:
@@ -97,20 +99,24 @@ class SplitColumns:
         """The folder of each leaf of the features; None if they cannot be kept."""
         readers = codec_of(self.features).columns
         digest, cache = self.readable.facts.content_digest, self.readable.cache
-        layouts = [Layout(reader) for reader in readers[: _MOST_LEAVES + 1]]
+        layouts = [Layout(reader, as_pixels=reader.path in self.pixels) for reader in readers[: _MOST_LEAVES + 1]]
         if cache is None or not digest or len(readers) > _MOST_LEAVES or not all(layout.forms for layout in layouts):
             return None
         source = json.dumps([digest, self.split])
         return [ColumnFolder(cache, source, layout, self.num_records, self.block_records) for layout in layouts]
 
     def open(self) -> list[KeptColumn] | None:
-        """The columns of all leaves; None if one of them is not there."""
-        folders = self.folders()
-        if folders is None or not all(folder.exists() for folder in folders):
+        """The columns of all leaves, of images the pixels if they are there; None if one of them is not there."""
+        folders, paths = self.folders(), frozenset(reader.path for reader in codec_of(self.features).columns)
+        pixels = replace(self, pixels=paths).folders()
+        if folders is None or pixels is None:
+            return None
+        forms = list(zip(pixels, folders, strict=True))
+        if not all(decoded.exists() or stored.exists() for decoded, stored in forms):
             return None
         columns: list[KeptColumn] = []
-        for folder in folders:
-            column = folder.open()
+        for decoded, stored in forms:
+            column = decoded.open() or stored.open()
             if column is None:
                 return None
             columns.append(column)
