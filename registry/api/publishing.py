@@ -124,15 +124,10 @@ class Publishing:
             UsageError: ``reference`` has a wrong type, does not parse or names an alias; or a number is invalid.
         """
         from registry.building import build_dataset
-        from registry.building.generation import call_features
         from registry.publishing import publish_staged
         from registry.publishing.publish import note_metadata
 
-        _check_processes(processes)
-        builder, words = _open_builder(reference), Description(**description)
-        words.warn_of_license()
-        if words.supervised:  # before hours of work
-            words.require_features(call_features(builder))
+        builder, words = _open_described(reference, processes, description)
         self._refuse_protected(builder.reference, promote)
         published = self._published(builder.reference)
         # If the catalog is shared and its data directory is not, the files are built here, and must be the same bytes.
@@ -209,14 +204,9 @@ class Publishing:
             VersionExistsError, OtherSourceError: see ``build``.
         """
         from registry.building import build_dataset
-        from registry.building.generation import call_features
         from registry.publishing import preview_folder
 
-        _check_processes(processes)
-        builder, words = _open_builder(reference), Description(**description)
-        words.warn_of_license()
-        if words.supervised:
-            words.require_features(call_features(builder))
+        builder, _ = _open_described(reference, processes, description)
         published = self._published(builder.reference)
         if published is not None and not rebuild:
             self._require_built(published.version.reference)
@@ -695,10 +685,21 @@ def _import_from(place: str | os.PathLike[str]) -> Producer:
     return Producer(action="import", place=place_of(os.fspath(place)))
 
 
-def _check_processes(processes: int | None) -> None:
-    """Refuse a wrong number before the builder runs, which may take hours."""
+def _open_described(
+    reference: DatasetLike | type[DatasetBuilder] | DatasetBuilder,
+    processes: int | None,
+    description: DescriptionArguments,
+) -> tuple[DatasetBuilder, Description]:
+    """The builder and what people say of its dataset. Refuse wrong arguments before hours of work."""
+    from registry.building.generation import call_features
+
     if processes is not None:
         whole_number(processes, "processes", least=1)
+    builder, words = _open_builder(reference), Description(**description)
+    words.warn_of_license()
+    if words.supervised:
+        words.require_features(call_features(builder))
+    return builder, words
 
 
 def _open_builder(reference: DatasetLike | type[DatasetBuilder] | DatasetBuilder) -> DatasetBuilder:

@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -32,8 +32,6 @@ if TYPE_CHECKING:  # numpy is loaded when something is exported
     from registry.model import ProgressCallback
     from registry.reading.frameworks.table_columns import Labels
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
-
 _STDOUT: Final = "-"
 
 
@@ -44,10 +42,10 @@ def _refuse_output(context: click.Context, _: click.Parameter, dest: str | None)
         raise UsageError("the file is an argument here, without -o", hint=f"Write: {command}")
 
 
-def _export_options(labels: str) -> Callable[[_Command], _Command]:
-    """The arguments of every command here; ``labels`` describes the default of ``--labels``."""
+def _export_command(kind: ExportKind, *commands: str, labels: str) -> Callable[[Callable[..., Any]], click.Command]:
+    """A command that exports records, with its examples; ``labels`` describes the default of ``--labels``."""
 
-    def decorate(function: _Command) -> _Command:
+    def decorate(function: Callable[..., Any]) -> click.Command:
         for option in reversed(
             (
                 reference_argument,
@@ -72,23 +70,19 @@ def _export_options(labels: str) -> Callable[[_Command], _Command]:
             )
         ):
             function = option(function)
-        return function
+        return session_command(kind, at=True, locked=True, epilog=examples(*commands))(function)
 
     return decorate
 
 
-@session_command(
+@_export_command(
     "csv",
-    at=True,
-    locked=True,
-    epilog=examples(
-        "registry export csv prices prices.csv",
-        "registry export csv prices:1.0.0 head.csv.gz --split 'train[:10%]+test'",
-        "registry export csv prices - --split train | head",
-        "registry export csv prices dear.csv --where 'price > 100'",
-    ),
+    "registry export csv prices prices.csv",
+    "registry export csv prices:1.0.0 head.csv.gz --split 'train[:10%]+test'",
+    "registry export csv prices - --split train | head",
+    "registry export csv prices dear.csv --where 'price > 100'",
+    labels="names",
 )
-@_export_options("names")
 def csv(session: Session, **options: Any) -> None:
     """Write records as CSV: with a header, texts in quotes, nulls as empty cells without quotes.
 
@@ -99,16 +93,12 @@ def csv(session: Session, **options: Any) -> None:
     _export(session, "csv", **options)
 
 
-@session_command(
+@_export_command(
     "jsonl",
-    at=True,
-    locked=True,
-    epilog=examples(
-        "registry export jsonl reviews reviews.jsonl.gz",
-        "registry export jsonl reviews - --split 'train[:100]' | jq .text",
-    ),
+    "registry export jsonl reviews reviews.jsonl.gz",
+    "registry export jsonl reviews - --split 'train[:100]' | jq .text",
+    labels="names",
 )
-@_export_options("names")
 def jsonl(session: Session, **options: Any) -> None:
     """Write records as JSON lines: one JSON object on each line.
 
@@ -119,16 +109,12 @@ def jsonl(session: Session, **options: Any) -> None:
     _export(session, "jsonl", **options)
 
 
-@session_command(
+@_export_command(
     "parquet",
-    at=True,
-    locked=True,
-    epilog=examples(
-        "registry export parquet mnist mnist/",
-        "registry export parquet mnist s3://bucket/mnist-test.parquet --split test",
-    ),
+    "registry export parquet mnist mnist/",
+    "registry export parquet mnist s3://bucket/mnist-test.parquet --split test",
+    labels="numbers, whose names are in the schema",
 )
-@_export_options("numbers, whose names are in the schema")
 def parquet(session: Session, **options: Any) -> None:
     """Write records as Parquet, with the schema metadata of Hugging Face's datasets.
 
@@ -138,16 +124,12 @@ def parquet(session: Session, **options: Any) -> None:
     _export(session, "parquet", **options)
 
 
-@session_command(
+@_export_command(
     "arrow",
-    at=True,
-    locked=True,
-    epilog=examples(
-        "registry export arrow mnist mnist/",
-        "registry export arrow mnist test.feather --split test",
-    ),
+    "registry export arrow mnist mnist/",
+    "registry export arrow mnist test.feather --split test",
+    labels="numbers, whose names are in the schema",
 )
-@_export_options("numbers, whose names are in the schema")
 def arrow(session: Session, **options: Any) -> None:
     """Write records in Arrow IPC's file format (Feather), with the schema metadata of Hugging Face's datasets.
 
@@ -157,16 +139,12 @@ def arrow(session: Session, **options: Any) -> None:
     _export(session, "arrow", **options)
 
 
-@session_command(
+@_export_command(
     "imagefolder",
-    at=True,
-    locked=True,
-    epilog=examples(
-        "registry export imagefolder mnist mnist/",
-        "registry export imagefolder mnist some/ --split 'train[:10%]' --labels numbers",
-    ),
+    "registry export imagefolder mnist mnist/",
+    "registry export imagefolder mnist some/ --split 'train[:10%]' --labels numbers",
+    labels="names",
 )
-@_export_options("names")
 def imagefolder(session: Session, **options: Any) -> None:
     """Write records as a folder of images, DEST/SPLIT/CLASS/000017.png, as Hugging Face's imagefolder reads it.
 
@@ -176,16 +154,12 @@ def imagefolder(session: Session, **options: Any) -> None:
     _export(session, "imagefolder", **options)
 
 
-@session_command(
+@_export_command(
     "webdataset",
-    at=True,
-    locked=True,
-    epilog=examples(
-        "registry export webdataset mnist mnist/",
-        "registry export webdataset mnist s3://bucket/mnist --split train --shard-size 1000",
-    ),
+    "registry export webdataset mnist mnist/",
+    "registry export webdataset mnist s3://bucket/mnist --split train --shard-size 1000",
+    labels="numbers",
 )
-@_export_options("numbers")
 @click.option(
     "--shard-size",
     type=click.IntRange(min=1),

@@ -80,31 +80,16 @@ def build(
     registry.builders, or package.module:Class[/config][:version] of code that can be imported. A published version is
     not built again.
     """
+    options: dict[str, Any] = {"processes": processes, "num_shards": num_shards, "rebuild": rebuild, **description}
     with (
         session.connect_to_publish(dry_run=dry_run) as catalog,
         show_progress(session.out) as progress,
         redirect_stdout(sys.stderr),  # what the builder prints is not the result
     ):
         if dry_run:
-            preview = catalog.preview_build(
-                builder,
-                processes=processes,
-                num_shards=num_shards,
-                rebuild=rebuild,
-                show=show,
-                progress=progress,
-                **description,
-            )
+            preview = catalog.preview_build(builder, show=show, progress=progress, **options)
         else:
-            publication = catalog.build(
-                builder,
-                processes=processes,
-                num_shards=num_shards,
-                rebuild=rebuild,
-                promote=promote,
-                progress=progress,
-                **description,
-            )
+            publication = catalog.build(builder, promote=promote, progress=progress, **options)
             if keep_columns:
                 keep_published(session, catalog, publication.version.reference, progress)
     if not dry_run:
