@@ -9,11 +9,11 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from registry.api.dataset import Dataset
 from registry.api.provenance import Provenance
-from registry.errors import LockedError, SliceError, SplitNotFoundError
+from registry.errors import LockedError, SliceError, SplitNotFoundError, UsageError
 from registry.model import Considered, Reference, SlicingRule, VersionStatus, content_digest
 from registry.pins.layout import counts_shards, shards_of, splits_of
 from registry.pins.pin import join_pins
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from registry.pins import Pin, PinFile, PinSource, Places
     from registry.publishing import ShardFault, VerifyReport
     from registry.reading import ReadableVersion, Slice
+    from registry.reading.column_filling import ColumnsReport
     from registry.splits import Explanation, Plan, RecordRange
     from registry.storage import Store
 
@@ -214,6 +215,12 @@ class PinFileSource:
 
     def attach(self, attachment: Attachment, content: bytes) -> None:
         """Nothing: a pin file keeps what it pinned."""
+
+    def attach_columns(self, readable: ReadableVersion, *_: Any, **__: Any) -> ColumnsReport:
+        raise UsageError(
+            f"{readable.facts.reference} was found in a pin file, to which nothing can be attached",
+            hint="Look it up in its catalog.",
+        )
 
     def attachment_faults(self) -> Iterator[ShardFault]:
         yield from ()

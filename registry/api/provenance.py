@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -46,11 +46,12 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     from registry.api.locations import ClientDataDirectory
     from registry.catalog import CatalogBackend, PastLookUp
     from registry.features import FeaturesDict
-    from registry.model import Attachment, DatasetVersion, Shard, SlicingRule, Version
+    from registry.model import Attachment, DatasetVersion, ProgressCallback, Shard, SlicingRule, Version
     from registry.order import ReadConfig
     from registry.pins import AliasEntry, BuilderEntry, PinSource, Places
     from registry.publishing import ShardFault, VerifyReport
     from registry.reading import ReadableVersion, Slice
+    from registry.reading.column_filling import ColumnsReport
     from registry.splits import Explanation, Plan, ReadInstruction
     from registry.storage import Store
 
@@ -184,6 +185,20 @@ class VersionSource(Protocol):
             StorageError: the file cannot be written.
         """
 
+    def attach_columns(
+        self,
+        readable: ReadableVersion,
+        names: Sequence[str] | None,
+        *,
+        progress: ProgressCallback | None,
+        dry_run: bool,
+    ) -> ColumnsReport:
+        """Attach the columns of some features of ``readable``, which is this version.
+
+        Raises:
+            UsageError: the version was found in a pin file.
+        """
+
     def attachment_faults(self) -> Iterator[ShardFault]:
         """The fault of each attachment whose file is missing or differs."""
 
@@ -283,7 +298,7 @@ class CatalogSource:
         config: ReadConfig | None = None,  # noqa: ARG002 (the same)
     ) -> ReadableVersion:
         """The version in its folder. Every file is compared with its record in the catalog before it is read."""
-        from registry.reading import FileProof, make_readable
+        from registry.reading import AttachedColumns, FileProof, make_readable
 
         facts = self.facts
         hint = (
@@ -298,7 +313,14 @@ class CatalogSource:
             indexes=open_indexes(),
             cache=open_cache(),
             mirrors=mirrors_of(self.directory.path, facts),
+            attached=AttachedColumns(str(facts.reference), self._attachments_in_folders),
         )
+
+    def _attachments_in_folders(self) -> tuple[tuple[Attachment, ...], tuple[Store, ...]]:
+        from registry.publishing.attachments import attachment_folders
+
+        data = open_data(self.directory.require_for(self.facts))
+        return self.attachments(), tuple(attachment_folders(data, self.facts))
 
     def slices(self, features: FeaturesDict) -> Iterator[Slice]:
         from registry.reading import Slice
@@ -333,6 +355,22 @@ class CatalogSource:
 
         data = open_data(self.directory.require_for(self.facts), catalog=self.backend)
         attach(self.backend, data, self.facts, attachment, content, actor=log_actor())
+
+    def attach_columns(
+        self,
+        readable: ReadableVersion,
+        names: Sequence[str] | None,
+        *,
+        progress: ProgressCallback | None,
+        dry_run: bool,
+    ) -> ColumnsReport:
+        from registry.publishing.attached_columns import attach_columns
+
+        data = open_data(self.directory.require_for(self.facts), catalog=self.backend)
+        self.backend.require_publisher()
+        return attach_columns(
+            self.backend, data, readable, names, actor=log_actor(), progress=progress, dry_run=dry_run
+        )
 
     def attachment_faults(self) -> Iterator[ShardFault]:
         from registry.publishing.attachments import find_faults, home_of

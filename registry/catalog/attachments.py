@@ -29,7 +29,9 @@ ATTACH: Final = "attach"
 _FIELDS: Final = ("kind", "name", "num_bytes", "sha256")
 
 
-def add_attachment(engine: sa.Engine, version: DatasetVersion, attachment: Attachment, *, actor: str) -> bool:
+def add_attachments(
+    engine: sa.Engine, version: DatasetVersion, attachments: Sequence[Attachment], *, actor: str
+) -> bool:
     """See ``CatalogBackend.attach``."""
     check_text(actor, "actor")
 
@@ -42,19 +44,22 @@ def add_attachment(engine: sa.Engine, version: DatasetVersion, attachment: Attac
         # From here on nobody else attaches to this dataset.
         reference = lock_reference(connection, version.reference, dry_run=False)
         refuse_removed(connection, reference)
-        for present in load_attachments(connection, version_id):
-            if present == attachment:
-                return False
-            if (present.kind, present.name) == (attachment.kind, attachment.name):
+        by_name = {(present.kind, present.name): present for present in load_attachments(connection, version_id)}
+        new = [attachment for attachment in attachments if attachment not in by_name.values()]
+        for attachment in new:
+            if (present := by_name.get((attachment.kind, attachment.name))) is not None:
                 raise ConflictError(
                     f"{version.reference} has another {attachment.kind} of the name {attachment.name}: "
                     f"expected sha256 {present.sha256[:12]}, found {attachment.sha256[:12]}",
                     hint="An attachment never changes. Attach other bytes under another name.",
                     details={"attached": present.sha256, "offered": attachment.sha256},
                 )
+        if not new:
+            return False
         now = check_clock(connection)
-        insert_attachments(connection, version_id, [attachment], at=now, actor=actor)
-        append_event(connection, ATTACH, reference, asdict(attachment), actor=actor, rows_at=now)
+        insert_attachments(connection, version_id, new, at=now, actor=actor)
+        for attachment in new:
+            append_event(connection, ATTACH, reference, asdict(attachment), actor=actor, rows_at=now)
         return True
 
     return write(engine, action)

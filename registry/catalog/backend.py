@@ -576,8 +576,10 @@ class CatalogBackend(Protocol):
     def attachments(self, version: DatasetVersion) -> tuple[Attachment, ...]:
         """The files that are kept with a published version and are not its shards, by kind and name; one query."""
 
-    def attach(self, version: DatasetVersion, attachment: Attachment, *, actor: str) -> bool:
-        """Record a file of a published version, which is there already; False if it has the same attachment.
+    def attach(self, version: DatasetVersion, *attachments: Attachment, actor: str) -> bool:
+        """Record files of a published version, which are there already; False if it has the same attachments.
+
+        All are recorded in one transaction, each with an event of its own.
 
         Raises:
             VersionNotFoundError: the version is not published.

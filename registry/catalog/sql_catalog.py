@@ -179,10 +179,10 @@ class SqlCatalog(SqlLookUps):
             version_id = find_version_id(connection, version.name, version.config, version.version)
             return () if version_id is None else load_attachments(connection, version_id)
 
-    def attach(self, version: DatasetVersion, attachment: Attachment, *, actor: str) -> bool:
-        from registry.catalog.attachments import add_attachment
+    def attach(self, version: DatasetVersion, *attachments: Attachment, actor: str) -> bool:
+        from registry.catalog.attachments import add_attachments
 
-        return add_attachment(self._engine, version, attachment, actor=actor)
+        return add_attachments(self._engine, version, attachments, actor=actor)
 
     def find_at(self, reference: Reference, moment: datetime) -> PastLookUp:
         from registry.catalog import history

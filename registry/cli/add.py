@@ -12,7 +12,14 @@ import click
 from registry.cli.browse import change_values, describe_diff, diff_values
 from registry.cli.commands import Session, examples, session_command, version_values
 from registry.cli.completion import complete_file
-from registry.cli.options import description_options, keep_columns_option, processes_option, promote_option, show_option
+from registry.cli.options import (
+    description_options,
+    keep_columns_option,
+    processes_option,
+    promote_option,
+    show_option,
+    with_columns_option,
+)
 from registry.cli.output import Block, Note, Table
 from registry.cli.progress import show_progress
 from registry.cli.publish import describe_publication, keep_published, promotion_values
@@ -204,6 +211,7 @@ def _complete_kind(_ctx: click.Context, _param: click.Parameter, incomplete: str
 @click.option("--dry-run", is_flag=True, help="Show what was found and what changed, down to records; keep nothing.")
 @show_option
 @keep_columns_option
+@with_columns_option
 def add(
     session: Session,
     source: tuple[str, ...],
@@ -218,6 +226,7 @@ def add(
     dry_run: bool,
     show: int,
     keep_columns: bool,
+    with_columns: bool,
     description: DescriptionArguments,
     **options: Any,
 ) -> None:
@@ -261,8 +270,9 @@ def add(
                 show=show,
                 progress=progress,
             )
-            if keep_columns and not dry_run:
-                keep_published(session, catalog, report.reference, progress)
+            if not dry_run:
+                reference = report.reference
+                keep_published(session, catalog, reference, progress, attach=with_columns, keep=keep_columns)
     latest = report.latest
     if report.outcome == "unchanged" and latest and latest.status in (VersionStatus.YANKED, VersionStatus.DROPPED):
         why = f" ({latest.state_message})" if latest.state_message else ""

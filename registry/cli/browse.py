@@ -22,10 +22,12 @@ from registry.cli.stats import brief_blocks, brief_values, near_statistics
 from registry.envelope import fields_of
 from registry.errors import NotFoundError, UsageError
 from registry.model import Considered, Reference, VersionState, VersionStatus
+from registry.splits import counted
 
 if TYPE_CHECKING:
     from registry.catalog import DatasetSummary, SearchHit
     from registry.features import FeaturesDict
+    from registry.model import Attachment
     from registry.publishing import VersionDiff
     from registry.publishing.changes import Changes
 
@@ -253,7 +255,7 @@ def show(session: Session, reference: str, why: bool) -> None:
                 "folder": it["folder"],
                 "content": it["content_digest"],
                 "published": f"{published} by {it['published_by']}",
-                "attachments": "\n".join(f"{file.kind}: {file.name}, {size(file.num_bytes)}" for file in attachments),
+                "attachments": "\n".join(_attachment_lines(attachments)),
                 "citation": it["citation"],
             }
         )
@@ -334,6 +336,14 @@ def feature_lines(features: FeaturesDict, indent: str = "") -> Iterator[str]:
             yield from feature_lines(inner, indent + "  ")
         else:
             yield f"{indent}{name}: {feature}"
+
+
+def _attachment_lines(attachments: Sequence[Attachment]) -> Iterator[str]:
+    """The name of each attachment; a version has many columns, so they share a line."""
+    columns = [file.num_bytes for file in attachments if file.kind == "columns"]
+    yield from (f"{file.kind}: {file.name}, {size(file.num_bytes)}" for file in attachments if file.kind != "columns")
+    if columns:
+        yield f"columns: {counted(len(columns), 'file')}, {size(sum(columns))}"
 
 
 def why_values(sentences: Sequence[str], considered: Sequence[Considered]) -> dict[str, Any]:

@@ -146,6 +146,11 @@ keep_columns_option: Final = click.option(
     is_flag=True,
     help="Afterwards, keep the decoded columns in the cache of this machine, as registry cache build does.",
 )
+with_columns_option: Final = click.option(
+    "--with-columns",
+    is_flag=True,
+    help="Afterwards, attach the decoded columns to the version, beside its shards, for everybody who reads it.",
+)
 ids_option: Final = click.option(
     "--ids", is_flag=True, help="Print the TFDS id of each example instead, without opening a file."
 )

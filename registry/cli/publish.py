@@ -6,7 +6,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -19,6 +20,7 @@ from registry.cli.options import (
     processes_option,
     promote_option,
     show_option,
+    with_columns_option,
 )
 from registry.cli.output import Block, Note, size
 from registry.cli.progress import show_progress
@@ -31,6 +33,11 @@ if TYPE_CHECKING:  # sqlalchemy and numpy are loaded when something is published
     from registry.api import Catalog
     from registry.catalog import Promotion
     from registry.publishing import Preview, Publication, ValuesOutside, VersionDiff
+
+_COLUMNS: Final = {
+    "attach": ("attach_columns", "attached", "to it", "registry publish {} --with-columns"),
+    "keep": ("keep_columns", "kept", "in the cache", "registry cache build {}"),
+}
 
 
 @session_command(
@@ -62,9 +69,11 @@ if TYPE_CHECKING:  # sqlalchemy and numpy are loaded when something is published
 )
 @show_option
 @keep_columns_option
+@with_columns_option
 def build(
     session: Session,
     builder: str,
+    *,
     processes: int | None,
     num_shards: int | None,
     rebuild: bool,
@@ -72,6 +81,7 @@ def build(
     dry_run: bool,
     show: int,
     keep_columns: bool,
+    with_columns: bool,
     description: DescriptionArguments,
 ) -> int:
     """Run BUILDER: write shards, verify them, publish the version.
@@ -90,8 +100,8 @@ def build(
             preview = catalog.preview_build(builder, show=show, progress=progress, **options)
         else:
             publication = catalog.build(builder, promote=promote, progress=progress, **options)
-            if keep_columns:
-                keep_published(session, catalog, publication.version.reference, progress)
+            reference = publication.version.reference
+            keep_published(session, catalog, reference, progress, attach=with_columns, keep=keep_columns)
     if not dry_run:
         present_publication(session, publication)
     elif preview is not None:
@@ -102,17 +112,22 @@ def build(
     return 0
 
 
-def keep_published(session: Session, catalog: Catalog, reference: Reference, progress: ProgressCallback | None) -> None:
-    """Keep the columns of a version that was just published; it is published, even if they cannot be kept."""
-    try:
-        report = catalog.dataset(reference).keep_columns(progress=progress)
-    except RegistryError as error:
-        session.out.note(f"note: {reference} is published, and its columns are not kept: {error.message}")
-    except KeyboardInterrupt:
-        session.out.note(f"note: {reference} is published; keep its columns with: registry cache build {reference}")
-        raise
-    else:
-        session.out.note(f"note: {counted(report.num_columns, 'column')} ({size(report.num_bytes)}) kept in the cache")
+def keep_published(
+    session: Session, catalog: Catalog, reference: Reference, progress: ProgressCallback | None, **wanted: bool
+) -> None:
+    """Attach or keep the columns of a version that was just published; it is published, even if that fails."""
+    for name, (method, past, place, command) in _COLUMNS.items():
+        if not wanted[name]:
+            continue
+        try:
+            report = getattr(catalog.dataset(reference), method)(progress=progress)
+        except RegistryError as error:
+            session.out.note(f"note: {reference} is published, and its columns are not {past}: {error.message}")
+        except KeyboardInterrupt:
+            session.out.note(f"note: {reference} is published; {name} its columns with: {command.format(reference)}")
+            raise
+        else:
+            session.out.note(f"note: {counted(report.num_columns, 'column')} ({size(report.num_bytes)}) {past} {place}")
 
 
 @session_command(
@@ -123,9 +138,10 @@ def keep_published(session: Session, catalog: Catalog, reference: Reference, pro
         "registry publish ./mnist/4.0.0 --no-promote",
         "registry publish ./mnist/3.0.2 --dry-run --show 20",
         "registry publish ./mnist/0.0.9 --version-to-prepare 1.0.0",
+        "registry publish mnist:3.0.1 --with-columns",
     ),
 )
-@click.argument("folder", metavar="DIR")
+@click.argument("folder", metavar="DIR|REF")
 @description_options
 @promote_option
 @click.option(
@@ -135,6 +151,7 @@ def keep_published(session: Session, catalog: Catalog, reference: Reference, pro
 )
 @click.option("--dry-run", is_flag=True, help="Show what changed and whether the version number allows it.")
 @show_option
+@with_columns_option
 def publish(
     session: Session,
     folder: str,
@@ -142,6 +159,7 @@ def publish(
     version_to_prepare: str | None,
     dry_run: bool,
     show: int,
+    with_columns: bool,
     description: DescriptionArguments,
 ) -> int:
     """Publish the prepared version folder DIR: verify every shard, check the number, copy the files, write one row.
@@ -149,7 +167,12 @@ def publish(
     DIR is a version folder in TFDS's layout, with dataset_info.json, features.json and its shards. Publishing the same
     content again changes nothing. Other content under a used number is refused, and so is a number that is too small
     for the changes since the version below, e.g. PATCH for changed records (exit code 5).
+
+    With --with-columns, it may also be the reference REF of a published version, to which its columns are attached.
     """
+    if with_columns and not Path(folder).exists() and "://" not in folder:
+        _attach_columns(session, folder, dry_run=dry_run)
+        return 0
     with session.connect_to_publish(dry_run=dry_run) as catalog, show_progress(session.out) as progress:
         if dry_run:
             preview = catalog.preview(folder, show=show, progress=progress, **description)
@@ -157,10 +180,26 @@ def publish(
             publication = catalog.publish(
                 folder, promote=promote, version_to_prepare=version_to_prepare, progress=progress, **description
             )
+            reference = publication.version.reference
+            keep_published(session, catalog, reference, progress, attach=with_columns, keep=False)
     if dry_run:
         return _present_preview(session, preview)
     present_publication(session, publication)
     return 0
+
+
+def _attach_columns(session: Session, reference: str, *, dry_run: bool) -> None:
+    with session.connect_to_publish(dry_run=dry_run) as catalog, show_progress(session.out) as progress:
+        report = session.look_up(catalog, reference).attach_columns(dry_run=dry_run, progress=progress)
+    names = ("splits", "features", "num_examples", "num_columns", "num_new_columns", "num_bytes", "folder")
+    value = {**version_values(report.reference), **fields_of(report, *names), "dry_run": dry_run}
+
+    def human(it: dict[str, Any]) -> list[str]:
+        new = "all attached before" if not it["num_new_columns"] else f"{it['num_new_columns']:,} of them new"
+        columns = f"{counted(it['num_columns'], 'column')} ({size(it['num_bytes'])})"
+        return [f"{report.reference}: {columns} {'would be ' * dry_run}attached, {new}"]
+
+    session.out.present("publish.columns", value, human)
 
 
 def _present_preview(session: Session, preview: Preview) -> int:

@@ -6,6 +6,9 @@
 ``column.json`` is written last. Until then the arrays have temporary names, and a journal has a line for each finished
 block: who goes on after a process was killed, continues there. The journal is locked while somebody fills the column.
 Each file is locked while a process maps it, so that nobody evicts it.
+
+The same files may be attached to a version. ``AttachedFolder`` maps them where they are. Those of another machine are
+fetched block by block: ``ColumnFolder.reserve`` makes the files with holes, and a hole differs from its digest.
 """
 
 from __future__ import annotations
@@ -15,7 +18,8 @@ import io
 import json
 import mmap
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +33,7 @@ from registry.features.column_reader import ColumnReader
 from registry.features.feature import BlockColumn
 from registry.storage.cache import FileCache
 from registry.storage.cache.room import lock_file, unlock_file
+from registry.storage.faults import StoredFile
 from registry.storage.memory import make_private, open_own, replace_file, require_private
 
 FORMAT: Final = "registry.column/1"
@@ -36,7 +41,9 @@ _UNFINISHED: Final = "0" * 16
 """A name that is the same for all processes, so that another one can go on."""
 
 _MOST_JSON_BYTES: Final = 2**28
-_DOCUMENT: Final = "column.json"
+DOCUMENT: Final = "column.json"
+_FAULTS: Final = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError)
+_MOST_NAME: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +80,7 @@ class ColumnFolder:
 
     def __init__(self, cache: FileCache, source: str, layout: Layout, num_records: int, block_records: int) -> None:
         self.layout = layout
+        self.source = source
         self.num_records = num_records
         self.block_records = block_records
         self.facts = {
@@ -82,38 +90,87 @@ class ColumnFolder:
             "num_records": num_records,
             "block_records": block_records,
         }
-        key = hashlib.sha256(json.dumps(self.facts, sort_keys=True).encode()).hexdigest()
+        self.key = hashlib.sha256(json.dumps(self.facts, sort_keys=True).encode()).hexdigest()
         self.cache = cache
-        self.folder = cache.folder / key[:2] / key
+        self.folder = cache.folder / self.key[:2] / self.key
 
     @property
     def num_blocks(self) -> int:
         """Number of blocks of all records."""
         return -(-self.num_records // self.block_records)
 
+    @property
+    def attached_names(self) -> dict[str, str]:
+        """The name of the attachment for each file: readable, and unique for what the column is."""
+        readable = re.sub("[^A-Za-z0-9_]+", "-", f"{json.loads(self.source)[1]}-{self.layout.path}")[:_MOST_NAME]
+        files = (*(f"{form.name}.npy" for form in self.layout.forms), DOCUMENT)
+        return {file: f"{readable.strip('-') or '_'}.{self.key[:16]}.{file}" for file in files}
+
     def exists(self) -> bool:
         """Whether the column was finished, as far as the name of a file says."""
-        return (self.folder / _DOCUMENT).exists()
+        return (self.folder / DOCUMENT).exists()
 
     def open(self) -> KeptColumn | None:
         """The column, mapped; None if it is not there, or not whole."""
         try:
             require_private(self.cache.folder)
-            mapped = _lock(self.folder / _DOCUMENT)
-            document = json.loads(mapped[:])
-            if {name: document.get(name) for name in self.facts} != self.facts:
-                return None
-            if len(document["blocks"]) != self.num_blocks:
-                return None
-            blocks = Blocks()
-            for line in document["blocks"]:
-                self.add(blocks, line)
-            lengths = blocks.before(self.num_blocks, len(self.layout.forms))
-            pairs = zip(self.layout.forms, lengths, strict=True)
-            arrays = [_map(self._file(form), form, length) for form, length in pairs]
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            mapped = _lock(self.folder / DOCUMENT)
+            blocks = self.read(mapped[:])
+            arrays = [_array(_lock(self._file(form)), form, length) for form, length in self.lengths(blocks)]
+        except _FAULTS:
             return None
         return KeptColumn(self.layout, arrays, self, blocks, mapped)
+
+    def read(self, document: bytes) -> Blocks:
+        """The blocks in the bytes of ``column.json``; raises one of ``_FAULTS`` if it is not that of this column."""
+        facts = json.loads(document)
+        blocks = Blocks()
+        for line in facts["blocks"]:
+            self.add(blocks, line)
+        if {name: facts.get(name) for name in self.facts} != self.facts or len(blocks.lengths) != self.num_blocks:
+            raise ValueError("another column")
+        return blocks
+
+    def lengths(self, blocks: Blocks) -> list[tuple[ArrayForm, int]]:
+        """Each array, and how many entries all blocks have in it."""
+        return list(zip(self.layout.forms, blocks.before(self.num_blocks, len(self.layout.forms)), strict=True))
+
+    def reserve(self, document: bytes) -> KeptColumn | None:
+        """The column of an attached ``column.json``, whose blocks are missing until ``put`` writes them.
+
+        None if the cache has no room for all of it, if a process fills the column now, or if the document is damaged.
+        """
+        try:
+            blocks = self.read(document)
+            require_private(self.cache.folder)
+            num_bytes = sum(_offset(form, length) for form, length in self.lengths(blocks))
+            if not self.cache.room.may_hold(num_bytes) or not self.cache.room.reserve(num_bytes):
+                return None
+            if (writer := self.write()) is not None:
+                with writer:
+                    writer.adopt(blocks)
+        except _FAULTS:
+            return None
+        return self.open()
+
+    def ranges(self, blocks: Blocks, missing: Mapping[int, int]) -> dict[str, list[tuple[int, int]]]:
+        """The bytes of each file to fetch for the first arrays, as many as ``missing`` says, of each of its blocks."""
+        result: dict[str, list[tuple[int, int]]] = {}
+        for block, num_arrays in missing.items():
+            starts, stops = blocks.before(block, len(self.layout.forms)), blocks.lengths[block]
+            for form, start, stop in list(zip(self.layout.forms, starts, stops, strict=True))[:num_arrays]:
+                # The entry where a block begins is the last one of the block before.
+                part = _offset(form, start - form.has_zero), _offset(form, stop)
+                result.setdefault(f"{form.name}.npy", []).append(part)
+        return result
+
+    def put(self, file: str, offset: int, content: memoryview) -> None:
+        """Write bytes that were fetched; they are compared with the digest of their block later. Raises OSError."""
+        descriptor = os.open(self.folder / file, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            _write(descriptor, np.frombuffer(content, np.uint8), offset)
+        finally:
+            os.close(descriptor)
 
     def write(self) -> ColumnWriter | None:
         """Begin to fill the column, or go on after somebody who was stopped; None if a process fills it now.
@@ -127,6 +184,8 @@ class ColumnFolder:
         journal = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             lock_file(journal)
+            if os.fstat(journal).st_nlink and self.open() is not None:  # finished since the caller looked
+                path.unlink()
             if not os.fstat(journal).st_nlink:  # its writer has just finished
                 raise BlockingIOError
         except OSError as error:
@@ -138,7 +197,7 @@ class ColumnFolder:
 
     def seal(self, place: int, facts: list[Any]) -> list[Any]:
         """The line of a block in the journal and the document. Its checksum holds for this column and place only."""
-        return [*facts, iscsi(json.dumps([self.folder.name, place, facts]).encode())]
+        return [*facts, iscsi(json.dumps([self.key, place, facts]).encode())]
 
     def add(self, blocks: Blocks, line: Any) -> None:
         """Add the block of a line; ValueError or TypeError if it is not the next one of this column."""
@@ -151,30 +210,74 @@ class ColumnFolder:
 
     def discard(self) -> None:
         """Delete the finished column, because it is damaged. Processes that map it keep their files."""
-        for name in (_DOCUMENT, *(f"{form.name}.npy" for form in self.layout.forms)):
+        for name in (DOCUMENT, *(f"{form.name}.npy" for form in self.layout.forms)):
             with suppress(OSError):
                 (self.folder / name).unlink()
 
-    def mend(self, block: int, blocks: Blocks, entries: Sequence[Array]) -> bool:
+    def mend(self, column: KeptColumn, block: int, entries: Sequence[Array]) -> bool:
         """Write the entries of a damaged block again; False if they are not those that were kept."""
-        if [_digest(array) for array in entries] != blocks.digests[block]:
+        if [_digest(array) for array in entries] != column.blocks.digests[block]:
             return False
-        starts = blocks.before(block, len(entries))
+        starts = column.entries_before(block)
         for place, (form, start, array) in enumerate(zip(self.layout.forms, starts, entries, strict=True)):
             if form.has_zero:  # the first entry begins where the one before it ends
                 start, array = start - 1, np.concatenate([[starts[place + 1]], array])  # noqa: PLW2901
             with suppress(OSError):
-                descriptor = os.open(self._file(form), os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-                try:
-                    _write(descriptor, array, _offset(form, start))
-                finally:
-                    os.close(descriptor)
+                self._mend(column, place, start + form.has_zero, array)
         return True
+
+    def _mend(self, _column: KeptColumn, place: int, first: int, entries: Array) -> None:
+        form = self.layout.forms[place]
+        content = np.ascontiguousarray(entries).reshape(-1).view(np.uint8)
+        self.put(f"{form.name}.npy", _offset(form, first - form.has_zero), content.data)
 
     def _file(self, form: ArrayForm | None, *, is_finished: bool = True) -> Path:
         if form is None:
-            return self.folder / f"{_DOCUMENT}.{_UNFINISHED}"
+            return self.folder / f"{DOCUMENT}.{_UNFINISHED}"
         return self.folder / (f"{form.name}.npy" if is_finished else f"{form.name}.npy.{_UNFINISHED}")
+
+
+class AttachedFolder(ColumnFolder):
+    """A column whose files are attachments on this machine: mapped where they are, and never written.
+
+    A block that is mended is mended in the memory of this process.
+    """
+
+    def __init__(self, folder: ColumnFolder, document: bytes, open_file: Callable[[str], StoredFile]) -> None:
+        """``open_file`` opens a file of the column, such as ``values.npy``."""
+        super().__init__(folder.cache, folder.source, folder.layout, folder.num_records, folder.block_records)
+        self._content = document
+        self._open_file = open_file
+        self._private: set[int] = set()
+
+    def open(self) -> KeptColumn | None:
+        """The column, mapped; None if its files are not those of ``column.json``, or not there."""
+        try:
+            blocks = self.read(self._content)
+            arrays = [self._map(form, length, mmap.ACCESS_READ) for form, length in self.lengths(blocks)]
+        except _FAULTS:
+            return None
+        return KeptColumn(self.layout, arrays, self, blocks)
+
+    def ranges(self, _blocks: Blocks, _missing: Mapping[int, int]) -> dict[str, list[tuple[int, int]]]:
+        """Nothing: the files are not fetched."""
+        return {}
+
+    def discard(self) -> None:
+        """Leave the files: they are published."""
+
+    def _mend(self, column: KeptColumn, place: int, first: int, entries: Array) -> None:
+        if place not in self._private:
+            column.replace(place, self._map(*self.lengths(column.blocks)[place], mmap.ACCESS_COPY))
+            self._private.add(place)
+        array = column.arrays[place]
+        array.flags.writeable = True
+        array[first : first + len(entries)] = entries
+        array.flags.writeable = False
+
+    def _map(self, form: ArrayForm, length: int, access: int) -> Array:
+        with self._open_file(f"{form.name}.npy") as file:
+            return _array(mmap.mmap(file.fileno(), 0, access=access), form, length)
 
 
 class KeptColumn:
@@ -183,6 +286,7 @@ class KeptColumn:
     Attributes:
         folder: its folder; None if it is in memory.
         values: its values.
+        arrays: its arrays.
         num_bytes: the bytes of all arrays.
         is_dense: whether values are kept as they are read.
         is_searched: whether a binary search for a row looks at ``rows`` of any block.
@@ -199,16 +303,29 @@ class KeptColumn:
         """``document`` is the map of ``column.json``, whose lock lasts as long."""
         self.folder = folder
         self.num_bytes = sum(array.nbytes for array in arrays)
+        self._layout = layout
         self.values = layout.column(arrays)
         self.blocks = blocks
         self.is_dense = layout.is_dense
         self.is_searched = layout.forms[0].name == "rows"
-        self._arrays = arrays
+        self.arrays = list(arrays)
         self._document = document
+
+    def is_missing(self, block: int) -> bool:
+        """Whether nothing was ever written to a block."""
+        # Where a block ends may have been written with the block after it.
+        starts, stops = self.entries_before(block), self.blocks.lengths[block]
+        parts = zip(self._layout.forms, self.arrays, starts, stops, strict=True)
+        return not any(array[start + form.has_zero : stop].any() for form, array, start, stop in parts)
+
+    def replace(self, place: int, array: Array) -> None:
+        """Read another map of an array."""
+        self.arrays[place] = array
+        self.values = self._layout.column(self.arrays)
 
     def entries_before(self, block: int) -> list[int]:
         """The entries of each array before a block."""
-        return self.blocks.before(block, len(self._arrays))
+        return self.blocks.before(block, len(self.arrays))
 
     def block(self, reader: ColumnReader, rows: Rows, *, copy: bool) -> BlockColumn:
         """The values of ``rows``; see ``Dense.block``."""
@@ -218,7 +335,7 @@ class KeptColumn:
         """Whether the entries of all arrays, or of the first ones, in a block are those that were kept."""
         starts, stops = self.entries_before(block), self.blocks.lengths[block]
         forms = self.folder.layout.forms if self.folder else ()
-        for place, (form, array) in enumerate(zip(forms[:num_arrays], self._arrays, strict=False)):
+        for place, (form, array) in enumerate(zip(forms[:num_arrays], self.arrays, strict=False)):
             part = slice(starts[place] + form.has_zero, stops[place] + form.has_zero)
             if _digest(array[part]) != self.blocks.digests[block][place]:
                 return False
@@ -272,6 +389,11 @@ class ColumnWriter:
         os.write(self._journal, _line(self._folder.seal(len(self._blocks.lengths) - 1, facts)))
         return True
 
+    def adopt(self, blocks: Blocks) -> None:
+        """Finish the column with the blocks of another document; what is not written is a hole. Raises OSError."""
+        self._blocks = blocks
+        self.finish()
+
     def finish(self) -> None:
         """Give the files their names. Raises OSError."""
         folder = self._folder
@@ -282,7 +404,7 @@ class ColumnWriter:
         blocks = self._lines()
         arrays = {f"{form.name}.npy": [form.dtype.str, list(form.shape)] for form in folder.layout.forms}
         document = json.dumps({**folder.facts, "arrays": arrays, "blocks": blocks})
-        replace_file(folder.folder / _DOCUMENT, document.encode())
+        replace_file(folder.folder / DOCUMENT, document.encode())
         folder._file(None).unlink()
 
     def __enter__(self) -> ColumnWriter:
@@ -331,13 +453,14 @@ def _bounds(values: Array) -> tuple[Any, Any] | None:
     return None if least != least else (least, greatest)  # noqa: PLR0124 (NaN: the block has nothing else)
 
 
-def _map(path: Path, form: ArrayForm, length: int) -> Array:
-    """The entries of a finished file. Raises OSError or ValueError."""
-    mapped = _lock(path)
+def _array(mapped: mmap.mmap, form: ArrayForm, length: int) -> Array:
+    """The entries of a finished file. Raises ValueError."""
     header = _header(form, length)
     if len(mapped) != _offset(form, length) or mapped[: len(header)] != header:
         raise ValueError("another array")
-    return np.ndarray((length + form.has_zero, *form.shape), form.dtype, buffer=mapped, offset=len(header))
+    array = np.ndarray((length + form.has_zero, *form.shape), form.dtype, buffer=mapped, offset=len(header))
+    array.flags.writeable = False
+    return array
 
 
 def _lock(path: Path) -> mmap.mmap:

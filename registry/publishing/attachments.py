@@ -26,7 +26,7 @@ from registry.errors import (
     StorageUnavailableError,
     UsageError,
 )
-from registry.model import Attachment, DatasetVersion, is_absolute, version_folder
+from registry.model import ATTACHMENTS_FOLDER, Attachment, DatasetVersion, is_absolute, version_folder
 from registry.publishing.verify import ShardFault
 from registry.storage import Store, open_location
 from registry.storage.staged import owner_text
@@ -96,40 +96,55 @@ def attach(
     def put() -> None:
         put_attachments(folder, {attachment: content})
 
-    return attach_file(catalog, data, version, attachment, put, actor=actor)
+    return attach_files(catalog, data, version, {attachment: put}, actor=actor)
 
 
-def attach_file(
+def attach_files(
     catalog: CatalogBackend,
     data: Store,
     version: DatasetVersion,
-    attachment: Attachment,
-    put: Callable[[], None],
+    files: Mapping[Attachment, Callable[[], None]],
     *,
     actor: str,
 ) -> bool:
-    """As ``attach``; ``put`` writes the file, unless it is there.
+    """As ``attach``, for some files, each with what writes it unless it is there; one transaction has their rows.
 
-    Until the row is written, a claim beside the file names this process and its catalog. If the process is killed,
-    ``registry gc`` knows whose file it is.
+    Until the rows are written, a claim beside each file names this process and its catalog. If the process is killed,
+    ``registry gc`` knows whose files they are.
     """
     home = home_of(version)
-    folder, claim = data.child(home), attachment.place + CLAIM_SUFFIX
-    with data.exclusive(f"{home}/{attachment.place}"):
-        is_new = not is_intact(folder, attachment)
-        if is_new:
-            folder.write_bytes(claim, owner_text(data.catalog), overwrite=True)
-            put()
+    folder, written = data.child(home), list[str]()
+    with data.exclusive(f"{home}/{ATTACHMENTS_FOLDER}/claims"):
+        for attachment, put in files.items():
+            if not is_intact(folder, attachment):
+                folder.write_bytes(attachment.place + CLAIM_SUFFIX, owner_text(data.catalog), overwrite=True)
+                put()
+                written.append(attachment.place)
         try:
-            result = catalog.attach(version, attachment, actor=actor)
+            result = catalog.attach(version, *files, actor=actor)
         except (ConflictError, NotFoundError):
-            if is_new:
-                folder.remove(attachment.place)
-                folder.remove(claim)
+            for place in written:
+                folder.remove(place)
+                folder.remove(place + CLAIM_SUFFIX)
             raise
         with suppress(StorageError):
-            folder.remove(claim)
+            for attachment in files:
+                folder.remove(attachment.place + CLAIM_SUFFIX)
         return result
+
+
+def copy_attachments(folder: Store, attachments: Mapping[Attachment, tuple[Store, str]]) -> None:
+    """Copy the files of attachments that the folder of a version lacks, each from a store and its name there.
+
+    Raises:
+        StorageError: a file cannot be read or written, or is not that of its row.
+    """
+    for attachment, (source, name) in attachments.items():
+        if not is_intact(folder, attachment):
+            if folder.exists(attachment.place):  # it is damaged
+                folder.remove(attachment.place)
+            with suppress(AlreadyStoredError):  # another publisher writes the same bytes
+                folder.create_from(attachment.place, source, name, sha256=attachment.sha256)
 
 
 def home_of(version: DatasetVersion | VersionSize, locations: Iterable[str] | None = None) -> str:

@@ -33,7 +33,7 @@ from registry.model import (
 )
 from registry.prepared import describe, extra_files, write_prepared
 from registry.prepared.info import FILENAME as INFO_FILENAME
-from registry.publishing.attachments import attach_file, home_of, is_intact
+from registry.publishing.attachments import attach_files, copy_attachments, home_of, is_intact
 from registry.publishing.placing import other_data, place_folder
 from registry.publishing.publish import Publication, Target, note_metadata, tag_shards, tell_default_config, unchanged
 from registry.publishing.verify import verify_shards
@@ -144,12 +144,7 @@ def copy_version(
 
 
 def _take_attachments(folder: Store, attachments: Mapping[Attachment, Store]) -> None:
-    """Copy the files of attachments that the folder of a version lacks."""
-    for attachment, source in attachments.items():
-        if not is_intact(folder, attachment):
-            if folder.exists(attachment.place):  # it is damaged
-                folder.remove(attachment.place)
-            folder.create_from(attachment.place, source, attachment.place, sha256=attachment.sha256)
+    copy_attachments(folder, {attachment: (source, attachment.place) for attachment, source in attachments.items()})
 
 
 def _attach_others(
@@ -168,7 +163,7 @@ def _attach_others(
         put = partial(_take_attachments, final, {attachment: source})
         try:
             if attachment not in present or not has_files:
-                attach_file(target.catalog, target.store, known, attachment, put, actor=target.actor)
+                attach_files(target.catalog, target.store, known, {attachment: put}, actor=target.actor)
         except (ConflictError, StorageError) as error:
             notes.append(f"the attachment {attachment.name} was not copied: {error.message}")
     return notes

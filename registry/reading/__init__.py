@@ -5,6 +5,7 @@ plan + ReadConfig --order--> positions --source--> checked records --features-->
 state: the positions that are left, to save and to resume from
 """
 
+from registry.reading.attached import AttachedColumns
 from registry.reading.keeping import Keep
 from registry.reading.pieces import TFDS_ID
 from registry.reading.readable import FileProof, ReadableVersion, make_readable, readable_folder
@@ -15,6 +16,7 @@ from registry.reading.views import SupervisedReader
 
 __all__ = [
     "TFDS_ID",
+    "AttachedColumns",
     "Batches",
     "FileProof",
     "Keep",

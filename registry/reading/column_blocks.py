@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -12,11 +13,12 @@ from registry.features import ExampleBlock, FeaturesDict, codec_of
 from registry.features.codec import fill_tree
 from registry.features.nested import plain_tree
 from registry.order import Order
+from registry.reading.attached import Damaged
 from registry.reading.conditions import Bounds, Condition
 from registry.tfrecord import Places
 
-Mender: TypeAlias = Callable[[KeptColumn, int], bool]
-"""Writes a damaged block of a column again; False if that is not possible."""
+Mender: TypeAlias = Callable[[Damaged, Callable[[], Damaged]], bool]
+"""Writes damaged blocks again; False if that is not possible. It is also given what finds the blocks that are left."""
 
 _MOST_ROWS: Final = 2**22
 """The rows of all positions of an order are computed once, if it has at most as many."""
@@ -96,12 +98,12 @@ class KeptColumns:
         first, count = int(places[0]), places.size
         is_run = int(places[-1]) == first + count - 1 and bool((places[1:] - places[:-1] == 1).all())
         rows = slice(first, first + count) if is_run else places
-        return ColumnBlock(self, rows) if self._prove(rows) else None
+        return ColumnBlock(self, rows) if self.prove(rows) else None
 
     def columns_at(self, order: Order, positions: Places, *, copy: bool) -> dict[str, Any] | None:
         """The examples at ``positions`` as a dict of arrays; None as ``fetch``."""
         rows = self._rows_at(order, positions)
-        if not self._prove(rows):
+        if not self.prove(rows):
             return None
         pairs = zip(self._columns, self._codec.columns, strict=True)
         if self._is_proved is not None:
@@ -120,7 +122,7 @@ class KeptColumns:
             _, table, first = self._row_table
             row = position + first if table is None else table.item(position)
         is_proved = self._is_proved
-        if is_proved is not None and not is_proved[row // self._block_records] and not self._prove(slice(row, row + 1)):
+        if is_proved is not None and not is_proved[row // self._block_records] and not self.prove(slice(row, row + 1)):
             return None
         return (self._makers.get(copy) or self._maker(copy=copy))(row)
 
@@ -172,27 +174,35 @@ class KeptColumns:
     def _rows_of(self, instructions: Any, records: Any) -> Any:
         return self._starts[instructions] + records
 
-    def _prove(self, rows: Rows) -> bool:
-        """Compare the blocks of ``rows`` with their digests, each once. Damaged ones are made again, or it is False."""
+    def prove(self, rows: Rows) -> bool:
+        """Compare the blocks of ``rows`` with their digests, each once. Damaged ones are mended, or it is False."""
         is_proved, size = self._is_proved, self._block_records
         if is_proved is None:
             return True
         blocks = np.arange(rows.start // size, -(-rows.stop // size)) if isinstance(rows, slice) else rows // size
-        new = blocks[~is_proved[blocks]]
+        new = np.unique(blocks[~is_proved[blocks]])
         if not new.size:
             return True
-        while self._unsearched:
-            column = self._unsearched[-1]
-            if not all(column.is_sound(block, 1) or self._mend(column, block) for block in range(is_proved.size)):
+        find = partial(self._damaged, new.tolist(), range(is_proved.size))
+        if damaged := find():
+            if not self._mend(damaged, find):
                 return False
-            self._unsearched.pop()
-        for block in np.unique(new).tolist():
-            if not all(column.is_sound(block) or self._mend(column, block) for column in self._columns):
-                return False
-            is_proved[block] = True
+            self._makers.clear()  # a column may have other arrays now
+        self._unsearched.clear()
+        is_proved[new] = True
         if is_proved.all():
             self._is_proved = None
         return True
+
+    def _damaged(self, blocks: Sequence[int], every: Sequence[int]) -> Damaged:
+        result = {}
+        for column in self._columns:
+            searched = every if column in self._unsearched else ()
+            parts = {block: 1 for block in searched if not column.is_sound(block, 1)}
+            parts |= {block: len(column.arrays) for block in blocks if not column.is_sound(block)}
+            if parts:
+                result[column] = parts
+        return result
 
     def _rows_at(self, order: Order, positions: Any) -> Any:
         """The row at each position, or at one."""

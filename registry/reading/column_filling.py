@@ -16,7 +16,7 @@ from registry.storage.cache import FileCache
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnsReport:
-    """The result of ``Dataset.keep_columns``.
+    """The result of ``Dataset.keep_columns`` and ``Dataset.attach_columns``.
 
     Attributes:
         reference: the version.
@@ -26,7 +26,7 @@ class ColumnsReport:
         num_columns: kept columns: one for each leaf of the features in each split.
         num_new_columns: how many of them were not kept before.
         num_bytes: their size.
-        folder: the cache's folder.
+        folder: the cache's folder, or that of the version in the data directory.
     """
 
     reference: Reference
@@ -70,7 +70,7 @@ def keep_columns(
     kept: list[KeptColumn] = []
     for split in columns:
         num_new += split.fill(advance=advance)
-        kept += split.open() or ()  # mapped: the next split does not evict them
+        kept += split.open(is_whole=True) or ()  # mapped: the next split does not evict them
     return ColumnsReport(
         reference=reference,
         splits=tuple(splits),

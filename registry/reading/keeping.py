@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import atexit
 import json
+import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from threading import Event, Thread
@@ -24,6 +26,7 @@ from registry.errors import RegistryError, StorageError, UsageError, warn
 from registry.features import FeaturesDict, codec_of
 from registry.model import Advance
 from registry.order import ReadConfig
+from registry.reading.attached import Damaged
 from registry.reading.column_blocks import KeptColumns
 from registry.reading.pieces import PieceReader, RecordSource
 from registry.reading.readable import ReadableVersion
@@ -45,6 +48,10 @@ _SMALL_BYTES: Final = 2**26
 _MOST_LEAVES: Final = 500
 _MOST_FILES: Final = 2**16
 """Schemas with more leaves, and plans of more files, are read from the shards."""
+
+_NO_CACHE: Final = FileCache(os.devnull, max_bytes=0)
+_OPENED_AT_ONCE: Final = 16
+"""Attached columns that are opened at the same time: each needs requests."""
 
 _WAIT_SECONDS: Final = 0.1
 _END_SECONDS: Final = 5.0
@@ -69,12 +76,14 @@ class SplitColumns:
         split: the name of the split.
         features: the features whose columns are read.
         pixels: the paths of images that are filled as pixels, and not as their stored bytes.
+        cache: where the columns are; None is the cache of ``readable``.
     """
 
     readable: ReadableVersion
     split: str
     features: FeaturesDict
     pixels: frozenset[str] = frozenset()
+    cache: FileCache | None = None
 
     @property
     def plan(self) -> Plan:
@@ -98,36 +107,58 @@ class SplitColumns:
     def folders(self) -> list[ColumnFolder] | None:
         """The folder of each leaf of the features; None if they cannot be kept."""
         readers = codec_of(self.features).columns
-        digest, cache = self.readable.facts.content_digest, self.readable.cache
+        digest, cache = self.readable.facts.content_digest, self.cache or self.readable.cache or _NO_CACHE
         layouts = [Layout(reader, as_pixels=reader.path in self.pixels) for reader in readers[: _MOST_LEAVES + 1]]
-        if cache is None or not digest or len(readers) > _MOST_LEAVES or not all(layout.forms for layout in layouts):
+        if not digest or len(readers) > _MOST_LEAVES or not all(layout.forms for layout in layouts):
             return None
         source = json.dumps([digest, self.split])
         return [ColumnFolder(cache, source, layout, self.num_records, self.block_records) for layout in layouts]
 
-    def open(self) -> list[KeptColumn] | None:
-        """The columns of all leaves, of images the pixels if they are there; None if one of them is not there."""
-        folders, paths = self.folders(), frozenset(reader.path for reader in codec_of(self.features).columns)
+    def open(self, *, is_whole: bool = False) -> list[KeptColumn] | None:
+        """The columns of all leaves, from the cache or from the attachments; None if one of them is not there.
+
+        Images are read from their pixels if those are in the cache. ``is_whole`` also fetches the blocks that the cache
+        lacks, and mends damaged ones.
+        """
+        folders, attached = self.folders(), self.readable.attached
+        paths = frozenset(reader.path for reader in codec_of(self.features).columns)
         pixels = replace(self, pixels=paths).folders()
         if folders is None or pixels is None:
             return None
         forms = list(zip(pixels, folders, strict=True))
-        if not all(decoded.exists() or stored.exists() for decoded, stored in forms):
+        absent = [stored for decoded, stored in forms if not decoded.exists() and not stored.exists()]
+        names = [name for folder in absent for name in folder.attached_names.values()]
+        if names and (attached is None or not attached.names().issuperset(names)):
             return None
-        columns: list[KeptColumn] = []
-        for decoded, stored in forms:
-            column = decoded.open() or stored.open()
-            if column is None:
+        with ThreadPoolExecutor(_OPENED_AT_ONCE) as threads:
+            opened = list((threads.map if names else map)(self._open, pixels, folders))
+        columns = [column for column in opened if column is not None]
+        if len(columns) < len(opened):
+            return None
+
+        if is_whole:
+            every = KeptColumns(self.features, columns, first_rows(self.plan), self.num_records, self.mend)
+            if not every.prove(slice(0, self.num_records)):
                 return None
-            columns.append(column)
         return columns
 
-    def fill(self, *, advance: Advance | None = None, stop: Event | None = None) -> int:
+    def _open(self, pixels: ColumnFolder, stored: ColumnFolder) -> KeptColumn | None:
+        column, attached = pixels.open() or stored.open(), self.readable.attached
+        return attached.open(stored) if column is None and attached is not None else column
+
+    def fill(
+        self,
+        *,
+        advance: Advance | None = None,
+        stop: Event | None = None,
+        is_needed: Callable[[ColumnFolder], bool] = bool,
+    ) -> int:
         """Fill the columns that are not there; where another process fills them, wait for it.
 
         Args:
             advance: called with a number of records.
             stop: once it is set, filling ends; the next one goes on from there.
+            is_needed: whether a column is to be filled; by default all are.
 
         Returns:
             The number of columns that were filled here.
@@ -137,7 +168,7 @@ class SplitColumns:
             StorageError: the cache has no room, or cannot be written.
             CorruptRecordError, CorruptExampleError, ShardMismatchError: as reading.
         """
-        folders, cache = self.folders(), self.readable.cache
+        folders, cache = self.folders(), self.cache or self.readable.cache
         if cache is None:
             raise UsageError("the cache is switched off, or its folder cannot be used", hint="See: registry cache show")
         if folders is None or not self._has_all_files():
@@ -148,7 +179,13 @@ class SplitColumns:
         num_filled = 0
         while stop is None or not stop.is_set():
             kept = [folder.open() for folder in folders]  # mapped: the others do not evict them
-            missing = [folder for folder, column in zip(folders, kept, strict=True) if column is None]
+            if self.cache is None and self.readable.attached is not None:
+                for place, folder in enumerate(folders):
+                    if kept[place] is None and (column := self.readable.attached.open(folder, in_place=False)):
+                        kept[place] = column
+                        num_filled += 1
+            pairs = zip(folders, kept, strict=True)
+            missing = [folder for folder, column in pairs if column is None and is_needed(folder)]
             if not missing:
                 break
             with ExitStack() as stack, storage_errors("write", str(cache.folder)):
@@ -198,27 +235,49 @@ class SplitColumns:
         for _, _, writer in writers:
             writer.finish()
 
-    def mend(self, column: KeptColumn, block: int) -> bool:
-        """Write a damaged block again from the shards; discard the column if that is not possible."""
-        folder = column.folder
-        if folder is None:
-            return False
-        warn(
-            f"a block of the kept column {folder.layout.path!r} of {self.readable.facts.reference} is damaged: "
-            "it is made again from the shards"
+    def mend(self, damaged: Damaged, find: Callable[[], Damaged]) -> bool:
+        """Write damaged blocks again: from the attachments, or else from the shards; see ``column_blocks.Mender``.
+
+        Damaged columns are discarded if that is not possible.
+        """
+        attached = self.readable.attached
+        if attached is not None and attached.fetch(damaged) and not (damaged := find()):
+            return True
+        self._warn_of(damaged)
+        is_mended = self._has_all_files() and all(
+            self._mend([column for column, blocks in damaged.items() if block in blocks], block)
+            for block in sorted({block for blocks in damaged.values() for block in blocks})
         )
-        if not self._has_all_files():
-            folder.discard()
-            return False
-        first = block * folder.block_records
-        place = [reader.path for reader in codec_of(self.features).columns].index(folder.layout.path)
-        for _, _, flats in read_flat_blocks(
-            self.readable, self.plan, self.features, first, folder.block_records, "block", most=folder.block_records
-        ):
-            entries = folder.layout.append(flats[place], first, column.entries_before(block))
-            if folder.mend(block, column.blocks, entries) and column.is_sound(block):
-                return True
-        folder.discard()
+        for column, blocks in {} if is_mended else damaged.items():
+            if column.folder is not None and not all(map(column.is_missing, blocks)):
+                column.folder.discard()
+        return is_mended
+
+    def _warn_of(self, damaged: Damaged) -> None:
+        """Warn of each damaged column. Blocks that were never fetched are usual if the attachments are not known."""
+        for column, blocks in damaged.items():
+            is_missing = all(map(column.is_missing, blocks))
+            if column.folder is not None and not (is_missing and self.readable.attached is None):
+                state = "cannot be fetched" if is_missing else "is damaged"
+                warn(
+                    f"a block of the kept column {column.folder.layout.path!r} of {self.readable.facts.reference} "
+                    f"{state}: it is made again from the shards"
+                )
+
+    def _mend(self, columns: Sequence[KeptColumn], block: int) -> bool:
+        """Write a block of some columns again from the shards."""
+        first, size, names = block * self.block_records, self.block_records, codec_of(self.features).columns
+        places = {reader.path: place for place, reader in enumerate(names)}
+        for _, _, flats in read_flat_blocks(self.readable, self.plan, self.features, first, size, "block", most=size):
+            for column in columns:
+                folder = column.folder
+                if folder is None:
+                    return False
+                flat = flats[places[folder.layout.path]]
+                entries = folder.layout.append(flat, first, column.entries_before(block))
+                if not folder.mend(column, block, entries) or not column.is_sound(block):
+                    return False
+            return True
         return False
 
 
@@ -291,7 +350,7 @@ def fill_memory(readable: ReadableVersion, plan: Plan, features: FeaturesDict, v
             array.flags.writeable = False
         columns.append(KeptColumn(layout, whole, None, Blocks()))
     starts = first_rows(plan, is_joined=True)
-    return KeptColumns(features, columns, starts, plan.num_examples, lambda _column, _block: False)
+    return KeptColumns(features, columns, starts, plan.num_examples, lambda _, __: False)
 
 
 def first_rows(plan: Plan, *, is_joined: bool = False) -> Places:

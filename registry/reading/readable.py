@@ -18,6 +18,7 @@ from registry.features.schema import features_to_json
 from registry.model import DatasetVersion, Promises, SlicingRule
 from registry.order import ReadConfig, check_read_config
 from registry.prepared import PreparedDataset
+from registry.reading.attached import AttachedColumns
 from registry.shards import SEQUENTIAL_FORMATS, ProvedStore, RecordsProof, with_mirrors
 from registry.storage import Store
 from registry.storage.cache import FileCache
@@ -52,6 +53,7 @@ class ReadableVersion:
         indexes: the cache of record places and of stamps of proved files; None caches nothing.
         cache: the cache of files of other machines; None caches nothing.
         mirrors: paths and URLs of other folders with the same files, which ``files`` reads where ``store`` fails.
+        attached: the columns that are attached to the version; None for a version that has no attachments.
     """
 
     facts: DatasetVersion
@@ -62,6 +64,7 @@ class ReadableVersion:
     indexes: IndexFolder | None = None
     cache: FileCache | None = None
     mirrors: tuple[str, ...] = ()
+    attached: AttachedColumns | None = None
 
     @property
     def file_format(self) -> str:
@@ -124,6 +127,7 @@ def make_readable(
     indexes: IndexFolder | None = None,
     cache: FileCache | None = None,
     mirrors: tuple[str, ...] = (),
+    attached: AttachedColumns | None = None,
 ) -> ReadableVersion:
     """The readable version of ``facts`` with its files in ``store``.
 
@@ -137,6 +141,7 @@ def make_readable(
         indexes: the cache of record places; None caches nothing.
         cache: the cache of files of other machines; None caches nothing.
         mirrors: other folders with the same files.
+        attached: the columns that are attached to it.
     """
     return ReadableVersion(
         facts=facts,
@@ -147,6 +152,7 @@ def make_readable(
         indexes=indexes,
         cache=cache,
         mirrors=mirrors,
+        attached=attached,
     )
 
 

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from property.test_block_laws import as_bytes, exact, schemas_and_records
 from support.block_checks import joined
 
-from registry.columns import Blocks, ColumnFolder, KeptColumn, Layout
+from registry.columns import AttachedFolder, Blocks, ColumnFolder, KeptColumn, Layout
 from registry.features import ExampleBlock, FeaturesDict, NestedExamples, Ragged, codec_of
 from registry.features.codec import fill_tree
 from registry.features.nested import plain_tree
 from registry.storage.cache import FileCache
+from registry.storage.local import LocalStore
 
 
 def parts_of(records: list[bytes], sizes: list[int]) -> list[list[bytes]]:
@@ -100,6 +101,48 @@ def test_any_rows_have_the_values_of_their_records(
     if records:
         rows = data.draw(st.lists(st.integers(0, len(records) - 1), max_size=30))
         check_rows(features, columns, records, np.array(rows, np.int64), copy=copy)
+
+
+@given(schemas_and_records(), st.sampled_from([1, 2, 16]), st.booleans(), st.data())
+def test_attached_files_have_the_values_of_their_records(
+    given_: tuple[FeaturesDict, list[bytes]], size: int, in_place: bool, data: st.DataObject
+) -> None:
+    features, records = given_
+    layouts = [Layout(reader) for reader in codec_of(features).columns]
+    if not all(layout.forms for layout in layouts) or not records:
+        return
+    parts = flat_parts(features, [records[at : at + size] for at in range(0, len(records), size)])
+    rows = np.array(data.draw(st.lists(st.integers(0, len(records) - 1), min_size=1, max_size=9)), np.int64)
+    with tempfile.TemporaryDirectory() as root:
+        columns = []
+        for place, layout in enumerate(layouts):
+            origin = ColumnFolder(FileCache(f"{root}/attached"), '["", "a split"]', layout, len(records), size)
+            writer = origin.write()
+            assert writer is not None
+            with writer:
+                for first, flats in parts:
+                    assert writer.append(layout.append(flats[place], first, writer.lengths))
+                writer.finish()
+            store = LocalStore(origin.folder)
+            if in_place:
+                folder: ColumnFolder = AttachedFolder(origin, store.read_bytes("column.json"), store.open)
+                column = folder.open()
+            else:
+                folder = ColumnFolder(FileCache(f"{root}/cache"), origin.source, layout, len(records), size)
+                column = folder.reserve(store.read_bytes("column.json"))
+            assert column is not None
+            every = range(folder.num_blocks)
+            for blocks in (sorted({int(row) // size for row in rows}), every):
+                missing = {block: 1 for block in every if column.is_searched and not column.is_sound(block, 1)}
+                missing |= {block: len(column.arrays) for block in blocks if not column.is_sound(block)}
+                for name, ranges in folder.ranges(column.blocks, missing).items():
+                    assert not in_place
+                    for index, view in store.read_ranges(name, ranges):
+                        folder.put(name, ranges[index][0], view)
+                assert all(column.is_sound(block) for block in blocks)
+            columns.append(column)
+        check_rows(features, columns, records, rows, copy=False)
+        check_rows(features, columns, records, slice(0, len(records)), copy=True)
 
 
 @given(schemas_and_records(), st.sampled_from([1, 2, 16]), st.data())

@@ -1,0 +1,526 @@
+"""Columns that are attached to a version: in a data directory they are mapped, from a bucket blocks are fetched."""
+
+from __future__ import annotations
+
+import gc
+import json
+import pickle
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.clouds import on_clouds
+
+import registry
+from registry.api import Catalog
+from registry.catalog.sql_catalog import SqlCatalog
+from registry.cli.main import run
+from registry.errors import RegistryWarning, StorageError, UsageError
+from registry.reading import keeping
+from registry.storage import open_store, remote
+from registry.storage.object_client import BucketClient
+
+COUNT = 300
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
+
+@pytest.fixture(autouse=True)
+def _cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("REGISTRY_CACHE", str(tmp_path / "indexes"))
+    monkeypatch.setenv("REGISTRY_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("REGISTRY_CACHE_BYTES", "100MB")
+    monkeypatch.setattr(keeping, "_BLOCK_RECORDS", (16, 64))  # several blocks in a small split
+
+
+def rows() -> dict[str, Any]:
+    """Columns with nulls, texts of different lengths and lists."""
+    rng = np.random.default_rng(4)
+    return {
+        "id": np.arange(COUNT),
+        "price": [None if number % 7 == 0 else float(number) for number in range(COUNT)],
+        "name": [f"name {number}" * (number % 4) for number in range(COUNT)],
+        "tags": [list(range(number % 5)) for number in range(COUNT)],
+        "vector": rng.random((COUNT, 3), np.float32),
+    }
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[Catalog]:
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as opened:
+        opened.add(rows(), name="goods", num_shards=3)
+        yield opened
+
+
+def plain(example: Any) -> Any:
+    if isinstance(example, dict):
+        return {name: plain(value) for name, value in example.items()}
+    if isinstance(example, np.ma.MaskedArray):
+        return [plain(value) for value in example.tolist()]
+    if isinstance(example, np.ndarray):
+        return [plain(value) for value in example]
+    return bytes(example) if isinstance(example, memoryview) else example
+
+
+def examples_of(dataset: Any, **options: Any) -> list[Any]:
+    return [plain(example) for example in dataset.read("train", **options)]
+
+
+def is_kept(reader: Any) -> bool:
+    in_use: bool = reader._keeper.is_in_use
+    return in_use
+
+
+def attached_files(tmp_path: Path, pattern: str = "*.npy") -> list[Path]:
+    return sorted(path for path in (tmp_path / "data").rglob(f".attachments/{pattern}"))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def check_equal(dataset: Any, *, kept: bool = True) -> None:
+    """Every order, view and filter gives what the shards give."""
+    shuffled = registry.ReadConfig(shuffle="global", seed=3, repeat=2)
+    for split, config in (("train", None), ("train[10%:90%]+train[:20]", None), ("train[15%:]", shuffled)):
+        for copy in (True, False):
+            expected = dataset.read(split, config, keep=None)
+            reader = dataset.read(split, config, copy=copy)
+            assert [plain(example) for example in reader] == [plain(example) for example in expected]
+            assert is_kept(reader) == kept
+            assert plain(reader[3]) == plain(expected[3])
+            assert plain(reader[[5, -1, 5, 0]]) == plain(expected[[5, -1, 5, 0]])
+            assert [plain(batch) for batch in reader.batches(32)] == [plain(batch) for batch in expected.batches(32)]
+    cheap = "price < 40 and id > 3"
+    assert examples_of_filter(dataset, cheap) == examples_of_filter(dataset, cheap, keep=None)
+
+
+def examples_of_filter(dataset: Any, condition: str, **options: Any) -> list[Any]:
+    config = registry.ReadConfig(interleave_cycle_length=1)
+    return [plain(example) for example in dataset.read("train", config, **options).where(condition)]
+
+
+def test_attached_columns_are_read_in_place(catalog: Catalog, tmp_path: Path) -> None:
+    dataset = catalog.dataset("goods")
+    report = dataset.attach_columns()
+    assert (report.splits, report.num_columns, report.num_new_columns) == (("train",), 5, 5)
+    attached = [file for file in dataset.attachments if file.kind == "columns"]
+    assert report.num_bytes == sum(file.num_bytes for file in attached)
+    before = contents(tmp_path / "data")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_equal(dataset)
+    assert not list((tmp_path / "cache").rglob("*.npy"))  # nothing is copied
+    assert contents(tmp_path / "data") == before
+    assert dataset.verify().faults == ()
+    assert catalog.verify_log().faults == ()
+    values = next(file for file in attached_files(tmp_path) if "_train-id." in file.name)
+    assert sorted(np.load(values).tolist()) == list(range(COUNT))
+
+
+def test_the_same_columns_again_change_nothing(catalog: Catalog, tmp_path: Path) -> None:
+    dataset = catalog.dataset("goods")
+    assert dataset.attach_columns(dry_run=True).num_new_columns == 5
+    assert attached_files(tmp_path) == []
+    dataset.attach_columns(columns=["id", "name"])
+    report = dataset.attach_columns()
+    assert (report.num_columns, report.num_new_columns) == (5, 3)
+    before, events = contents(tmp_path / "data"), len(list(catalog.log()))
+    assert dataset.attach_columns().num_new_columns == 0
+    assert contents(tmp_path / "data") == before
+    assert len(list(catalog.log())) == events
+
+
+def test_columns_are_attached_in_one_transaction(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers, attach = [], SqlCatalog.attach
+
+    def count(self: SqlCatalog, version: Any, *attachments: Any, actor: str) -> bool:
+        numbers.append(len(attachments))
+        return attach(self, version, *attachments, actor=actor)
+
+    monkeypatch.setattr(SqlCatalog, "attach", count)
+    dataset = catalog.dataset("goods")
+    dataset.attach_columns()
+    assert numbers == [len([file for file in dataset.attachments if file.kind == "columns"])]
+
+
+def test_names_of_any_form_are_attached(tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as catalog:
+        names = [".hidden", "a/b", "ä ö", "x" * 200, "a.b", "a-b", "~claim"]
+        catalog.add({name: np.arange(9) + place for place, name in enumerate(names)}, name="odd")
+        dataset = catalog.dataset("odd")
+        assert dataset.attach_columns().num_columns == len(names)
+        reader = dataset.read("train")
+        assert [plain(one) for one in reader] == [plain(one) for one in dataset.read("train", keep=None)]
+        assert is_kept(reader)
+
+
+def damage(path: Path, place: int = -9) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("copy", [True, False])
+def test_a_damaged_block_is_decoded_from_the_shards_and_not_written(
+    catalog: Catalog, tmp_path: Path, copy: bool
+) -> None:
+    dataset = catalog.dataset("goods")
+    dataset.attach_columns()
+    expected = examples_of(dataset, keep=None)
+    for file in attached_files(tmp_path):
+        damage(file)
+        damage(file, len(file.read_bytes()) // 2)
+    before = contents(tmp_path / "data")
+    reader = dataset.read("train", copy=copy)
+    with pytest.warns(RegistryWarning, match="is damaged: it is made again from the shards"):
+        assert [plain(example) for example in reader] == expected
+    assert is_kept(reader)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert [plain(example) for example in reader] == expected  # it is mended in the memory of this process
+        assert plain(reader[COUNT - 1]) == expected[-1]
+    assert contents(tmp_path / "data") == before
+    assert {fault.filename.rpartition(".")[2] for fault in dataset.verify().faults} == {"npy"}
+    assert dataset.attach_columns().num_new_columns == 5  # writes them again
+    assert dataset.verify().faults == ()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert examples_of(dataset) == expected
+
+
+@pytest.mark.parametrize("pattern", ["*.npy", "*column.json"])
+@pytest.mark.parametrize("edit", ["cut", "empty", "remove", "flip", "longer"])
+def test_files_that_are_not_those_of_the_column_are_not_read(
+    catalog: Catalog, tmp_path: Path, pattern: str, edit: str
+) -> None:
+    dataset = catalog.dataset("goods")
+    dataset.attach_columns()
+    expected = examples_of(dataset, keep=None)
+    for file in attached_files(tmp_path, pattern):
+        content = file.read_bytes()
+        if edit == "remove":
+            file.unlink()
+        elif edit == "flip":
+            damage(file, 9)
+        else:
+            file.write_bytes({"cut": content[:-1], "empty": b"", "longer": content + b"a"}[edit])
+    reader = dataset.read("train")
+    with pytest.warns(RegistryWarning, match="that is attached to goods:1.0.0 is not read: "):
+        assert [plain(example) for example in reader] == expected
+    assert not is_kept(reader)
+    assert dataset.verify().faults
+    dataset.attach_columns()
+    assert dataset.verify().faults == ()
+    check_equal(catalog.dataset("goods"))
+
+
+def test_a_data_directory_and_a_cache_that_cannot_be_written(
+    catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = catalog.dataset("goods")
+    dataset.attach_columns()
+    for path in [*(tmp_path / "data").rglob("*")]:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    monkeypatch.setenv("REGISTRY_CACHE_BYTES", "0")
+    try:
+        check_equal(catalog.dataset("goods"))
+    finally:
+        for path in [*(tmp_path / "data").rglob("*")]:
+            path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+def test_columns_of_the_cache_come_before_attached_ones(catalog: Catalog, tmp_path: Path) -> None:
+    dataset = catalog.dataset("goods")
+    dataset.attach_columns()
+    dataset.keep_columns(columns=["id"])
+    for file in attached_files(tmp_path, "*_train-id.*.npy"):
+        damage(file)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_equal(dataset)
+    assert [path.name for path in (tmp_path / "cache").rglob("*.npy")] == ["values.npy"]
+
+
+def test_a_reader_in_another_process_needs_no_catalog(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = catalog.dataset("goods")
+    dataset.attach_columns()
+    sent = pickle.dumps(dataset.read("train"))
+    monkeypatch.setattr(SqlCatalog, "attachments", None)
+    reader = pickle.loads(sent)  # noqa: S301 (made above)
+    assert [plain(example) for example in reader] == examples_of(dataset, keep=None)
+    assert is_kept(reader)
+
+
+def test_a_pin_reads_the_shards(catalog: Catalog, tmp_path: Path) -> None:
+    dataset = catalog.dataset("goods")
+    dataset.attach_columns()
+    dataset.pin({"all": "train"}).save(tmp_path / "pins.yaml")
+    pin = registry.load_pin(tmp_path / "pins.yaml", data_dir=tmp_path / "data")["all"]
+    reader = pin.read()
+    assert [plain(example) for example in reader] == examples_of(dataset, keep=None)
+    assert not is_kept(reader)
+    with registry.locked(tmp_path / "pins.yaml"), pytest.raises(UsageError, match="was found in a pin file"):
+        catalog.dataset("goods").attach_columns()
+
+
+def test_two_publishers_attach_the_same_columns(catalog: Catalog, tmp_path: Path) -> None:
+    def attach(_: int) -> int:
+        with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as other:
+            return other.dataset("goods").attach_columns().num_columns
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(attach, range(4))) == [5] * 4
+    assert catalog.dataset("goods").verify().faults == ()
+    assert catalog.verify_log().faults == ()
+    assert not list((tmp_path / "data").rglob("incomplete.*"))
+    assert not attached_files(tmp_path, "*~claim")
+    check_equal(catalog.dataset("goods"))
+
+
+KILLED = """
+import os, sys
+import registry
+from registry.catalog.sql_catalog import SqlCatalog
+from registry.publishing import attached_columns, attachments
+from registry.reading import keeping
+keeping._BLOCK_RECORDS = 16, 64
+
+def die(*_, **__):
+    os._exit(9)
+
+if sys.argv[3] == "row":
+    SqlCatalog.attach = die
+elif sys.argv[3] == "put":
+    attached_columns.attach_files = die
+else:
+    copied, copy = [], attached_columns.copy_attachments
+    def copy_two(*arguments):
+        copied.append(copy(*arguments))
+        if len(copied) == 2:
+            die()
+    attached_columns.copy_attachments = copy_two
+registry.connect(sys.argv[1], data_dir=sys.argv[2]).dataset("goods").attach_columns()
+"""
+
+
+@pytest.mark.parametrize("moment", ["put", "some", "row"])
+def test_after_a_kill_the_next_call_attaches_or_gc_removes_what_was_left(
+    catalog: Catalog, tmp_path: Path, moment: str
+) -> None:
+    before = set(contents(tmp_path / "data"))
+    arguments = [str(tmp_path / "catalog.db"), str(tmp_path / "data"), moment]
+    assert subprocess.run([sys.executable, "-c", KILLED, *arguments], check=False).returncode == 9
+    assert set(contents(tmp_path / "data")) > before
+    dataset = catalog.dataset("goods")
+    assert [file.kind for file in dataset.attachments] == ["statistics"]
+    assert examples_of(dataset) == examples_of(dataset, keep=None)
+    if moment == "some":
+        catalog.collect_garbage(older_than="0")
+        assert set(contents(tmp_path / "data")) == before
+    dataset.attach_columns()
+    catalog.collect_garbage(older_than="0")
+    named = {file.place.rpartition("/")[2] for file in dataset.attachments}
+    assert {path.name for path in attached_files(tmp_path, "*")} == named
+    assert {path for path in contents(tmp_path / "data") if ".attachments" not in path} <= before
+    check_equal(catalog.dataset("goods"))
+
+
+class Requests:
+    """Counts the requests for bytes of attached columns."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.ranges: list[tuple[str, int, int]] = []
+        begin = BucketClient.begin_range
+
+        def count(client: BucketClient, facts: Any, start: int, stop: int, *, location: str) -> Any:
+            if location.endswith(".npy"):
+                self.ranges.append((location, start, stop))
+            return begin(client, facts, start, stop, location=location)
+
+        monkeypatch.setattr(BucketClient, "begin_range", count)
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(stop - start for _, start, stop in self.ranges)
+
+
+@on_clouds
+def test_from_a_bucket_only_the_blocks_that_are_read_are_fetched(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "_NEAR_BYTES", 0)
+    with registry.connect(tmp_path / "catalog.db", data_dir=f"{bucket}/data") as catalog:
+        catalog.add(rows(), name="goods", num_shards=3)
+        dataset = catalog.dataset("goods")
+        dataset.attach_columns()
+        assert not list((tmp_path / "cache").rglob("*.npy"))
+        requests = Requests(monkeypatch)
+        config = registry.ReadConfig(interleave_cycle_length=1)
+        expected = [plain(example) for example in dataset.read("train", config, keep=None)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            reader = dataset.read("train", config).select("id", "vector")
+            assert reader[0]["id"] == expected[0]["id"]  # from the shards: no epoch has begun
+            assert requests.ranges == []
+            assert reader[70]["id"] == expected[70]["id"]
+            # Block 1 of two arrays: 64 numbers of 8 bytes, and 64 vectors of 12.
+            assert sorted(stop - start for _, start, stop in requests.ranges) == [64 * 8, 64 * 12]
+            assert [example["id"] for example in dataset.read("train[64:128]", config).select("id")] == [
+                example["id"] for example in expected[64:128]
+            ]
+            assert len(requests.ranges) == 2
+            check_equal(dataset)
+        fetched = requests.num_bytes
+        arrays = [file for file in dataset.attachments if file.name.endswith(".npy")]
+        searched = sum(file.num_bytes for file in arrays if file.name.endswith(".rows.npy"))  # whole, then by blocks
+        assert fetched <= sum(file.num_bytes for file in arrays) + searched
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert dataset.keep_columns().num_new_columns == 0
+            check_equal(dataset)
+        assert requests.num_bytes == fetched
+        assert dataset.verify().faults == ()
+
+
+@on_clouds
+def test_damaged_and_missing_attachments_in_a_bucket(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with registry.connect(tmp_path / "catalog.db", data_dir=f"{bucket}/data") as catalog:
+        catalog.add(rows(), name="goods", num_shards=3)
+        dataset = catalog.dataset("goods")
+        dataset.attach_columns()
+        expected = examples_of(dataset, keep=None)
+        folder = open_store(f"{bucket}/data/goods/1.0.0")
+        arrays = [file for file in dataset.attachments if file.name.endswith(".npy")]
+        for file in arrays:
+            content = bytearray(folder.read_bytes(file.place))
+            content[-3] ^= 1
+            folder.write_bytes(file.place, bytes(content), overwrite=True)
+        with pytest.warns(RegistryWarning, match="is damaged: it is made again from the shards"):
+            assert examples_of(dataset) == expected
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert examples_of(dataset) == expected  # it was mended in the cache
+        registry.cache().clear()
+        reader = dataset.read("train")
+        assert plain(reader[0]) == plain(dataset.read("train", keep=None)[0])
+        assert is_kept(reader)
+        for file in arrays:
+            folder.remove(file.place)
+        with pytest.warns(RegistryWarning, match="cannot be fetched: it is made again from the shards"):
+            assert examples_of(catalog.dataset("goods")) == expected
+        del reader
+        gc.collect()  # files that are mapped are not deleted
+        registry.cache().clear()
+        for file in dataset.attachments:
+            folder.remove(file.place)
+        with pytest.warns(RegistryWarning, match="is not read: no folder has its files"):
+            assert examples_of(dataset) == expected
+        assert dataset.attach_columns().num_new_columns == 5
+        check_equal(dataset)
+
+
+@on_clouds
+def test_without_room_in_the_cache_the_shards_of_a_bucket_are_read(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with registry.connect(tmp_path / "catalog.db", data_dir=f"{bucket}/data") as catalog:
+        catalog.add(rows(), name="goods", num_shards=3)
+        catalog.dataset("goods").attach_columns()
+        for limit in ("0", "4kB"):
+            monkeypatch.setenv("REGISTRY_CACHE_BYTES", limit)
+            dataset = catalog.dataset("goods")
+            reader = dataset.read("train")
+            assert [plain(example) for example in reader] == examples_of(dataset, keep=None)
+            assert not is_kept(reader)
+
+
+@on_clouds
+def test_a_copy_in_a_bucket_has_the_columns(bucket: str, catalog: Catalog, tmp_path: Path) -> None:
+    catalog.dataset("goods").attach_columns()
+    with registry.connect(tmp_path / "other.db", data_dir=f"{bucket}/data") as other:
+        catalog.copy("goods", to=other)
+        dataset = other.dataset("goods")
+        assert {file.kind for file in dataset.attachments} == {"statistics", "columns"}
+        check_equal(dataset)
+        files = (tmp_path / "cache").rglob("values.npy")
+        assert any(np.load(file).shape == (COUNT, 3) for file in files)
+
+
+@on_clouds
+def test_a_pin_reads_a_column_that_was_fetched_in_part(bucket: str, tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db", data_dir=f"{bucket}/data") as catalog:
+        catalog.add(rows(), name="goods", num_shards=3)
+        dataset = catalog.dataset("goods")
+        dataset.attach_columns()
+        assert plain(dataset.read("train")[100]) == plain(dataset.read("train", keep=None)[100])
+        dataset.pin({"all": "train"}).save(tmp_path / "pins.yaml")
+        reader = registry.load_pin(tmp_path / "pins.yaml", data_dir=f"{bucket}/data")["all"].read()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert [plain(example) for example in reader] == examples_of(dataset, keep=None)
+        assert is_kept(reader)
+
+
+def test_columns_are_attached_from_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("REGISTRY_CATALOG", str(tmp_path / "catalog.db"))
+    monkeypatch.setenv("REGISTRY_DATA_DIR", str(tmp_path / "data"))
+    (tmp_path / "goods.csv").write_text("id,name\n" + "".join(f"{number},n{number}\n" for number in range(COUNT)))
+    assert run(["add", str(tmp_path / "goods.csv"), "--with-columns"]) == 0
+    assert "note: 2 columns (" in (error := capsys.readouterr().err)
+    assert ") attached to it" in error
+    assert run(["build", "digits", "--with-columns", "--keep-columns"]) == 0
+    error = capsys.readouterr().err
+    assert "attached to it" in error
+    assert "kept in the cache" in error
+    assert run(["add", str(tmp_path / "goods.csv"), "--as", "plain"]) == 0
+    capsys.readouterr()
+    assert run(["publish", "plain", "--with-columns", "--dry-run", "--format", "json"]) == 0
+    answer = json.loads(capsys.readouterr().out)["data"]
+    assert (answer["num_new_columns"], answer["num_bytes"], answer["dry_run"]) == (2, 0, True)
+    assert run(["publish", "plain", "--with-columns"]) == 0
+    assert "attached, 2 of them new" in capsys.readouterr().out
+    assert run(["publish", "plain", "--with-columns"]) == 0
+    assert "attached, all attached before" in capsys.readouterr().out
+    assert run(["show", "plain"]) == 0
+    assert "columns: 5 files, " in capsys.readouterr().out
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as catalog:
+        folder = catalog.dataset("digits").folder
+        assert catalog.usage("plain").total.num_files == 1 + len(catalog.dataset("plain").attachments)
+    monkeypatch.setenv("REGISTRY_CATALOG", str(tmp_path / "other.db"))
+    monkeypatch.setenv("REGISTRY_DATA_DIR", str(tmp_path / "other"))
+    assert run(["publish", folder.removeprefix("file://"), "--with-columns"]) == 0
+    assert "attached to it" in capsys.readouterr().err
+
+
+def test_an_interrupted_or_failed_attachment_leaves_the_version_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("REGISTRY_CATALOG", str(tmp_path / "catalog.db"))
+    monkeypatch.setenv("REGISTRY_DATA_DIR", str(tmp_path / "data"))
+    (tmp_path / "goods.csv").write_text("id\n1\n")
+
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise StorageError("the disk is full")
+
+    monkeypatch.setattr(registry.Dataset, "attach_columns", interrupt)
+    assert run(["add", str(tmp_path / "goods.csv"), "--with-columns"]) == 130
+    note = "note: goods:1.0.0 is published; attach its columns with: registry publish goods:1.0.0 --with-columns"
+    assert note in capsys.readouterr().err
+    monkeypatch.setattr(registry.Dataset, "attach_columns", refuse)
+    assert run(["add", str(tmp_path / "goods.csv"), "--with-columns"]) == 0
+    note = "note: goods:1.0.0 is published, and its columns are not attached: the disk is full"
+    assert note in capsys.readouterr().err
