@@ -1,26 +1,36 @@
 """Measures the decoding of records: by block and one by one, compared with protobuf, in one run.
 
     python benchmarks/decoding.py [--seconds 0.5] [--only A]
+    python benchmarks/decoding.py --images
 
 Nanoseconds a record, fastest of five rounds each; differences below a third mean little. The sets: A, 100 bytes in four
 features; B, 800 bytes, an image as bytes or as text, and a label; C, 110 KB. "any" has keys in four orders, integers of
 one to ten bytes and texts of 1 to 20; "shuffled" has the records of a block in random order.
+
+``--images`` measures blocks of 192 pictures of 224 x 224 pixels instead, in Sequences of four, too, as images a second
+and as milliseconds of all processors for each: by a block, at a part of the size, one by one, and by the library alone
+(libjpeg-turbo in simplejpeg for JPEG, Pillow for PNG) in as many threads as there are cores. On a busy machine compare
+the milliseconds.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
+import os
 import sys
+import time
 import timeit
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from registry.features import ClassLabel, FeaturesDict, Scalar, Tensor, Text, codec_of
+from registry.features import ClassLabel, FeaturesDict, Image, ImageDecoding, Scalar, Sequence, Tensor, Text, codec_of
 from registry.wire import encode_example
 from registry.wire.varint import write_varint
 
@@ -108,11 +118,88 @@ def fastest(call: Callable[[], Any], seconds: float) -> float:
     return min(timer.repeat(number=number, repeat=5)) / number
 
 
+def picture(chance: np.random.Generator, form: str) -> bytes:
+    """A picture with slopes and noise, as a file."""
+    from PIL import Image as Pillow
+
+    y, x = np.mgrid[:224, :224]
+    smooth = np.stack([(np.sin(y / 17 + color) + np.cos(x / (11 + color))) * 60 + 128 for color in range(3)], 2)
+    file = io.BytesIO()
+    noisy = np.clip(smooth + chance.normal(0, 8, smooth.shape), 0, 255).astype(np.uint8)
+    Pillow.fromarray(noisy).save(file, form, quality=90)
+    return file.getvalue()
+
+
+def decode_alone(files: list[bytes], threads: ThreadPoolExecutor) -> None:
+    """Decode ``files`` by the library alone, into one array."""
+    import simplejpeg
+    from PIL import Image as Pillow
+
+    batch = np.empty((len(files), 224, 224, 3), np.uint8)
+
+    def decode(start: int) -> None:
+        for place in range(start, min(start + 12, len(files))):
+            if files[place].startswith(b"\xff\xd8"):
+                simplejpeg.decode_jpeg(files[place], "RGB", buffer=batch[place])
+            else:
+                batch[place] = np.asarray(Pillow.open(io.BytesIO(files[place])))
+
+    deque(threads.map(decode, range(0, len(files), 12)), maxlen=0)
+
+
+def image_ways(form: str, threads: ThreadPoolExecutor) -> dict[str, Callable[[], Any]]:
+    """What is measured of 192 images, by its name."""
+    chance = np.random.default_rng(0)
+    files = [picture(chance, form) for _ in range(192)]
+    features = FeaturesDict({"image": Image(shape=(224, 224, 3))})
+    clips = FeaturesDict({"image": Sequence(Image(shape=(224, 224, 3)))})
+    records = [codec_of(features).encode({"image": file}) for file in files]
+    lists = [codec_of(clips).encode({"image": files[start : start + 4]}) for start in range(0, len(files), 4)]
+
+    def read(features: FeaturesDict, records: list[bytes]) -> Callable[[], Any]:
+        lengths = np.array(list(map(len, records)))
+        block = np.frombuffer(b"".join(records), np.uint8), lengths.cumsum() - lengths, lengths
+        return lambda: codec_of(features).decode_block(*block).columns()
+
+    scaled = {
+        f"1/{ratio}": read(features.decode_images({"image": ImageDecoding(ratio=ratio)}), records)
+        for ratio in (2, 4, 8)
+    }
+    return {
+        "block": read(features, records),
+        **scaled,
+        "sequences": read(clips, lists),
+        "one by one": lambda: exhaust(map(codec_of(features).decode, records)),
+        "library": lambda: decode_alone(files, threads),
+    }
+
+
+def measure_images(form: str, rounds: int = 9) -> None:
+    """Print two lines; the ways take turns, so that each meets the same other load."""
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        calls = image_ways(form, threads)
+        times: dict[str, list[tuple[float, float]]] = {way: [] for way in calls}
+        for _ in range(rounds):
+            for way, call in calls.items():
+                start, processors = time.perf_counter(), time.process_time()
+                call()
+                times[way].append((time.perf_counter() - start, time.process_time() - processors))
+    print(f"{form:<16}" + "".join(f"{way:>12}" for way in calls))
+    print(f"{'images/s':<16}" + "".join(f"{192 / min(pairs)[0]:>12,.0f}" for pairs in times.values()))
+    least = [min(processors for _, processors in pairs) for pairs in times.values()]
+    print(f"{'ms of cores':<16}" + "".join(f"{1000 * seconds / 192:>12.3f}" for seconds in least), flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=0.5)
     parser.add_argument("--only", default="", help="sets whose name starts so")
+    parser.add_argument("--images", action="store_true", help="measure JPEG and PNG instead")
     arguments = parser.parse_args()
+    if arguments.images:
+        measure_images("JPEG")
+        measure_images("PNG")
+        return
     sets: dict[str, tuple[FeaturesDict, int, dict[str, bool]]] = {
         "A": (A, 8192, {}),
         "A shuffled": (A, 8192, {"shuffled": True}),
