@@ -179,10 +179,14 @@ def reduce_pixels(pixels: npt.NDArray[Any], ratio: int) -> npt.NDArray[Any]:
     array([[2, 8]], dtype=uint8)
     """
     dtype = np.dtype(np.uint16 if pixels.dtype == np.uint8 else np.uint32)
-    height, width = (np.ones((size, 1, 1), dtype) for size in pixels.shape[:2])
-    sums = _sum_every(_sum_every(pixels, ratio, dtype).swapaxes(0, 1), ratio, dtype).swapaxes(0, 1)
-    counts = _sum_every(height, ratio, dtype) * _sum_every(width, ratio, dtype).swapaxes(0, 1)
-    return np.asarray((sums + counts // 2) // counts, pixels.dtype, order="C")
+    heights, widths = (_sum_every(np.ones((size, 1), dtype), ratio, dtype) for size in pixels.shape[:2])
+    counts = heights * widths.T
+    rows = _sum_every(pixels, ratio, dtype)
+    reduced = np.empty((*counts.shape, pixels.shape[2]), pixels.dtype)
+    for channel in range(pixels.shape[2]):  # NumPy is slow at adding the few channels of many pixels
+        sums = _sum_every(rows[:, :, channel].T, ratio, dtype).T
+        reduced[:, :, channel] = (sums + counts // 2) // counts
+    return reduced
 
 
 def _sum_every(values: npt.NDArray[Any], ratio: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
