@@ -36,7 +36,7 @@ from registry.wire import (
     encode_block,
     encode_example,
 )
-from registry.wire.gather import Octets, Places, check_pieces, constant, cut_views
+from registry.wire.gather import SMALL_TEXT, Octets, Places, check_pieces, constant, cut_views
 
 _MIN_VECTORIZED: Final = 13
 _MIN_VECTORIZED_UNLIKE: Final = 65
@@ -160,7 +160,7 @@ class Codec:
 
         Args:
             record: a tf.train.Example.
-            copy: without it, texts and tensors stored as bytes are views of ``record``, as in ``decode_block``.
+            copy: without it, large texts and tensors stored as bytes are views of ``record``, as in ``decode_block``.
 
         Raises:
             CorruptExampleError: the record is not a tf.train.Example, or does not hold these features.
@@ -170,7 +170,7 @@ class Codec:
 
     def _decode_one(self, record: bytes | memoryview, *, copy: bool) -> list[Any]:
         """The value of each leaf in ``record``."""
-        if self.has_unknown or (copy and len(record) <= _SMALL_RECORD):
+        if self.has_unknown or len(record) <= (_SMALL_RECORD if copy else SMALL_TEXT):
             record = bytes(record)
         flat = decode_example(record) if self.has_unknown else self._decoder.decode(record)
         if isinstance(record, bytes):
