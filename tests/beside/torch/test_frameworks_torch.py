@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.framework_samples import FEATURES, plain, wide_reader
 
+import registry
 from registry.errors import RegistryWarning, StateMismatchError, UsageError
 from registry.features import FeaturesDict
 from registry.order import ReadConfig
@@ -202,6 +203,46 @@ def test_every_process_opens_a_map_style_dataset_itself(start: str, tmp_path: Pa
     assert dataset[36]["id"] == reader[36]["id"]
     loader = DataLoader(dataset, batch_size=5, num_workers=2, shuffle=True, multiprocessing_context=start)
     assert sorted(ids_of(loader)) == list(range(37))
+
+
+class WithMaps:
+    """A ``collate_fn`` that adds how many arrays of kept columns the worker maps."""
+
+    def __init__(self, collate: Any) -> None:
+        self.collate = collate
+
+    def __call__(self, examples: Any) -> Any:
+        batch = self.collate(examples)
+        maps = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if line.endswith(".npy")}
+        return batch, len(maps)
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="only Linux lists the maps of a process")
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+@pytest.mark.parametrize("copy", [True, False])
+def test_workers_map_kept_columns_and_send_tensors_in_shared_memory(
+    start: str, copy: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGISTRY_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("REGISTRY_CACHE_BYTES", "1GB")
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path) as catalog:
+        catalog.build("digits")
+        digits = catalog.dataset("digits")
+        num_bytes = digits.keep_columns().num_bytes
+        reader = digits.read("train", keep="disk", copy=copy)
+        images = reader[:64]["image"]
+        dataset = reader.to_torch()
+        assert len(dataset[[0, 1]]["image"]) == 2  # its own reader has the columns, too
+        assert len(pickle.dumps(dataset)) < num_bytes // 20
+        loader = DataLoader(
+            dataset, 64, num_workers=2, multiprocessing_context=start, collate_fn=WithMaps(dataset.collate)
+        )
+        batches = iter(loader)
+        batch, num_maps = next(batches)
+        assert num_maps == 3  # labels, and the bytes of images with their ends
+        assert all(tensor.is_shared() for tensor in batch.values())
+        assert np.array_equal(batch["image"].numpy(), images)
+        del batches
 
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])
