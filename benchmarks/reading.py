@@ -1,10 +1,11 @@
-"""Measures reading of records, examples and batches, next to tf.data, TFDS, Grain, HF datasets, tfrecord and MDS.
+"""Measures reading of records, examples and batches, next to tf.data, TFDS, Grain, HF datasets, MDS, Lance and others.
 
     python benchmarks/reading.py                                         A, B, C at a tenth of their size, best peers
     python benchmarks/reading.py --sets all --scale 1 --folder DIR       the figures to quote, on an idle machine
     python benchmarks/reading.py --sets all --scale 1 --folder DIR --peers all --rounds 3       hours
     python benchmarks/reading.py --proof                                 what proving the published files costs
     python benchmarks/reading.py --sets A --jobs i,iii --peers registry,view,tf.data,+unbatch,limit
+    python benchmarks/reading.py --clock cpu --peers "registry,kept,+cache,Grain,HF,MDS,lance,take"      a second epoch
 
 Jobs: (i) raw records, (ii) examples as dicts of NumPy values one by one, (iii) columns of 256, (iv) random access one
 by one, (ivb) by 256, (v) opening ``train[50%:]`` up to its first example. "kept" reads from columns that were kept
@@ -14,8 +15,9 @@ passes at least; the median of them, and of the rounds, in which peers take turn
 time: what threads made of the machine, and other programs left of it.
 
 Peers are the extra ``peers``; MosaicML streaming, whose requirements exclude recent NumPy, is used where it is there
-(pip install --no-deps mosaicml-streaming). Whether a peer checks what it reads is found out: one bit of an example is
-flipped.
+(pip install --no-deps mosaicml-streaming, and what its import asks for), and so are Lance and webdataset (pip install
+pylance webdataset). "+cache" reads batches that ``cache()`` of tf.data keeps in memory. Whether a peer checks what it
+reads is found out: one bit of an example is flipped.
 """
 
 from __future__ import annotations
@@ -57,6 +59,8 @@ PACKAGES: Final = (
     "datasets",
     "pyarrow",
     "tfrecord",
+    "pylance",
+    "webdataset",
 )
 DEFAULT_PEERS: Final = [
     "registry",

@@ -108,6 +108,60 @@ class HuggingFace(Peer):
         return next(split_batch(self._columns(half.with_format("arrow")[0])))
 
 
+class Lance(HuggingFace):
+    """Lance: Arrow in a format of its own for random access. Nothing is checked."""
+
+    modules = ("lance", "pyarrow")
+    format = "lance"
+    threads = "Lance's own pool"
+
+    def open(self) -> None:
+        """Open the dataset."""
+        self._arrow = import_module("pyarrow")
+        self._dataset = self._open()
+
+    def _open(self) -> Any:
+        return import_module("lance").dataset(str(self.sample.folder / self.format / "data.lance"))
+
+    def examples(self) -> Iterator[Example]:
+        return chain.from_iterable(map(split_batch, self._batches(100 if self.sample.kind == "C" else 1000)))
+
+    def batches(self) -> Iterator[Example]:
+        return self._batches(BATCH)
+
+    def _batches(self, size: int) -> Iterator[Example]:
+        names = self._dataset.schema.names
+        for batch in self._dataset.to_batches(batch_size=size):
+            yield {name: self._to_numpy(batch.column(name)) for name in names}
+
+    def one(self, index: int) -> Example:
+        return next(split_batch(self.many([index])))
+
+    def many(self, indices: list[int]) -> Any:
+        return self._columns(self._dataset.take(indices))
+
+    def seek(self) -> Example:
+        return next(split_batch(self._columns(self._open().take([self.middle]))))
+
+
+class WebDataset(Peer):
+    """webdataset: a pickled example in each member of a tar file. Nothing is checked."""
+
+    modules = ("webdataset",)
+    format = "webdataset"
+
+    def open(self) -> None:
+        """Name the files."""
+        module: Any = import_module("webdataset")
+        self._dataset = module.WebDataset(self.paths, shardshuffle=False, empty_check=False).decode()
+
+    def examples(self) -> Iterator[Example]:
+        return (sample["pyd"] for sample in self._dataset)
+
+    def batches(self) -> Iterator[Example]:
+        return map(stack, in_batches(self.examples(), BATCH))
+
+
 class TfRecord(Peer):
     """The package tfrecord. A record is a view of a buffer that the next one overwrites."""
 

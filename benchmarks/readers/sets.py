@@ -117,8 +117,10 @@ class SampleSet:
             "array_record": "**/*.array_record-*",
             "arrow": "*.arrow",
             "mds": "*.mds",
+            "lance": "**/*.lance",
+            "webdataset": "*.tar",
         }
-        return sorted((self.folder / format_name).glob(patterns[format_name]))
+        return sorted(path for path in (self.folder / format_name).glob(patterns[format_name]) if path.is_file())
 
 
 def prepare(sample: SampleSet, format_name: str) -> int:
@@ -237,12 +239,36 @@ def _write_array_record(sample: SampleSet, folder: Path) -> None:
 def _write_arrow(sample: SampleSet, folder: Path) -> None:
     """One stream in batches of 1,000 (of 100 for large examples), as Hugging Face's writer cuts them."""
     arrow: Any = import_module("pyarrow")
+    schema, batches = _record_batches(sample)
+    with arrow.OSFile(str(folder / "data.arrow"), "wb") as file, arrow.ipc.new_stream(file, schema) as stream:
+        for batch in batches:
+            stream.write_batch(batch)
+
+
+def _write_lance(sample: SampleSet, folder: Path) -> None:
+    lance: Any = import_module("lance")
+    schema, batches = _record_batches(sample)
+    lance.write_dataset(batches, str(folder / "data.lance"), schema=schema)
+
+
+def _write_webdataset(sample: SampleSet, folder: Path) -> None:
+    module: Any = import_module("webdataset")
+    for index, (start, stop) in enumerate(sample.bounds):
+        with module.TarWriter(str(folder / f"train-{index:05}.tar")) as writer:
+            for number in range(start, stop):
+                writer.write({"__key__": f"{number:09}", "pyd": sample.example(number)})
+
+
+def _record_batches(sample: SampleSet) -> tuple[Any, Iterator[Any]]:
+    """The schema, and record batches of 1,000 examples, or of 100 large ones."""
+    arrow: Any = import_module("pyarrow")
     fields = []
     for name, column in sample.columns.items():
         number = arrow.binary() if column.dtype == object else arrow.from_numpy_dtype(column.dtype)
         fields.append((name, number if column.ndim == 1 else arrow.list_(number, column[0].size)))
     schema = arrow.schema(fields)
-    with arrow.OSFile(str(folder / "data.arrow"), "wb") as file, arrow.ipc.new_stream(file, schema) as stream:
+
+    def batches() -> Iterator[Any]:
         step = 100 if sample.kind == "C" else 1000
         for start in range(0, sample.num_examples, step):
             rows = np.arange(start, min(start + step, sample.num_examples)) % len(sample.columns["label"])
@@ -254,7 +280,9 @@ def _write_arrow(sample: SampleSet, folder: Path) -> None:
                 arrays.append(
                     values if column.ndim == 1 else arrow.FixedSizeListArray.from_arrays(values, column[0].size)
                 )
-            stream.write_batch(arrow.record_batch(arrays, schema=schema))
+            yield arrow.record_batch(arrays, schema=schema)
+
+    return schema, batches()
 
 
 def _write_mds(sample: SampleSet, folder: Path) -> None:
@@ -293,4 +321,6 @@ _WRITERS: Final[dict[str, Callable[[SampleSet, Path], None]]] = {
     "array_record": _write_array_record,
     "arrow": _write_arrow,
     "mds": _write_mds,
+    "lance": _write_lance,
+    "webdataset": _write_webdataset,
 }

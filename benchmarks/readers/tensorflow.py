@@ -86,6 +86,25 @@ class TfDataAutotuned(TfDataUnbatched):
     parallel_calls = -1
 
 
+class TfDataCached(TfDataUnbatched):
+    """Batches that ``cache()`` keeps in memory after a first epoch, which is not timed."""
+
+    records = Peer.records  # examples are cached
+
+    def _cached(self, size: int) -> Any:
+        batches = self._batches(size).cache()
+        for _ in batches:
+            pass
+        return batches
+
+    def examples(self) -> Iterator[Example]:
+        size = 128 if self.sample.kind == "C" else 1024
+        return chain.from_iterable(map(split_batch, self._keep("ii", lambda: self._cached(size))))
+
+    def batches(self) -> Iterator[Example]:
+        return self._keep("iii", lambda: self._cached(BATCH))
+
+
 class Tfds(Peer):
     """TFDS on the TFRecord files."""
 
