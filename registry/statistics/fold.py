@@ -249,6 +249,9 @@ class LeafReader:
 
     def _add_rows(self, state: LeafState, rows: npt.NDArray[Any] | list[Any]) -> None:
         """Add the values of records that have one: an array of equal shapes, or a list of values."""
+        if isinstance(rows, np.ndarray) and isinstance(state.values, Numbers) and not self._unknown:
+            state.values.add(rows)
+            return
         lengths: list[list[Any]] = [[] for _ in range(self._num_dimensions)]
         parts: list[Any] = []
         if isinstance(rows, np.ndarray):

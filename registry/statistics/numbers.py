@@ -203,7 +203,10 @@ class _Spread:
             return
         low = values.min().item()
         self._widen(low, values.max().item())
-        first = int(_ordered(np.array([low], self.dtype))[0]) >> self.shift
+        # No number is nearer to zero than the nearest one, which leaves out most keys if there are negative ones.
+        nearest = np.abs(values).min() if low < 0 and self.dtype.kind == "f" else 0
+        first, gap = (_ordered(np.array([low, nearest], self.dtype)) >> self.shift).tolist()
+        first += gap
         if counts is not None:
             self._add_moments(*weighted_sums(values, counts), int(counts.sum()), int(counts[values == 0].sum()))
             values = values.copy()  # those of another state
@@ -215,11 +218,16 @@ class _Spread:
             self.registers.add(hash_numbers(part))
             ordered = _ordered(part, is_signed=low < 0)
             ordered >>= self.shift
+            if gap:
+                ordered += (ordered >> 63 & 2 * gap) - gap
             np.subtract(ordered, first, out=keys[start : start + _PART])
         # Weights are added as float64, which is exact below 2**53.
         table = np.bincount(keys, counts)
         used = np.flatnonzero(table != 0)  # several times as fast as of numbers, in a large table with few of them
-        self.keys, self.counts = add_counts(self.keys, self.counts, used + first, table[used].astype(np.int64))
+        counts, used = table[used].astype(np.int64), used + first
+        if gap:
+            used += gap - (used >> 63 & 2 * gap)
+        self.keys, self.counts = add_counts(self.keys, self.counts, used, counts)
 
     def merge(self, later: _Spread) -> None:
         """Add the numbers of another state."""

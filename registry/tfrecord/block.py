@@ -325,7 +325,7 @@ def _walk_in_step(data: Octets, start: int, before: Places, *, limit: int, most:
         here += FRAMING_BYTES
         steps.append(here)
     walked = np.stack(steps, axis=1)
-    walked = np.append(walked[walked < ends[:, None]], heads[-1])
+    walked = np.append(walked.take(np.flatnonzero(walked < ends[:, None])), heads[-1])
     wrong = _gather(data, walked[:-1], np.dtype("<i8")) != walked[1:] - walked[:-1] - FRAMING_BYTES
     return walked[: min(most, int(wrong.argmax()) if wrong.any() else wrong.size) + 1]
 

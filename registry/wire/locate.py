@@ -106,9 +106,9 @@ class TemplateBook:
         lengths, counts = np.unique(sizes, return_counts=True)
         few = np.ones(starts.size, np.bool_)
         for place in np.flatnonzero(counts >= _MIN_VECTORIZED).tolist()[:_MOST_LENGTHS]:
-            alike = sizes == lengths[place]
-            few &= ~alike
-            left.append(self._find_alike(data, rows[alike], starts[alike], int(lengths[place]), spans))
+            alike = np.flatnonzero(sizes == lengths[place])
+            few[alike] = False
+            left.append(self._find_alike(data, alike, starts[alike], int(lengths[place]), spans))
         return np.sort(np.concatenate([rows[few], *left]))
 
     def _find_alike(self, data: Octets, rows: Places, starts: Places, size: int, spans: SpanCollector) -> Places:
