@@ -218,6 +218,13 @@ def _packages_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[registry.Catalog]:
+    """A catalog without datasets in a file; its data goes to ``data`` beside it."""
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data", create=True) as opened:
+        yield opened
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     """A real PostgreSQL for this test process, with the database ``catalog_template``: a catalog without datasets."""

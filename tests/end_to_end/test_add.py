@@ -6,7 +6,6 @@ import random
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -37,12 +36,6 @@ from registry.intake.source import BadRow
 GOLDEN = Path(__file__).with_name("golden")
 
 PRICES = pa.table({"name": [f"item {n}" for n in range(300)], "price": [n * 0.5 for n in range(300)]})
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[registry.Catalog]:
-    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data", create=True) as opened:
-        yield opened
 
 
 def read_all(catalog: registry.Catalog, name: str, split: str = "train") -> list[dict[str, Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,6 @@ import registry
 from registry.errors import ConflictError, VersionExistsError, VersionTooSmallError
 
 ROWS = [{"name": f"animal {number}", "kind": number % 2, "age": number} for number in range(8)]
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[registry.Catalog]:
-    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as opened:
-        yield opened
 
 
 def add(catalog: registry.Catalog, rows: Any, name: str, **options: Any) -> str:

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import registry
 from registry.api import Catalog
 from registry.errors import SourceError, UnusableRowsError, UsageError
 from registry.features import ClassLabel
@@ -31,11 +30,6 @@ REQUESTS = {
 HEADER = "when,label,zip,small,left,maybe,free,days,pair\n"
 LISTS = ',"[""2026-01-31""]","[""12:30:00"", ""12:31:00""]"\n'
 ROWS = f"2026-01-31,dog,1069,1,x,1.5,1{LISTS}2026-02-01,cat,2000,2,y,,2{LISTS}"
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Catalog:
-    return registry.connect(f"sqlite:///{tmp_path / 'c.db'}", data_dir=tmp_path / "data", create=True)
 
 
 def add_csv(catalog: Catalog, folder: Path, text: str, **options: Any) -> Any:

@@ -21,12 +21,6 @@ from registry.intake.object_tables import TableFile
 ROWS = [{"a": number, "b": str(number)} for number in range(10)]
 
 
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[registry.Catalog]:
-    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as opened:
-        yield opened
-
-
 def parquet(**columns: list[Any]) -> bytes:
     out = io.BytesIO()
     pq.write_table(pa.table(columns), out)

@@ -15,7 +15,6 @@ import pyarrow.parquet
 import pytest
 from PIL import Image
 
-import registry
 from registry.api import Catalog
 from registry.cli.main import run
 from registry.errors import NotStoredError, SourceError, UsageError
@@ -50,11 +49,6 @@ WRITERS: dict[str, Writer] = {
     "a.jsonl": write_jsonl,
     "a.json": write_json,
 }
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Catalog:
-    return registry.connect(f"sqlite:///{tmp_path / 'c.db'}", data_dir=tmp_path / "data", create=True)
 
 
 def fill(folder: Path, filename: str, files: dict[str, list[dict[str, Any]]]) -> Path:

@@ -12,7 +12,6 @@ import huggingface_hub.constants
 import pytest
 from support.hub_server import Hub, serve
 
-import registry
 from registry.api import Catalog
 from registry.cli.main import run
 from registry.errors import NotStoredError, RegistryError, RegistryWarning, SourceError, StorageError, UsageError
@@ -48,11 +47,6 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     with serve(made) as url:
         monkeypatch.setenv("HF_ENDPOINT", url)
         yield made
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Catalog:
-    return registry.connect(f"sqlite:///{tmp_path / 'c.db'}", data_dir=tmp_path / "data", create=True)
 
 
 def test_a_repository_is_added_with_its_commit_and_digests(hub: Hub, catalog: Catalog) -> None:
@@ -198,7 +192,7 @@ def test_a_token_is_used_and_shown_nowhere(
     hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     hub.token = TOKEN
-    options = ["--catalog", str(tmp_path / "c.db"), "--data-dir", str(tmp_path / "data")]
+    options = ["--catalog", str(tmp_path / "catalog.db"), "--data-dir", str(tmp_path / "data")]
     assert run(["add", "hf://ann/flowers", *options]) != 0
     assert "If it is private: Log in with `hf auth login`, or set HF_TOKEN." in capfd.readouterr().err
     monkeypatch.setenv("HF_TOKEN", TOKEN)

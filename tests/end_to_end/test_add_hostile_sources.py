@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,6 @@ from support.levels import either
 
 import registry
 from registry.errors import DatasetNotFoundError, NotStoredError, SourceError, StorageError, UnusableRowsError
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[registry.Catalog]:
-    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data", create=True) as opened:
-        yield opened
 
 
 def test_pipes_and_loops_of_links_are_accounted_for_and_never_opened(catalog: registry.Catalog, tmp_path: Path) -> None:

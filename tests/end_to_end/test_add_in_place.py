@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +51,6 @@ def write(path: Path, records: Sequence[bytes]) -> None:
         frames = RecordWriter(file)
         for one in records:
             frames.write(one)
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[registry.Catalog]:
-    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as opened:
-        yield opened
 
 
 @pytest.fixture

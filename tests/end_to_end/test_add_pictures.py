@@ -13,17 +13,11 @@ import pyarrow.parquet
 import pytest
 from PIL import Image
 
-import registry
 from registry.api import Catalog
 from registry.errors import SourceError, UnusableRowsError
 
 MODES = ["1", "L", "LA", "P", "RGB", "RGBA", "I;16"]
 SIZE = (7, 5)
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Catalog:
-    return registry.connect(f"sqlite:///{tmp_path / 'c.db'}", data_dir=tmp_path / "data", create=True)
 
 
 def make_picture(mode: str, seed: int = 0) -> Any:

@@ -14,17 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-import registry
 from registry.api import Catalog
 from registry.errors import SourceError, UnusableRowsError, UsageError
 
 ROWS = [{"Sepal Length": 1.5, "kind": "a"}, {"Sepal Length": 2.5, "kind": "b"}]
 RENAMED = {"Sepal Length": "length", "kind": "class"}
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Catalog:
-    return registry.connect(f"sqlite:///{tmp_path / 'c.db'}", data_dir=tmp_path / "data", create=True)
 
 
 def text(name: str, content: str) -> Callable[[Path], Path]:

@@ -9,7 +9,6 @@ from typing import Any
 import datasets
 import pytest
 
-import registry
 from registry.api import Catalog
 from registry.errors import SourceError, UsageError
 
@@ -48,11 +47,6 @@ SOURCES: dict[str, Callable[[Path], Any]] = {
     "saved dataset": saved,
     "dataset card": with_card,
 }
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Catalog:
-    return registry.connect(f"sqlite:///{tmp_path / 'c.db'}", data_dir=tmp_path / "data", create=True)
 
 
 @pytest.mark.parametrize("source", SOURCES)

@@ -9,14 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import registry
 from registry.api import Catalog
 from registry.errors import RegistryError, SourceError, UsageError
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Catalog:
-    return registry.connect(f"sqlite:///{tmp_path / 'c.db'}", data_dir=tmp_path / "data", create=True)
 
 
 def write(folder: Path, files: dict[str, str]) -> Path:

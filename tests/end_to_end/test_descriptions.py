@@ -32,11 +32,6 @@ class Greetings(DatasetBuilder):
 
 
 @pytest.fixture
-def catalog(tmp_path: Path) -> registry.Catalog:
-    return registry.connect(tmp_path / "catalog.db")
-
-
-@pytest.fixture
 def animals(tmp_path: Path) -> Path:
     folder = tmp_path / "animals"
     folder.mkdir()

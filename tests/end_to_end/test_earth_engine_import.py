@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 from support.earth_engine_samples import mixer_of, ramp, record_of, tiles_of, write_image, write_records
 
-from registry import connect
 from registry.api import Catalog
 from registry.builders.earth_engine.exporting.image import export_image
 from registry.builders.earth_engine.mixer import Mixer
@@ -31,13 +29,6 @@ from registry.storage import open_store
 from registry.wire import encode_example
 
 BANDS = {"grey": ramp(8, 4, "uint8"), "class": ramp(8, 4, "int16"), "ndvi": ramp(8, 4)}
-
-
-@pytest.fixture
-def catalog(sqlite_template: Path, tmp_path: Path) -> Iterator[Catalog]:
-    (tmp_path / "catalog.db").write_bytes(sqlite_template.read_bytes())
-    with connect(f"sqlite:///{tmp_path / 'catalog.db'}", data_dir=tmp_path / "data") as opened:
-        yield opened
 
 
 def refused(catalog: Catalog, folder: Path, **options: Any) -> RegistryError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +21,6 @@ from registry.errors import UsageError
 
 PLACE = rasterio.Affine(30.0, 0.0, 500_000.0, 0.0, -30.0, 4_100_000.0)
 HEIGHT, WIDTH, PATCH, KERNEL = 50, 71, 16, 8
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[registry.Catalog]:
-    with registry.connect(tmp_path / "catalog.db") as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,12 +17,6 @@ from registry.storage import open_store
 from registry.tfrecord import read_records
 
 TRANSFORM = (30, 0, 500000, 0, -30, 4100000)
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[registry.Catalog]:
-    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as opened:
-        yield opened
 
 
 def records_of(folder: Path, names: tuple[str, ...]) -> list[bytes]:

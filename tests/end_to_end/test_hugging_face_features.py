@@ -9,14 +9,7 @@ from typing import Any
 import datasets
 import pytest
 
-import registry
 from registry.api import Catalog
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Catalog:
-    return registry.connect(f"sqlite:///{tmp_path / 'c.db'}", data_dir=tmp_path / "data", create=True)
-
 
 FEATURES: dict[str, tuple[Any, list[Any]]] = {
     "Array2D": (datasets.Array2D((2, 3), "float32"), [[[1, 2, 3], [4, 5, 6]], [[7, 8, 9], [0, 1, 2]]]),

@@ -13,15 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image as Pillow
 
-import registry
 from registry.api import Catalog
 from registry.errors import UnusableRowsError
 from registry.features import Image, Sequence
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Catalog:
-    return registry.connect(f"sqlite:///{tmp_path / 'c.db'}", data_dir=tmp_path / "data", create=True)
 
 
 def png(value: int) -> bytes:

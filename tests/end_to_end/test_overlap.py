@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,6 @@ from registry.errors import FeatureNotFoundError, UsageError
 from registry.features import FeaturesDict, Image, Sequence, Text
 from registry.publishing.record_overlap import record_marks
 from registry.tfrecord import frame_records
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[registry.Catalog]:
-    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as opened:
-        yield opened
 
 
 def shared(found: Any) -> list[tuple[int, int, int]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +32,6 @@ from registry.shards.row_groups import RowGroupShard
 from registry.storage import open_store
 
 COUNT = 120
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[Catalog]:
-    with registry.connect(tmp_path / "catalog.db", create=True) as opened:
-        yield opened
 
 
 def table_of(count: int = COUNT, **changed: Any) -> pa.Table:

@@ -11,14 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import registry
 from registry.api import Catalog
 from registry.cli.main import run
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Catalog:
-    return registry.connect(f"sqlite:///{tmp_path / 'c.db'}", data_dir=tmp_path / "data", create=True)
 
 
 def png(value: int) -> bytes:
@@ -98,7 +92,7 @@ def test_the_version_before_decides_unless_the_caller_does(tmp_path: Path, catal
 
 
 def test_a_diff_names_the_file_that_changed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    options = ["--catalog", str(tmp_path / "c.db"), "--data-dir", str(tmp_path / "data")]
+    options = ["--catalog", str(tmp_path / "catalog.db"), "--data-dir", str(tmp_path / "data")]
     source = write(tmp_path / "pets", PETS)
     assert run(["add", str(source), *options]) == 0
     write(tmp_path / "pets", {"train/dog/2.png": png(9), "train/dog/3.png": png(4)})

@@ -10,7 +10,6 @@ import pytest
 from support.prepared_samples import ANIMALS, animals, prepare
 from support.shard_samples import WRITERS, prepare_as, write_parquet
 
-import registry
 from registry.api import Catalog
 from registry.errors import PreparedFormatError, ShardMismatchError
 from registry.features import codec_of
@@ -19,12 +18,6 @@ from registry.storage import open_store
 
 OTHERS = ("array_record", "parquet")
 COUNT = 50
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Any:
-    with registry.connect(tmp_path / "catalog.db") as opened:
-        yield opened
 
 
 def ages(reader: Any) -> list[int]:

@@ -38,12 +38,6 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[registry.Catalo
         yield catalog
 
 
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[registry.Catalog]:
-    with registry.connect(tmp_path / "catalog.db") as opened:
-        yield opened
-
-
 def equal(left: Any, right: Any) -> bool:
     """Whether two examples or batches, dicts or tuples, hold the same values of the same dtypes."""
     if isinstance(left, dict):

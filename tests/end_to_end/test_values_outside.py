@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,12 +48,6 @@ FOUND = (
     f"{LIMITS}: 3 of 8 records have other values in the split train; the first, record 3 "
     "(record 0 of {}-train.tfrecord-00001-of-00003), has 3"
 )
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[registry.Catalog]:
-    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import json
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy.typing as npt
 import pytest
 from support.earth_engine_samples import CRS, MATRIX, mixer_of, ramp, tiles_of, write_image
 
-from registry import connect, load_pin
+from registry import load_pin
 from registry.api import Catalog, Dataset
 from registry.builders.earth_engine.grid import Size, Transform, Window
 from registry.builders.earth_engine.mixer import Mixer
@@ -28,14 +27,6 @@ BANDS = {
     "ndvi": np.stack([ramp(12, 6), ramp(12, 6) + 0.5]),
 }
 PATCH, MARGIN = (4, 2), (1, 2)
-
-
-@pytest.fixture
-def catalog(sqlite_template: Path, tmp_path: Path) -> Iterator[Catalog]:
-    url = f"sqlite:///{tmp_path / 'catalog.db'}"
-    (tmp_path / "catalog.db").write_bytes(sqlite_template.read_bytes())
-    with connect(url, data_dir=tmp_path / "data") as opened:
-        yield opened
 
 
 @pytest.fixture

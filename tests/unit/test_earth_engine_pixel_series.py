@@ -1,27 +1,18 @@
 """Pixels and their series: values and places."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.earth_engine_samples import mixer_of, ramp, sequence_record, write_image, write_records
 
-from registry import connect
 from registry.api import Catalog
 from registry.builders.earth_engine.patch_reader import Patches
 from registry.builders.earth_engine.pixel_series import PixelSeries
 from registry.builders.earth_engine.stored.importing import import_export, preview_export
 from registry.errors import CorruptExampleError, UsageError
 from registry.order import ReadConfig
-
-
-@pytest.fixture
-def catalog(sqlite_template: Path, tmp_path: Path) -> Iterator[Catalog]:
-    (tmp_path / "catalog.db").write_bytes(sqlite_template.read_bytes())
-    with connect(f"sqlite:///{tmp_path / 'catalog.db'}", data_dir=tmp_path / "data") as opened:
-        yield opened
 
 
 def write_series(folder: Path) -> Path:

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-import registry
 from registry.api import Catalog
 from registry.features import Ragged
 from registry.order import ReadConfig
 
 FOLDER = Path(__file__).parent
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[Catalog]:
-    with registry.connect(tmp_path / "catalog.db") as opened:
-        yield opened
 
 
 def plain(value: Any) -> Any:
