@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,18 +9,6 @@ from typing import Any
 import pytest
 
 Cli = Callable[..., Any]
-
-
-def test_a_number_that_is_taken_is_a_conflict(numbers: Cli, digits: Cli, workspace: Path) -> None:
-    other = workspace / "other.db"
-    shutil.copy(workspace / "catalog.db", other)
-    ran = numbers("copy", "nobody", "--to", str(other))
-    assert ran.code == 3
-    ran = numbers("copy", "digits", "--to", str(workspace / "catalog.db"))
-    assert (ran.code, "is the catalog itself" in ran.err) == (2, True)
-    for arguments in ((), ("digits", "--all")):
-        ran = numbers("copy", *arguments, "--to", str(other))
-        assert (ran.code, "name versions, or --all alone" in ran.err) == (2, True)
 
 
 def test_a_note_says_that_both_catalogs_use_one_data_directory(

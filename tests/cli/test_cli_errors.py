@@ -17,17 +17,6 @@ from support import warm_python
 Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
 
 
-def test_a_file_that_is_no_database(cli: Cli, workspace: Path) -> None:
-    (workspace / "catalog.db").write_text("this is a letter to my grandmother, longer than a page header is " * 20)
-    ran = cli("list")
-    assert ran.code == 1
-    assert ran.err == (
-        f"error: sqlite:///{workspace}/catalog.db is not a database\n"
-        "hint: Name the file of a catalog. Commands that publish create a file that does not exist.\n"
-        "This catalog is named by the environment variable REGISTRY_CATALOG.\n"
-    )
-
-
 def test_a_database_of_something_else(cli: Cli, workspace: Path) -> None:
     with sqlite3.connect(workspace / "catalog.db") as database:
         database.execute("create table recipes (name text)")

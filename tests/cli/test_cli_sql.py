@@ -63,23 +63,6 @@ def test_a_file_has_the_format_of_its_ending_and_is_not_replaced(digits: Cli, wo
     assert not (workspace / "late.csv").exists()
 
 
-@pytest.mark.parametrize(
-    ("query", "code", "message"),
-    [
-        ('SELECT labl FROM "digits[train]"', 2, "hint: digits[train] has the columns image, label."),
-        ('FROM "dgits[train]"', 3, "error: no dataset 'dgits' in the catalog"),
-        ('FROM "digits[trin]"', 3, "error: no split 'trin'"),
-        ('FROM "digits[train"', 2, "error: the table 'digits[train' has no ] at its end"),
-        ("ATTACH 'other.db'", 2, "error: a query is one SELECT statement, not ATTACH"),
-        ("SELECT", 2, "error: Parser Error"),
-    ],
-)
-def test_errors_say_what_to_do(digits: Cli, query: str, code: int, message: str) -> None:
-    ran = digits("sql", query)
-    assert (ran.code, ran.out) == (code, "")
-    assert message in ran.err
-
-
 def test_locks_and_pins_hold(digits: Cli, lock_of_digits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = digits("sql", COUNT, "--locked")
     assert "does not name one version exactly" in refused.err
@@ -97,19 +80,6 @@ def test_many_rows_are_not_all_in_a_table(digits: Cli) -> None:
         "",
         "no rows\n",
     )
-
-
-def test_a_table_of_several_splits_names_what_to_write(cli: Cli, workspace: Path) -> None:
-    for split in ("train", "test"):
-        (workspace / "rain").mkdir(exist_ok=True)
-        (workspace / "rain" / f"{split}.csv").write_text("a,b\n1,2\n3,4\n")
-    assert cli("add", str(workspace / "rain")).code == 0
-    ran = cli("sql", 'SELECT count(*) FROM "rain"')
-    assert (ran.code, ran.err) == (
-        2,
-        'error: rain has several splits: train, test\nhint: Name the records, e.g. FROM "rain[train]".\n',
-    )
-    assert cli("sql", 'SELECT count(*) AS n FROM "rain[train]"', "--format", "csv").out == '"n"\n2\n'
 
 
 def test_a_reader_of_stdout_that_has_enough_is_no_error(digits: Cli, workspace: Path) -> None:

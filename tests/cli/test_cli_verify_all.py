@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,25 +15,6 @@ import pytest
 from support import warm_python
 
 Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
-
-
-def test_a_dropped_version_whose_files_are_gone_is_not_brought_back(digits: Cli, workspace: Path) -> None:
-    assert digits("drop", "digits:1.0.0", "--reason", "licence").code == 0
-    assert re.fullmatch(r"0 of 0 versions are as published \(0\.\d s\)\n", digits("verify", "--all").out)
-    shard = next(workspace.glob("**/digits-train.tfrecord-00001-of-00004"))
-    kept = shard.read_bytes()
-    shard.unlink()
-    for options in (["--dry-run"], []):
-        ran = digits("drop", "digits:1.0.0", "--undo", *options)
-        assert ran.code == 5
-        assert ran.err == (
-            "error: digits:1.0.0 cannot be restored: 1 of its 4 files are missing or changed: "
-            f"{shard.name} is missing\n"
-            f"hint: Put its files back into {shard.parent.as_uri()}, and try again. Nothing was changed.\n"
-        )
-    shard.write_bytes(kept)
-    assert digits("drop", "digits:1.0.0", "--undo").code == 0
-    assert digits("verify", "digits").code == 0
 
 
 def test_the_report_counts_sound_damaged_and_unchecked_versions(numbers: Cli, workspace: Path) -> None:
@@ -147,22 +127,6 @@ def test_an_interrupted_run_is_continued(numbers: Cli, workspace: Path) -> None:
     again = numbers("verify", "--all", "--report", str(report))
     assert again.code != 0
     assert "already exists" in again.err
-
-
-def test_a_version_that_was_damaged_or_moved_is_not_skipped(numbers: Cli, workspace: Path) -> None:
-    state = ["--since", "1d", "--state", str(workspace / "state.jsonl")]
-    damaged = next(workspace.glob("datasets/numbers/1.1.0/*tfrecord*"))
-    kept = damaged.read_bytes()
-    damaged.write_bytes(kept[:-1])
-    assert numbers("verify", "--all", *state).code == 5
-    again = numbers("verify", "--all", *state)
-    assert (again.code, again.out.count("skipped")) == (5, 7)
-    damaged.write_bytes(kept)
-    shutil.copytree(workspace / "datasets/words/de/1.0.0", workspace / "moved")
-    assert numbers("relocate", "words/de:1.0.0", str(workspace / "moved")).code == 0
-    once = numbers("verify", "--all", *state)
-    assert (once.code, once.out.count("skipped")) == (0, 6)
-    assert numbers("verify", "--all", *state).out.count("skipped") == 8
 
 
 def test_a_damaged_state_costs_only_time(numbers: Cli, workspace: Path) -> None:

@@ -77,7 +77,6 @@ EVERYDAY_CASES: Final = {
     # of cli/test_cli_errors:
     "test_an_output_that_takes_nothing_costs_no_traceback": 1,
     # of cli/test_cli_faults:
-    "test_a_file_that_cannot_grow_is_said": 2,
     "test_a_full_disk_is_said": 2,
     "test_a_missing_permission_is_said": 3,
     # of cli/test_cli_network:
