@@ -12,6 +12,7 @@ def lazy_exports(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str]
     """The functions ``__getattr__`` and ``__dir__`` of ``package``.
 
     ``homes`` maps each module of the package to its names, separated by spaces; the names under ``""`` are modules.
+    ``.module`` is a module beside the package.
     After the first look-up a name is an attribute of the package.
     """
     home_of = {name: home for home, names in homes.items() for name in names.split()}
@@ -20,7 +21,7 @@ def lazy_exports(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str]
         if name not in home_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         home = home_of[name]
-        value = getattr(import_module(f"{package}.{home}"), name) if home else import_module(f"{package}.{name}")
+        value = getattr(import_module(f".{home}", package), name) if home else import_module(f"{package}.{name}")
         setattr(sys.modules[package], name, value)
         return value
 

@@ -18,6 +18,7 @@ from registry.catalog.locations import MIRROR_ADD, MIRROR_REMOVE, RELOCATE, told
 from registry.catalog.names import RENAME, present_names, told_as
 from registry.catalog.queries import list_versions, load_version
 from registry.catalog.removals import REMOVE
+from registry.catalog.rows import require_text
 from registry.catalog.selection import explain_refusal, no_default_config
 from registry.catalog.values import PastLookUp, VersionSummary, damaged, stored_values
 from registry.errors import ConfigNotFoundError, DatasetNotFoundError, LogTamperedError, VersionWithdrawnError
@@ -271,7 +272,7 @@ class Replayed:
             case "promote":
                 config.canonical = _published(config, event.version)
             case "alias-set":
-                config.aliases[_text(details["alias"])] = _published(config, details["after"])
+                config.aliases[require_text(details["alias"])] = _published(config, details["after"])
             case "fingerprint":
                 version = _published(config, event.version)
                 config.versions[version] = replace(config.versions[version], fingerprints=dict(details))
@@ -286,7 +287,7 @@ class Replayed:
                 version = _published(config, event.version)
                 known = config.versions[version]
                 steps = told_steps(event.action, details)
-                told = tuple((kind, _text(location), event) for kind, location in steps)
+                told = tuple((kind, require_text(location), event) for kind, location in steps)
                 config.versions[version] = replace(known, steps=(*known.steps, *told))
             case "alias-remove":
                 if config.aliases.pop(details["alias"], None) is None:
@@ -304,7 +305,7 @@ class Replayed:
         if event.action == RENAME:
             if event.details["before"] != name or not self.configs:
                 raise ValueError(f"there was no dataset {event.details['before']!r}")
-            self.name = _text(event.details["after"])
+            self.name = require_text(event.details["after"])
             self.names = list(dict.fromkeys([*self.names, name, self.name]))
 
     def _publish(self, name: str, event: Event) -> None:
@@ -314,8 +315,8 @@ class Replayed:
             raise ValueError(f"an event published {version} before")
         config.versions[version] = ReplayedVersion(
             candidate=read_state(version, details) if "state" in details else Candidate(version=version),
-            content_digest=_text(details["content_digest"]),
-            published_by=_text(details.get("imported_from", {}).get("published_by", event.actor)),
+            content_digest=require_text(details["content_digest"]),
+            published_by=require_text(details.get("imported_from", {}).get("published_by", event.actor)),
             published=event,
             experiments=details.get("experiments"),
             seal=details.get("seal"),
@@ -338,7 +339,7 @@ def _change_seal(config: ReplayedConfig, version: Version, seals: Mapping[str, A
         return
     if config.versions[version].seal not in (None, seals["before"]):
         raise ValueError(f"it replaces a seal that {version} did not have")
-    config.versions[version] = replace(config.versions[version], seal=_text(seals["after"]))
+    config.versions[version] = replace(config.versions[version], seal=require_text(seals["after"]))
 
 
 def read_state(version: Version, values: Mapping[str, Any]) -> Candidate:
@@ -347,7 +348,7 @@ def read_state(version: Version, values: Mapping[str, Any]) -> Candidate:
     return Candidate(
         version=version,
         state=VersionState(values["state"]),
-        message=_text(values["message"]),
+        message=require_text(values["message"]),
         superseded_by=None if successor is None else Version.parse(successor),
     )
 
@@ -357,9 +358,3 @@ def _published(config: ReplayedConfig, number: str) -> Version:
     if version not in config.versions:
         raise ValueError(f"no event published {version}")
     return version
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"expected a text, not {type(value).__name__}")
-    return value

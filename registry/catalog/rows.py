@@ -74,10 +74,12 @@ def decode_metadata(text: str, release_notes: str) -> DatasetMetadata:
     stored = json.loads(text)
     keys = stored.get("supervised_keys")
     return DatasetMetadata(
-        **{name: _text(stored.get(name, "")) for name in _METADATA_TEXTS},
-        supervised_keys=None if keys is None else tuple(map(_text, keys)),
-        config_tags=tuple(map(_text, stored.get("config_tags", ()))),
-        release_notes={_text(version): _text(note) for version, note in json.loads(release_notes).items()},
+        **{name: require_text(stored.get(name, "")) for name in _METADATA_TEXTS},
+        supervised_keys=None if keys is None else tuple(map(require_text, keys)),
+        config_tags=tuple(map(require_text, stored.get("config_tags", ()))),
+        release_notes={
+            require_text(version): require_text(note) for version, note in json.loads(release_notes).items()
+        },
         custom=dict(stored.get("custom", {})),
         extra=dict(stored.get("extra", {})),
         described=tuple(name for name in stored.get("described", ()) if name in DESCRIBED_FIELDS.values()),
@@ -118,9 +120,9 @@ def read_version(row: sa.Row[*tuple[Any, ...]], splits: Sequence[Split]) -> Data
         config=row.config_name or None,
         version=Version(row.major, row.minor, row.patch),
         splits=tuple(_named_files(split, row.builder_name) for split in splits),
-        features_json=_text(row.features_json),
-        labels={stem: tuple(map(_text, names)) for stem, names in json.loads(row.labels_json).items()},
-        location=_text(row.location),
+        features_json=require_text(row.features_json),
+        labels={stem: tuple(map(require_text, names)) for stem, names in json.loads(row.labels_json).items()},
+        location=require_text(row.location),
         content_digest=row.content_digest,
         location_steps=read_steps(row.location_steps),
         names=read_names(row),
@@ -153,15 +155,15 @@ def read_steps(value: Any) -> tuple[LocationStep, ...]:
 
 def read_names(row: sa.Row[*tuple[Any, ...]]) -> tuple[str, ...]:
     """The names in the column ``names``; see ``names.names_column``."""
-    return tuple(map(_text, read_json(row.names) or ()))
+    return tuple(map(require_text, read_json(row.names) or ()))
 
 
 def _code_version(value: Any) -> str | None:
     return None if value is None else read_code_version(value)
 
 
-def _text(value: Any) -> str:
-    """``value`` if it is a text; SQLite may have stored any type."""
+def require_text(value: Any) -> str:
+    """``value`` if it is a text. Raises TypeError otherwise: SQLite may have stored any type."""
     if not isinstance(value, str):
         raise TypeError(f"expected a text, not {type(value).__name__}")
     return value

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from registry.cli.output import Block, Column, Fields, Note, Table, size
     from registry.cli.progress import progress_bar, show_progress
     from registry.cli.publish import describe_publication, promotion_values
+    from registry.envelope import fields_of
 
 __all__ = [
     "Block",
@@ -29,6 +30,7 @@ __all__ = [
     "Table",
     "describe_publication",
     "examples",
+    "fields_of",
     "progress_bar",
     "promote_option",
     "promotion_values",
@@ -42,6 +44,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
+        ".envelope": "fields_of",
         "commands": "Session examples session_command version_values",
         "lazy_group": "LazyGroup",
         "options": "promote_option reference_argument",

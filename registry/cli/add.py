@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -400,7 +400,9 @@ def _values(report: AddReport) -> dict[str, Any]:
         "splits": dict(report.splits),
         "source": {
             **fields_of(source, "kind", "summary", "split_reason"),
-            "files": [_file_values(file) for file in source.files],
+            "files": [
+                fields_of(file, "name", "role", "reason", "split", "num_files", "num_bytes") for file in source.files
+            ],
         },
         "key": plan.rule.to_json(),
         "suggested_key": report.suggested_key,
@@ -429,7 +431,3 @@ def _values(report: AddReport) -> dict[str, Any]:
         "content_digest": None if publication is None else f"sha256:{publication.version.content_digest}",
         "promotion": None if publication is None else promotion_values(publication.promotion),
     }
-
-
-def _file_values(file: Any) -> Mapping[str, Any]:
-    return fields_of(file, "name", "role", "reason", "split", "num_files", "num_bytes")

@@ -85,14 +85,10 @@ def estimate_bytes(value: Any, depth: int = 0) -> int:
 
 def plain_values(values: Sequence[Any]) -> Sequence[Any]:
     """The values, with tensors as NumPy arrays, arrays of shape () as scalars, and every missing value as None."""
-    foreign = {kind for kind in set(map(type, values)) if kind not in EXACT and not _is_scalar_type(kind)}
+    foreign = {kind for kind in set(map(type, values)) if kind not in EXACT and not issubclass(kind, np.generic)}
     if all(kind.__name__ == "NoneType" for kind in foreign):
         return values
     return [_plain(value) if type(value) in foreign else value for value in values]
-
-
-def _is_scalar_type(kind: type) -> bool:
-    return issubclass(kind, np.generic)
 
 
 def _plain(value: Any) -> Any:

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 from registry.display import media_kind
 from registry.errors import FeatureError, UsageError, spell
-from registry.features import ClassLabel, Feature, FeaturesDict, LabeledImage, Text
+from registry.features import ClassLabel, FeaturesDict, LabeledImage, Text
 from registry.interop.export_tables import plain_rows
 from registry.model import DatasetMetadata
 from registry.reading.frameworks.table_columns import Labels, TableColumns
@@ -193,11 +193,7 @@ def _choose(features: FeaturesDict, names: list[str], usual: str) -> str | None:
 
 
 def _choose_label(features: FeaturesDict) -> str | None:
-    return _choose(features, [name for name, feature in features.items() if _is_label(feature)], "label")
-
-
-def _is_label(feature: Feature) -> bool:
-    return isinstance(feature, ClassLabel)
+    return _choose(features, [name for name, feature in features.items() if isinstance(feature, ClassLabel)], "label")
 
 
 def file_ending(data: bytes) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from registry.cli import Block, Fields, Session, Table, examples, progress_bar, session_command
+from registry.cli import Block, Fields, Session, Table, examples, fields_of, progress_bar, session_command
 from registry.cli import size as size_text
 from registry.errors import UsageError
 from registry.splits import counted
@@ -158,12 +158,8 @@ def _print(session: Session, assembly: Assembly, output: str, num_bytes: int | N
         "height": height,
         "num_patches": assembly.mixer.total_patches,
         "patches_per_row": assembly.mixer.patches_per_row,
-        "crs": str(assembly.crs),
-        "transform": list(assembly.transform),
-        "bounds": list(assembly.bounds),
-        "dtype": str(assembly.dtype),
-        "nodata": assembly.nodata,
-        "bands": [{"name": band.name, "dtype": str(band.dtype)} for band in assembly.bands],
+        **fields_of(assembly, "crs", "transform", "bounds", "dtype", "nodata"),
+        "bands": [fields_of(band, "name", "dtype") for band in assembly.bands],
     }
 
     def human(it: dict[str, Any]) -> Iterator[Block]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from registry.cli import Block, Column, Fields, Note, Session, Table, examples, progress_bar, session_command
+from registry.cli import Block, Column, Fields, Note, Session, Table, examples, fields_of, progress_bar, session_command
 from registry.cli import size as size_text
 from registry.errors import UsageError
 from registry.splits import counted
@@ -268,16 +268,11 @@ def _print_plan(session: Session, plan: ExportPlan, prefix: str, folder: str) ->
 
 def _print_exported(session: Session, exported: Exported) -> None:
     data = {
-        "prefix": exported.prefix,
-        "folder": exported.folder,
+        **fields_of(exported, "prefix", "folder"),
         **_described(exported),
-        "num_written": exported.num_written,
-        "num_records": exported.num_records,
-        "num_bytes": exported.num_bytes,
-        "filenames": list(exported.filenames),
-        "records": list(exported.records),
+        **fields_of(exported, "num_written", "num_records", "num_bytes", "filenames", "records"),
         "mixer": exported.mixer_filename,
-        "dropped": list(exported.dropped),
+        "dropped": exported.dropped,
     }
 
     def human(_: object) -> Iterator[Block]:
@@ -300,26 +295,10 @@ def _print_exported(session: Session, exported: Exported) -> None:
 def _described(plan: ExportPlan | Exported) -> dict[str, Any]:
     grid = plan.grid
     return {
-        "size": list(plan.size),
-        "crs": plan.crs,
-        "transform": list(plan.transform),
-        "num_patches": grid.num_patches,
-        "patches_per_row": grid.patches_per_row,
-        "patch": list(grid.patch),
-        "margin": list(grid.margin),
-        "tile": list(grid.tile),
-        "covered": list(grid.covered),
+        **fields_of(plan, "size", "crs", "transform"),
+        **fields_of(grid, "num_patches", "patches_per_row", "patch", "margin", "tile", "covered"),
         "collapsed": plan.collapsed,
-        "bands": [
-            {
-                "name": band.name,
-                "dtype": str(band.dtype),
-                "kind": band.kind,
-                "depth": band.depth,
-                "array": band.is_array,
-            }
-            for band in plan.bands
-        ],
+        "bands": [{**fields_of(band, "name", "dtype", "kind", "depth"), "array": band.is_array} for band in plan.bands],
     }
 
 
@@ -384,9 +363,7 @@ def _export_table(
         "prefix": prefix,
         "folder": folder,
         "filenames": [exported.filename],
-        "num_rows": exported.num_rows,
-        "num_bytes": exported.num_bytes,
-        "columns": list(exported.columns),
+        **fields_of(exported, "num_rows", "num_bytes", "columns"),
     }
 
     def human(_: object) -> Iterator[str]:

@@ -7,7 +7,16 @@ from typing import Any
 
 import click
 
-from registry.cli import Session, examples, progress_bar, reference_argument, session_command, size, version_values
+from registry.cli import (
+    Session,
+    examples,
+    fields_of,
+    progress_bar,
+    reference_argument,
+    session_command,
+    size,
+    version_values,
+)
 from registry.splits import counted
 
 
@@ -45,13 +54,7 @@ def command(
         **version_values(dataset.reference),
         "folder": folder,
         "splits": [
-            {
-                "split": split.split,
-                "filenames": list(split.filenames),
-                "mixer": split.mixer_filename,
-                "num_records": split.num_records,
-                "num_bytes": split.num_bytes,
-            }
+            {"mixer": split.mixer_filename, **fields_of(split, "split", "filenames", "num_records", "num_bytes")}
             for split in exported
         ],
     }
