@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import pickle
+import shutil
 import subprocess
 import sys
 import warnings
@@ -284,6 +285,37 @@ def test_two_publishers_attach_the_same_columns(catalog: Catalog, tmp_path: Path
     check_equal(catalog.dataset("goods"))
 
 
+def test_a_version_in_place_has_its_columns_in_the_data_directory(catalog: Catalog, tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "goods" / "1.0.0"
+    before = contents(folder)
+    with registry.connect(tmp_path / "other.db", data_dir=tmp_path / "other") as other:
+        other.import_tfds(folder, trust_lengths=True).require_all()
+        dataset = other.dataset("goods")
+        dataset.attach_columns()
+        assert list((tmp_path / "other" / "goods" / "1.0.0" / ".attachments").glob("*.npy"))
+        assert contents(folder) == before
+        assert dataset.verify().faults == ()
+        check_equal(dataset)
+
+
+@pytest.mark.filterwarnings("ignore::registry.errors.MirrorWarning")  # of the shards
+def test_copies_and_mirrors_have_the_columns(catalog: Catalog, tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "goods" / "1.0.0"
+    with registry.connect(tmp_path / "other.db", data_dir=tmp_path / "other") as other:
+        catalog.copy("goods", other).require_all()
+        catalog.dataset("goods").attach_columns()
+        catalog.copy("goods", other).require_all()  # takes what was attached since
+        assert other.dataset("goods").attachments == catalog.dataset("goods").attachments
+        check_equal(other.dataset("goods"))
+    shutil.copytree(folder, tmp_path / "mirror")
+    catalog.mirrors.add("goods", tmp_path / "mirror")
+    assert all(check.is_sound for check in catalog.mirrors.check("goods"))
+    shutil.rmtree(folder)
+    check_equal(catalog.dataset("goods"))
+    catalog.collect_garbage(older_than="0")
+    check_equal(catalog.dataset("goods"))
+
+
 KILLED = """
 import os, sys
 import registry
@@ -441,6 +473,31 @@ def test_without_room_in_the_cache_the_shards_of_a_bucket_are_read(
             reader = dataset.read("train")
             assert [plain(example) for example in reader] == examples_of(dataset, keep=None)
             assert not is_kept(reader)
+
+
+TOGETHER = """
+import sys
+import registry
+from registry.reading import keeping
+keeping._BLOCK_RECORDS = 16, 64
+reader = registry.connect(sys.argv[1], data_dir=sys.argv[2]).dataset("goods").read("train")
+print(sum(int(example["id"]) for example in reader), reader._keeper.is_in_use)
+"""
+
+
+@on_clouds
+def test_processes_fetch_columns_into_one_cache(bucket: str, tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db", data_dir=f"{bucket}/data") as catalog:
+        catalog.add(rows(), name="goods", num_shards=3)
+        catalog.dataset("goods").attach_columns()
+        command = [sys.executable, "-W", "error", "-c", TOGETHER, str(tmp_path / "catalog.db"), f"{bucket}/data"]
+        processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+        answers = [process.communicate(timeout=300)[0].split() for process in processes]
+        assert {total for total, _ in answers} == {str(sum(range(COUNT)))}
+        assert "True" in {is_in_use for _, is_in_use in answers}  # another process may have reserved a column just now
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            check_equal(catalog.dataset("goods"))
 
 
 @on_clouds
