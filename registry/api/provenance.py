@@ -319,6 +319,8 @@ class CatalogSource:
     def _attachments_in_folders(self) -> tuple[tuple[Attachment, ...], tuple[Store, ...]]:
         from registry.publishing.attachments import attachment_folders
 
+        if self._is_recalled():  # a reader does not wait again for a catalog that does not answer
+            return (), ()
         data = open_data(self.directory.require_for(self.facts))
         return self.attachments(), tuple(attachment_folders(data, self.facts))
 
