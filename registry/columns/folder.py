@@ -110,6 +110,12 @@ class ColumnFolder:
         """Whether the column was finished, as far as the name of a file says."""
         return (self.folder / DOCUMENT).exists()
 
+    def num_written_bytes(self) -> int:
+        """How much its journal has, which grows with each block; 0 without a journal."""
+        with suppress(OSError):
+            return self._file(None).stat().st_size
+        return 0
+
     def open(self) -> KeptColumn | None:
         """The column, mapped; None if it is not there, or not whole."""
         try:

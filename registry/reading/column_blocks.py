@@ -121,6 +121,10 @@ class KeptColumns:
         else:
             _, table, first = self._row_table
             row = position + first if table is None else table.item(position)
+        return self.example_in(row, copy=copy)
+
+    def example_in(self, row: int, *, copy: bool) -> dict[str, Any] | None:
+        """The example in a row; None as ``fetch``."""
         is_proved = self._is_proved
         if is_proved is not None and not is_proved[row // self._block_records] and not self.prove(slice(row, row + 1)):
             return None
@@ -214,3 +218,59 @@ class KeptColumns:
             self._row_table = order, None if is_run else rows, int(rows[0]) if rows.size else 0
         _, table, first = self._row_table
         return positions + first if table is None else table[positions]
+
+
+class JoinedColumns(KeptColumns):
+    """The kept columns of several splits, whose rows follow one another: those of a union such as ``train+test``."""
+
+    def __init__(self, parts: Sequence[KeptColumns], sizes: Sequence[int], starts: Places) -> None:
+        """``sizes`` are the numbers of records of the splits."""
+        super().__init__(parts[0].features, (), starts, 0, lambda _, __: False)
+        self.row_bytes = max(part.row_bytes for part in parts)
+        self.stored_row_bytes = max(part.stored_row_bytes for part in parts)
+        self._parts = parts
+        self._ends = np.cumsum(sizes)
+        self._firsts = self._ends - sizes
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether all blocks were compared with their digests."""
+        return all(part.is_proved for part in self._parts)
+
+    def columns_at(self, order: Order, positions: Places, *, copy: bool) -> dict[str, Any] | None:
+        """The examples at ``positions`` as a dict of arrays; None as ``fetch``."""
+        rows = self._rows_at(order, positions)
+        return self.decode(rows, copy=copy).columns() if self.prove(rows) else None
+
+    def example_at(self, order: Order, position: int, *, copy: bool) -> dict[str, Any] | None:
+        """The example at ``position``; None as ``fetch``."""
+        row = int(self._rows_at(order, position))
+        place = int(np.searchsorted(self._ends, row, side="right"))
+        return self._parts[place].example_in(row - int(self._firsts[place]), copy=copy)
+
+    def matching_blocks(self, order: Order, condition: Condition) -> None:
+        """None: their blocks have different bounds."""
+
+    def decode(self, rows: Rows, *, copy: bool) -> ExampleBlock:
+        """The examples of ``rows``, which were proved. Without ``copy``, those of a slice of one split are views."""
+        parts = list(self._divide(rows))
+        if len(parts) < 2:
+            part, some, _ = parts[0] if parts else (self._parts[0], slice(0, 0), None)
+            return part.decode(some, copy=copy)
+        blocks = [part.decode(some, copy=False) for part, some, _ in parts]
+        return self._codec.join_blocks(blocks, [places for _, _, places in parts], copy=copy)
+
+    def prove(self, rows: Rows) -> bool:
+        """As of one split."""
+        return all(part.prove(some) for part, some, _ in self._divide(rows))
+
+    def _divide(self, rows: Rows) -> Iterator[tuple[KeptColumns, Rows, Places]]:
+        """The columns of each split that has some of ``rows``, these rows of it, and their places in ``rows``."""
+        for part, start, end in zip(self._parts, self._firsts.tolist(), self._ends.tolist(), strict=True):
+            if isinstance(rows, slice):
+                first, stop = max(rows.start, start), min(rows.stop, end)
+                if first < stop:
+                    places = np.arange(first - rows.start, stop - rows.start)
+                    yield part, slice(first - start, stop - start), places
+            elif (places := np.flatnonzero((rows >= start) & (rows < end))).size:
+                yield part, rows[places] - start, places

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import secrets
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
@@ -605,10 +607,12 @@ class ExampleReader:
                 self._keeper.choose()
             if state.num_left:
                 for item_list in item_lists(self._order_of(state.epoch), state.intervals):
+                    started = time.perf_counter()
                     yield cursor.hand_out(item_list.items, positions_each=item_list.positions_each)
                     state = state.advance(item_list.num_positions)
                     cursor.set(state)
-                    self._keeper.count(item_list.num_positions)
+                    self._keeper.count(item_list.num_positions, time.perf_counter() - started)
+                self._keeper.count(0, math.inf)
             state = state.next_epoch(self._order.num_examples)
 
     def _start(self, epoch: int) -> ReadState:

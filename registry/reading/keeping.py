@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import atexit
 import json
+import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from threading import Event, Thread
+from itertools import accumulate
+from threading import Thread
 from typing import Final, Literal, TypeAlias
 
 import numpy as np
@@ -27,7 +29,7 @@ from registry.features import FeaturesDict, codec_of
 from registry.model import Advance
 from registry.order import ReadConfig
 from registry.reading.attached import Damaged
-from registry.reading.column_blocks import KeptColumns
+from registry.reading.column_blocks import JoinedColumns, KeptColumns
 from registry.reading.pieces import PieceReader, RecordSource
 from registry.reading.readable import ReadableVersion
 from registry.shards import TableBlock, as_records
@@ -41,7 +43,7 @@ Keep: TypeAlias = Literal["auto", "memory", "disk"]
 """Where the decoded columns of a read are kept."""
 
 _BLOCK_BYTES: Final = 2**22
-_BLOCK_RECORDS: Final = 16, 8192
+_BLOCK_RECORDS: Final = 1, 8192
 _SMALL_BYTES: Final = 2**26
 """Slices of at most this size are kept in memory by ``auto``."""
 
@@ -54,6 +56,11 @@ _OPENED_AT_ONCE: Final = 16
 """Attached columns that are opened at the same time: each needs requests."""
 
 _WAIT_SECONDS: Final = 0.1
+_MOST_WAIT_SECONDS: Final = 30.0
+"""A process that fills columns and finishes no block in this time is taken to be suspended."""
+
+_TURN_SECONDS: Final = 0.5
+_MOST_PAUSE_SECONDS: Final = 10.0
 _END_SECONDS: Final = 5.0
 _IN_ORDER: Final = ReadConfig(interleave_cycle_length=1)
 
@@ -150,14 +157,14 @@ class SplitColumns:
         self,
         *,
         advance: Advance | None = None,
-        stop: Event | None = None,
+        must_stop: Callable[[], bool] = lambda: False,
         is_needed: Callable[[ColumnFolder], bool] = bool,
     ) -> int:
         """Fill the columns that are not there; where another process fills them, wait for it.
 
         Args:
             advance: called with a number of records.
-            stop: once it is set, filling ends; the next one goes on from there.
+            must_stop: called after each block. If it returns True, filling ends; the next one goes on from there.
             is_needed: whether a column is to be filled; by default all are.
 
         Returns:
@@ -165,19 +172,14 @@ class SplitColumns:
 
         Raises:
             UsageError: they cannot be kept.
-            StorageError: the cache has no room, or cannot be written.
+            StorageError: the cache has no room, or cannot be written; or a process that fills the columns is suspended.
             CorruptRecordError, CorruptExampleError, ShardMismatchError: as reading.
         """
-        folders, cache = self.folders(), self.cache or self.readable.cache
-        if cache is None:
-            raise UsageError("the cache is switched off, or its folder cannot be used", hint="See: registry cache show")
-        if folders is None or not self._has_all_files():
-            raise UsageError(
-                f"the columns of {self.readable.facts.reference} cannot be kept",
-                hint="A feature has an unknown class, or there are more than 500; read the shards instead.",
-            )
+        folders, cache = self.require_folders()
         num_filled = 0
-        while stop is None or not stop.is_set():
+        progress: list[int] = []
+        deadline = math.inf
+        while not must_stop():
             kept = [folder.open() for folder in folders]  # mapped: the others do not evict them
             if self.cache is None and self.readable.attached is not None:
                 for place, folder in enumerate(folders):
@@ -195,11 +197,32 @@ class SplitColumns:
                     if writer is not None:
                         writers.append((place, folder, stack.enter_context(writer)))
                 if writers:
-                    self._fill(writers, cache, advance, stop)
+                    self._fill(writers, cache, advance, must_stop)
                     num_filled += len(writers)
             if not writers:
+                before, progress = progress, [folder.num_written_bytes() for folder in missing]
+                if progress != before:
+                    deadline = time.monotonic() + _MOST_WAIT_SECONDS
+                if time.monotonic() >= deadline:
+                    raise StorageError(
+                        f"another process has locked the columns of {self.readable.facts.reference} and does not go on",
+                        hint=f"It may be suspended. These files name it: fuser {missing[0].folder}/*",
+                        details={"path": str(missing[0].folder)},
+                    )
                 time.sleep(_WAIT_SECONDS)
         return num_filled
+
+    def require_folders(self) -> tuple[list[ColumnFolder], FileCache]:
+        """The folder of each leaf, and the cache. Raises UsageError if they cannot be kept."""
+        folders, cache = self.folders(), self.cache or self.readable.cache
+        if cache is None:
+            raise UsageError("the cache is switched off, or its folder cannot be used", hint="See: registry cache show")
+        if folders is None or not self._has_all_files():
+            raise UsageError(
+                f"the columns of {self.readable.facts.reference} cannot be kept",
+                hint="A feature has an unknown class, or there are more than 500; read the shards instead.",
+            )
+        return folders, cache
 
     def _has_all_files(self) -> bool:
         """Whether all files of the split are known; a pin has those that it needs."""
@@ -211,7 +234,7 @@ class SplitColumns:
         writers: Sequence[tuple[int, ColumnFolder, ColumnWriter]],
         cache: FileCache,
         advance: Advance | None,
-        stop: Event | None,
+        must_stop: Callable[[], bool],
     ) -> None:
         first = min(writer.num_records for _, _, writer in writers)
         for _, _, writer in writers:
@@ -230,7 +253,7 @@ class SplitColumns:
                     )
             if advance is not None:
                 advance(num_records)
-            if stop is not None and stop.is_set():
+            if must_stop():
                 return
         for _, _, writer in writers:
             writer.finish()
@@ -349,22 +372,37 @@ def fill_memory(readable: ReadableVersion, plan: Plan, features: FeaturesDict, v
         for array in whole:
             array.flags.writeable = False
         columns.append(KeptColumn(layout, whole, None, Blocks()))
-    starts = first_rows(plan, is_joined=True)
+    starts = first_rows(plan)
     return KeptColumns(features, columns, starts, plan.num_examples, lambda _, __: False)
 
 
-def first_rows(plan: Plan, *, is_joined: bool = False) -> Places:
-    """The row of record 0 of the file of each instruction: in its split, or with the records of the plan one by one.
+def open_columns(splits: Sequence[SplitColumns], plan: Plan) -> KeptColumns | None:
+    """The columns of the splits of a plan in the cache; None if one of them is not there."""
+    sizes = [split.num_records for split in splits]
+    starts = first_rows(plan, dict(zip((split.split for split in splits), accumulate([0, *sizes]), strict=False)))
+    parts: list[KeptColumns] = []
+    for split, size in zip(splits, sizes, strict=True):
+        columns = split.open()
+        if columns is None:
+            return None
+        parts.append(KeptColumns(split.features, columns, starts, size, split.mend))
+    return parts[0] if len(parts) == 1 else JoinedColumns(parts, sizes, starts)
+
+
+def first_rows(plan: Plan, before: Mapping[str, int] | None = None) -> Places:
+    """The row of record 0 of the file of each instruction.
+
+    ``before`` is the number of rows before each split; None counts the records of the plan one by one.
 
     They follow from the ranges of the plan, because a pin knows only the lengths of the files that it needs.
     """
     takes, skips = (np.array([part[at] for part in plan], np.int64) for at in (2, 1))
     rows = takes.cumsum() - takes
-    if not is_joined:
+    if before is not None:
         sizes = np.array([part.stop - part.start for part in plan.ranges], np.int64)
         passed = sizes.cumsum() - sizes
         place = np.searchsorted(passed, rows, side="right") - 1
-        rows += (np.array([part.start for part in plan.ranges], np.int64) - passed)[place]
+        rows += (np.array([before[part.split] + part.start for part in plan.ranges], np.int64) - passed)[place]
     return rows - skips
 
 
@@ -385,7 +423,7 @@ class ColumnKeeper:
         self._verify = verify
         self._num_read = 0
         self._next_choice = 0
-        self._filling: _Filling | None = None
+        self._filling: Filling | None = None
 
     @property
     def columns(self) -> KeptColumns | None:
@@ -397,25 +435,33 @@ class ColumnKeeper:
         """Whether the reader reads from kept columns now."""
         return self._source.columns is not None
 
-    def count(self, num_records: int) -> None:
-        """Note that records were read: a small slice is read from memory once all of it was read."""
+    def count(self, num_records: int, seconds: float) -> None:
+        """Note that records were read: a small slice is read from memory once all of it was read.
+
+        ``seconds`` is the time that the caller took since then, which filling may take, too; infinite after an epoch.
+        Once the columns are filled, they are read from the next piece on.
+        """
         self._num_read += num_records
+        if self._filling is not None and self._source.columns is None and self._filling.allow(seconds):
+            self.choose()
 
     def use(self, num_records: int) -> None:
         """Before records are read by number."""
         if self.mode is not None and self._source.columns is None and self._num_read >= self._next_choice:
             self._next_choice = max(self._plan.num_examples, 2 * self._num_read)
             self.choose()
-        self._num_read += num_records
+        self.count(num_records, math.inf if self._num_read >= self._plan.num_examples else 0.0)
 
     def choose(self) -> None:
         """At the beginning of an epoch: read from columns if they are there, or fill them."""
         if self.mode is None or self._source.columns is not None:
             return
+        if self._filling is not None:
+            self._filling.wait()
         if self.mode == "memory" or (self.mode == "auto" and self._is_worthwhile()):
             self._fill_memory()
-        elif self.mode in ("auto", "disk") and (split := self._split()) is not None:
-            self._open(split)
+        elif self.mode in ("auto", "disk") and (splits := self._splits()):
+            self._open(splits)
 
     def _fill_memory(self) -> None:
         features = self._readable.features
@@ -426,16 +472,15 @@ class ColumnKeeper:
         if self._source.columns is None:
             self.mode = None
 
-    def _open(self, split: SplitColumns) -> None:
-        columns = split.open()
+    def _open(self, splits: Sequence[SplitColumns]) -> None:
+        columns = open_columns(splits, self._plan)
         if columns is not None:
-            starts = first_rows(self._plan)
-            self._source.columns = KeptColumns(split.features, columns, starts, split.num_records, split.mend)
+            self._source.columns = columns
         elif self.mode == "disk" and self._filling is None:
-            self._filling = _Filling(split)
+            self._filling = Filling(splits)
         if columns is None and self._filling is not None and self._filling.error is not None:
             warn(f"the columns are not kept: {self._filling.error}")
-            self.mode = None
+            self.mode = self._filling = None
 
     def _is_worthwhile(self) -> bool:
         if self._num_read < self._plan.num_examples or not self._num_read:
@@ -446,36 +491,73 @@ class ColumnKeeper:
             num_bytes += split.num_bytes * (part.stop - part.start) / max(1, split.num_examples)
         return 0 < num_bytes <= _SMALL_BYTES
 
-    def _split(self) -> SplitColumns | None:
-        """The only split of the plan."""
-        names = {part.split for part in self._plan.ranges}
-        if len(names) != 1 or len(self._plan) > _MOST_FILES:
-            return None
-        return SplitColumns(self._readable, names.pop(), self._readable.features)
+    def _splits(self) -> list[SplitColumns]:
+        """The splits of the plan; none if it has too many files."""
+        names = dict.fromkeys(part.split for part in self._plan.ranges) if len(self._plan) <= _MOST_FILES else ()
+        return [SplitColumns(self._readable, name, self._readable.features) for name in names]
 
 
-class _Filling:
-    """Fills the columns of a split in a thread, which stops after a block when the process ends.
+class Filling:
+    """Fills columns in a thread, in turns as long as the time that the caller has taken between pieces of an epoch.
 
-    If it ran on, it would be ended within native code, which can abort the process.
+    A loop that only waits for examples takes almost none, so that its first epoch costs what it costs without filling.
+    Nothing is locked between turns. If a thread ran on when the process ends, it would be ended within native code,
+    which can abort the process.
+
+    Attributes:
+        error: why the columns cannot be kept, or None.
+        thread: the thread of this turn, or of the one before; None before the first.
     """
 
-    def __init__(self, split: SplitColumns) -> None:
+    def __init__(self, splits: Sequence[SplitColumns]) -> None:
         self.error: Exception | None = None
-        self._split = split
-        self._stop = Event()
-        self.thread = Thread(target=self._run, name="registry-columns", daemon=True)
-        atexit.register(self._end)
-        self.thread.start()
+        self.thread: Thread | None = None
+        self._splits = splits
+        try:
+            for split in splits:
+                split.require_folders()
+        except UsageError as error:
+            self.error = error
+        self._is_over = self.error is not None
+        self._seconds = 0.0
+        self._least_seconds = _TURN_SECONDS
+        self._until = 0.0
+
+    def allow(self, seconds: float) -> bool:
+        """Let it take so much more time; whether it is over now."""
+        self._seconds += seconds
+        if self.thread is not None and self.thread.is_alive():
+            if seconds == math.inf:
+                self._until = seconds
+            return False
+        if not self._is_over and self._seconds >= self._least_seconds:
+            # Each turn reads the journals, so turns become longer, as the journals do.
+            self._least_seconds += self._seconds / 8
+            self._until, self._seconds = time.monotonic() + self._seconds, 0.0
+            self.thread = Thread(target=self._run, name="registry-columns", daemon=True)
+            atexit.register(self._end)
+            self.thread.start()
+        return self._is_over
+
+    def wait(self) -> None:
+        """Wait a few seconds for a turn that has no end: two threads that decode would both be slower than one."""
+        if self.thread is not None and self._until == math.inf:
+            self.thread.join(_MOST_PAUSE_SECONDS)
 
     def _run(self) -> None:
         try:
-            self._split.fill(stop=self._stop)
+            for split in self._splits:
+                split.fill(must_stop=self._is_late)
+            self._is_over = not self._is_late()
         except (RegistryError, OSError, RuntimeError) as error:  # RuntimeError: no threads can be started at the end
-            self.error = error
+            self.error, self._is_over = error, True
         finally:
             atexit.unregister(self._end)
 
+    def _is_late(self) -> bool:
+        return time.monotonic() >= self._until
+
     def _end(self) -> None:
-        self._stop.set()
-        self.thread.join(_END_SECONDS)
+        self._until = 0.0
+        if self.thread is not None:
+            self.thread.join(_END_SECONDS)

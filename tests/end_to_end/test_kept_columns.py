@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import multiprocessing
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -173,14 +176,133 @@ def test_a_second_epoch_of_a_small_slice_is_read_from_memory(catalog: Catalog, t
     assert files_of(tmp_path) == []
 
 
-def test_a_first_epoch_fills_the_columns_in_the_background(catalog: Catalog, tmp_path: Path) -> None:
+def test_the_columns_are_filled_after_a_first_epoch(catalog: Catalog, tmp_path: Path) -> None:
     reader = catalog.dataset("goods").read("train", keep="disk")
     first = [plain(example) for example in reader]
-    assert reader._keeper._filling is not None
-    reader._keeper._filling.thread.join(60)
     assert [plain(example) for example in reader] == first
     assert is_kept(reader)
     assert files_of(tmp_path)
+
+
+def test_an_epoch_goes_on_with_columns_that_were_filled_while_the_caller_did_not_read(catalog: Catalog) -> None:
+    expected = examples_of(catalog.dataset("goods"), keep=None)
+    reader = catalog.dataset("goods").read("train", keep="disk")
+    iterator = iter(reader)
+    read = [plain(next(iterator))]
+    assert reader._keeper._filling is not None
+    assert reader._keeper._filling.thread is None  # a caller that only looks at an example fills nothing
+    reader._keeper.count(0, math.inf)
+    reader._keeper._filling.wait()
+    assert not is_kept(reader)
+    assert read + [plain(example) for example in iterator] == expected
+    assert is_kept(reader)
+
+
+def test_filling_takes_as_much_time_as_the_caller_took(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    def append(*arguments: Any) -> bool:
+        time.sleep(0.02)
+        return kept(*arguments)
+
+    kept = ColumnWriter.append
+    monkeypatch.setattr(ColumnWriter, "append", append)
+    reader = catalog.dataset("goods").read("train", keep="disk")
+    next(iter(reader))
+    filling = reader._keeper._filling
+    assert filling is not None
+    assert not filling.allow(keeping._TURN_SECONDS / 2)
+    assert filling.thread is None
+    filling._least_seconds = 0.01
+    num_turns = 0
+    while not filling.allow(0.05):
+        num_turns += 1
+        filling.thread.join(60)
+        if num_turns == 1:  # nothing is locked between turns
+            for folder in filling._splits[0].folders() or ():
+                writer = folder.write()
+                assert writer is not None
+                writer.__exit__()
+    assert num_turns > 2
+    assert [plain(example) for example in reader] == examples_of(catalog.dataset("goods"), keep=None)
+    assert is_kept(reader)
+
+
+@pytest.mark.parametrize("mode", ["auto", "disk"])
+@pytest.mark.parametrize("copy", [True, False])
+def test_a_union_of_splits_is_read_from_the_columns_of_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Any, copy: bool
+) -> None:
+    some, other = ({name: column[part] for name, column in rows().items()} for part in (slice(0, 130), slice(130, 300)))
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as opened:
+        opened.add({"train": some, "test": other}, name="halves", num_shards=3)
+        dataset = opened.dataset("halves")
+        if mode == "auto":
+            dataset.keep_columns()
+        else:
+            filled = dataset.read("test+train[:10]", keep="disk")
+            list(filled)
+            filled._keeper._filling.wait()
+        for split in ("train+test", "test[10%:]+train[50%:]+test[:3]", "test", "train[:0]+test[:1]+train"):
+            for config in (None, registry.ReadConfig(shuffle="global", seed=3)):
+                plainly = dataset.read(split, config, keep=None)
+                reader = dataset.read(split, config, keep=mode, copy=copy)
+                assert [plain(example) for example in reader] == [plain(example) for example in plainly]
+                assert is_kept(reader)
+                assert plain(reader[0]) == plain(plainly[0])
+                assert plain(reader[[5, -1, 5, 0]]) == plain(plainly[[5, -1, 5, 0]])
+                assert [plain(batch) for batch in reader.batches(32)] == [plain(batch) for batch in plainly.batches(32)]
+                found = dataset.read(split, config).where("id > 100 and price < 250")
+                assert [plain(example) for example in found] == [
+                    plain(example) for example in dataset.read(split, config, keep=None).where(found.matches.text)
+                ]
+
+
+def test_a_damaged_block_of_a_union_is_mended(tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as opened:
+        opened.add({"train": {"id": np.arange(200)}, "test": {"id": np.arange(200, 400)}}, name="halves")
+        dataset = opened.dataset("halves")
+        dataset.keep_columns()
+        for file in files_of(tmp_path):
+            flip_entry(file, 100)
+        reader = dataset.read("train+test")
+        with pytest.warns(RegistryWarning, match="is damaged: it is made again"):
+            assert sorted(int(example["id"]) for example in reader) == list(range(400))
+        assert is_kept(reader)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert len(list(dataset.read("train+test"))) == 400
+
+
+def test_a_suspended_process_does_not_keep_others_waiting(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeping, "_MOST_WAIT_SECONDS", 0.3)
+    dataset = catalog.dataset("goods")
+    expected = examples_of(dataset, keep=None)
+    begun, ended = multiprocessing.get_context("fork").Event(), multiprocessing.get_context("fork").Event()
+
+    def wait_and_finish(writer: ColumnWriter) -> None:
+        begun.set()
+        ended.wait()
+        finish(writer)
+
+    finish = ColumnWriter.finish
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ColumnWriter, "finish", wait_and_finish)
+        suspended = multiprocessing.get_context("fork").Process(target=dataset.keep_columns)
+        suspended.start()
+    try:
+        assert begun.wait(60)
+        os.kill(suspended.pid or 0, signal.SIGSTOP)
+        with pytest.raises(StorageError, match="another process has locked the columns of goods"):
+            dataset.keep_columns()
+        reader = dataset.read("train", keep="disk")
+        assert [plain(example) for example in reader] == expected
+        with pytest.warns(RegistryWarning, match="the columns are not kept: another process has locked"):
+            assert [plain(example) for example in reader] == expected
+    finally:
+        os.kill(suspended.pid or 0, signal.SIGCONT)
+        ended.set()
+        suspended.join()
+    assert dataset.keep_columns().num_new_columns in (0, len(dataset.features))
 
 
 @pytest.mark.parametrize("condition", ["id == 5", "id > 290 or id < 2", "not id <= 100", "price > 200 and id < 250"])
@@ -307,7 +429,6 @@ def test_a_cache_without_room_says_so_and_reading_goes_on(
     assert "REGISTRY_CACHE_BYTES" in (caught.value.hint or "")
     reader = dataset.read("train", keep="disk")
     assert [plain(example) for example in reader] == expected
-    reader._keeper._filling.thread.join(60)
     with pytest.warns(RegistryWarning, match="the columns are not kept"):
         assert [plain(example) for example in reader] == expected
     monkeypatch.setenv("REGISTRY_CACHE_BYTES", "0")
@@ -425,7 +546,7 @@ def test_a_filling_that_is_killed_is_continued(catalog: Catalog, tmp_path: Path)
     num_calls = 10**6 - int(whole.stdout)
     expected = examples_of(catalog.dataset("goods"), keep=None)
     assert num_calls > 50
-    for number in range(num_calls) if os.environ.get("REGISTRY_EVERY_KILL") else range(0, num_calls, num_calls // 9):
+    for number in range(0, num_calls, int(os.environ.get("REGISTRY_EVERY_STEP", num_calls // 9))):
         shutil.rmtree(tmp_path / "cache")
         assert kill_at(tmp_path, number).returncode == 9
         assert examples_of(catalog.dataset("goods"), keep="auto") == expected
@@ -767,7 +888,7 @@ def test_a_read_without_checks_keeps_checked_records(catalog: Catalog, monkeypat
     monkeypatch.setattr(keeping, "read_flat_blocks", read_flat_blocks)
     reader = catalog.dataset("goods").read("train", keep="disk", verify="off")
     list(reader)
-    reader._keeper._filling.thread.join(60)  # type: ignore[union-attr]
+    reader._keeper._filling.wait()  # type: ignore[union-attr]
     assert verified == ["block"]
     list(reader)
     assert is_kept(reader)
@@ -787,7 +908,7 @@ keeping._BLOCK_RECORDS = (16, 16)
 kept, ColumnWriter.append = ColumnWriter.append, append
 atexit.register(lambda: print(reader._keeper._filling.thread.is_alive()))
 reader = registry.connect(sys.argv[1], data_dir=sys.argv[2]).dataset("goods").read("train", keep="disk")
-next(iter(reader))
+list(reader)
 print(reader._keeper._filling.thread.is_alive())
 """
 

@@ -6,6 +6,7 @@ the first example is read, not in the background; those of folders that were nev
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from registry.errors import RegistryError
@@ -21,14 +22,25 @@ def read_from_columns(mode: str) -> None:
             forced: Keep = "disk" if mode == "disk" and readable.facts.content_digest and readable.cache else "memory"
             super().__init__(forced, readable, plan, *options)
 
+        def choose(self) -> None:
+            super().choose()
+            super().choose()  # reads what the first call filled
+
     class FilledAtOnce:
         error: Exception | None = None
 
-        def __init__(self, split: SplitColumns) -> None:
+        def __init__(self, splits: Sequence[SplitColumns]) -> None:
             try:
-                split.fill()
+                for split in splits:
+                    split.fill()
             except RegistryError as error:
                 self.error = error
 
+        def wait(self) -> None:
+            pass
+
+        def allow(self, seconds: float) -> bool:  # noqa: ARG002 (as Filling)
+            return False
+
     examples.ColumnKeeper = ForcedKeeper  # type: ignore[misc]
-    keeping._Filling = FilledAtOnce  # type: ignore[assignment,misc]  # has what is used of it
+    keeping.Filling = FilledAtOnce  # type: ignore[assignment,misc]  # has what is used of it
