@@ -19,7 +19,7 @@ import pytest
 from support import FOLDER, TESTS, warm_python
 from support.catalog_clocks import set_clocks, set_store_clock
 from support.catalog_samples import sample
-from support.levels import either
+from support.levels import either, every_step
 from support.prepared_samples import animals, prepare
 
 import registry
@@ -36,7 +36,7 @@ from registry.storage.names import Owner
 
 HERE = Owner.this_process()
 ELSEWHERE = replace(HERE, host="elsewhere", machine="another")
-EVERY = int(os.environ.get("REGISTRY_EVERY_STEP", "3"))
+EVERY = every_step(3)
 """One step in this number is tried in the long level; 1 tries them all."""
 
 

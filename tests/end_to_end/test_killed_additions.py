@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 from support import FOLDER, TESTS
-from support.levels import either
+from support.levels import either, every_step
 
 SCRIPT = FOLDER / "killed_additions.py"
 
 
-@pytest.mark.parametrize("every", either(60, 6))
+@pytest.mark.parametrize("every", either(60, every_step(6)))
 @pytest.mark.parametrize("store", ["local", "s3"])
 def test_an_addition_that_was_killed_is_never_half_visible_and_the_next_one_finishes_it(
     catalog_url: str, tmp_path: Path, store: str, every: int, request: pytest.FixtureRequest

@@ -16,13 +16,13 @@ import pytest
 from support import FOLDER, TESTS, warm_python
 from support.clouds import on_clouds
 from support.fault_proxy import FaultProxy
-from support.levels import either
+from support.levels import either, every_step
 from support.prepared_samples import animals, prepare
 
 import registry
 from registry.errors import ConflictError, LeftoverWarning, RegistryError, ShardMismatchError, StorageError
 
-EVERY = int(os.environ.get("REGISTRY_EVERY_STEP", "2"))
+EVERY = every_step(2)
 """One step in this number is tried in the long level; 1 tries them all."""
 
 

@@ -6,7 +6,6 @@ The law runs a complete second publisher between every two requests of the first
 from __future__ import annotations
 
 import itertools
-import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ from typing import Any
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
-from support.levels import either
+from support.levels import either, every_step
 from support.prepared_samples import animals, prepare
 
 import registry
@@ -25,7 +24,7 @@ from registry.catalog import session
 from registry.errors import ConflictError, RegistryError
 from registry.publishing import object_place
 
-EVERY = int(os.environ.get("REGISTRY_EVERY_STEP", "5"))
+EVERY = every_step(5)
 """One step in this number is tried in the long level; 1 tries them all."""
 
 REQUESTS = ("_open", "cat_file", "cp_file", "exists", "find", "info", "rm_file")

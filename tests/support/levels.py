@@ -44,6 +44,11 @@ def either(everyday: object, long: object) -> list[object]:
     return [everyday, _long(long)]
 
 
+def every_step(step: int) -> int:
+    """Which steps a test kills: each ``step``-th, or what ``REGISTRY_EVERY_STEP`` says; ``make kills`` kills all."""
+    return int(os.environ.get("REGISTRY_EVERY_STEP", step))
+
+
 def sample(items: Sequence[pytest.Item]) -> None:
     """Mark as long all but a few cases of each test that ``sampled.py`` lists, and some repetitions on databases.
 
