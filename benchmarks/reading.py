@@ -4,6 +4,7 @@
     python benchmarks/reading.py --sets all --scale 1 --folder DIR       the figures to quote, on an idle machine
     python benchmarks/reading.py --sets all --scale 1 --folder DIR --peers all --rounds 3       hours
     python benchmarks/reading.py --proof                                 what proving the published files costs
+    python benchmarks/reading.py --filling --sets A,B --scale 1          what filling kept columns costs
     python benchmarks/reading.py --sets A --jobs i,iii --peers registry,view,tf.data,+unbatch,limit
     python benchmarks/reading.py --clock cpu --peers "registry,kept,+cache,Grain,HF,MDS,lance,take"      a second epoch
 
@@ -38,6 +39,7 @@ from typing import Any, Final
 sys.path.append(str(Path(__file__).parents[1]))
 
 from benchmarks.readers import PEERS
+from benchmarks.readers.filling import measure_filling, print_filling, read_epochs
 from benchmarks.readers.measure import measure_job, probe_checks
 from benchmarks.readers.peer import JOBS
 from benchmarks.readers.proof import measure_proof, print_proof
@@ -77,11 +79,12 @@ DEFAULT_PEERS: Final = [
 TIMEOUT: Final = 300
 
 
-def run_worker(task: dict[str, Any]) -> dict[str, Any]:
-    """What a process of its own answers."""
+def run_worker(task: dict[str, Any], variables: dict[str, str] | None = None) -> dict[str, Any]:
+    """What a process of its own answers, with more ``variables`` in its environment."""
     command = [sys.executable, __file__, "--worker", json.dumps(task)]
     root = task["sample"]["root"]
     environment = os.environ | QUIET | {"REGISTRY_CACHE": f"{root}/cache", "REGISTRY_CACHE_DIR": f"{root}/columns"}
+    environment |= variables or {}
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=TIMEOUT)
     except subprocess.TimeoutExpired:
@@ -100,6 +103,8 @@ def work(task: dict[str, Any]) -> dict[str, Any]:
         if task["flip"]:
             flip_bit(sample, task["format"])
         return {"num_bytes": num_bytes}
+    if "filling" in task:
+        return read_epochs(sample, task["filling"], task["keep"])
     peer = PEERS[task["peer"]](sample)
     return probe_checks(peer) if task["job"] == "probe" else measure_job(peer, task["job"], task["seconds"])
 
@@ -171,6 +176,12 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
+def make_sample(name: str, options: argparse.Namespace, root: str) -> SampleSet:
+    """The set at the scale of the options."""
+    number = max(2000, round(FULL_SIZES[name] * options.scale / 8) * 8)
+    return SampleSet(name, number, options.shards if name == "C" else 1, root)
+
+
 def choose(text: str, known: list[str], default: list[str]) -> list[str]:
     """The names of a comma-separated option."""
     chosen = {"": default, "all": known}.get(text, text.split(","))
@@ -204,6 +215,7 @@ def main() -> None:
     parser.add_argument(
         "--proof", action="store_true", help="measure only what it costs to prove the files that are read"
     )
+    parser.add_argument("--filling", action="store_true", help="measure only what it costs to fill kept columns")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
@@ -214,6 +226,13 @@ def main() -> None:
             print_proof(measure_proof(options.folder or scratch, rounds=options.rounds))
         return
     sets = choose(options.sets, list(FULL_SIZES), ["A", "B", "C"])
+    if options.filling:
+        with tempfile.TemporaryDirectory() as scratch:
+            samples = [make_sample(name, options, options.folder or scratch) for name in sets]
+            for sample in samples:
+                prepare_formats(sample, ["registry"])
+            print_filling(measure_filling(samples, run_worker, rounds=options.rounds))
+        return
     options.jobs = choose(options.jobs, list(JOBS), list(JOBS))
     peers = choose(options.peers, list(PEERS), DEFAULT_PEERS)
     for peer in peers:
@@ -230,8 +249,7 @@ def main() -> None:
         print_checks(checks)
         results: list[dict[str, Any]] = []
         for name in sets:
-            number = max(2000, round(FULL_SIZES[name] * options.scale / 8) * 8)
-            sample = SampleSet(name, number, options.shards if name == "C" else 1, root)
+            sample = make_sample(name, options, root)
             fitting = [peer for peer in peers if PEERS[peer].reads_gzip or not sample.is_gzip]
             found = measure_set(sample, prepare_formats(sample, fitting), options)
             print_set(name, found, checks)
