@@ -53,6 +53,17 @@ class PinPlaces(NamedTuple):
     allow_hosts: tuple[str, ...] = ()
 
 
+class RecordOptions(NamedTuple):
+    """The options of commands that print examples; see ``record_options``."""
+
+    limit: int | None
+    columns: list[str] | None
+    where: str | None
+    names: bool
+    pixels: bool
+    ids: bool
+
+
 ANYWHERE: Final = PinPlaces()
 
 
@@ -126,9 +137,6 @@ show_option: Final = click.option(
     metavar="N",
     help="Describe up to N differing records of each split.",
 )
-limit_option: Final = click.option(
-    "--limit", "--take", "limit", type=click.IntRange(min=0), metavar="N", help="Stop after N examples.  [default: all]"
-)
 columns_option: Final = click.option(
     "--columns",
     metavar="NAME,...",
@@ -151,9 +159,24 @@ with_columns_option: Final = click.option(
     is_flag=True,
     help="Afterwards, attach the decoded columns to the version, beside its shards, for everybody who reads it.",
 )
-ids_option: Final = click.option(
-    "--ids", is_flag=True, help="Print the TFDS id of each example instead, without opening a file."
+record_options: Final = _collect(
+    "records",
+    RecordOptions,
+    click.option(
+        "--limit",
+        "--take",
+        "limit",
+        type=click.IntRange(min=0),
+        metavar="N",
+        help="Stop after N examples.  [default: all]",
+    ),
+    columns_option,
+    where_option,
+    click.option("--names", is_flag=True, help="Print names of classes, and dates and times as text, not as numbers."),
+    click.option("--pixels", is_flag=True, help="Decode images and sounds, and print their pixels and samples."),
+    click.option("--ids", is_flag=True, help="Print the TFDS id of each example instead, without opening a file."),
 )
+"""Which examples are printed, and how."""
 
 
 def read_names(text: str | None) -> list[str] | None:

@@ -9,21 +9,17 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from itertools import islice
 from json.encoder import encode_basestring, encode_basestring_ascii
-from typing import TYPE_CHECKING, Any, Final, TypeVar
-
-import click
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from registry.cli.commands import Session, examples, session_command, version_values
 from registry.cli.options import (
+    RecordOptions,
     Slicing,
-    columns_option,
-    ids_option,
-    limit_option,
     order_options,
+    record_options,
     reference_argument,
     slicing_options,
     split_argument,
-    where_option,
 )
 from registry.cli.output import Block, JsonText
 from registry.cli.progress import progress_bar, show_progress
@@ -37,13 +33,6 @@ if TYPE_CHECKING:
 
 
 _T = TypeVar("_T")
-
-names_option: Final = click.option(
-    "--names", is_flag=True, help="Print names of classes, and dates and times as text, not as numbers."
-)
-pixels_option: Final = click.option(
-    "--pixels", is_flag=True, help="Decode images and sounds, and print their pixels and samples."
-)
 
 
 @session_command(
@@ -62,12 +51,7 @@ pixels_option: Final = click.option(
 @reference_argument
 @split_argument
 @slicing_options
-@limit_option
-@columns_option
-@where_option
-@names_option
-@pixels_option
-@ids_option
+@record_options
 @order_options()
 def read(
     session: Session,
@@ -75,12 +59,7 @@ def read(
     split: str,
     *,
     slicing: Slicing,
-    limit: int | None,
-    columns: list[str] | None,
-    where: str | None,
-    names: bool,
-    pixels: bool,
-    ids: bool,
+    records: RecordOptions,
     order: ReadConfig | None,
 ) -> None:
     """Print the examples of a split expression, one JSON object on each line.
@@ -100,20 +79,8 @@ def read(
             **version_values(dataset.reference),
             "split": reader.plan.expression,
             **rule_values(reader.plan),
-            **({} if where is None else {"where": where}),
         }
-        present_records(
-            session,
-            "read",
-            value,
-            filtered(session, reader, where),
-            limit=limit,
-            columns=columns,
-            names=names,
-            pixels=pixels,
-            ids=ids,
-            metadata=dataset.metadata,
-        )
+        present_records(session, "read", value, reader, records, metadata=dataset.metadata)
 
 
 def filtered(session: Session, reader: Reader, where: str | None) -> Reader:
@@ -141,12 +108,8 @@ def present_records(
     schema: str,
     value: dict[str, Any],
     reader: Reader,
+    options: RecordOptions,
     *,
-    limit: int | None,
-    columns: list[str] | None,
-    names: bool,
-    pixels: bool,
-    ids: bool,
     metadata: DatasetMetadata | None = None,
 ) -> None:
     """Print examples, or their ids, one on each line as they are read; in JSON, they are a list in ``value``.
@@ -156,13 +119,12 @@ def present_records(
         schema: the schema of the JSON output.
         value: the other fields of the JSON output.
         reader: the examples.
-        limit: see ``limit_option``.
-        columns: see ``columns_option``.
-        names: see ``names_option``.
-        pixels: see ``pixels_option``.
-        ids: see ``ids_option``.
+        options: see ``record_options``.
         metadata: of the version, which names the types of dates and times; a pin records none.
     """
+    limit, columns, where, names, pixels, ids = options
+    reader = filtered(session, reader, where)
+    value = value if where is None else {**value, "where": where}
     reader = reader if columns is None else reader.select(columns)
     convert = example_converter(metadata, reader, names=names, files=not pixels)
     reader = reader if pixels else reader.files_as_bytes()

@@ -12,17 +12,15 @@ from registry.cli.completion import complete_file, complete_name
 from registry.cli.options import (
     ANYWHERE,
     PinPlaces,
-    columns_option,
+    RecordOptions,
     file_argument,
-    ids_option,
-    limit_option,
     names_argument,
     pin_data_dir_option,
     places_options,
-    where_option,
+    record_options,
 )
 from registry.cli.output import Block, Column, Table, size
-from registry.cli.read import filtered, names_option, pixels_option, present_records
+from registry.cli.read import present_records
 from registry.envelope import fields_of
 from registry.splits import print_ranges
 
@@ -136,25 +134,8 @@ def diff(session: Session, old: str, new: str, exit_code: bool) -> int:
 @file_argument
 @click.argument("name", metavar="NAME", shell_complete=complete_name)
 @places_options
-@limit_option
-@columns_option
-@where_option
-@names_option
-@pixels_option
-@ids_option
-def read(
-    session: Session,
-    file: str,
-    name: str,
-    *,
-    places: PinPlaces,
-    limit: int | None,
-    columns: list[str] | None,
-    where: str | None,
-    names: bool,
-    pixels: bool,
-    ids: bool,
-) -> None:
+@record_options
+def read(session: Session, file: str, name: str, *, places: PinPlaces, records: RecordOptions) -> None:
     """Print the examples of the pin NAME in its order, one JSON object on each line, as `registry read` prints them.
 
     Images and stored sounds are described unless you add --pixels.
@@ -165,17 +146,7 @@ def read(
     """
     pin = open_pins(file, places, session)[name]
     note_yanks(session, [pin])
-    present_records(
-        session,
-        "pin.read",
-        {**pin_values(pin), **({} if where is None else {"where": where})},
-        filtered(session, pin.read(), where),
-        limit=limit,
-        columns=columns,
-        names=names,
-        pixels=pixels,
-        ids=ids,
-    )
+    present_records(session, "pin.read", pin_values(pin), pin.read(), records)
 
 
 def open_pins(file: str, places: PinPlaces = ANYWHERE, session: Session | None = None) -> PinFile:
