@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,25 +14,6 @@ import pytest
 from support import warm_python
 
 Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
-
-
-def test_a_database_of_something_else(cli: Cli, workspace: Path) -> None:
-    with sqlite3.connect(workspace / "catalog.db") as database:
-        database.execute("create table recipes (name text)")
-    database.close()
-    ran = cli("list")
-    assert ran.code == 1
-    assert "hint: " in ran.err
-
-
-def test_a_newer_catalog(digits: Cli, workspace: Path) -> None:
-    with sqlite3.connect(workspace / "catalog.db") as database:
-        database.execute("update alembic_version set version_num = '9999'")
-    database.close()
-    ran = digits("list")
-    assert ran.code == 8
-    assert "newer" in ran.err
-    assert "hint: " in ran.err
 
 
 @pytest.mark.parametrize(
@@ -82,37 +62,6 @@ def test_interrupting_ends_with_130(workspace: Path) -> None:
     done = warm_python.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 130
     assert json.loads(done.stderr)["error"]["code"] == "interrupted"
-
-
-def test_an_authors_mistake_shows_the_authors_lines_and_debug_shows_all(
-    cli: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (workspace / "my_code.py").write_text(
-        "from registry import DatasetBuilder\n"
-        "from registry.features import FeaturesDict\n"
-        "class Broken(DatasetBuilder):\n"
-        "    VERSION = '1.0.0'\n"
-        "    def features(self):\n"
-        "        return FeaturesDict({'number': 'int64'})\n"
-        "    def splits(self):\n"
-        "        return {'train': self.examples()}\n"
-        "    def examples(self):\n"
-        "        yield 'first', {'number': 1}\n"
-        "        raise ValueError('page 7 is missing')\n"
-    )
-    monkeypatch.syspath_prepend(str(workspace))
-    ran = cli("build", "my_code:Broken")
-    assert ran.code == 1
-    assert ran.err == (
-        "error: split 'train': the generator failed after 1 example, the last with key 'first': "
-        f"ValueError: page 7 is missing ({workspace}/my_code.py, line 11)\n"
-        "Traceback (most recent call last):\n"
-        f'  File "{workspace}/my_code.py", line 11, in examples\n'
-        "    raise ValueError('page 7 is missing')\n"
-        "ValueError: page 7 is missing\n"
-    )
-    monkeypatch.setenv("REGISTRY_DEBUG", "1")
-    assert "in build_dataset" in cli("build", "my_code:Broken").err
 
 
 @pytest.mark.parametrize("arguments", [["list"], ["resolve", "digits", "train"], ["db", "status"], ["db", "check"]])

@@ -186,35 +186,6 @@ def test_a_missing_permission_is_said(open_workspace: Path, case: str) -> None:
     assert code == 5 or "hint: " in ran.stderr, ran.stderr
 
 
-LIMITED = {
-    "a build": ["build", "digits", "-j", "1", "--catalog", "other.db", "--data-dir", "other"],
-    "an import": ["import", "tfds", "datasets", "--name", "copy", "--copy"],
-    "an export": ["export", "tfds", "digits", "exported"],
-    "a bundle": ["pin", "bundle", "dataset.lock.yaml", "-o", "paper.tar"],
-    "a restore": ["pin", "restore", "dataset.lock.yaml", "--to", "restored"],
-}
-
-
-@pytest.mark.parametrize("case", LIMITED)
-def test_a_file_that_cannot_grow_is_said(digits: Cli, workspace: Path, case: str) -> None:
-    monkey = workspace / "dataset.lock.yaml"
-    assert digits("pin", "create", "digits", "train", "-o", str(monkey)).code == 0
-    script = (
-        "import resource, signal, sys\n"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))\n"
-        "from registry.cli.main import main\n"
-        "main()\n"
-    )
-    ran = warm_python.run(
-        [sys.executable, "-c", script, *LIMITED[case]], capture_output=True, text=True, check=False, cwd=workspace
-    )
-    assert ran.returncode in (1, 75), (ran.returncode, ran.stderr)
-    assert "Traceback" not in ran.stderr
-    assert OURS not in ran.stderr, ran.stderr
-    assert "hint: " in ran.stderr, ran.stderr
-
-
 FULL = {
     "list": ["list", "--format", "json"],
     "show": ["show", "digits"],

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
+from support.golden import check_texts
 
 from registry.cli.output import Block, Fields, JsonText, Note, Output, Table
 from registry.envelope import Records, error_envelope, result_envelope
@@ -22,6 +23,8 @@ VALUE = {
     "splits": ({"name": "train", "num_examples": 60000}, {"name": "test", "num_examples": 10000}),
     "superseded_by": None,
 }
+
+GOLDEN = Path(__file__).parent / "golden" / "cli_output"
 
 
 def describe(value: dict[str, Any]) -> Iterator[Block]:
@@ -41,19 +44,7 @@ def test_people_see_lines_fields_and_tables(capsys: pytest.CaptureFixture[str]) 
     out.tell(["before"])
     out.present("law", VALUE, describe)
     captured = capsys.readouterr()
-    assert captured.out == (
-        "before\n"
-        "mnist/plain:3.0.1 in s3://***@bucket/data\n"
-        "status     canonical\n"
-        "published  2026-11-21 09:05\n"
-        "SPLIT  EXAMPLES  HALF\n"
-        "train    60,000  30000.0\n"
-        "test     10,000  5000.0\n"
-        "SPLIT\n"
-        "train\n"
-        "and 1 more; --format json lists them all\n"
-        '{"a": "b"}\n'
-    )
+    check_texts(GOLDEN / "people_see_lines_fields_and_tables.txt", [captured.out])
     assert captured.err == "There are no splits.\ntold to people\n"
 
 
@@ -63,18 +54,7 @@ def test_programs_get_the_same_value_and_no_human_form(capsys: pytest.CaptureFix
     out.note("note: beware of http://ann:hunter2@host")
     out.present("law", VALUE, describe)
     captured = capsys.readouterr()
-    assert json.loads(captured.out) == {
-        "schema": "registry.law/1",
-        "data": {
-            "reference": "mnist/plain:3.0.1",
-            "status": "canonical",
-            "at": "2026-11-21T09:05:00+00:00",
-            "url": "s3://***@bucket/data",
-            "splits": [{"name": "train", "num_examples": 60000}, {"name": "test", "num_examples": 10000}],
-            "superseded_by": None,
-        },
-        "warnings": ["note: beware of http://***@host"],
-    }
+    check_texts(GOLDEN / "programs_get_the_same_value_and_no_human_form.txt", [captured.out])
     assert captured.err == ""
 
 

@@ -169,7 +169,7 @@ def command(*arguments: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_of_an_author_names_file_and_line(name: str, modules: Path) -> None:
+def test_a_fault_of_an_author_names_file_and_line(name: str, modules: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old, new = FAULTS[name]
     assert old in GOOD
     module = write(modules, HEAD + GOOD.replace(old, new, 1))
@@ -191,6 +191,8 @@ def test_a_fault_of_an_author_names_file_and_line(name: str, modules: Path) -> N
     if isinstance(caught.value.__cause__, ZeroDivisionError):
         assert f'Traceback (most recent call last):\n  File "{path}", line ' in err
         assert "\nZeroDivisionError: division by zero\n" in err
+        monkeypatch.setenv("REGISTRY_DEBUG", "1")
+        assert f'File "{package}' in command("build", f"{module}:Good")[2]
 
 
 def test_a_value_that_does_not_fit_names_feature_split_key_and_generator(modules: Path) -> None:

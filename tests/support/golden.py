@@ -33,7 +33,12 @@ def check_errors(
         with pytest.raises(RegistryError) as caught:
             call()
         blocks.append(_describe(caught.value, details))
-    text = "\n".join(blocks)
+    check_texts(path, blocks, folder=folder)
+
+
+def check_texts(path: Path, texts: Iterable[str], *, folder: str | Path | None = None) -> None:
+    """Compare texts, such as answers of commands, with the file; ``folder`` is as for ``check_errors``."""
+    text = "\n".join(texts)
     if folder is not None:
         text = text.replace(str(folder), "FOLDER")
     content = text.encode("utf-8", "backslashreplace")
