@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # fsspec is loaded when a store is opened
         ProtectionChange,
         Reservation,
     )
-    from registry.catalog.backend import AliasCalls, Expected
+    from registry.catalog.backend import AliasCalls, ChangeOptions, Expected
     from registry.model import DatasetVersion, Experiment, ExperimentChange, Reference, Version
     from registry.publishing import Cleared
     from registry.storage import Store
@@ -83,9 +83,7 @@ class Lifecycle:
             UsageError: ``reference`` has a wrong type or does not name one version.
             VersionWithdrawnError: the version is yanked or dropped.
         """
-        return self._catalog.lifecycle.promote(
-            read_reference(reference), actor=log_actor(), dry_run=dry_run, uses=make_uses(uses)
-        )
+        return self._catalog.lifecycle.promote(read_reference(reference), **_options(uses, dry_run=dry_run))
 
     def deprecate(self, reference: DatasetLike, *, reason: str, dry_run: bool = False, uses: Uses = ()) -> Change:
         """Advise readers of a version to move on. It is found as before, with ``reason`` as a note.
@@ -101,9 +99,7 @@ class Lifecycle:
             UsageError: ``reference`` has a wrong type or does not name one version, or ``reason`` is empty or too long.
             VersionWithdrawnError: the version is yanked or dropped.
         """
-        return self._catalog.lifecycle.deprecate(
-            read_reference(reference), reason, actor=log_actor(), dry_run=dry_run, uses=make_uses(uses)
-        )
+        return self._catalog.lifecycle.deprecate(read_reference(reference), reason, **_options(uses, dry_run=dry_run))
 
     def yank(
         self,
@@ -129,14 +125,8 @@ class Lifecycle:
                 the version would supersede itself.
             VersionWithdrawnError: the version is dropped, or ``superseded_by`` is yanked or dropped.
         """
-        return self._catalog.lifecycle.yank(
-            read_reference(reference),
-            reason,
-            read_version(superseded_by),
-            actor=log_actor(),
-            dry_run=dry_run,
-            uses=make_uses(uses),
-        )
+        options = _options(uses, dry_run=dry_run)
+        return self._catalog.lifecycle.yank(read_reference(reference), reason, read_version(superseded_by), **options)
 
     def drop(self, reference: DatasetLike, *, reason: str, dry_run: bool = False, uses: Uses = ()) -> Change:
         """Hide a version from every look-up. Its number stays used, and its files stay until ``Catalog.remove``.
@@ -151,9 +141,7 @@ class Lifecycle:
             NotFoundError: the dataset, config, version or alias does not exist.
             UsageError: ``reference`` has a wrong type or does not name one version, or ``reason`` is empty or too long.
         """
-        return self._catalog.lifecycle.drop(
-            read_reference(reference), reason, actor=log_actor(), dry_run=dry_run, uses=make_uses(uses)
-        )
+        return self._catalog.lifecycle.drop(read_reference(reference), reason, **_options(uses, dry_run=dry_run))
 
     def undo(
         self,
@@ -185,7 +173,7 @@ class Lifecycle:
             change = self._catalog.lifecycle.undo(action, wanted, actor=log_actor(), dry_run=True)
             if change.is_change:
                 self._require_files(change.reference)
-        return self._catalog.lifecycle.undo(action, wanted, actor=log_actor(), dry_run=dry_run, uses=make_uses(uses))
+        return self._catalog.lifecycle.undo(action, wanted, **_options(uses, dry_run=dry_run))
 
     def _require_files(self, reference: Reference) -> None:
         """Refuse to restore a version whose files are gone: nobody could read it."""
@@ -287,6 +275,10 @@ class Lifecycle:
             # For readers of the folder without the catalog.
             write_default_config(data, name, wanted.config if data.exists(f"{name}/{wanted.config}") else None)
         return change
+
+
+def _options(uses: Uses, *, dry_run: bool) -> ChangeOptions:
+    return {"actor": log_actor(), "dry_run": dry_run, "uses": make_uses(uses)}
 
 
 @typed_methods

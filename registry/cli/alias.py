@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from registry.cli.commands import Session, examples, session_command
+from registry.cli.commands import Session, change_values, examples, session_command
 from registry.cli.options import alias_argument, dry_run_option, optional_dataset_argument, reference_argument
 from registry.cli.output import Column, Table
 from registry.envelope import fields_of
@@ -123,14 +123,7 @@ def history(session: Session, reference: str) -> None:
 
 
 def _present(session: Session, verb: str, change: AliasChange, describe: Callable[[dict[str, Any]], str]) -> None:
-    value = {
-        "alias": change.reference,
-        "before": change.before,
-        "after": change.after,
-        "changed": change.is_change and not change.is_dry_run,
-        "would_change": change.is_change,
-        "dry_run": change.is_dry_run,
-    }
+    value = {"alias": change.reference, **change_values(change)}
 
     def human(it: dict[str, Any]) -> list[str]:
         if not it["would_change"]:

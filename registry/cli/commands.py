@@ -25,6 +25,7 @@ from registry.model import Reference, rename_note
 
 if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
     from registry.api import Catalog, Dataset
+    from registry.catalog import AliasChange, LocationChange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,6 +266,17 @@ def _has_secret(url: str) -> bool:
 def version_values(reference: Reference) -> dict[str, Any]:
     """The fields that identify a version in a result."""
     return {"dataset": reference.dataset, "version": reference.exact}
+
+
+def change_values(change: AliasChange | LocationChange) -> dict[str, Any]:
+    """The fields of a result that say what a change is, and whether it was made."""
+    return {
+        "before": change.before,
+        "after": change.after,
+        "changed": change.is_change and not change.is_dry_run,
+        "would_change": change.is_change,
+        "dry_run": change.is_dry_run,
+    }
 
 
 def joint_exit_code(exit_codes: Iterable[int]) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from registry.cli.commands import Session, examples, joint_exit_code, session_command, version_values
+from registry.cli.commands import Session, change_values, examples, joint_exit_code, session_command, version_values
 from registry.cli.completion import complete_reference
 from registry.cli.options import dry_run_option, processes_option, reference_argument
 from registry.cli.output import Column, Note, Table, size
@@ -216,14 +216,7 @@ def _present(
     session: Session, schema: str, change: LocationChange, locate: Callable[[str], str], unchanged: str
 ) -> None:
     """People see complete places, as in `mirror list`; JSON has the recorded ones."""
-    value = {
-        **version_values(change.reference),
-        "before": change.before,
-        "after": change.after,
-        "changed": change.is_change and not change.is_dry_run,
-        "would_change": change.is_change,
-        "dry_run": change.is_dry_run,
-    }
+    value = {**version_values(change.reference), **change_values(change)}
 
     def human(it: dict[str, Any]) -> Iterator[str]:
         if not it["would_change"]:
