@@ -15,6 +15,10 @@ from pathlib import Path
 import pytest
 
 from registry.errors import RegistryError
+from support import TESTS
+
+_PLACE = re.compile(rf"{re.escape(str(TESTS))}/(\S+), line \d+")
+"""A line of a test, which moves."""
 
 
 def check_errors(
@@ -38,7 +42,7 @@ def check_errors(
 
 def check_texts(path: Path, texts: Iterable[str], *, folder: str | Path | None = None) -> None:
     """Compare texts, such as answers of commands, with the file; ``folder`` is as for ``check_errors``."""
-    text = "\n".join(texts)
+    text = _PLACE.sub(r"\1, line N", "\n".join(texts))
     if folder is not None:
         text = text.replace(str(folder), "FOLDER")
     content = text.encode("utf-8", "backslashreplace")

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
+from support.golden import check_errors
 
 from registry.errors import NotStoredError, PreparedFormatError, StorageError
 from registry.interop.parquet import NAMES_HINT, describe_parquet, find_splits, with_fitting_names
 from registry.storage import RenamedStore, Store, open_store
+
+GOLDEN = Path(__file__).with_name("golden")
 
 HASHED = [
     f"data/train-{index:05}-of-00003-{mark}.parquet"
@@ -84,32 +88,21 @@ def test_a_copy_has_names_of_ours(tmp_path: Path) -> None:
         assert describe_parquet(store).name == folder
 
 
-@pytest.mark.parametrize(
-    ("names", "problems"),
-    [
-        ([HASHED[0], HASHED[2]], ["data/train-00001-of-00003-*.parquet: missing"]),
-        (
-            [*HASHED, "data/train-00001-of-00003-cccccccccccccccc.parquet"],
-            [
-                "data/train-00001-of-00003-cccccccccccccccc.parquet: duplicate shard of the split train; the other is "
-                + HASHED[1]
-            ],
-        ),
-        (
-            ["train/0001.parquet", "train/0003.parquet"],
-            ["train/0000.parquet: missing", "train/0002.parquet: missing"],
-        ),
-        (
-            ["train/0000.parquet", "train/00001.parquet"],
-            ["train/00001.parquet: named differently from train/0000.parquet of the same split train"],
-        ),
-        (["train/9999999999.parquet"], [f"train/{index:010}.parquet: missing" for index in range(10)]),
-    ],
-)
-def test_gaps_and_twins_are_named(tmp_path: Path, names: list[str], problems: list[str]) -> None:
-    with pytest.raises(PreparedFormatError) as caught:
-        with_fitting_names(write(tmp_path, *names))
-    assert caught.value.details["problems"] == problems
+def test_gaps_and_twins_are_named(tmp_path: Path) -> None:
+    cases: list[list[str]] = [
+        [HASHED[0], HASHED[2]],
+        [*HASHED, "data/train-00001-of-00003-cccccccccccccccc.parquet"],
+        ["train/0001.parquet", "train/0003.parquet"],
+        ["train/0000.parquet", "train/00001.parquet"],
+        ["train/9999999999.parquet"],
+    ]
+    stores = (write(tmp_path / str(number), *names) for number, names in enumerate(cases))
+    check_errors(
+        GOLDEN / "parquet_names" / "gaps_and_twins_are_named.txt",
+        (partial(with_fitting_names, store) for store in stores),
+        details=("problems",),
+        folder=tmp_path,
+    )
 
 
 def test_numbers_in_names_are_shards_only_if_they_count_from_zero(tmp_path: Path) -> None:
@@ -120,37 +113,19 @@ def test_numbers_in_names_are_shards_only_if_they_count_from_zero(tmp_path: Path
     }
 
 
-@pytest.mark.parametrize(
-    ("names", "message", "hint"),
-    [
-        (
-            ["de/train-00000-of-00001.parquet", "en/test-00000-of-00001.parquet", "en/train-00000-of-00001.parquet"],
-            "2 configs: de, en",
-            "DIR/de --name animals --config de",
-        ),
-        (
-            [f"{config}/train/0000.parquet" for config in ("en US", "fr")],
-            "2 configs: en US, fr",
-            "'DIR/en US' --name animals --config C",
-        ),
-        (
-            [f"data/{config}/data/train.parquet" for config in ("x", "y")],
-            "2 configs: data/x, data/y",
-            "DIR/data/x --name animals --config x",
-        ),
-        (
-            [f"c{number:02}/train.parquet" for number in range(22)],
-            "22 configs: " + ", ".join(f"c{number:02}" for number in range(20)) + " and 2 more",
-            "DIR/c00 --name animals --config c00",
-        ),
-    ],
-)
-def test_configs_are_named(tmp_path: Path, names: list[str], message: str, hint: str) -> None:
-    store = write(tmp_path / "animals", *names)
-    with pytest.raises(PreparedFormatError) as caught:
-        describe_parquet(store)
-    assert str(caught.value) == f"{store.url} holds {message}"
-    assert caught.value.hint == f"Import each config separately: registry import parquet {hint}"
+def test_configs_are_named(tmp_path: Path) -> None:
+    cases: list[list[str]] = [
+        ["de/train-00000-of-00001.parquet", "en/test-00000-of-00001.parquet", "en/train-00000-of-00001.parquet"],
+        [f"{config}/train/0000.parquet" for config in ("en US", "fr")],
+        [f"data/{config}/data/train.parquet" for config in ("x", "y")],
+        [f"c{number:02}/train.parquet" for number in range(22)],
+    ]
+    stores = (write(tmp_path / str(number) / "animals", *names) for number, names in enumerate(cases))
+    check_errors(
+        GOLDEN / "parquet_names" / "configs_are_named.txt",
+        (partial(describe_parquet, store) for store in stores),
+        folder=tmp_path,
+    )
 
 
 def test_folders_of_splits_are_not_configs(tmp_path: Path) -> None:
