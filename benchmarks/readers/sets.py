@@ -135,9 +135,8 @@ def prepare(sample: SampleSet, format_name: str) -> int:
         sizes = {path.name: path.stat().st_size for path in sample.files(format_name)}
         marker.write_text(json.dumps(sizes))
     stored = sum(sizes.values())
-    assert sample.is_gzip or stored >= sum(column[0].nbytes for column in _numbers(sample)) * sample.num_examples, (
-        stored
-    )
+    least = sum(column[0].nbytes for column in _numbers(sample)) * sample.num_examples
+    assert sample.is_gzip or format_name == "lance" or stored >= least, stored  # Lance packs small numbers
     return stored
 
 

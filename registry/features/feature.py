@@ -213,7 +213,15 @@ class Leaf(Feature, ABC):
         return self
 
     def with_decoding(self, decoding: Any, path: str) -> Self:  # noqa: ARG002
-        """A copy of this feature that decodes its images by ``decoding``. Raises FeatureError if it is not an image."""
+        """A copy of this feature that decodes its images by ``decoding``.
+
+        Args:
+            decoding: an ``ImageDecoding``.
+            path: the path of the feature, for messages.
+
+        Raises:
+            FeatureError: it is not an image, or cannot be decoded in this way.
+        """
         raise feature_fault(path, f"it is a {type(self).__name__}, and only images can be scaled and cropped")
 
     def restore_absent(self) -> Any:

@@ -105,7 +105,12 @@ class ImageDecoding:
         return (*(scaled if self.crop is None else self.crop[-2:]), shape[2])
 
     def window(self, height: int, width: int) -> tuple[slice, slice] | None:
-        """The rows and columns of a scaled image that are kept; None if the crop is not within it."""
+        """The rows and columns of a scaled image that are kept; None if the crop is not within it.
+
+        Args:
+            height: of the scaled image, in pixels.
+            width: of the scaled image, in pixels.
+        """
         if self.crop is None:
             return slice(height), slice(width)
         *corner, rows, columns = self.crop
@@ -172,6 +177,10 @@ class Image(Leaf):
 
     def with_decoding(self, decoding: Any, path: str) -> Self:
         """A copy of this feature that is decoded by an ``ImageDecoding``; it replaces an earlier one.
+
+        Args:
+            decoding: the ``ImageDecoding``.
+            path: the path of the feature, for messages.
 
         Raises:
             FeatureError: the crop is larger than the image, or floats or class numbers would be scaled.
