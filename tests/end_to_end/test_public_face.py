@@ -493,9 +493,10 @@ def test_a_shard_that_lost_its_last_record_is_not_called_foreign(tmp_path: Path)
 # A command, the call that does its work, and the options of the command that are not arguments of this call: they
 # choose the output or another call (``--dry-run`` of ``build`` calls ``preview_build``), or are named otherwise
 # (``--shards`` is ``num_shards``).
+COLUMNS = "keep-columns", "with-columns"  # a step after the publication, which is a method of the dataset in Python
 OPTIONS_OF_CALLS: dict[str, tuple[Callable[..., Any], set[str]]] = {
-    "build": (registry.Catalog.build, {"shards", "dry-run", "show"}),
-    "publish": (registry.Catalog.publish, {"dry-run", "show"}),
+    "build": (registry.Catalog.build, {"shards", "dry-run", "show", *COLUMNS}),
+    "publish": (registry.Catalog.publish, {"dry-run", "show", *COLUMNS}),
     "import tfds": (registry.Catalog.import_tfds, set()),
     "import parquet": (registry.Catalog.import_parquet, {"dry-run"}),
     "search": (registry.Catalog.search, {"all"}),
