@@ -127,7 +127,7 @@ def _flip(path: Path) -> None:
 def _read_from_s3(world: SimpleNamespace) -> None:
     for name, value in {"ENDPOINT_URL": "http://127.0.0.1:1", "ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b"}.items():
         world.setenv(f"AWS_{name}", value)
-    with registry.connect("catalog.db", data_dir="s3://bucket/data") as catalog:
+    with registry.connect("remote.db", create=True, data_dir="s3://bucket/data") as catalog:
         catalog.build(Rain(version="3.0.0"))
 
 
