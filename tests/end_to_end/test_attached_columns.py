@@ -162,6 +162,16 @@ def test_names_of_any_form_are_attached(tmp_path: Path) -> None:
         assert is_kept(reader)
 
 
+def test_unions_of_splits_are_read_in_place(catalog: Catalog) -> None:
+    catalog.add({"train": {"id": np.arange(900)}, "test": {"id": np.arange(90)}}, name="halves")
+    dataset = catalog.dataset("halves")
+    dataset.attach_columns()
+    for split in ("train+test", "test[5:]+train[:10]"):
+        reader = dataset.read(split)
+        assert [plain(one) for one in reader] == [plain(one) for one in dataset.read(split, keep=None)]
+        assert is_kept(reader)
+
+
 def damage(path: Path, place: int = -9) -> None:
     content = bytearray(path.read_bytes())
     content[place] ^= 1
