@@ -25,7 +25,7 @@ from registry.cli.options import (
 from registry.cli.output import Block, Note, size
 from registry.cli.progress import show_progress
 from registry.envelope import fields_of
-from registry.errors import RegistryError
+from registry.errors import RegistryError, UsageError, spell
 from registry.model import DescriptionArguments, ProgressCallback, Reference
 from registry.splits import counted
 
@@ -171,6 +171,13 @@ def publish(
     With --with-columns, it may also be the reference REF of a published version, to which its columns are attached.
     """
     if with_columns and not Path(folder).exists() and "://" not in folder:
+        options = {"promote": promote, "version_to_prepare": version_to_prepare, **description}
+        if unused := [name for name, value in options.items() if value not in (None, ())]:
+            raise UsageError(
+                f"{folder} is a published version, to which --with-columns attaches columns: "
+                f"{', '.join(map(spell, unused))} cannot be used with it",
+                hint="To correct its description: registry describe. To make it canonical: registry promote.",
+            )
         _attach_columns(session, folder, dry_run=dry_run)
         return 0
     with session.connect_to_publish(dry_run=dry_run) as catalog, show_progress(session.out) as progress:

@@ -559,6 +559,8 @@ def test_columns_are_attached_from_the_command_line(
     assert "attached, 2 of them new" in capsys.readouterr().out
     assert run(["publish", "plain", "--with-columns"]) == 0
     assert "attached, all attached before" in capsys.readouterr().out
+    assert run(["publish", "plain", "--with-columns", "--license", "MIT"]) == 2
+    assert "--license cannot be used with it" in capsys.readouterr().err
     assert run(["show", "plain"]) == 0
     assert "columns: 5 files, " in capsys.readouterr().out
     with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as catalog:
