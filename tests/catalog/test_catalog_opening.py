@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import sqlalchemy as sa
 from support.catalog_forking import FORKING, in_child
 from support.catalog_samples import execute, publish, sample
 
+import registry
 from registry.catalog import open_catalog, schema, session, sqlite_path, urls
 from registry.catalog.session import open_engine, write
 from registry.catalog.sql_catalog import SqlCatalog
@@ -364,3 +366,17 @@ def test_a_catalog_on_a_read_only_file_system_is_read_and_left_alone(
         assert [file.name for file in tmp_path.iterdir()] == [path.name], "no -wal, no -shm"
         with pytest.raises(CatalogError, match="is read-only"):
             publish(catalog, "mnist:1.0.1")
+
+
+def test_a_relative_path_is_that_of_the_folder_in_which_the_catalog_was_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also for another thread, which connects anew after the program has changed its folder."""
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with registry.connect("catalog.db", create=True) as catalog, ThreadPoolExecutor(1) as thread:
+        catalog.build("digits")
+        monkeypatch.chdir("elsewhere")
+        assert str(thread.submit(catalog.dataset, "digits").result().version) == "1.0.0"
+        with registry.connect(tmp_path / "catalog.db") as same, pytest.raises(UsageError, match="the catalog itself"):
+            catalog.copy("digits", to=same)
