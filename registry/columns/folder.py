@@ -228,7 +228,7 @@ class ColumnFolder:
         for place, (form, start, array) in enumerate(zip(self.layout.forms, starts, entries, strict=True)):
             if form.has_zero:  # the first entry begins where the one before it ends
                 start, array = start - 1, np.concatenate([[starts[place + 1]], array])  # noqa: PLW2901
-            with suppress(OSError):
+            with suppress(OSError, ValueError):  # the file of that name is another one now
                 self._mend(column, place, start + form.has_zero, array)
         return True
 
@@ -255,6 +255,7 @@ class AttachedFolder(ColumnFolder):
         self._content = document
         self._open_file = open_file
         self._private: set[int] = set()
+        self._identities: dict[str, tuple[int, int]] = {}
 
     def open(self) -> KeptColumn | None:
         """The column, mapped; None if its files are not those of ``column.json``, or not there."""
@@ -283,6 +284,10 @@ class AttachedFolder(ColumnFolder):
 
     def _map(self, form: ArrayForm, length: int, access: int) -> Array:
         with self._open_file(f"{form.name}.npy") as file:
+            facts = os.fstat(file.fileno())
+            identity = facts.st_dev, facts.st_ino
+            if self._identities.setdefault(form.name, identity) != identity:  # its other blocks were never proved
+                raise ValueError("another file")
             return _array(mmap.mmap(file.fileno(), 0, access=access), form, length)
 
 

@@ -380,10 +380,15 @@ class PieceReader:
     def kept_example_at(self, order: Order, position: int) -> dict[str, Any] | None:
         """The example at ``position`` from kept columns; None without them."""
         columns = self._source.columns
+        if columns is None:
+            return None
         try:
-            return None if columns is None else columns.example_at(order, position, copy=self._copy)
+            example = columns.example_at(order, position, copy=self._copy)
         except CorruptExampleError:  # see ``decode``
             return None
+        if example is None:  # as in ``fetch_examples``; else each example would fetch and decode its block again
+            self._source.columns = None
+        return example
 
     def ids(self, instructions: Places, records: Places) -> list[str]:
         """The TFDS id of each record."""

@@ -206,6 +206,32 @@ def test_a_damaged_block_is_decoded_from_the_shards_and_not_written(
         assert examples_of(dataset) == expected
 
 
+@pytest.mark.parametrize("edit", ["cut", "empty", "another"])
+def test_a_file_that_is_replaced_while_it_is_read_is_not_mended(catalog: Catalog, tmp_path: Path, edit: str) -> None:
+    dataset = catalog.dataset("goods")
+    dataset.attach_columns()
+    (file,) = attached_files(tmp_path, "*train-vector.*.npy")
+    content = file.read_bytes()
+    damage(file)  # in the last block
+    config = registry.ReadConfig(interleave_cycle_length=1)
+    expected = [plain(example) for example in dataset.read("train", config, keep=None).select("vector")]
+    reader = dataset.read("train[1%:]+train[:1%]", config).select("vector")
+    assert plain(reader[0]) == expected[3]
+    iterator = iter(reader)  # maps the file
+    assert plain(next(iterator)) == expected[3]
+    assert is_kept(reader)
+    file.unlink()
+    if edit == "another":
+        file.write_bytes(content)
+        damage(file, 128 + 10 * 12)  # in a block that was proved
+    else:
+        file.write_bytes({"cut": content[:-1], "empty": b""}[edit])
+    with pytest.warns(RegistryWarning, match="is damaged: it is made again from the shards"):
+        assert plain(reader[-4]) == expected[-1]
+    assert not is_kept(reader)
+    assert [plain(reader[place]) for place in range(20)] == expected[3:23]
+
+
 @pytest.mark.parametrize("pattern", ["*.npy", "*column.json"])
 @pytest.mark.parametrize("edit", ["cut", "empty", "remove", "flip", "longer"])
 def test_files_that_are_not_those_of_the_column_are_not_read(
