@@ -96,7 +96,7 @@ def open_engine(url: str | os.PathLike[str], *, busy_seconds: float | None = Non
     busy_seconds = limits.lock_seconds if busy_seconds is None else busy_seconds
     if is_sqlite(parsed):
         # Connections of other threads open the same file after the program has changed its folder.
-        parsed = parsed.set(database=os.path.abspath(parsed.database or ""))
+        parsed = parsed.set(database=str(Path(parsed.database or "").absolute()))
         # With isolation_level None, the driver starts no transaction on its own; _begin_sqlite does.
         options: dict[str, Any] = {"connect_args": {"timeout": busy_seconds, "isolation_level": None}}
     else:

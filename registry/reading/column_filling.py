@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from registry.columns import KeptColumn, Layout
 from registry.errors import UsageError
@@ -39,6 +41,10 @@ class ColumnsReport:
     folder: str
 
 
+_MOST_PIXELS: Final = 2**30
+"""The most pixels of a block. Its length follows the size of the files, and a small PNG may have many pixels."""
+
+
 def keep_columns(
     cache: FileCache,
     slices: Sequence[Slice],
@@ -63,6 +69,13 @@ def keep_columns(
             )
     splits = list(dict.fromkeys(part.split for data in slices for part in data.plan.ranges))
     columns = [SplitColumns(readable, split, features, frozenset(pixels)) for split in splits]
+    for reader in codec_of(features).columns if pixels else ():
+        size = math.prod(size or 0 for size in reader.leaf.shape) * max(split.block_records for split in columns)
+        if reader.path in pixels and size > _MOST_PIXELS:
+            raise UsageError(
+                f"the pixels of feature {reader.path!r} cannot be kept: a block of them has {size / 2**30:.1f} GiB",
+                hint="Scale or crop them: pass ImageDecoding(ratio=4, crop=(height, width)), or keep their files.",
+            )
     num_examples = sum(split.num_records for split in columns)
     reference = readable.facts.reference
     advance = count_progress(progress, "keeping columns", str(reference), total=num_examples, announce=True)

@@ -137,6 +137,18 @@ def test_images_of_different_sizes_need_a_crop(catalog: Catalog) -> None:
         assert refused.value.message == message
 
 
+def test_small_files_with_many_pixels_are_scaled_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block that is sized by their files would have gigabytes of pixels."""
+    monkeypatch.setattr(keeping, "_BLOCK_RECORDS", (1, 8192))
+    (tmp_path / "blank").mkdir()
+    Pillow.new("RGB", (2048, 2048)).save(tmp_path / "blank" / "0.png")
+    with registry.connect(tmp_path / "catalog.db", create=True, data_dir=tmp_path / "data") as catalog:
+        dataset = catalog.dataset(catalog.add(tmp_path / "blank", name="blank").reference)
+        with pytest.raises(UsageError, match=r"cannot be kept: a block of them has \d+\.\d GiB"):
+            dataset.keep_columns(pixels={"image": ImageDecoding()})
+        assert dataset.keep_columns(pixels={"image": ImageDecoding(ratio=8)}).num_new_columns
+
+
 def test_a_damaged_block_of_pixels_is_made_again(catalog: Catalog, tmp_path: Path) -> None:
     dataset = catalog.dataset("pictures")
     _, expected = images_of(dataset, keep=None)
