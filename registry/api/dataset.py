@@ -404,8 +404,9 @@ class Dataset(SlicedVersion):
             copy: False gives large values as read-only views of the mapped files.
             keep: where decoded columns are kept, so that the next epoch decodes nothing. ``"disk"`` fills the cache of
                 this user in the background, and reads from there; ``"memory"`` decodes the slice at the beginning.
-                ``"auto"`` reads from columns that are in the cache (see ``keep_columns``), and keeps a slice of at most
-                64 MB in memory once all of it was read. None always reads the shards. The examples are the same.
+                ``"auto"`` reads from columns that are in the cache or attached to the version (see ``keep_columns``).
+                Once all of the slice was read, it keeps at most 64 MB in memory, and more as ``"disk"`` does. None
+                always reads the shards. The examples are the same.
 
         Raises:
             SplitSyntaxError, SplitNotFoundError, SliceError, LockedError: see ``resolve``.

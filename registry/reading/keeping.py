@@ -458,7 +458,7 @@ class ColumnKeeper:
             return
         if self._filling is not None:
             self._filling.wait()
-        if self.mode == "memory" or (self.mode == "auto" and self._is_worthwhile()):
+        if self.mode == "memory" or (self.mode == "auto" and self._was_read and self._is_small()):
             self._fill_memory()
         elif self.mode in ("auto", "disk") and (splits := self._splits()):
             self._open(splits)
@@ -476,15 +476,19 @@ class ColumnKeeper:
         columns = open_columns(splits, self._plan)
         if columns is not None:
             self._source.columns = columns
-        elif self.mode == "disk" and self._filling is None:
+        elif self._filling is None and (self.mode == "disk" or self._was_read):
             self._filling = Filling(splits)
         if columns is None and self._filling is not None and self._filling.error is not None:
-            warn(f"the columns are not kept: {self._filling.error}")
+            if self.mode == "disk":
+                warn(f"the columns are not kept: {self._filling.error}")
             self.mode = self._filling = None
 
-    def _is_worthwhile(self) -> bool:
-        if self._num_read < self._plan.num_examples or not self._num_read:
-            return False
+    @property
+    def _was_read(self) -> bool:
+        """Whether as many records were read as the plan has: then it is likely to be read again."""
+        return self._num_read >= max(1, self._plan.num_examples)
+
+    def _is_small(self) -> bool:
         num_bytes = 0.0
         for part in self._plan.ranges:
             split = self._readable.facts.split(part.split)

@@ -188,6 +188,25 @@ def test_filling_takes_as_much_time_as_the_caller_took(catalog: Catalog, monkeyp
     assert is_kept(reader)
 
 
+def test_a_large_slice_that_was_read_once_is_filled_from_then_on(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(keeping, "_SMALL_BYTES", 0)
+    reader = catalog.dataset("goods").read("train")
+    expected = [plain(example) for example in reader]
+    assert reader._keeper._filling is None
+    assert [plain(example) for example in reader] == expected  # the second epoch
+    filling = reader._keeper._filling
+    assert filling is not None
+    filling.wait()
+    assert [plain(example) for example in reader] == expected
+    assert is_kept(reader)
+    assert files_of(tmp_path, "column.json")
+    monkeypatch.setenv("REGISTRY_CACHE_BYTES", "0")  # no warning, because nobody asked for the cache
+    elsewhere = catalog.dataset("goods").read("train")
+    assert [plain(example) for example in elsewhere] * 2 == [*map(plain, elsewhere), *map(plain, elsewhere)]
+
+
 @pytest.mark.parametrize("mode", ["auto", "disk"])
 @pytest.mark.parametrize("copy", [True, False])
 def test_a_union_of_splits_is_read_from_the_columns_of_each(
