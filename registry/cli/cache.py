@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -12,7 +13,15 @@ from registry.cli.options import Slicing, columns_option, dry_run_option, refere
 from registry.cli.output import Fields, size
 from registry.cli.progress import show_progress
 from registry.envelope import fields_of
+from registry.errors import UsageError
 from registry.splits import counted
+
+if TYPE_CHECKING:
+    from registry.features import ImageDecoding
+
+_PIXELS: Final = re.compile(
+    r"(?P<feature>[^=]+)(?:=(?=\d)(?:1/(?P<ratio>[1248]))?(?:(?:(?<==)|,)(?P<height>\d{1,9})x(?P<width>\d{1,9}))?)?"
+)
 
 
 @click.group(
@@ -118,20 +127,34 @@ def fetch(session: Session, reference: str, split: str | None, *, slicing: Slici
     group=cache,
     at=True,
     locked=True,
-    epilog=examples("registry cache build mnist:3.0.1", "registry cache build mnist:3.0.1 train --columns image,label"),
+    epilog=examples(
+        "registry cache build mnist:3.0.1",
+        "registry cache build mnist:3.0.1 train --columns image,label",
+        "registry cache build photos --pixels image=1/4,56x56",
+    ),
 )
 @reference_argument
 @click.argument("split", metavar="[SPLIT]", required=False, shell_complete=complete_split)
 @columns_option
-def build(session: Session, reference: str, split: str | None, *, columns: list[str] | None) -> None:
+@click.option(
+    "--pixels",
+    multiple=True,
+    metavar="FEATURE[=1/N][,HxW]",
+    help="Keep an image as pixels: all of them, or at 1/2, 1/4 or 1/8 of its size, or the centre of H x W pixels.",
+)
+def build(
+    session: Session, reference: str, split: str | None, *, columns: list[str] | None, pixels: tuple[str, ...]
+) -> None:
     """Keep the decoded columns of REF, or of one SPLIT, so that reads of any slice decode nothing.
 
-    They are plain .npy files in the cache. Run it again after it was stopped: it goes on from there.
+    They are plain .npy files in the cache. Images are kept as their files, unless --pixels names them. Run it again
+    after it was stopped: it goes on from there.
     """
+    decodings = dict(map(_read_pixels, pixels))
     with session.connect_unless_pinned() as catalog:
         dataset = session.look_up(catalog, reference)
         with show_progress(session.out) as progress:
-            report = dataset.keep_columns(split, columns=columns, progress=progress)
+            report = dataset.keep_columns(split, columns=columns, pixels=decodings, progress=progress)
     names = ("splits", "features", "num_examples", "num_columns", "num_new_columns", "num_bytes", "folder")
     value = {**version_values(report.reference), **fields_of(report, *names)}
 
@@ -141,3 +164,17 @@ def build(session: Session, reference: str, split: str | None, *, columns: list[
         return [f"{report.reference} {'+'.join(report.splits)}: {kept} ({size(it['num_bytes'])}) in the cache, {new}"]
 
     session.out.present("cache.build", value, human)
+
+
+def _read_pixels(text: str) -> tuple[str, ImageDecoding]:
+    """A feature and how it is decoded: ``image``, ``image=1/4``, ``image=56x56`` or ``image=1/4,56x56``."""
+    from registry.features import ImageDecoding
+
+    parts = _PIXELS.fullmatch(text)
+    if parts is None:
+        raise UsageError(
+            f"cannot read --pixels {text!r:.80}",
+            hint="Write a feature, and how it is decoded: image, image=1/4, image=56x56 or image=1/4,56x56.",
+        )
+    crop = None if parts["height"] is None else (int(parts["height"]), int(parts["width"]))
+    return parts["feature"], ImageDecoding(ratio=int(parts["ratio"] or 1), crop=crop)

@@ -13,6 +13,7 @@ from PIL import Image as Pillow
 
 import registry
 from registry.api import Catalog
+from registry.cli.main import run
 from registry.columns import layout
 from registry.errors import FeatureError, RegistryWarning, UsageError
 from registry.features import Image, ImageDecoding
@@ -147,6 +148,34 @@ def test_small_files_with_many_pixels_are_scaled_or_refused(tmp_path: Path, monk
         with pytest.raises(UsageError, match=r"cannot be kept: a block of them has \d+\.\d GiB"):
             dataset.keep_columns(pixels={"image": ImageDecoding()})
         assert dataset.keep_columns(pixels={"image": ImageDecoding(ratio=8)}).num_new_columns
+
+
+@pytest.mark.parametrize(
+    ("text", "decoding"),
+    [
+        ("image=24x30", ImageDecoding(crop=(24, 30))),
+        ("image=1/2,10x12", HALF),
+        ("image=1/8,2x2", ImageDecoding(ratio=8, crop=(2, 2))),
+    ],
+)
+def test_the_command_line_keeps_pixels(catalog: Catalog, text: str, decoding: ImageDecoding) -> None:
+    command = ["cache", "build", "pictures", "train", "--columns", "image", "--pixels", text]
+    assert run([*command, "--catalog", catalog.url]) == 0
+    _, expected = images_of(catalog.dataset("pictures"), decoding, keep=None)
+    _, images = images_of(catalog.dataset("pictures"), decoding)
+    assert all(map(np.array_equal, images, expected))
+    assert catalog.dataset("pictures").keep_columns(columns=["image"], pixels={"image": decoding}).num_new_columns == 0
+
+
+@pytest.mark.parametrize(
+    "text", ["image=1/3", "image=", "=1/2", "image=5x", "image=1/4,", "image=1/456x56", "image=-1x2"]
+)
+def test_a_malformed_setting_says_what_to_write(
+    catalog: Catalog, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    assert run(["cache", "build", "pictures", "--pixels", text, "--catalog", catalog.url]) == 2
+    assert f"cannot read --pixels {text!r}" in (error := capsys.readouterr().err)
+    assert "image=1/4,56x56" in error
 
 
 def test_a_damaged_block_of_pixels_is_made_again(catalog: Catalog, tmp_path: Path) -> None:
