@@ -16,7 +16,7 @@ from registry.publishing.attachments import attach_files, copy_attachments, home
 from registry.reading import ReadableVersion
 from registry.reading.attached import COLUMNS
 from registry.reading.column_filling import ColumnsReport
-from registry.reading.keeping import SplitColumns
+from registry.reading.split_columns import SplitColumns
 from registry.storage import Store
 from registry.storage.cache import FileCache
 

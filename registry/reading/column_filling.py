@@ -11,8 +11,8 @@ from registry.columns import KeptColumn, Layout
 from registry.errors import UsageError
 from registry.features import ImageDecoding, codec_of
 from registry.model import ProgressCallback, Reference, count_progress
-from registry.reading.keeping import SplitColumns
 from registry.reading.source import Slice
+from registry.reading.split_columns import SplitColumns
 from registry.storage.cache import FileCache
 
 

@@ -23,7 +23,7 @@ from registry.api import Catalog
 from registry.catalog.sql_catalog import SqlCatalog
 from registry.cli.main import run
 from registry.errors import RegistryWarning, StorageError, UsageError
-from registry.reading import keeping
+from registry.reading import split_columns
 from registry.storage import open_store, remote
 from registry.storage.object_client import BucketClient
 
@@ -37,7 +37,7 @@ def _cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("REGISTRY_CACHE", str(tmp_path / "indexes"))
     monkeypatch.setenv("REGISTRY_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("REGISTRY_CACHE_BYTES", "100MB")
-    monkeypatch.setattr(keeping, "_BLOCK_RECORDS", (16, 64))  # several blocks in a small split
+    monkeypatch.setattr(split_columns, "_BLOCK_RECORDS", (16, 64))  # several blocks in a small split
 
 
 def rows() -> dict[str, Any]:
@@ -357,8 +357,8 @@ import os, sys
 import registry
 from registry.catalog.sql_catalog import SqlCatalog
 from registry.publishing import attached_columns, attachments
-from registry.reading import keeping
-keeping._BLOCK_RECORDS = 16, 64
+from registry.reading import split_columns
+split_columns._BLOCK_RECORDS = 16, 64
 
 def die(*_, **__):
     os._exit(9)
@@ -514,8 +514,8 @@ def test_without_room_in_the_cache_the_shards_of_a_bucket_are_read(
 TOGETHER = """
 import sys
 import registry
-from registry.reading import keeping
-keeping._BLOCK_RECORDS = 16, 64
+from registry.reading import split_columns
+split_columns._BLOCK_RECORDS = 16, 64
 reader = registry.connect(sys.argv[1], data_dir=sys.argv[2]).dataset("goods").read("train")
 print(sum(int(example["id"]) for example in reader), reader._keeper.is_in_use)
 """

@@ -41,7 +41,7 @@ from registry.errors import (
     StorageError,
     UsageError,
 )
-from registry.reading import keeping
+from registry.reading import split_columns
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
@@ -74,7 +74,7 @@ def test_a_damaged_block_of_a_union_is_mended(tmp_path: Path) -> None:
 
 
 def test_a_suspended_process_does_not_keep_others_waiting(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeping, "_MOST_WAIT_SECONDS", 0.3)
+    monkeypatch.setattr(split_columns, "_MOST_WAIT_SECONDS", 0.3)
     dataset = catalog.dataset("goods")
     expected = examples_of(dataset, keep=None)
     begun, ended = multiprocessing.get_context("fork").Event(), multiprocessing.get_context("fork").Event()
@@ -225,9 +225,9 @@ def test_a_folder_that_is_deleted_under_a_reader(catalog: Catalog, tmp_path: Pat
 TOGETHER = """
 import sys
 import registry
-from registry.reading import keeping
+from registry.reading import split_columns
 
-keeping._BLOCK_RECORDS = (16, 64)
+split_columns._BLOCK_RECORDS = (16, 64)
 dataset = registry.connect(sys.argv[1], data_dir=sys.argv[2]).dataset("goods")
 num_new = dataset.keep_columns().num_new_columns
 reader = dataset.read("train", keep="disk")
@@ -461,13 +461,13 @@ ENDED = """
 import atexit, sys, time
 import registry
 from registry.columns import ColumnWriter
-from registry.reading import keeping
+from registry.reading import split_columns
 
 def append(*arguments):
     time.sleep(0.01)
     return kept(*arguments)
 
-keeping._BLOCK_RECORDS = (16, 16)
+split_columns._BLOCK_RECORDS = (16, 16)
 kept, ColumnWriter.append = ColumnWriter.append, append
 atexit.register(lambda: print(reader._keeper._filling.thread.is_alive()))
 reader = registry.connect(sys.argv[1], data_dir=sys.argv[2]).dataset("goods").read("train", keep="disk")

@@ -39,7 +39,7 @@ from registry.errors import (
     SplitNotFoundError,
     UsageError,
 )
-from registry.reading import keeping
+from registry.reading import keeping, split_columns
 from registry.reading.column_blocks import KeptColumns
 from registry.tfrecord import frame_record
 
@@ -450,8 +450,8 @@ def test_a_read_without_checks_keeps_checked_records(catalog: Catalog, monkeypat
         verified.append(arguments[5])
         return read(*arguments, **options)
 
-    read = keeping.read_flat_blocks
-    monkeypatch.setattr(keeping, "read_flat_blocks", read_flat_blocks)
+    read = split_columns.read_flat_blocks
+    monkeypatch.setattr(split_columns, "read_flat_blocks", read_flat_blocks)
     reader = catalog.dataset("goods").read("train", keep="disk", verify="off")
     list(reader)
     reader._keeper._filling.wait()  # type: ignore[union-attr]

@@ -17,7 +17,7 @@ from registry.cli.main import run
 from registry.columns import layout
 from registry.errors import FeatureError, RegistryWarning, UsageError
 from registry.features import Image, ImageDecoding
-from registry.reading import keeping
+from registry.reading import split_columns
 
 COUNT = 60
 HALF = ImageDecoding(ratio=2, crop=(10, 12))
@@ -28,7 +28,7 @@ def _cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("REGISTRY_CACHE", str(tmp_path / "indexes"))
     monkeypatch.setenv("REGISTRY_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("REGISTRY_CACHE_BYTES", "100MB")
-    monkeypatch.setattr(keeping, "_BLOCK_RECORDS", (16, 16))
+    monkeypatch.setattr(split_columns, "_BLOCK_RECORDS", (16, 16))
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_images_of_different_sizes_need_a_crop(catalog: Catalog) -> None:
 
 def test_small_files_with_many_pixels_are_scaled_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A block that is sized by their files would have gigabytes of pixels."""
-    monkeypatch.setattr(keeping, "_BLOCK_RECORDS", (1, 8192))
+    monkeypatch.setattr(split_columns, "_BLOCK_RECORDS", (1, 8192))
     (tmp_path / "blank").mkdir()
     Pillow.new("RGB", (2048, 2048)).save(tmp_path / "blank" / "0.png")
     with registry.connect(tmp_path / "catalog.db", create=True, data_dir=tmp_path / "data") as catalog:

@@ -12,7 +12,7 @@ import pytest
 
 import registry
 from registry.api import Catalog
-from registry.reading import keeping
+from registry.reading import split_columns
 
 COUNT = 300
 TOP = Path(__file__).parents[2]
@@ -23,7 +23,7 @@ def use_small_blocks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("REGISTRY_CACHE", str(tmp_path / "indexes"))
     monkeypatch.setenv("REGISTRY_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("REGISTRY_CACHE_BYTES", "100MB")
-    monkeypatch.setattr(keeping, "_BLOCK_RECORDS", (16, 64))
+    monkeypatch.setattr(split_columns, "_BLOCK_RECORDS", (16, 64))
 
 
 @contextmanager

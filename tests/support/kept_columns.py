@@ -11,7 +11,8 @@ from typing import Any
 
 from registry.errors import RegistryError
 from registry.reading import examples, keeping
-from registry.reading.keeping import ColumnKeeper, Keep, SplitColumns
+from registry.reading.keeping import ColumnKeeper, Keep
+from registry.reading.split_columns import SplitColumns
 
 
 def read_from_columns(mode: str) -> None:
