@@ -52,13 +52,13 @@ class Blocks:
 
     Attributes:
         lengths: the entries of each array up to the end of each block, without an entry 0.
-        digests: the CRC32C of the entries of each array in each block.
+        digests: the CRC32C of the entries of each array in each block; or their sha256, if others can write the files.
         bounds: the minimum and the maximum of each block, without NaN. None if a block has only NaN, or if the column
             does not have exactly one number in each record. Filters use them to skip blocks.
     """
 
     lengths: list[list[int]] = field(default_factory=list)
-    digests: list[list[int]] = field(default_factory=list)
+    digests: list[list[int | str]] = field(default_factory=list)
     bounds: list[tuple[Any, Any] | None] = field(default_factory=list)
 
     def cut(self, size: int) -> None:
@@ -78,7 +78,18 @@ class Blocks:
 class ColumnFolder:
     """The folder of one column: the values of one leaf in all records of a split, which ``source`` identifies."""
 
-    def __init__(self, cache: FileCache, source: str, layout: Layout, num_records: int, block_records: int) -> None:
+    def __init__(
+        self,
+        cache: FileCache,
+        source: str,
+        layout: Layout,
+        num_records: int,
+        block_records: int,
+        *,
+        is_shared: bool = False,
+    ) -> None:
+        """``is_shared`` writes files for a folder in which others can write, so that each block gets a sha256."""
+        self.is_shared = is_shared
         self.layout = layout
         self.source = source
         self.num_records = num_records
@@ -170,6 +181,22 @@ class ColumnFolder:
                 result.setdefault(f"{form.name}.npy", []).append(part)
         return result
 
+    def read_hole(self, form: ArrayForm, start: int, stop: int) -> Array | None:
+        """Entries of a file that was never written to there, or not everywhere; None for all others.
+
+        Reading a hole through a map takes room of a file system in memory. If it has none, that ends the process.
+        """
+        begin, end = _offset(form, start), _offset(form, stop)
+        with suppress(OSError, AttributeError):  # a system without SEEK_HOLE; and a file that is no longer there
+            descriptor = os.open(self.folder / f"{form.name}.npy", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                if os.lseek(descriptor, begin, os.SEEK_HOLE) < end:
+                    content = os.pread(descriptor, end - begin, begin).ljust(end - begin, b"\0")
+                    return np.frombuffer(content, form.dtype).reshape(-1, *form.shape)
+            finally:
+                os.close(descriptor)
+        return None
+
     def put(self, file: str, offset: int, content: memoryview) -> None:
         """Write bytes that were fetched; they are compared with the digest of their block later. Raises OSError."""
         descriptor = os.open(self.folder / file, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -222,7 +249,7 @@ class ColumnFolder:
 
     def mend(self, column: KeptColumn, block: int, entries: Sequence[Array]) -> bool:
         """Write the entries of a damaged block again; False if they are not those that were kept."""
-        if [_digest(array) for array in entries] != column.blocks.digests[block]:
+        if not all(map(_has_digest, entries, column.blocks.digests[block])):
             return False
         starts = column.entries_before(block)
         for place, (form, start, array) in enumerate(zip(self.layout.forms, starts, entries, strict=True)):
@@ -269,6 +296,9 @@ class AttachedFolder(ColumnFolder):
     def ranges(self, _blocks: Blocks, _missing: Mapping[int, int]) -> dict[str, list[tuple[int, int]]]:
         """Nothing: the files are not fetched."""
         return {}
+
+    def read_hole(self, _form: ArrayForm, _start: int, _stop: int) -> None:
+        """None: attached files have no holes."""
 
     def discard(self) -> None:
         """Leave the files: they are published."""
@@ -325,9 +355,9 @@ class KeptColumn:
     def is_missing(self, block: int) -> bool:
         """Whether nothing was ever written to a block."""
         # Where a block ends may have been written with the block after it.
-        starts, stops = self.entries_before(block), self.blocks.lengths[block]
-        parts = zip(self._layout.forms, self.arrays, starts, stops, strict=True)
-        return not any(array[start + form.has_zero : stop].any() for form, array, start, stop in parts)
+        ends = [form.has_zero for form in self._layout.forms]
+        parts = (self._entries(block, place) for place in range(len(ends)))
+        return not any(part[end : part.shape[0] - end].any() for part, end in zip(parts, ends, strict=True))
 
     def replace(self, place: int, array: Array) -> None:
         """Read another map of an array."""
@@ -344,15 +374,22 @@ class KeptColumn:
 
     def is_sound(self, block: int, num_arrays: int | None = None) -> bool:
         """Whether the entries of all arrays, or of the first ones, in a block are those that were kept."""
-        starts, stops = self.entries_before(block), self.blocks.lengths[block]
+        starts, digests = self.entries_before(block), self.blocks.digests[block]
         forms = self.folder.layout.forms if self.folder else ()
-        for place, (form, array) in enumerate(zip(forms[:num_arrays], self.arrays, strict=False)):
-            part = slice(starts[place] + form.has_zero, stops[place] + form.has_zero)
-            if _digest(array[part]) != self.blocks.digests[block][place]:
+        for place, form in enumerate(forms[:num_arrays]):
+            entries = self._entries(block, place)
+            if not _has_digest(entries[form.has_zero :], digests[place]):
                 return False
-            if form.has_zero and array[starts[place]] != starts[place + 1]:  # the end of the block before
+            if form.has_zero and entries[0] != starts[place + 1]:  # the end of the block before
                 return False
         return True
+
+    def _entries(self, block: int, place: int) -> Array:
+        """The entries of an array in a block; if the array begins with 0, also the last one of the block before."""
+        start, stop = self.entries_before(block)[place], self.blocks.lengths[block][place]
+        form = self._layout.forms[place]
+        hole = None if self.folder is None else self.folder.read_hole(form, start - form.has_zero, stop)
+        return self.arrays[place][start : stop + form.has_zero] if hole is None else hole
 
 
 class ColumnWriter:
@@ -394,7 +431,7 @@ class ColumnWriter:
         ):
             _write(descriptor, array, _offset(form, length))
         self._blocks.lengths.append([length + len(array) for length, array in zip(lengths, entries, strict=True)])
-        self._blocks.digests.append([_digest(array) for array in entries])
+        self._blocks.digests.append([_digest(array, is_shared=self._folder.is_shared) for array in entries])
         self._blocks.bounds.append(_bounds(entries[0]) if self._folder.layout.is_dense else None)
         facts = [self._blocks.lengths[-1], self._blocks.digests[-1], self._blocks.bounds[-1]]
         os.write(self._journal, _line(self._folder.seal(len(self._blocks.lengths) - 1, facts)))
@@ -461,6 +498,8 @@ def _bounds(values: Array) -> tuple[Any, Any] | None:
     if values.ndim > 1 or not values.size:
         return None
     least, greatest = np.fmin.reduce(values).item(), np.fmax.reduce(values).item()
+    if values.dtype.kind == "f":  # processors differ in whether -0.0 or 0.0 is the minimum
+        least, greatest = least + 0.0, greatest + 0.0
     return None if least != least else (least, greatest)  # noqa: PLR0124 (NaN: the block has nothing else)
 
 
@@ -507,5 +546,10 @@ def _write(descriptor: int, array: Array, offset: int) -> None:
         content, offset = content[written:], offset + written
 
 
-def _digest(array: Array) -> int:
-    return iscsi(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+def _digest(array: Array, *, is_shared: bool) -> int | str:
+    content = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+    return hashlib.sha256(content).hexdigest() if is_shared else iscsi(content)
+
+
+def _has_digest(array: Array, digest: int | str) -> bool:
+    return _digest(array, is_shared=isinstance(digest, str)) == digest

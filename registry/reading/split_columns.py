@@ -98,7 +98,8 @@ class SplitColumns:
         if not digest or len(readers) > _MOST_LEAVES or not all(layout.forms for layout in layouts):
             return None
         source = json.dumps([digest, self.split])
-        return [ColumnFolder(cache, source, layout, self.num_records, self.block_records) for layout in layouts]
+        size, is_shared = self.block_records, self.cache is not None  # files to be attached are shared
+        return [ColumnFolder(cache, source, layout, self.num_records, size, is_shared=is_shared) for layout in layouts]
 
     def open(self, *, is_whole: bool = False) -> list[KeptColumn] | None:
         """The columns of all leaves, from the cache or from the attachments; None if one of them is not there.

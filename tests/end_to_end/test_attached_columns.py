@@ -6,6 +6,7 @@ import gc
 import json
 import pickle
 import shutil
+import struct
 import subprocess
 import sys
 import warnings
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fastcrc.crc32 import iscsi
 from support.clouds import on_clouds
 
 import registry
@@ -204,6 +206,40 @@ def test_a_damaged_block_is_decoded_from_the_shards_and_not_written(
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert examples_of(dataset) == expected
+
+
+def test_values_with_the_same_checksum_are_not_those_that_were_attached(catalog: Catalog, tmp_path: Path) -> None:
+    """Whoever writes in the folder, but not in the catalog, can choose bytes with any CRC32C."""
+    dataset = catalog.dataset("goods")
+    dataset.attach_columns()
+    expected = [plain(example) for example in dataset.read("train", keep=None).select("vector")]
+    (file,) = attached_files(tmp_path, "*train-vector.*.npy")
+    content = bytearray(file.read_bytes())
+    block = content[128 : 128 + 16 * 12]  # 16 records of three float32
+    block[:4] = struct.pack("<f", 1e30)
+    block[-4:] = forged_tail(bytes(block[:-4]), iscsi(bytes(content[128 : 128 + 16 * 12])))
+    assert iscsi(bytes(block)) == iscsi(bytes(content[128 : 128 + 16 * 12]))
+    content[128 : 128 + 16 * 12] = block
+    file.write_bytes(content)
+    with pytest.warns(RegistryWarning, match="is damaged: it is made again from the shards"):
+        assert [plain(example) for example in dataset.read("train").select("vector")] == expected
+
+
+def forged_tail(start: bytes, wanted: int) -> bytes:
+    """Four bytes after which the CRC32C of ``start`` is ``wanted``: it is linear in them."""
+    zero = iscsi(start + bytes(4))
+    rows = [(iscsi(start + (1 << bit).to_bytes(4, "little")) ^ zero, 1 << bit) for bit in range(32)]
+    tail, rest = 0, wanted ^ zero
+    for bit in range(32):
+        place = next(place for place in range(bit, 32) if rows[place][0] >> bit & 1)
+        rows[bit], rows[place] = rows[place], rows[bit]
+        image, source = rows[bit]
+        rows = [
+            (a ^ image, b ^ source) if place != bit and a >> bit & 1 else (a, b) for place, (a, b) in enumerate(rows)
+        ]
+    for bit, (_, source) in enumerate(rows):
+        tail ^= source if rest >> bit & 1 else 0
+    return tail.to_bytes(4, "little")
 
 
 @pytest.mark.parametrize("edit", ["cut", "empty", "another"])

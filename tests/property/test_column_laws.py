@@ -116,7 +116,8 @@ def test_attached_files_have_the_values_of_their_records(
     with tempfile.TemporaryDirectory() as root:
         columns = []
         for place, layout in enumerate(layouts):
-            origin = ColumnFolder(FileCache(f"{root}/attached"), '["", "a split"]', layout, len(records), size)
+            attached, source, is_shared = FileCache(f"{root}/attached"), '["", "a split"]', data.draw(st.booleans())
+            origin = ColumnFolder(attached, source, layout, len(records), size, is_shared=is_shared)
             writer = origin.write()
             assert writer is not None
             with writer:
