@@ -16,6 +16,7 @@ from support.block_checks import joined
 from registry.errors import CorruptExampleError, MissingExtraError
 from registry.features import FeaturesDict, Image, Ragged, Scalar, Sequence, Tensor, Text, codec_of
 from registry.features.content import ContentReader
+from registry.images import pictures
 from registry.wire import encode_example
 
 FEATURES = FeaturesDict(
@@ -223,6 +224,7 @@ def test_a_missing_extra_is_not_blamed_on_the_record(monkeypatch: pytest.MonkeyP
     features = FeaturesDict({"image": Image(encoding_format="jpeg")})
     made = records(features, iter([{"image": np.zeros((4, 4, 3), np.uint8)}] * 20))
     monkeypatch.setitem(sys.modules, "PIL", None)
+    monkeypatch.setattr(pictures, "jpeg_library", lambda: None)
     with pytest.raises(MissingExtraError):
         codec_of(features).decode(made[0])
     with pytest.raises(MissingExtraError):
