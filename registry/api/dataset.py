@@ -218,6 +218,7 @@ class Dataset(SlicedVersion):
             NotStoredError, CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: a file is not
                 there, is damaged, or cannot be read or written.
             CatalogPermissionError: this user may not write to the catalog.
+            OtherDataDirectoryError: the catalog records another data directory than the one that was named.
             UsageError: the version was found in a pin file that does not have all records.
         """
         from registry.building.publication_folds import STATISTICS
@@ -872,6 +873,7 @@ class Dataset(SlicedVersion):
         Raises:
             UsageError: an unknown feature, features that cannot be kept, or a version of a pin file.
             CatalogPermissionError: this user may not write to the catalog.
+            OtherDataDirectoryError: the catalog records another data directory than the one that was named.
             StorageError: a file cannot be read or written.
             CorruptRecordError, CorruptExampleError, ShardMismatchError: a file is damaged.
         """

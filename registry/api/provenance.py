@@ -175,6 +175,7 @@ class VersionSource(Protocol):
 
         Raises:
             CatalogPermissionError: the database user lacks a right, or the catalog is read-only.
+            OtherDataDirectoryError: the catalog records another data directory than the one of this client.
         """
 
     def attach(self, attachment: Attachment, content: bytes) -> None:
@@ -196,6 +197,7 @@ class VersionSource(Protocol):
         """Attach the columns of some features of ``readable``, which is this version.
 
         Raises:
+            OtherDataDirectoryError: see ``require_publisher``.
             UsageError: the version was found in a pin file.
         """
 
@@ -351,6 +353,7 @@ class CatalogSource:
 
     def require_publisher(self) -> None:
         self.backend.require_publisher()
+        self.directory.require()
 
     def attach(self, attachment: Attachment, content: bytes) -> None:
         from registry.publishing.attachments import attach
@@ -369,7 +372,7 @@ class CatalogSource:
         from registry.publishing.attached_columns import attach_columns
 
         data = open_data(self.directory.require_for(self.facts), catalog=self.backend)
-        self.backend.require_publisher()
+        self.require_publisher()
         return attach_columns(
             self.backend, data, readable, names, actor=log_actor(), progress=progress, dry_run=dry_run
         )

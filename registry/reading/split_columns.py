@@ -42,7 +42,7 @@ _MOST_LEAVES: Final = 500
 MOST_FILES: Final = 2**16
 """Schemas with more leaves, and plans of more files, are read from the shards."""
 
-_NO_CACHE: Final = FileCache(os.devnull, max_bytes=0)
+_NO_CACHE: Final = FileCache(f"{os.devnull}/off", max_bytes=0)  # no such folder can exist, so no owner is complained of
 _OPENED_AT_ONCE: Final = 16
 """Attached columns that are opened at the same time: each needs requests."""
 

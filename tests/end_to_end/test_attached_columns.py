@@ -24,7 +24,7 @@ import registry
 from registry.api import Catalog
 from registry.catalog.sql_catalog import SqlCatalog
 from registry.cli.main import run
-from registry.errors import RegistryWarning, StorageError, UsageError
+from registry.errors import OtherDataDirectoryError, RegistryWarning, StorageError, UsageError
 from registry.reading import split_columns
 from registry.storage import open_store, remote
 from registry.storage.object_client import BucketClient
@@ -368,6 +368,33 @@ def test_a_version_in_place_has_its_columns_in_the_data_directory(catalog: Catal
         assert contents(folder) == before
         assert dataset.verify().faults == ()
         check_equal(dataset)
+
+
+def test_nothing_is_attached_in_another_data_directory(catalog: Catalog, tmp_path: Path) -> None:
+    shutil.copytree(tmp_path / "data", tmp_path / "copy")
+    before, events = contents(tmp_path / "copy"), len(list(catalog.log()))
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "copy") as other:
+        for work in (other.dataset("goods").attach_columns, other.dataset("goods").compute_statistics):
+            with pytest.raises(OtherDataDirectoryError):
+                work()
+    assert contents(tmp_path / "copy") == before
+    assert len(list(catalog.log())) == events
+
+
+def test_a_cache_that_is_switched_off_says_nothing(
+    catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    catalog.dataset("goods").attach_columns()
+    monkeypatch.setenv("REGISTRY_CACHE_BYTES", "0")
+    dataset = catalog.dataset("goods")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_equal(dataset)  # in place
+    for file in attached_files(tmp_path, "*"):
+        file.unlink()
+    with pytest.warns(RegistryWarning, match="is not read: no folder has its files"):
+        assert examples_of(dataset) == examples_of(dataset, keep=None)
+    assert caplog.records == []
 
 
 @pytest.mark.filterwarnings("ignore::registry.errors.MirrorWarning")  # of the shards
