@@ -121,16 +121,20 @@ class Order:
             selected: which records of the plan, in plan order, as if the files were read one after the other. An
                 array of shape (num_examples,).
         """
-        parts = [np.empty(0, dtype=np.int64)]
-        for start in range(0, self.num_examples, _SELECTED_AT_ONCE):
-            located = self.locate((start, min(start + _SELECTED_AT_ONCE, self.num_examples)))
-            parts.append(start + np.flatnonzero(selected[self._files.positions_of(*located)]))
-        positions = np.concatenate(parts)
+        positions = self.positions_of(selected)
         order = copy(self)
         order.num_examples = positions.size
         order._pattern = Selection(self._pattern, positions)
         order._num_finds, order._table = 0, None
         return order
+
+    def positions_of(self, selected: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """The positions of the records that are ``selected``, as ``select`` takes them, ascending."""
+        parts = [np.empty(0, dtype=np.int64)]
+        for start in range(0, self.num_examples, _SELECTED_AT_ONCE):
+            located = self.locate((start, min(start + _SELECTED_AT_ONCE, self.num_examples)))
+            parts.append(start + np.flatnonzero(selected[self._files.positions_of(*located)]))
+        return np.concatenate(parts)
 
     def find(self, position: int) -> tuple[int, int]:
         """The record at one position, 0..num_examples: its instruction, and its index in the file, as ``locate``."""

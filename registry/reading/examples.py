@@ -271,8 +271,7 @@ class ExampleReader:
         ]
         for name in wanted:
             require_type("the name of a feature", name, str)
-        some = self.readable.with_features(self.features.only(wanted))
-        return self._again(some, self._asked, state=self.state(), process=self.process)
+        return self.decoding(self.features.only(wanted))
 
     def where(
         self,
@@ -301,15 +300,25 @@ class ExampleReader:
             progress: called with a ``Progress``, in records, while the columns are read.
 
         Returns:
-            Another reader, at its beginning or at ``state``. It can be filtered again.
+            Another reader, at ``state``. Without one it continues at the place of this reader, with the next example
+            that matches; if this reader is not at the beginning of an epoch, the filter is applied at once. It can be
+            filtered again.
 
         Raises:
-            UsageError: the condition is malformed, names an unknown feature, or compares values of different types.
+            UsageError: the condition is malformed, names an unknown feature, or compares values of different types. Or
+                this reader shares epochs with other processes, and is in the middle of one: their shares would differ.
             WrongTypeError: ``condition`` is not a str.
             StateMismatchError: the state belongs to another version, plan, filter or order.
         """
         from registry.display import time_types
 
+        place = self._place() if state is None else None
+        is_start = place is None or place == self._start(place.epoch)
+        if not is_start and self.process[1] > 1:
+            raise UsageError(
+                "a reader that shares an epoch with other processes cannot be filtered in the middle of it",
+                hint="Filter a reader that was not iterated, and pass the state of a filtered one: where(..., state=).",
+            )
         parsed = parse_condition(condition, self.features, time_types(self.features, self.readable.facts.metadata))
         readable = self.readable.with_features(parsed.features)
         stored = ReadConfig(interleave_cycle_length=1)
@@ -321,7 +330,12 @@ class ExampleReader:
         advance = count_progress(progress, "filtering", subject, total=total)
         matches = Matches(parsed, partial(columns._possible_blocks, parsed), within=self.matches, advance=advance)
         config = self.read_config if state is None else self._asked
-        return self._again(self.readable, config, state=state, process=self.process, matches=matches)
+        reader = self._again(self.readable, config, state=state, process=self.process, matches=matches)
+        if place is not None and not is_start:
+            reader._begin = place.among(lambda epoch: self._order_of(epoch).positions_of(matches.selected))
+        elif place is not None and place.epoch:
+            reader._begin = reader._start(place.epoch)
+        return reader
 
     def _possible_blocks(self, condition: Condition) -> Iterator[int | dict[str, Any]]:
         """The columns in blocks; of kept columns, the number of examples of a block in which none matches."""
@@ -451,14 +465,14 @@ class ExampleReader:
     def missing_as_none(self) -> Self:
         """Return a reader that gives None for a missing value of an optional feature, and a mask in batches.
 
-        It starts at the beginning. This is the default, except for readers of ``registry.load``.
+        It continues at the place of this one. This is the default, except for readers of ``registry.load``.
         """
         return self.decoding(self.features.missing_as_none())
 
     def missing_as_tfds(self) -> Self:
         """Return a reader that gives TFDS's value for a missing one: the lowest number of the dtype, ``b""`` or False.
 
-        It starts at the beginning. In batches an optional feature is a plain array.
+        It continues at the place of this one. In batches an optional feature is a plain array.
         """
         return self.decoding(self.features.missing_as_tfds())
 
@@ -467,7 +481,7 @@ class ExampleReader:
 
             reader.fill_missing({"age": -1, "place/name": b"?"})
 
-        It starts at the beginning. In batches these features are plain arrays.
+        It continues at the place of this one. In batches these features are plain arrays.
 
         Args:
             values: a value for each path of a feature.
@@ -484,7 +498,7 @@ class ExampleReader:
 
             reader.decode_images({"image": ImageDecoding(ratio=4, crop=(56, 56))})
 
-        It starts at the beginning. The shapes in ``features`` are those of the decoded images.
+        It continues at the place of this one. The shapes in ``features`` are those of the decoded images.
 
         Args:
             decodings: an ``ImageDecoding`` for each path of an image, also in a Sequence or of a Video.
@@ -500,7 +514,7 @@ class ExampleReader:
     def files_as_bytes(self) -> Self:
         """Return a reader that gives images and stored sounds as the bytes of their files, which are not decoded.
 
-        It starts at the beginning.
+        It continues at the place of this one.
         """
         from registry.display import file_features
 
@@ -508,8 +522,10 @@ class ExampleReader:
 
     def with_ids(self) -> Self:
         """Return a reader that adds each example's TFDS id as the feature ``tfds_id``, at the place of this one."""
-        config = replace(self._asked, add_tfds_id=True)
-        return self._again(self.readable, config, state=self.state(), process=self.process)
+        config = replace(self.read_config, add_tfds_id=True)
+        reader = self._again(self.readable, config, process=self.process, place=self._place())
+        reader._asked = replace(self._asked, add_tfds_id=True)
+        return reader
 
     def __getstate__(self) -> tuple[Any, ...]:
         sort_files = self.read_config.interleave_sort_fn
@@ -561,17 +577,30 @@ class ExampleReader:
         return f"{self.plan.expression} where {self.matches.text}{count}"
 
     def decoding(self, features: FeaturesDict) -> Self:
-        """Another reader, at its beginning, that decodes examples by ``features``."""
-        return self._again(self.readable.with_features(features), self.read_config, state=None, process=self.process)
+        """Another reader, at the place of this one, that decodes examples by ``features``."""
+        readable = self.readable.with_features(features)
+        return self._again(readable, self.read_config, process=self.process, place=self._place())
+
+    def _place(self) -> ReadState | None:
+        """Where a view of this reader begins: in the iteration that was started last, or at the next if that has ended.
+
+        None is the beginning. The filter is not applied to compute it.
+        """
+        if "_begin" not in vars(self):
+            return None
+        state = self._cursor.state
+        is_over = not state.num_left and state.next_epoch(self._order.num_examples) is None
+        return self._begin if is_over else state
 
     def _again(
         self,
         readable: ReadableVersion,
         read_config: ReadConfig,
         *,
-        state: State | Sequence[State] | None,
+        state: State | Sequence[State] | None = None,
         process: tuple[int, int],
         matches: Matches | None = None,
+        place: ReadState | None = None,
     ) -> Self:
         """Another reader of this plan. If it has the order of this one, it knows whether the seed was drawn."""
         reader = type(self)(
@@ -585,6 +614,8 @@ class ExampleReader:
             keep=self._keep,
             matches=matches or self.matches,
         )
+        if place is not None:
+            reader._begin = place
         if read_config is self.read_config:
             reader._asked = self._asked
             if matches is None:  # a loader opens a reader for each epoch, and the order of a filter is long

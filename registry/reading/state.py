@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import length_hint
 from typing import Any, Final, TypeAlias
@@ -109,6 +109,14 @@ class ReadState:
             return None
         following = self.entering(self.epoch + 1, num_examples)
         return following if following.num_left else None
+
+    def among(self, positions_of: Callable[[int], npt.NDArray[np.int64]]) -> ReadState:
+        """The same place in an order of some of the positions: ``positions_of(epoch)``, ascending."""
+        left = []
+        for epoch, intervals in self.left:
+            bounds = np.searchsorted(positions_of(epoch), np.array(intervals, np.int64).reshape(-1, 2)).tolist()
+            left.append((epoch, join([[(start, stop) for start, stop in bounds if start < stop]]) or ()))
+        return replace(self, left=tuple(left))
 
     def to_json(self, source: ReadIdentity) -> dict[str, Any]:
         """The state as plain values that JSON can hold."""
@@ -322,7 +330,7 @@ def find_positions(share: Intervals, index: Any) -> tuple[npt.NDArray[np.int64],
     return places_in(share, places), not array.ndim
 
 
-def join(parts: Iterable[Intervals]) -> Intervals | None:
+def join(parts: Iterable[Iterable[tuple[int, int]]]) -> Intervals | None:
     """All positions of ``parts``; None if two parts share one.
 
     >>> join([((4, 6),), ((0, 4), (9, 10))])

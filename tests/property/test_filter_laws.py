@@ -302,7 +302,7 @@ def test_a_filtered_reader_equals_brute_force(
 ) -> None:
     whole = reader_of(rows, expression, config, keep=keep)
     every = [example for example in whole if condition.test(example) is True]
-    reader = whole.where(condition.text)
+    reader = whole.reopened().where(condition.text)
     assert ids(list(reader)) == ids(every), condition.text
     first = ids(every)[: len(reader)]
     assert len(reader) * (config.repeat or 1) == len(every)
@@ -360,6 +360,55 @@ def test_a_filtered_read_resumes_at_any_place_and_only_with_its_own_filter(
             with pytest.raises(StateMismatchError) as caught:
                 stranger.reopened(state=state)
             assert caught.value.details["differs"] == "plan"
+
+
+@settings(max_examples=examples(100))
+@given(rows=MANY_ROWS, conditions=st.tuples(CONDITIONS, CONDITIONS), config=CONFIGS, data=st.data())
+def test_a_filter_continues_with_the_next_match_after_the_place_of_its_reader(
+    rows: list[Row], conditions: tuple[Expression, Expression], config: ReadConfig, data: st.DataObject
+) -> None:
+    condition, before = conditions
+    is_filtered = data.draw(st.booleans())
+    whole = reader_of(rows, config=config)
+    whole = whole.where(before.text) if is_filtered else whole
+    uncut = list(whole.reopened())
+    place = data.draw(st.integers(0, len(uncut)))
+    head = list(islice(whole, place))
+    assert ids(head) == ids(uncut[:place])
+    expected = [row for row in uncut[place:] if condition.test(row) is True]
+    resumed = whole.reopened(state=saved(whole))
+    assert ids(list(resumed.where(condition.text))) == ids(expected)
+    if place < len(uncut):
+        rest = whole.where(condition.text)
+        assert ids(list(rest)) == ids(expected)
+        assert [number for (number,) in whole.as_supervised("id").where(condition.text)] == ids(expected)
+        again = whole.where(condition.text)
+        start = data.draw(st.integers(0, len(expected)))
+        assert ids(list(islice(again, start))) == ids(expected[:start])
+        assert ids(list(again.reopened(state=saved(again)))) == ids(expected[start:])
+        assert ids(list(rest)) == ids([row for row in whole if condition.test(row) is True])  # the next epoch
+
+
+def test_a_shared_epoch_is_filtered_at_its_start_only() -> None:
+    row = dict.fromkeys(("tiny", "big", "ratio", "exact", "label", "born", "unit price"), 0)
+    texts = {"note": "", "nick": None, "age": None, "height": None, "sure": None, "flag": False}
+    rows = [{**row, **texts, "place": {"name": "", "size": 0}}] * 12
+    reader = reader_of(rows, config=ReadConfig(shuffle="global", seed=1), process=(1, 2))
+    next(iter(reader))
+    for begun in (reader, reader.reopened(state=reader.state())):
+        with pytest.raises(UsageError) as caught:
+            begun.where("id > 3")
+        assert caught.value.message == (
+            "a reader that shares an epoch with other processes cannot be filtered in the middle of it"
+        )
+        assert caught.value.hint == (
+            "Filter a reader that was not iterated, and pass the state of a filtered one: where(..., state=)."
+        )
+    start = reader.reopened()
+    first = ids(list(start))
+    assert len(first) == 6
+    following = start.where("id >= 0")  # the place is the start of the next epoch
+    assert ids(list(following)) == ids(list(start))
 
 
 @settings(max_examples=examples(100))

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.reading_samples import FEATURES, reader_of, stored
+from support.reading_samples import FEATURES, readable, reader_of, stored
 
 from registry.errors import StateMismatchError
+from registry.features import FeaturesDict, Image, ImageDecoding, Scalar
+from registry.features import Sequence as SequenceFeature
 from registry.order import ReadConfig
+from registry.reading import Reader
+from registry.splits import resolve
 
 LENGTHS = st.lists(st.integers(0, 40), min_size=1, max_size=6)
 EXPRESSIONS = st.sampled_from(["train", "train[25%:]", "train[:50%]+train[30%:]", "train[7%:93%]"])
@@ -34,6 +38,19 @@ CONFIGS = st.one_of(
     ),
     st.builds(ReadConfig, shuffle=st.just("global"), seed=st.integers(0, 2**64 - 1), repeat=st.integers(1, 3)),
 )
+
+
+VIEWS: dict[str, Callable[[Any], Any]] = {
+    "select": lambda reader: reader.select("age", "id"),
+    "fill_missing": lambda reader: reader.fill_missing({"age": 7}),
+    "missing_as_none": lambda reader: reader.missing_as_none(),
+    "missing_as_tfds": lambda reader: reader.missing_as_tfds(),
+    "decode_images": lambda reader: reader.decode_images({"images": ImageDecoding(ratio=2)}),
+    "files_as_bytes": lambda reader: reader.files_as_bytes(),
+    "with_ids": lambda reader: reader.with_ids(),
+    "two": lambda reader: reader.fill_missing({"age": 7}).select("id"),
+}
+"""Views that do not change the order."""
 
 
 def take(items: Iterator[Any], count: int) -> list[Any]:
@@ -66,6 +83,52 @@ def test_an_interrupted_read_continues_with_the_next_example(
     next_iteration = reader_of(expression, dataset, config)
     assert len(list(next_iteration)) == len(uncut)
     assert ids(list(last)) == ids(list(next_iteration))
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+@given(lengths=LENGTHS, expression=EXPRESSIONS, config=CONFIGS, data=st.data())
+def test_a_view_continues_at_the_place_of_its_reader(
+    view: Callable[[Any], Any], lengths: list[int], expression: str, config: ReadConfig, data: st.DataObject
+) -> None:
+    dataset = stored(lengths)
+    features = FeaturesDict({**FEATURES, "age": Scalar("int64", optional=True), "images": SequenceFeature(Image())})
+    version = readable(dataset.store, [dataset.split], features)
+    whole = Reader(version, resolve(expression, {"train": dataset.split}), read_config=config)
+    uncut = ids(list(whole.reopened()))
+    place = data.draw(st.integers(0, len(uncut)))
+    is_filtered = data.draw(st.booleans())
+    if is_filtered:
+        whole, uncut = whole.where("id >= 5"), [number for number in uncut if number >= 5]
+        place = min(place, len(uncut))
+    take(iter(whole), place)
+    resumed = whole.reopened(state=saved(whole))
+    for reader in (resumed, whole) if place < len(uncut) else (resumed,):
+        viewed = view(reader)
+        assert saved(viewed) == saved(reader)
+        assert ids(list(viewed)) == uncut[place:]
+        assert [number for batch in view(reader).batches(7) for number in batch["id"].tolist()] == uncut[place:]
+        assert [int(number) for (number,) in view(reader).as_supervised("id")] == uncut[place:]
+        assert view(reader).drew_seed == reader.drew_seed
+    list(resumed)
+    list(resumed)  # the rest, and the next iteration
+    assert ids(list(view(resumed))) == ids(list(resumed))
+
+
+def test_a_view_of_a_filter_that_was_not_used_does_not_apply_it() -> None:
+    reader = reader_of("train", stored([5, 4])).where("id > 2")
+    viewed = reader.missing_as_none().files_as_bytes().select("id").with_ids()
+    assert viewed.matches is reader.matches
+    assert not reader.matches.is_known
+    assert ids(list(viewed)) == [3, 4, 5, 6, 7, 8]
+
+
+def test_a_view_of_a_shuffle_without_a_seed_has_the_seed_that_was_drawn() -> None:
+    reader = reader_of("train", stored([30, 12]), ReadConfig(shuffle="global"))
+    uncut = ids(list(reader.reopened()))
+    for view in (lambda: reader.select("id"), reader.with_ids, reader.files_as_bytes):
+        viewed = view()
+        assert viewed.drew_seed
+        assert ids(list(viewed)) == uncut
 
 
 @given(lengths=LENGTHS, config=CONFIGS, size=st.integers(1, 17), drop=st.booleans(), data=st.data())

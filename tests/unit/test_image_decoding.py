@@ -6,6 +6,7 @@ import io
 import pickle
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -330,9 +331,12 @@ def test_every_way_to_read_scales_and_crops(tmp_path: Path) -> None:
             np.testing.assert_array_equal(pickle.loads(pickle.dumps(reader))[7][name], expected[7])  # noqa: S301
             np.testing.assert_array_equal(reader.select(name)[3][name], expected[3])
             np.testing.assert_array_equal(reader.as_supervised(name).decode_images({name: decoding})[3][0], expected[3])
-            state = dataset.read("train+test", config).state()
-            resumed = dataset.read("train+test", config, state=state).decode_images({name: decoding})
-            np.testing.assert_array_equal(next(iter(resumed))[name], expected[0])
+            begun = dataset.read("train+test", config)
+            assert len(list(islice(begun, 9))) == 9
+            resumed = dataset.read("train+test", config, state=begun.state()).decode_images({name: decoding})
+            np.testing.assert_array_equal([one[name] for one in resumed], expected[9:])
+            pairs = begun.as_supervised(name).decode_images({name: decoding})
+            np.testing.assert_array_equal([image for (image,) in pairs], expected[9:])
         rest = reader.where("path != 'none'")
         assert len(rest) == len(files)
         np.testing.assert_array_equal(rest[9][name], expected[9])
@@ -341,3 +345,8 @@ def test_every_way_to_read_scales_and_crops(tmp_path: Path) -> None:
             pinned.read().decode_images({name: decoding}).to_numpy()[name],
             [scaled(one[name]) for one in pinned.read().files_as_bytes()],
         )
+        begun = pinned.read()
+        assert len(list(islice(begun, 4))) == 4
+        resumed = pinned.read(state=begun.state()).decode_images({name: decoding})
+        cropped = pinned.read().decode_images({name: decoding}).to_numpy()[name]
+        np.testing.assert_array_equal([one[name] for one in resumed], cropped[4:])
