@@ -378,11 +378,15 @@ def feature_fault(path: str, problem: str, hint: str | None = None) -> FeatureEr
     return FeatureError(f"feature {path!r}: {problem}" if path else problem, hint=hint, details={"feature": path})
 
 
-def corrupt_fault(path: str, problem: str) -> CorruptExampleError:
+def corrupt_fault(
+    path: str,
+    problem: str,
+    hint: str = "The record does not match features.json. `registry verify --deep` checks every record.",
+) -> CorruptExampleError:
     """The error for a record that does not hold valid values of the feature at ``path``."""
     return CorruptExampleError(
         f"feature {path!r}: {problem}",
-        hint="The record does not match features.json. `registry verify --deep` checks every record.",
+        hint=hint,
         details={"feature": path, "problem": problem},
     )
 

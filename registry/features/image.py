@@ -87,9 +87,7 @@ class ImageDecoding:
 
     def __post_init__(self) -> None:
         if type(self.ratio) is not int or self.ratio not in (1, 2, 4, 8):
-            raise feature_fault(
-                "", f"invalid ratio {self.ratio!r:.40}", "Use 2, 4 or 8 for a half, a quarter, an eighth."
-            )
+            raise feature_fault("", f"invalid ratio {self.ratio!r:.40}", "Use 1, 2, 4 or 8: 2 gives a half.")
         crop: Any = self.crop
         if crop is None:
             return
@@ -337,7 +335,8 @@ class Image(Leaf):
         height, width = -(-picture.height // ratio), -(-picture.width // ratio)
         window = self.decoding.window(height, width)
         if window is None:
-            raise corrupt_fault(path, f"the crop {crop} is not within an image of {height} x {width} pixels")
+            problem = f"the crop {crop} is not within an image of {height} x {width} pixels"
+            raise corrupt_fault(path, problem, "Choose a smaller crop or ratio.")
         try:
             channels = 4 if self._is_float else self.shape[2]
             out = None if self._is_float or crop else out

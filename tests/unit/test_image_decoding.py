@@ -164,8 +164,9 @@ def test_masks_and_floats_are_cropped_and_never_scaled() -> None:
 
 @pytest.mark.parametrize("options", [{"ratio": ratio} for ratio in (0, 3, 16, -2, 0.5, 2.0, True, "2", None)])
 def test_a_ratio_is_1_2_4_or_8(options: Any) -> None:
-    with pytest.raises(FeatureError, match="invalid ratio"):
+    with pytest.raises(FeatureError, match="invalid ratio") as caught:
         ImageDecoding(**options)
+    assert caught.value.hint == "Use 1, 2, 4 or 8: 2 gives a half."
 
 
 @pytest.mark.parametrize("crop", [5, (), (1,), (1, 2, 3), (0, 4), (4, 0), (-1, 0, 2, 2), (2.0, 2), "ab", (1, 1, 0, 2)])
@@ -203,6 +204,7 @@ def test_an_image_that_is_smaller_than_the_crop_is_an_error_of_its_record() -> N
     assert block.sound.columns()["image"].shape == (3, 8, 8, 3)
     assert block.fault is not None
     assert block.fault.message == "feature 'image': the crop (8, 8) is not within an image of 7 x 10 pixels"
+    assert block.fault.hint == "Choose a smaller crop or ratio."
     assert block.fault.details["record"] == 3
 
 
