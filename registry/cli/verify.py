@@ -226,11 +226,10 @@ def _summarize(it: dict[str, Any], path: str | None) -> Iterator[str]:
     kinds = {"damaged": it["num_damaged"], "could not be checked": it["num_unchecked"]}
     bad = "".join(f", {count:,} {kind}" for kind, count in kinds.items() if count)
     bad += f", {it['num_skipped']:,} of them verified before" if it["num_skipped"] else ""
-    stopped = "" if it["is_complete"] else "stopped early: "
-    yield (
-        f"{stopped}{it['num_sound']:,} of {counted(it['num_versions'], 'version')} {are} as published{bad} "
-        f"({it['seconds']:.1f} s)"
-    )
+    result = f"{it['num_sound']:,} of {counted(it['num_versions'], 'version')} {are} as published{bad}"
+    if not it["is_complete"]:
+        result = f"stopped early: {result if it['num_versions'] else 'no version was verified'}"
+    yield f"{result} ({it['seconds']:.1f} s)"
     if path is not None:
         yield f"wrote {path}"
 
