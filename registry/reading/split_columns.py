@@ -32,7 +32,6 @@ from registry.reading.readable import ReadableVersion
 from registry.shards import TableBlock, as_records
 from registry.splits import Plan, resolve
 from registry.storage.cache import FileCache
-from registry.storage.faults import storage_errors
 from registry.tfrecord import Places, Verify
 from registry.wire import FlatBlock
 
@@ -170,7 +169,7 @@ class SplitColumns:
             missing = [folder for folder, column in pairs if column is None and is_needed(folder)]
             if not missing:
                 break
-            with ExitStack() as stack, storage_errors("write", str(cache.folder)):
+            with ExitStack() as stack, cache.write_errors():
                 writers: list[tuple[int, ColumnFolder, ColumnWriter]] = []
                 for place, folder in enumerate(folders):
                     writer = folder.write() if folder in missing else None

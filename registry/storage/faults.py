@@ -34,6 +34,7 @@ RawFile: TypeAlias = io.RawIOBase
 E = TypeVar("E", bound=StorageError)
 
 _PIECE_BYTES: Final = 4 * 2**20
+_ELSEWHERE: Final = "another data directory"
 _HINTS: Final = {
     errno.ENOSPC: "The disk is full. Free some space or choose another data directory, then try again.",
     errno.EDQUOT: "Your disk quota is used up. Free some space or choose another data directory, then try again.",
@@ -67,7 +68,7 @@ class HintedError(OSError):
         self.hint = hint
 
 
-def storage_error(error: OSError, *, doing: str, path: str) -> StorageError:
+def storage_error(error: OSError, *, doing: str, path: str, elsewhere: str = _ELSEWHERE) -> StorageError:
     """Convert ``error`` to a StorageError "cannot <doing> <path>: ..."; raise it ``from error``.
 
     ``errno`` is kept as an attribute and, with ``path``, in ``details``. A StorageError is returned unchanged.
@@ -81,6 +82,7 @@ def storage_error(error: OSError, *, doing: str, path: str) -> StorageError:
         )
     reason = error.strerror or (os.strerror(number) if number is not None else str(error)) or type(error).__name__
     hint = error.hint if isinstance(error, HintedError) else _HINTS.get(number) if number is not None else None
+    hint = hint and hint.replace(_ELSEWHERE, elsewhere)
     return cannot(doing, path, reason, number=number, hint=hint, kind=_KINDS.get(number, StorageError))
 
 
@@ -132,12 +134,15 @@ def too_long(path: str, limit: int) -> StorageError:
 
 
 @contextmanager
-def storage_errors(doing: str, path: str) -> Iterator[None]:
-    """Convert every OSError of the block to a StorageError that names the action and the path."""
+def storage_errors(doing: str, path: str, *, elsewhere: str = _ELSEWHERE) -> Iterator[None]:
+    """Convert every OSError of the block to a StorageError that names the action and the path.
+
+    ``elsewhere`` is what the hint tells to choose if ``path`` cannot be written.
+    """
     try:
         yield
     except OSError as error:
-        raise storage_error(error, doing=doing, path=path) from printable_cause(error)
+        raise storage_error(error, doing=doing, path=path, elsewhere=elsewhere) from printable_cause(error)
     except RecursionError as error:  # os.walk
         raise cannot(doing, path, "its folders are nested too deeply", hint="Check the path.") from error
 

@@ -18,7 +18,7 @@ from support.prepared_samples import prepare
 from support.web_server import serve
 
 import registry
-from registry.api import Catalog
+from registry.api import Catalog, Dataset
 from registry.cli.main import run
 from registry.errors import (
     CorruptExampleError,
@@ -305,10 +305,17 @@ def test_a_slice_that_does_not_fit_is_not_begun(
     assert fault_proxy.requests == []
 
 
-def test_a_fetch_that_cannot_be_kept_is_an_error(catalog: Catalog, tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", [Dataset.fetch, Dataset.keep_columns])
+def test_what_cannot_be_kept_in_the_cache_is_an_error(
+    method: Callable[[Dataset], object], catalog: Catalog, tmp_path: Path
+) -> None:
     (tmp_path / "cache").write_text("in the way")
-    with pytest.raises(StorageError, match=f"cannot write {tmp_path}/cache/blocks: "):
-        catalog.dataset("animals:1.0.0").fetch()
+    with pytest.raises(StorageError, match=f"cannot write {tmp_path}/cache/blocks: ") as caught:
+        method(catalog.dataset("animals:1.0.0"))
+    assert caught.value.hint == (
+        "A part of this path is a file, not a folder. Check the path, or choose another cache folder with "
+        "REGISTRY_CACHE or REGISTRY_CACHE_DIR."
+    )
 
 
 def test_a_cache_that_others_can_write_to_is_not_used(

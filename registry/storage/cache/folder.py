@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -132,11 +132,16 @@ class FileCache:
                 process keeps it locked.
         """
         probe = self.folder / "probe"
-        with storage_errors("write", str(self.folder)):
+        with self.write_errors():
             make_private(self.folder)
             with self.room.locked():
                 replace_file(probe, bytes(2**16))
             probe.unlink(missing_ok=True)
+
+    def write_errors(self) -> AbstractContextManager[None]:
+        """Convert every OSError of the block to a StorageError: the folder cannot be written."""
+        elsewhere = "another cache folder with REGISTRY_CACHE or REGISTRY_CACHE_DIR"
+        return storage_errors("write", str(self.folder), elsewhere=elsewhere)
 
     def __reduce__(self) -> tuple[type[FileCache], tuple[Path], dict[str, Room]]:
         return FileCache, (self.folder,), {"room": self.room}
