@@ -21,7 +21,8 @@ import numpy.typing as npt
 
 from registry.argument_types import require_type
 from registry.errors import UsageError
-from registry.features import FeaturesDict, ImageDecoding
+from registry.features import FeaturesDict, Image, ImageDecoding
+from registry.features.containers import columns_of
 from registry.markup import Markup, panel
 from registry.model import ProgressCallback, count_progress, whole_number
 from registry.order import Order, ReadConfig
@@ -570,11 +571,12 @@ class ExampleReader:
 
     @property
     def title(self) -> str:
-        """The split expression, the condition, and the number of examples, unless records must be read to know it."""
-        if self.matches is None:
-            return f"{self.plan.expression}: {len(self)} examples"
-        count = f": {len(self)} examples" if self.matches.is_known else ""
-        return f"{self.plan.expression} where {self.matches.text}{count}"
+        """The split expression, the condition, the number of examples if it is known, and how images are decoded."""
+        subject = self.plan.expression if self.matches is None else f"{self.plan.expression} where {self.matches.text}"
+        count = f": {len(self)} examples" if self.matches is None or self.matches.is_known else ""
+        leaves = [(column.path, column.leaf) for column in columns_of(self.features)]
+        images = [f", {path}={leaf.decoding}" for path, leaf in leaves if isinstance(leaf, Image) and leaf.stored_shape]
+        return "".join([subject, count, *images])
 
     def decoding(self, features: FeaturesDict) -> Self:
         """Another reader, at the place of this one, that decodes examples by ``features``."""

@@ -339,6 +339,14 @@ def test_every_way_to_read_scales_and_crops(tmp_path: Path) -> None:
             np.testing.assert_array_equal([one[name] for one in resumed], expected[9:])
             pairs = begun.as_supervised(name).decode_images({name: decoding})
             np.testing.assert_array_equal([image for (image,) in pairs], expected[9:])
+        setting = f"{name}=ImageDecoding(ratio=2, crop=(10, 12))"
+        assert repr(reader) == f"<Reader train+test: 70 examples, {setting}>"
+        assert repr(whole.decode_images({name: ImageDecoding()})).endswith(
+            f", {name}=ImageDecoding(ratio=1, crop=None)>"
+        )
+        assert (
+            repr(reader.as_supervised(name)) == f"<SupervisedReader train+test: 70 examples, {setting} as ({name!r},)>"
+        )
         rest = reader.where("path != 'none'")
         assert len(rest) == len(files)
         np.testing.assert_array_equal(rest[9][name], expected[9])
