@@ -813,7 +813,7 @@ class Dataset(SlicedVersion):
         pixels: Mapping[str, ImageDecoding] | None = None,
         progress: ProgressCallback | None = None,
     ) -> ColumnsReport:
-        """Keep decoded columns in the cache of this machine: reading then decodes nothing, in any slice and order.
+        """Keep decoded columns in the cache of this machine: reading then decodes no records, in any slice and order.
 
         The cache has plain ``.npy`` files, which ``read`` maps. They are made from checked records, and each block is
         compared with its digest when a process first reads it. The least recently used columns are deleted when the
@@ -827,8 +827,8 @@ class Dataset(SlicedVersion):
             split: the name of a split. None is every split.
             columns: names of features. None is every feature.
             pixels: images whose pixels are kept, by their paths, and how they are decoded; ``ImageDecoding()`` keeps
-                them whole. A reader with the same ``decode_images`` decodes nothing. Other images are kept as their
-                stored bytes. The images must have one size.
+                them whole. A reader with the same ``decode_images`` decodes nothing. Other images, and sounds, are kept
+                as their stored files, which each read decodes. The images must have one size.
             progress: called with a ``Progress``, in records.
 
         Raises:

@@ -145,10 +145,10 @@ def fetch(session: Session, reference: str, split: str | None, *, slicing: Slici
 def build(
     session: Session, reference: str, split: str | None, *, columns: list[str] | None, pixels: tuple[str, ...]
 ) -> None:
-    """Keep the decoded columns of REF, or of one SPLIT, so that reads of any slice decode nothing.
+    """Keep the decoded columns of REF, or of one SPLIT, so that reads of any slice need not decode records.
 
-    They are plain .npy files in the cache. Images are kept as their files, unless --pixels names them. Run it again
-    after it was stopped: it goes on from there.
+    They are plain .npy files in the cache. Images and sounds are kept as their files, which each read decodes; --pixels
+    keeps the pixels of an image. Run it again after it was stopped: it goes on from there.
     """
     decodings = dict(map(_read_pixels, pixels))
     with session.connect_unless_pinned() as catalog:

@@ -33,7 +33,8 @@ def blocks(document: str, language: str) -> list[str]:
 def run(code: str, folder: Path) -> str:
     """What a program prints, with a catalog of its own."""
     (folder / "blocks.py").write_text(code)
-    variables = {**os.environ, "REGISTRY_CATALOG": str(folder / "catalog.db"), "PYTHONPATH": str(folder)}
+    cache = {"REGISTRY_CACHE_DIR": str(folder / "cache"), "REGISTRY_CACHE_BYTES": "1GB"}
+    variables = {**os.environ, **cache, "REGISTRY_CATALOG": str(folder / "catalog.db"), "PYTHONPATH": str(folder)}
     variables.pop("REGISTRY_DATA_DIR", None)
     done = subprocess.run(
         [sys.executable, "blocks.py"], cwd=folder, env=variables, capture_output=True, text=True, check=False
