@@ -158,7 +158,10 @@ def _copy(
         if known is not None:
             folder = open_data(to.data_dir).child(known.location)
             result = replace(result, folder=_shown(folder), only_files=True)
+        before = to.backend.attachments(version) if is_there else ()
         if dry_run:
+            lacking = set(source.backend.attachments(version)).difference(before)
+            result = replace(result, num_attachments=len(lacking))
             return replace(result, outcome=CopyOutcome.KNOWN) if is_there and known is None else result
         publication = _send(
             source, version, shards, to, events, num_bytes=num_bytes, progress=progress, is_done=is_there and not known
@@ -171,6 +174,7 @@ def _copy(
     return replace(
         result,
         outcome=CopyOutcome.COPIED if publication.newly or known is not None else CopyOutcome.KNOWN,
+        num_attachments=len(set(to.backend.attachments(version)).difference(before)),
         promotion=publication.promotion,
         notes=notes,
     )

@@ -930,7 +930,16 @@ class Dataset(SlicedVersion):
             recovery.append("Put the files of attachments back from a copy of the folder.")
         if any(fault.filename.endswith("_statistics.json") for fault in faults):
             recovery.append(f"To compute the statistics again: registry stats {self.reference} --compute")
-        return dataclasses.replace(report, faults=(*report.faults, *faults), recovery="\n".join(recovery))
+        attachments = self.provenance.source.attachments()
+        columns = {file.place for file in attachments if file.kind == "columns"}
+        if any(fault.filename in columns for fault in faults):
+            recovery.append(f"To write the columns again: registry publish {self.reference} --with-columns")
+        return dataclasses.replace(
+            report,
+            faults=(*report.faults, *faults),
+            recovery="\n".join(recovery),
+            num_attachments=len(attachments) - len(faults),
+        )
 
     @cached_property
     def _reasons(self) -> Reasons:

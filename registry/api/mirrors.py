@@ -21,13 +21,15 @@ from registry.errors import (
     ShardMismatchError,
     StorageError,
     UsageError,
+    warn,
 )
 from registry.model import VersionState, count_progress, is_absolute
+from registry.splits import counted
 
 if TYPE_CHECKING:  # numpy is loaded when files are compared
     from registry.api.arguments import DatasetLike
     from registry.catalog import CatalogBackend, LocationChange
-    from registry.model import DatasetVersion, ProgressCallback, Reference
+    from registry.model import Attachment, DatasetVersion, ProgressCallback, Reference
     from registry.publishing import VerifyReport
     from registry.storage import Store
 
@@ -132,6 +134,8 @@ class Mirrors:
     ) -> LocationChange:
         """Record a folder with copies of a version's files as its last location. Adding it again changes nothing.
 
+        It may lack attachments, which readers find elsewhere; a warning counts those of columns.
+
         Args:
             reference: the version, see ``Catalog.dataset``.
             url: path or URL of the folder. Below the data directory it is recorded relative to it.
@@ -149,6 +153,11 @@ class Mirrors:
         location = self._meant(version, url)
         if location not in version.locations:
             self._require_copy(version, location, processes=processes, progress=progress)
+            if columns := [file for file in self._lacking(version, self._open(location)) if file.kind == "columns"]:
+                warn(
+                    f"{self.locate(location)} lacks {counted(len(columns), 'file')} of the columns attached to "
+                    f"{version.reference}: to have them there, copy the hidden folder .attachments, too"
+                )
         return self._catalog.locations.add(version.reference, location, actor=log_actor(), dry_run=dry_run)
 
     def remove(self, reference: DatasetLike, url: str | os.PathLike[str], *, dry_run: bool = False) -> LocationChange:
@@ -181,7 +190,8 @@ class Mirrors:
     ) -> tuple[LocationReport, ...]:
         """Compare the files at every location of a version with the catalog, by size and sha256.
 
-        Attachments are compared, too. Only in the folder of the data directory, all of them must be there.
+        Attachments are compared, too. Only in the folder of the data directory, all of them must be there;
+        ``num_lacking`` counts those that a mirror lacks.
 
         Args:
             reference: the version, see ``Catalog.dataset``.
@@ -359,20 +369,24 @@ class Mirrors:
     ) -> LocationReport:
         from registry.publishing.attachments import find_faults, home_of
 
-        report = error = None
+        report, error, num_lacking = None, None, 0
         try:
             store = self._open(location)
             report = self._compare(version, store, processes=processes, progress=progress)
-            attachments = [  # mirrors may lack them
-                attachment
-                for attachment in self._catalog.attachments(version)
-                if location == home_of(version) or store.exists(attachment.place)
-            ]
+            lacking = () if location == home_of(version) else self._lacking(version, store)  # mirrors may lack them
+            attachments = [file for file in self._catalog.attachments(version) if file not in lacking]
+            num_lacking = len(lacking)
             faults = find_faults(open_data(self._data_dir), [location], attachments)
             report = replace(report, faults=(*report.faults, *faults))
         except (StorageError, MissingExtraError) as fault:
             error = fault
-        return LocationReport(location=location, url=self.locate(location), report=report, error=error)
+        return LocationReport(
+            location=location, url=self.locate(location), report=report, error=error, num_lacking=num_lacking
+        )
+
+    def _lacking(self, version: DatasetVersion, store: Store) -> tuple[Attachment, ...]:
+        """The attachments that a folder lacks."""
+        return tuple(file for file in self._catalog.attachments(version) if not store.exists(file.place))
 
     def _compare(
         self, version: DatasetVersion, store: Store, *, processes: int | None, progress: ProgressCallback | None

@@ -243,6 +243,7 @@ class CopiedVersion:
         outcome: see ``CopyOutcome``.
         folder: the path or URL of its folder in the target.
         num_examples, num_shards, num_bytes: records, files and bytes of files.
+        num_attachments: attachments that the target did not have, which were or would be copied.
         only_files: the target had the version, and its data directory lacked files, which were or would be copied.
         promotion: the effect on the canonical version of the target if it was copied or known, else None.
         notes: what readers of the version should know.
@@ -255,6 +256,7 @@ class CopiedVersion:
     num_examples: int
     num_shards: int
     num_bytes: int
+    num_attachments: int = 0
     only_files: bool = False
     promotion: Promotion | None = None
     notes: tuple[str, ...] = field(default=())
@@ -281,12 +283,14 @@ class LocationReport:
         url: its path or URL.
         report: what was compared and what differs, or None if there is an error.
         error: why the location could not be compared, or None.
+        num_lacking: attachments that it lacks, as a mirror may; readers find them elsewhere.
     """
 
     location: str
     url: str
     report: VerifyReport | None = None
     error: RegistryError | None = None
+    num_lacking: int = 0
 
     @property
     def is_sound(self) -> bool:

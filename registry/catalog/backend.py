@@ -114,8 +114,13 @@ class ShardCalls(Protocol):
     def find(self, name: str, config: str | None, digests: Collection[str]) -> dict[str, tuple[Version, str, int]]:
         """The version, split and index of published shards of one dataset, by their sha256."""
 
-    def files_of(self, references: Collection[Reference]) -> dict[Reference, list[tuple[str, int]]]:
-        """The name and the size in bytes of each shard file of published versions, given exactly; a few queries."""
+    def files_of(
+        self, references: Collection[Reference], *, attachments: bool = False
+    ) -> dict[Reference, list[tuple[str, int]]]:
+        """The name and the size in bytes of each shard file of published versions, given exactly; a few queries.
+
+        With ``attachments``, those of their attachments follow.
+        """
 
     def lengths_between(self, split_id: int, first: int, stop: int) -> LengthBlock:
         """The lengths of the shards ``first``..``stop`` (stop excluded); ``split_id`` comes from the catalog."""

@@ -12,6 +12,7 @@ from registry.cli.completion import complete_split
 from registry.cli.options import Slicing, columns_option, dry_run_option, reference_argument, slicing_options
 from registry.cli.output import Fields, size
 from registry.cli.progress import show_progress
+from registry.cli.publish import note_second_copy
 from registry.envelope import fields_of
 from registry.errors import UsageError
 from registry.splits import counted
@@ -155,6 +156,8 @@ def build(
         dataset = session.look_up(catalog, reference)
         with show_progress(session.out) as progress:
             report = dataset.keep_columns(split, columns=columns, pixels=decodings, progress=progress)
+        if not decodings:  # pixels are not attached
+            note_second_copy(session, dataset, report)
     names = ("splits", "features", "num_examples", "num_columns", "num_new_columns", "num_bytes", "folder")
     value = {**version_values(report.reference), **fields_of(report, *names)}
 

@@ -88,6 +88,8 @@ def _describe(version: CopiedVersion) -> Iterator[str]:
     files = (
         f"{counted(version.num_examples, 'example')}, {counted(version.num_shards, 'file')}, {size(version.num_bytes)}"
     )
+    attachments = counted(version.num_attachments, "attachment") if version.num_attachments else ""
+    files += f", {attachments}" * bool(attachments)
     subject = (
         f"the files of {version.reference}, which is there already," if version.only_files else str(version.reference)
     )
@@ -97,7 +99,7 @@ def _describe(version: CopiedVersion) -> Iterator[str]:
         case "found":
             yield f"would copy {subject} to {version.folder} ({files})"
         case "known":
-            yield f"{version.reference} is there already"
+            yield f"{version.reference} is there already" + f", but for {attachments}" * bool(attachments)
         case _:
             yield f"{version.reference}: not copied: {'' if version.error is None else version.error.message}"
             if version.error is not None and version.error.hint is not None:
@@ -108,7 +110,8 @@ def _describe(version: CopiedVersion) -> Iterator[str]:
 def _version_values(version: CopiedVersion) -> dict[str, Any]:
     return {
         **version_values(version.reference),
-        **fields_of(version, "outcome", "folder", "num_examples", "num_shards", "num_bytes", "only_files", "notes"),
+        **fields_of(version, "outcome", "folder", "num_examples", "num_shards", "num_bytes"),
+        **fields_of(version, "num_attachments", "only_files", "notes"),
         "canonical": None if version.promotion is None else version.promotion.after,
         "error": version.error,
     }

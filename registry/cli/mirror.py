@@ -239,13 +239,15 @@ def _describe(report: LocationReport) -> Iterator[str]:
     sound = sum(map(len, checked.shards.values()))
     yield f"{report.url}: {sound} of {counted(checked.num_shards, 'file')} as published ({size(checked.num_bytes)})"
     yield from (f"  {fault.problem}" for fault in report.report.faults)
+    if report.num_lacking:
+        yield f"  {counted(report.num_lacking, 'attachment')} not there: copy the hidden folder .attachments, too"
 
 
 def _report_values(checked: LocationReport) -> dict[str, Any]:
     report = checked.report
     sizes = ("num_shards", "num_bytes")
     return {
-        **fields_of(checked, "location", "url", "is_sound"),
+        **fields_of(checked, "location", "url", "is_sound", "num_lacking"),
         **(dict.fromkeys(sizes) if report is None else fields_of(report, *sizes)),
         "faults": []
         if report is None

@@ -30,13 +30,14 @@ from registry.model import DescriptionArguments, ProgressCallback, Reference
 from registry.splits import counted
 
 if TYPE_CHECKING:  # sqlalchemy and numpy are loaded when something is published
-    from registry.api import Catalog
+    from registry.api import Catalog, Dataset
     from registry.catalog import Promotion
     from registry.publishing import Preview, Publication, ValuesOutside, VersionDiff
+    from registry.reading.column_filling import ColumnsReport
 
 _COLUMNS: Final = {
-    "attach": ("attach_columns", "attached", "to it", "registry publish {} --with-columns"),
-    "keep": ("keep_columns", "kept", "in the cache", "registry cache build {}"),
+    "attach": ("attach_columns", "attached to {}", "attached", "registry publish {} --with-columns"),
+    "keep": ("keep_columns", "of {} kept in the cache", "kept", "registry cache build {}"),
 }
 
 
@@ -116,7 +117,7 @@ def keep_published(
     session: Session, catalog: Catalog, reference: Reference, progress: ProgressCallback | None, **wanted: bool
 ) -> None:
     """Attach or keep the columns of a version that was just published; it is published, even if that fails."""
-    for name, (method, past, place, command) in _COLUMNS.items():
+    for name, (method, success, past, command) in _COLUMNS.items():
         if not wanted[name]:
             continue
         try:
@@ -127,7 +128,20 @@ def keep_published(
             session.out.note(f"note: {reference} is published; {name} its columns with: {command.format(reference)}")
             raise
         else:
-            session.out.note(f"note: {counted(report.num_columns, 'column')} ({size(report.num_bytes)}) {past} {place}")
+            columns = f"{counted(report.num_columns, 'column')} ({size(report.num_bytes)})"
+            session.out.note(f"note: {columns} {success.format(reference)}")
+            if name == "keep":
+                note_second_copy(session, catalog.dataset(reference), report)
+
+
+def note_second_copy(session: Session, dataset: Dataset, report: ColumnsReport) -> None:
+    """Say that columns were kept that are attached on this machine, where reads need no cache."""
+    is_local = dataset.folder.startswith(("/", "file:"))
+    if report.num_new_columns and is_local and any(file.kind == "columns" for file in dataset.attachments):
+        session.out.note(
+            f"note: columns are attached to {dataset.reference} in {dataset.folder}, where they are read without the "
+            "cache: the cache has a second copy now"
+        )
 
 
 @session_command(
@@ -170,7 +184,7 @@ def publish(
 
     With --with-columns, it may also be the reference REF of a published version, to which its columns are attached.
     """
-    if with_columns and not Path(folder).exists() and "://" not in folder:
+    if with_columns and _is_published(session, folder):
         options = {"promote": promote, "version_to_prepare": version_to_prepare, **description}
         if unused := [name for name, value in options.items() if value not in (None, ())]:
             raise UsageError(
@@ -195,6 +209,19 @@ def publish(
     return 0
 
 
+def _is_published(session: Session, text: str) -> bool:
+    """Whether DIR|REF is a reference: a folder of this name may have other files, e.g. the images of the dataset."""
+    if "://" in text or (Path(text) / "dataset_info.json").exists():
+        return False
+    if Path(text).exists():
+        try:
+            with session.connect() as catalog:
+                catalog.dataset(text)
+        except RegistryError:
+            return False
+    return True
+
+
 def _attach_columns(session: Session, reference: str, *, dry_run: bool) -> None:
     with session.connect_to_publish(dry_run=dry_run) as catalog, show_progress(session.out) as progress:
         report = session.look_up(catalog, reference).attach_columns(dry_run=dry_run, progress=progress)
@@ -202,9 +229,12 @@ def _attach_columns(session: Session, reference: str, *, dry_run: bool) -> None:
     value = {**version_values(report.reference), **fields_of(report, *names), "dry_run": dry_run}
 
     def human(it: dict[str, Any]) -> list[str]:
-        new = "all attached before" if not it["num_new_columns"] else f"{it['num_new_columns']:,} of them new"
-        columns = f"{counted(it['num_columns'], 'column')} ({size(it['num_bytes'])})"
-        return [f"{report.reference}: {columns} {'would be ' * dry_run}attached, {new}"]
+        columns, new = counted(it["num_columns"], "column"), f"{it['num_new_columns']:,} of them new"
+        if not it["num_new_columns"]:
+            return [f"{report.reference}: {columns} ({size(it['num_bytes'])}) attached before: nothing to attach"]
+        if dry_run:  # their size is not known before they are made
+            return [f"{report.reference}: {columns} would be attached, {new}"]
+        return [f"{report.reference}: {columns} ({size(it['num_bytes'])}) attached, {new}"]
 
     session.out.present("publish.columns", value, human)
 

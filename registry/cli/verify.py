@@ -105,7 +105,7 @@ def verify(
     value = {
         **version_values(dataset.reference),
         "deep": deep,
-        **fields_of(result, "num_shards", "num_examples", "num_bytes", "is_whole", "recovery"),
+        **fields_of(result, "num_shards", "num_examples", "num_bytes", "num_attachments", "is_whole", "recovery"),
         "faults": _fault_values(result),
         "outside": list(map(outside_values, result.outside)),
     }
@@ -236,8 +236,9 @@ def _summarize(it: dict[str, Any], path: str | None) -> Iterator[str]:
 
 def _describe(reference: Reference, report: VerifyReport) -> Iterator[str]:
     sound = sum(map(len, report.shards.values()))
+    attachments = f" and {counted(report.num_attachments, 'attachment')}" if report.num_attachments else ""
     yield (
-        f"{reference}: {sound} of {report.num_shards} shards are as published "
+        f"{reference}: {sound} of {report.num_shards} shards{attachments} are as published "
         f"({counted(report.num_examples, 'example')}, {size(report.num_bytes)} of files)"
     )
     yield from (f"  {fault.problem}" for fault in report.faults)
@@ -250,7 +251,7 @@ def _fault_values(report: VerifyReport) -> list[dict[str, Any]]:
 
 def _version_values(version: VerifiedVersion) -> dict[str, Any]:
     report = version.report
-    sizes = ("num_shards", "num_examples", "num_bytes")
+    sizes = ("num_shards", "num_examples", "num_bytes", "num_attachments")
     return {
         **version_values(version.reference),
         **fields_of(version, "state", "is_sound"),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from registry.catalog import CatalogBackend, RemovalStep, VersionSize
 from registry.errors import ConflictError, MissingExtraError, RegistryError, StorageError, VersionNotFoundError
 from registry.masking import mask
-from registry.model import Reference, VersionState
+from registry.model import ATTACHMENTS_FOLDER, Reference, VersionState
 
 if TYPE_CHECKING:  # fsspec is loaded when a store is opened
     from registry.storage import Store
@@ -53,8 +53,8 @@ class StoredUsage:
         location: the path or URL of the folder.
         references: the versions.
         num_files, num_bytes: all files that are stored there, descriptions and unfinished ones included.
-        missing: names of shard files that are not there, at most 100.
-        differing: names of shard files of another size, at most 100.
+        missing: names of shard files, and of attachments in the data directory, that are not there, at most 100.
+        differing: names of those that have another size, at most 100.
         num_faults: the number of both.
         error: why the location could not be listed, or not completely; else None. Files that could not be listed are
             not called missing.
@@ -147,13 +147,14 @@ def measure_usage(
 class _Copy:
     """A version at one of its locations; ``store`` is an error if this machine cannot open such a place.
 
-    ``is_first``: whether the version is read there first.
+    ``is_first``: whether the version is read there first. ``is_home``: whether all of its attachments must be there.
     """
 
     size: VersionSize
     store: Store | RegistryError
     shown: str
     is_first: bool
+    is_home: bool
 
     @property
     def num_attachments(self) -> int:
@@ -253,18 +254,19 @@ def _group(
     backend: CatalogBackend, data: Store, sizes: Sequence[VersionSize], *, of: Reference | None = None
 ) -> list[_SharedCopies]:
     """The copies at each place, and at places inside it; ``of`` keeps only the places of one version."""
+    from registry.publishing.attachments import home_of
     from registry.storage import open_location
 
     copies = []
     for version in sizes:
         for location in version.locations:
+            roles = location == version.locations[0], location == home_of(version)
             try:
                 store = open_location(data, location)
             except (StorageError, MissingExtraError) as error:
-                copies.append(_Copy(version, error, mask(location), location == version.locations[0]))
+                copies.append(_Copy(version, error, mask(location), *roles))
             else:
-                place = mask(store.locate("x")[:-2])
-                copies.append(_Copy(version, store, place, location == version.locations[0]))
+                copies.append(_Copy(version, store, mask(store.locate("x")[:-2]), *roles))
     copies.sort(key=lambda copy: f"{copy.shown}/")
     groups: list[list[_Copy]] = []
     for copy in copies:
@@ -282,7 +284,8 @@ def _compare_all(backend: CatalogBackend, groups: Sequence[_SharedCopies]) -> It
     """Compare the groups, some hundred at a time: a catalog may name millions of files."""
     for start in range(0, len(groups), _GROUPS):
         block = groups[start : start + _GROUPS]
-        named = backend.shards.files_of({copy.size.reference for group in block for copy in group.copies})
+        references = {copy.size.reference for group in block for copy in group.copies}
+        named = backend.shards.files_of(references, attachments=True)
         for group in block:
             yield _compare(group, named)
 
@@ -316,6 +319,8 @@ def _compare(group: _SharedCopies, named: _Files) -> StoredUsage:
     for copy in group.copies:
         for name, num_bytes in named[copy.size.reference]:
             path = f"{copy.shown}/{name}"
+            if name.startswith(ATTACHMENTS_FOLDER) and not copy.is_home:
+                continue  # a mirror may lack them
             if path not in result:
                 if not path.startswith(folders):
                     missing.append(path)

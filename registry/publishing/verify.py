@@ -67,6 +67,7 @@ class VerifyReport:
     ``outside`` lists values that a feature does not allow, if records were decoded. They are not faults: the files are
     as they were published.
     The walk ends after 1,000 faults. ``is_whole`` is then False, and the other shards were not checked.
+    ``num_attachments`` counts the attachments that are as they were attached.
     """
 
     num_shards: int
@@ -75,6 +76,7 @@ class VerifyReport:
     is_whole: bool = True
     recovery: str = ""
     outside: tuple[ValuesOutside, ...] = ()
+    num_attachments: int = 0
 
     @property
     def num_examples(self) -> int:

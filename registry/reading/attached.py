@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import cached_property, partial
 from typing import Final, TypeAlias
 
@@ -43,6 +43,8 @@ class AttachedColumns:
         self._reference = reference
         self._load = load
         self._tags: dict[tuple[str, str], str] = {}
+        self.problem = ""
+        """Why the last blocks were not fetched, in parentheses; empty if they were."""
 
     def names(self) -> frozenset[str]:
         """The names of the files that are attached."""
@@ -93,10 +95,14 @@ class AttachedColumns:
             for file, ranges in folder.ranges(column.blocks, blocks).items()
             if (name := folder.attached_names[file]) in attachments
         ]
+        self.problem = ""
         for store in stores if parts else ():
-            with suppress(OSError):
+            try:
                 for first in range(0, len(parts), _FILES_AT_ONCE):
                     self._fetch(store, parts[first : first + _FILES_AT_ONCE])
+            except OSError as error:
+                self.problem = f" ({error.message if isinstance(error, RegistryError) else error})"
+            else:
                 return True
         return False
 

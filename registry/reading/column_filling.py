@@ -26,7 +26,7 @@ class ColumnsReport:
         features: the features.
         num_examples: records of these splits.
         num_columns: kept columns: one for each leaf of the features in each split.
-        num_new_columns: how many of them were not kept before.
+        num_new_columns: how many of them were not kept before, or lacked blocks.
         num_bytes: their size.
         folder: the cache's folder, or that of the version in the data directory.
     """
@@ -82,8 +82,10 @@ def keep_columns(
     num_new = 0
     kept: list[KeptColumn] = []
     for split in columns:
+        old, mended = {folder.key for folder in split.folders() or () if folder.exists()}, set[str]()
         num_new += split.fill(advance=advance)
-        kept += split.open(is_whole=True) or ()  # mapped: the next split does not evict them
+        kept += split.open(is_whole=True, mended=mended) or ()  # mapped: the next split does not evict them
+        num_new += len(mended & old)
     return ColumnsReport(
         reference=reference,
         splits=tuple(splits),

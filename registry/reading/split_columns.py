@@ -45,6 +45,7 @@ _NO_CACHE: Final = FileCache(f"{os.devnull}/off", max_bytes=0)  # no such folder
 _OPENED_AT_ONCE: Final = 16
 """Attached columns that are opened at the same time: each needs requests."""
 
+_MOST_NAMED: Final = 5
 _WAIT_SECONDS: Final = 0.1
 _MOST_WAIT_SECONDS: Final = 30.0
 """A process that fills columns and finishes no block in this time is taken to be suspended."""
@@ -100,11 +101,11 @@ class SplitColumns:
         size, is_shared = self.block_records, self.cache is not None  # files to be attached are shared
         return [ColumnFolder(cache, source, layout, self.num_records, size, is_shared=is_shared) for layout in layouts]
 
-    def open(self, *, is_whole: bool = False) -> list[KeptColumn] | None:
+    def open(self, *, is_whole: bool = False, mended: set[str] | None = None) -> list[KeptColumn] | None:
         """The columns of all leaves, from the cache or from the attachments; None if one of them is not there.
 
         Images are read from their pixels if those are in the cache. ``is_whole`` also fetches the blocks that the cache
-        lacks, and mends damaged ones.
+        lacks, and mends damaged ones; it adds the keys of their columns to ``mended``.
         """
         folders, attached = self.folders(), self.readable.attached
         paths = frozenset(reader.path for reader in codec_of(self.features).columns)
@@ -122,8 +123,13 @@ class SplitColumns:
         if len(columns) < len(opened):
             return None
 
+        def mend(damaged: Damaged, find: Callable[[], Damaged]) -> bool:
+            if mended is not None:
+                mended.update(column.folder.key for column in damaged if column.folder is not None)
+            return self.mend(damaged, find)
+
         if is_whole:
-            every = KeptColumns(self.features, columns, first_rows(self.plan), self.num_records, self.mend)
+            every = KeptColumns(self.features, columns, first_rows(self.plan), self.num_records, mend)
             if not every.prove(slice(0, self.num_records)):
                 return None
         return columns
@@ -256,15 +262,25 @@ class SplitColumns:
         return is_mended
 
     def _warn_of(self, damaged: Damaged) -> None:
-        """Warn of each damaged column. Blocks that were never fetched are usual if the attachments are not known."""
-        for column, blocks in damaged.items():
-            is_missing = all(map(column.is_missing, blocks))
-            if column.folder is not None and not (is_missing and self.readable.attached is None):
-                state = "cannot be fetched" if is_missing else "is damaged"
+        """Warn of each damaged column, and once of those that are not fetched.
+
+        Blocks that were never fetched are usual if the attachments are not known.
+        """
+        reference, attached = self.readable.facts.reference, self.readable.attached
+        missing = [column for column, blocks in damaged.items() if all(map(column.is_missing, blocks))]
+        for column in damaged:
+            if column.folder is not None and column not in missing:
                 warn(
-                    f"a block of the kept column {column.folder.layout.path!r} of {self.readable.facts.reference} "
-                    f"{state}: it is made again from the shards"
+                    f"a block of the kept column {column.folder.layout.path!r} of {reference} is damaged: "
+                    "it is made again from the shards"
                 )
+        paths = [repr(column.folder.layout.path) for column in missing if column.folder is not None]
+        if paths and attached is not None:
+            more = f" and {len(paths) - _MOST_NAMED:,} more" if len(paths) > _MOST_NAMED else ""
+            warn(
+                f"blocks of the columns {', '.join(paths[:_MOST_NAMED])}{more} that are attached to {reference} cannot "
+                f"be fetched{attached.problem}: they are made again from the shards"
+            )
 
     def _mend(self, columns: Sequence[KeptColumn], block: int) -> bool:
         """Write a block of some columns again from the shards."""

@@ -35,7 +35,7 @@ def test_the_number_of_queries_does_not_depend_on_the_number_of_versions(
             found = measure_usage(catalog, open_store(tmp_path), None, check=check)
             assert len(found.versions) == number + 1
             counts.append(len(queries))
-    assert counts == [1 + is_shared + check] * 2
+    assert counts == [1 + is_shared + 2 * check] * 2  # the shards and the attachments of the listed versions
 
 
 class ManyVersions:
@@ -60,7 +60,8 @@ class ManyVersions:
             for reference, (location, files) in self.named.items()
         )
 
-    def files_of(self, references: Any) -> dict[Reference, list[tuple[str, int]]]:
+    def files_of(self, references: Any, *, attachments: bool = False) -> dict[Reference, list[tuple[str, int]]]:
+        del attachments  # they have none
         return {reference: self.named[reference][1] for reference in references}
 
 

@@ -42,7 +42,7 @@ def test_read_prints_one_json_object_a_line(digits: Cli) -> None:
 
 
 def test_verify_finds_the_one_bad_shard(digits: Cli, workspace: Path) -> None:
-    assert digits("verify", "digits").out.startswith("digits:1.0.0: 4 of 4 shards are as published (1,797 examples, ")
+    assert digits("verify", "digits").out.startswith("digits:1.0.0: 4 of 4 shards and 1 attachment are as published (")
     assert digits("verify", "digits", "--deep").code == 0
     shard = workspace / "datasets/digits/1.0.0/digits-train.tfrecord-00002-of-00004"
     damaged = bytearray(shard.read_bytes())
@@ -50,7 +50,7 @@ def test_verify_finds_the_one_bad_shard(digits: Cli, workspace: Path) -> None:
     shard.write_bytes(damaged)
     ran = digits("verify", "digits")
     assert ran.code == 5
-    assert ran.out.startswith("digits:1.0.0: 3 of 4 shards are as published")
+    assert ran.out.startswith("digits:1.0.0: 3 of 4 shards and 1 attachment are as published")
     (fault,) = digits("verify", "digits", "--format", "json").json()["data"]["faults"]
     assert fault["filename"] == shard.name
     assert fault["code"] == "corrupt_record"

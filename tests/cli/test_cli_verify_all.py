@@ -117,7 +117,7 @@ def test_an_interrupted_run_is_continued(numbers: Cli, workspace: Path) -> None:
     assert re.fullmatch(r"note: continues the run of .* UTC; to begin anew: --restart\n", ran.err)
     lines = ran.out.splitlines()
     assert re.fullmatch(r"numbers:2\.0\.0: skipped, as published on \d{4}-\d\d-\d\d \d\d:\d\d UTC", lines[0])
-    assert lines[4].startswith("words/de:2.0.0: 1 of 1 shards are as published")
+    assert lines[4].startswith("words/de:2.0.0: 1 of 1 shards and 1 attachment are as published")
     assert re.fullmatch(r"8 of 8 versions are as published, 4 of them verified before \(\d+\.\d s\)", lines[-2])
     data = json.loads((workspace / "report.json").read_text())["data"]
     assert (data["num_skipped"], data["num_sound"], data["is_complete"]) == (4, 8, True)

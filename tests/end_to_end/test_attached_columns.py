@@ -200,7 +200,10 @@ def test_a_damaged_block_is_decoded_from_the_shards_and_not_written(
         assert [plain(example) for example in reader] == expected  # it is mended in the memory of this process
         assert plain(reader[COUNT - 1]) == expected[-1]
     assert contents(tmp_path / "data") == before
-    assert {fault.filename.rpartition(".")[2] for fault in dataset.verify().faults} == {"npy"}
+    report = dataset.verify()
+    assert {fault.filename.rpartition(".")[2] for fault in report.faults} == {"npy"}
+    assert report.num_attachments == len(dataset.attachments) - len(report.faults)
+    assert "registry publish goods:1.0.0 --with-columns" in report.recovery
     assert dataset.attach_columns().num_new_columns == 5  # writes them again
     assert dataset.verify().faults == ()
     with warnings.catch_warnings():
@@ -403,12 +406,26 @@ def test_copies_and_mirrors_have_the_columns(catalog: Catalog, tmp_path: Path) -
     with registry.connect(tmp_path / "other.db", data_dir=tmp_path / "other") as other:
         catalog.copy("goods", other).require_all()
         catalog.dataset("goods").attach_columns()
-        catalog.copy("goods", other).require_all()  # takes what was attached since
+        num_attachments = len(catalog.dataset("goods").attachments) - 1  # without the statistics, which were copied
+        for dry_run, number in ((True, num_attachments), (False, num_attachments), (False, 0)):
+            (copied,) = catalog.copy("goods", other, dry_run=dry_run)  # takes what was attached since
+            assert (copied.outcome.value, copied.num_attachments) == ("known", number)
         assert other.dataset("goods").attachments == catalog.dataset("goods").attachments
         check_equal(other.dataset("goods"))
     shutil.copytree(folder, tmp_path / "mirror")
     catalog.mirrors.add("goods", tmp_path / "mirror")
-    assert all(check.is_sound for check in catalog.mirrors.check("goods"))
+    assert [(check.is_sound, check.num_lacking) for check in catalog.mirrors.check("goods")] == [(True, 0)] * 2
+    bare = tmp_path / "bare"
+    shutil.copytree(folder, bare, ignore=shutil.ignore_patterns(".attachments"))
+    num_attachments = len(catalog.dataset("goods").attachments)
+    with pytest.warns(RegistryWarning, match=f"bare lacks {num_attachments - 1} files of the columns"):
+        catalog.mirrors.add("goods", bare)
+    (check,) = catalog.mirrors.check("goods", bare)
+    assert (check.is_sound, check.num_lacking) == (True, num_attachments)
+    assert all(place.num_faults == 0 for place in catalog.usage("goods", check=True).stored)
+    attached_files(tmp_path)[0].unlink()
+    faults = {place.location: place.num_faults for place in catalog.usage("goods", check=True).stored}
+    assert faults == {str(folder): 1, str(tmp_path / "mirror"): 0, str(bare): 0}
     shutil.rmtree(folder)
     check_equal(catalog.dataset("goods"))
     catalog.collect_garbage(older_than="0")
@@ -546,7 +563,7 @@ def test_damaged_and_missing_attachments_in_a_bucket(
         assert is_kept(reader)
         for file in arrays:
             folder.remove(file.place)
-        with pytest.warns(RegistryWarning, match="cannot be fetched: it is made again from the shards"):
+        with pytest.warns(RegistryWarning, match=r"^blocks of .*cannot be fetched \(.*\): they are made again"):
             assert examples_of(catalog.dataset("goods")) == expected
         del reader
         gc.collect()  # files that are mapped are not deleted
@@ -634,20 +651,31 @@ def test_columns_are_attached_from_the_command_line(
     (tmp_path / "goods.csv").write_text("id,name\n" + "".join(f"{number},n{number}\n" for number in range(COUNT)))
     assert run(["add", str(tmp_path / "goods.csv"), "--with-columns"]) == 0
     assert "note: 2 columns (" in (error := capsys.readouterr().err)
-    assert ") attached to it" in error
+    assert ") attached to goods:1.0.0" in error
     assert run(["build", "digits", "--with-columns", "--keep-columns"]) == 0
     error = capsys.readouterr().err
-    assert "attached to it" in error
-    assert "kept in the cache" in error
+    assert "attached to digits:1.0.0" in error
+    assert "of digits:1.0.0 kept in the cache" in error
+    assert "the cache has a second copy now" in error
+    for number in (2, 0):  # again, nothing is copied
+        assert run(["cache", "build", "goods"]) == 0
+        assert ("the cache has a second copy now" in capsys.readouterr().err) == bool(number)
     assert run(["add", str(tmp_path / "goods.csv"), "--as", "plain"]) == 0
     capsys.readouterr()
     assert run(["publish", "plain", "--with-columns", "--dry-run", "--format", "json"]) == 0
     answer = json.loads(capsys.readouterr().out)["data"]
     assert (answer["num_new_columns"], answer["num_bytes"], answer["dry_run"]) == (2, 0, True)
+    assert run(["publish", "plain", "--with-columns", "--dry-run"]) == 0
+    assert capsys.readouterr().out == "plain:1.0.0: 2 columns would be attached, 2 of them new\n"
+    (tmp_path / "plain").mkdir()  # a folder of this name that is no prepared version
+    monkeypatch.chdir(tmp_path)
     assert run(["publish", "plain", "--with-columns"]) == 0
     assert "attached, 2 of them new" in capsys.readouterr().out
     assert run(["publish", "plain", "--with-columns"]) == 0
-    assert "attached, all attached before" in capsys.readouterr().out
+    assert "attached before: nothing to attach" in capsys.readouterr().out
+    (tmp_path / "unknown").mkdir()
+    assert run(["publish", "unknown", "--with-columns"]) != 0
+    assert "dataset_info.json" in capsys.readouterr().err
     assert run(["publish", "plain", "--with-columns", "--license", "MIT"]) == 2
     assert "--license cannot be used with it" in capsys.readouterr().err
     assert run(["show", "plain"]) == 0
@@ -658,7 +686,7 @@ def test_columns_are_attached_from_the_command_line(
     monkeypatch.setenv("REGISTRY_CATALOG", str(tmp_path / "other.db"))
     monkeypatch.setenv("REGISTRY_DATA_DIR", str(tmp_path / "other"))
     assert run(["publish", folder.removeprefix("file://"), "--with-columns"]) == 0
-    assert "attached to it" in capsys.readouterr().err
+    assert "attached to digits:1.0.0" in capsys.readouterr().err
 
 
 def test_an_interrupted_or_failed_attachment_leaves_the_version_published(
