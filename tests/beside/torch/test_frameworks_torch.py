@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.framework_samples import FEATURES, plain, wide_reader
+from support.framework_samples import FEATURES, WithMaps, plain, wide_reader
 
 import registry
 from registry.errors import RegistryWarning, StateMismatchError, UsageError
@@ -205,18 +205,6 @@ def test_every_process_opens_a_map_style_dataset_itself(start: str, tmp_path: Pa
     assert sorted(ids_of(loader)) == list(range(37))
 
 
-class WithMaps:
-    """A ``collate_fn`` that adds how many arrays of kept columns the worker maps."""
-
-    def __init__(self, collate: Any) -> None:
-        self.collate = collate
-
-    def __call__(self, examples: Any) -> Any:
-        batch = self.collate(examples)
-        maps = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if line.endswith(".npy")}
-        return batch, len(maps)
-
-
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="only Linux lists the maps of a process")
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 @pytest.mark.parametrize("copy", [True, False])
@@ -235,7 +223,7 @@ def test_workers_map_kept_columns_and_send_tensors_in_shared_memory(
         assert len(dataset[[0, 1]]["image"]) == 2  # its own reader has the columns, too
         assert len(pickle.dumps(dataset)) < num_bytes // 20
         loader = DataLoader(
-            dataset, 64, num_workers=2, multiprocessing_context=start, collate_fn=WithMaps(dataset.collate)
+            dataset, 64, num_workers=2, multiprocessing_context=start, collate_fn=WithMaps(dataset.collate, tmp_path)
         )
         batches = iter(loader)
         batch, num_maps = next(batches)
