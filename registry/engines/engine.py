@@ -16,7 +16,6 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import closing
 from contextvars import copy_context
 from functools import lru_cache
-from threading import Event, Lock, get_ident
 from typing import Final, Protocol, Self, TypeVar
 
 from registry.engines.piece import Piece, R, T
@@ -55,8 +54,7 @@ class Engine(Protocol):
       again. The next run gets a new worker. A piece whose function, input or result cannot be pickled is called in
       this process.
     * **The end.** Closing a run early cancels its pieces. Leaving the engine, also by Ctrl-C, ends every worker at once
-      and waits for threads. They end with their current piece, or after Ctrl-C with a KeyboardInterrupt in it. A closed
-      engine refuses to run.
+      and waits for threads, which end with their current piece. A closed engine refuses to run.
 
     The engine decides when and where a piece runs, and how often it is called.
 
@@ -130,7 +128,7 @@ class Engine(Protocol):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -141,9 +139,6 @@ class ThisProcess(Engine):
         self._width = threads
         self._pool: ThreadPoolExecutor | None = None
         self._is_closed = False
-        self._busy: set[int] = set()  # ids of threads that run a piece and were not interrupted
-        self._lock = Lock()  # no thread is interrupted outside its piece
-        self._interrupted = Event()
 
     @property
     def width(self) -> int:
@@ -173,7 +168,7 @@ class ThisProcess(Engine):
 
         def start(piece: Piece[T, R]) -> Future[R]:
             context = copy_context()  # what applies to this block, such as the chosen engine, applies to its threads
-            return watched.start(piece, submit(pool, lambda _: context.run(self._call, piece), None))
+            return watched.start(piece, submit(pool, lambda item: context.run(piece.function, item), piece.input))
 
         def finish(piece: Piece[T, R], future: Future[R]) -> R:
             return watched.take(piece, future, future.result)
@@ -186,42 +181,6 @@ class ThisProcess(Engine):
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None and not issubclass(kind, Exception):  # Ctrl-C, or it ended the caller of a generator
-            self._interrupt()
-        self.close()
-
-    def _call(self, piece: Piece[T, R]) -> R:
-        thread = get_ident()
-        with self._lock:
-            if self._interrupted.is_set():
-                raise KeyboardInterrupt
-            self._busy.add(thread)
-        try:
-            return piece()
-        finally:
-            with self._lock:
-                self._busy.discard(thread)
-                if self._interrupted.is_set():
-                    _raise_in(thread, None)  # it must not arrive later, in the code of the pool
-
-    def _interrupt(self) -> None:
-        """Raise KeyboardInterrupt in the pieces that run in threads.
-
-        With one thread, Ctrl-C itself does that. So a piece can be interrupted anywhere, and needs no flag to check.
-        """
-        with self._lock:
-            self._interrupted.set()
-            for thread in self._busy:
-                _raise_in(thread, KeyboardInterrupt)
-
-
-def _raise_in(thread: int, error: type[BaseException] | None) -> None:
-    """Raise ``error`` in a thread when it next runs Python code; None withdraws one that has not been raised."""
-    import ctypes  # few programs are interrupted
-
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), error and ctypes.py_object(error))
 
 
 def closed_engine() -> UsageError:

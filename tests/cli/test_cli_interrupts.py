@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -106,50 +105,3 @@ def test_a_second_signal_while_a_connection_closes_prints_no_traceback(tmp_path:
     assert done.stderr.lstrip() == (
         "error: interrupted\nhint: No unfinished change is visible. Run the same command again to finish.\n"
     )
-
-
-VERIFYING = """
-import os, signal, sys, time
-from pathlib import Path
-from registry.cli import main
-from registry.publishing import verify
-
-def hash_slowly(*arguments, **options):
-    Path(os.environ["BEGUN"]).touch()
-    end = time.monotonic() + 600
-    while time.monotonic() < end:
-        pass
-
-verify.hash_file = verify.walk_file = hash_slowly
-for number in (signal.SIGINT, signal.SIGTERM):
-    signal.signal(number, signal.SIG_DFL)  # they may be ignored where the tests run
-main.main()
-"""
-
-
-@pytest.mark.parametrize("arguments", [["digits"], ["--all"]], ids=" ".join)
-@pytest.mark.parametrize("processes", ["1", "2"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_verification_of_a_file_before_its_end(
-    number: int, processes: str, arguments: list[str], tmp_path: Path
-) -> None:
-    with registry.connect(tmp_path / "catalog.db", create=True) as catalog:
-        catalog.build("digits")
-    begun = tmp_path / "begun"
-    environment = {**os.environ, "REGISTRY_CATALOG": str(tmp_path / "catalog.db"), "BEGUN": str(begun)}
-    command = [sys.executable, "-c", VERIFYING, "verify", *arguments, "-j", processes]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    ) as running:
-        try:
-            while not begun.exists():
-                assert running.poll() is None
-                time.sleep(0.02)
-            running.send_signal(number)
-            out, err = running.communicate(timeout=60)  # a file takes ten minutes
-        finally:
-            running.kill()
-    assert running.returncode == 128 + number
-    assert err.lstrip().startswith("error: interrupted\n")
-    assert "Traceback" not in err
-    assert out.startswith("stopped early: no version was verified (" if "--all" in arguments else "")

@@ -17,7 +17,7 @@ import pytest
 from support import TESTS
 from support.engine_laws import *  # noqa: F403 (the tests)
 from support.engine_laws import results, run
-from support.engine_pieces import await_file, follow, work_for, write_slowly
+from support.engine_pieces import await_file, follow, work_for
 
 from registry.engines import (
     Engine,
@@ -31,7 +31,7 @@ from registry.engines import (
     use_engine,
 )
 from registry.engines.choice import Growing
-from registry.errors import StorageError, UsageError, VerificationError
+from registry.errors import UsageError, VerificationError
 
 MAKERS: dict[str, Callable[[], Engine]] = {
     "here": ThisProcess,
@@ -240,72 +240,6 @@ def test_no_worker_outlives_a_program_that_is_interrupted_or_killed(tmp_path: Pa
         assert errors.rstrip().endswith("KeyboardInterrupt")
         assert errors.count("Traceback") == 1  # of the program; workers print nothing
     assert program.returncode == -number
-
-
-THREADS = """
-import signal, sys
-from pathlib import Path
-signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored if the tests run in the background
-from support.engine_pieces import write_slowly
-from registry.engines import Piece, choose_engine
-from registry.errors import VerificationError
-
-pieces = [Piece(write_slowly, Path(sys.argv[1], name)) for name in "abcdef"]
-with choose_engine(2, num_bytes=None, is_unlocked=True) as engine:
-    list(engine.run(pieces, doing="tested", failure=VerificationError))
-"""
-
-
-def test_ctrl_c_ends_pieces_in_threads_before_their_end(tmp_path: Path) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", THREADS, str(tmp_path)],
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(TESTS)},
-    ) as program:
-        try:
-            while len(list(tmp_path.iterdir())) < 2:
-                assert program.poll() is None
-                time.sleep(0.02)
-            program.send_signal(signal.SIGINT)
-            _, errors = program.communicate(timeout=60)  # one piece takes ten minutes
-        finally:
-            program.kill()
-    assert errors.rstrip().endswith("KeyboardInterrupt")
-    assert errors.count("Traceback") == 1  # of the program; pieces print nothing
-    assert list(tmp_path.iterdir()) == []  # pieces clean up
-    assert program.returncode == -signal.SIGINT
-
-
-def test_the_end_of_a_generator_ends_pieces_in_threads(tmp_path: Path) -> None:
-    def results() -> Iterator[Any]:
-        pieces = [Piece(follow, 1), Piece(write_slowly, tmp_path / "a")]
-        with ThisProcess(threads=2) as engine:
-            yield from engine.run(pieces, doing="tested", failure=VerificationError)
-
-    generator = results()
-    assert next(generator) == (1, 1)
-    while not (tmp_path / "a").exists():
-        time.sleep(0.01)
-    generator.close()  # as after Ctrl-C in its caller
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_error_lets_running_pieces_of_threads_finish() -> None:
-    begun, finished = threading.Event(), threading.Event()
-
-    def work(order: str) -> None:
-        if order == "refuse":
-            assert begun.wait(60)
-            follow(order)
-        begun.set()
-        work_for(0.2)
-        finished.set()
-
-    pieces = [Piece(work, "refuse"), Piece(work, "finish")]
-    with pytest.raises(StorageError), ThisProcess(threads=2) as engine:
-        list(engine.run(pieces, doing="tested", failure=VerificationError))
-    assert finished.is_set()
 
 
 # Which engine is chosen

@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 from registry.errors import RegistryError, StorageError
@@ -21,15 +20,6 @@ def work_for(seconds: float) -> None:
     started = time.thread_time()
     while time.thread_time() - started < seconds:
         pass
-
-
-def write_slowly(path: Path) -> None:
-    """Work for ten minutes on a file, which is removed at the end."""
-    try:
-        path.touch()
-        work_for(600)
-    finally:
-        path.unlink(missing_ok=True)
 
 
 def follow(order: Any) -> Any:
