@@ -187,7 +187,7 @@ class ColumnFolder:
         Reading a hole through a map takes room of a file system in memory. If it has none, that ends the process.
         """
         begin, end = _offset(form, start), _offset(form, stop)
-        with suppress(OSError, AttributeError):  # a system without SEEK_HOLE; and a file that is no longer there
+        with suppress(OSError, AttributeError):  # the system has no SEEK_HOLE, or the file was deleted
             descriptor = os.open(self.folder / f"{form.name}.npy", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
                 if os.lseek(descriptor, begin, os.SEEK_HOLE) < end:

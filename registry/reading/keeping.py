@@ -163,7 +163,7 @@ class Filling:
         self._until = 0.0
 
     def allow(self, seconds: float) -> bool:
-        """Let it take so much more time; whether it is over now."""
+        """Grant the thread more time, and start a turn once there is enough; True once the filling has ended."""
         self._seconds += seconds
         if self.thread is not None and self.thread.is_alive():
             if seconds == math.inf:

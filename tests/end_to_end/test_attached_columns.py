@@ -667,7 +667,7 @@ def test_columns_are_attached_from_the_command_line(
     assert (answer["num_new_columns"], answer["num_bytes"], answer["dry_run"]) == (2, 0, True)
     assert run(["publish", "plain", "--with-columns", "--dry-run"]) == 0
     assert capsys.readouterr().out == "plain:1.0.0: 2 columns would be attached, 2 of them new\n"
-    (tmp_path / "plain").mkdir()  # a folder of this name that is no prepared version
+    (tmp_path / "plain").mkdir()  # a folder with the name of the dataset
     monkeypatch.chdir(tmp_path)
     assert run(["publish", "plain", "--with-columns"]) == 0
     assert "attached, 2 of them new" in capsys.readouterr().out
