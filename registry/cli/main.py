@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "import": ("registry.cli.import_:import_", "Add what others prepared: TFDS, Parquet, Earth Engine."),
     "export": ("registry.cli.export:export", "Write a version for others: CSV, JSON, Parquet, TFDS ..."),
     "earth-engine": ("plugin:earth-engine", "Rasters and tables to Earth Engine's TFRecords, and back."),
+    "browse": ("registry.cli.pages:browse", "See datasets, records and changes in a browser."),
     "list": ("registry.cli.browse:list_", "List the datasets of the catalog."),
     "search": ("registry.cli.browse:search", "Find datasets by words: names, tags, features, descriptions."),
     "show": ("registry.cli.browse:show", "Show one dataset version: splits, features, licence."),

@@ -1,0 +1,13 @@
+"""Pages about a catalog: HTML for people and the same values as JSON for programs.
+
+    address -> ``answer`` (routes.py) -> a function of one page -> ``Page`` -> ``render`` (rendering.py) -> HTML or JSON
+
+A function of a page calls the catalog and ``Dataset``, and returns plain values; a template turns them into HTML.
+``registry browse`` serves pages to their owner (``registry.server``), ``registry site`` writes them as files.
+"""
+
+from registry.pages.page import Media, Page, Visit
+from registry.pages.rendering import json_of, render, rendered_error
+from registry.pages.routes import answer
+
+__all__ = ["Media", "Page", "Visit", "answer", "json_of", "render", "rendered_error"]

@@ -1,0 +1,140 @@
+"""The page of a version: what it is, where it comes from, what each version changed, and code to use it."""
+
+from __future__ import annotations
+
+import shlex
+from contextlib import suppress
+from itertools import pairwise
+from typing import Any, Final
+
+from registry.api import Dataset
+from registry.catalog import VersionSummary
+from registry.envelope import fields_of
+from registry.errors import NotFoundError, RegistryError
+from registry.features import Dataset as Nested
+from registry.features import Feature, FeaturesDict
+from registry.features import Sequence as ListOf
+from registry.model import Reference, Version
+from registry.pages.page import Page, Visit, version_path
+from registry.pages.previews import first_split, near_statistics, preview
+from registry.statistics import distribution
+
+_EVENTS: Final = 20
+_MOST_FEATURES: Final = 200
+
+
+def overview(visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> Page:
+    """A version, or the one that a look-up of its dataset gives."""
+    if rest:
+        raise NotFoundError(f"{dataset.reference} has no page {'/'.join(rest)!r:.80}")
+    facts, metadata, catalog = dataset.facts, dataset.metadata, visit.catalog
+    reference = dataset.reference
+    events = catalog.log(dataset=reference.dataset, limit=_EVENTS)
+    aliases = [it for it in catalog.aliases.list(reference.dataset) if it.version == dataset.version]
+    values = {
+        **version_values(dataset),
+        "message": facts.state_message,
+        "superseded_by": facts.superseded_by,
+        "notes": dataset.notes,
+        "former_names": [name for name in facts.names if name != facts.name],
+        "pretty_name": metadata.custom.get("pretty_name") or "",
+        **fields_of(metadata, "description", "config_description", "config_tags", "homepage", "license", "citation"),
+        **fields_of(facts, "published_at", "published_by", "file_format", "slicing", "experiments"),
+        "content_digest": f"sha256:{facts.content_digest}",
+        "num_examples": facts.num_examples,
+        "splits": [fields_of(split, "name", "num_examples", "num_shards", "num_bytes") for split in facts.splits],
+        "features": feature_rows(dataset),
+        "aliases": [it.alias for it in aliases],
+        "versions": version_line(visit, reference.name, reference.config),
+        "events": [fields_of(event, "id", "at", "actor", "action", "version") for event in events],
+        "preview": preview(dataset),
+        "code": code_of(dataset),
+        "croissant": _croissant(dataset),
+    }
+    return Page(name="dataset", title=str(reference), values=values)
+
+
+def version_values(dataset: Dataset) -> dict[str, Any]:
+    """What every page of a version has: its names, its state, and the address of its first page."""
+    reference = dataset.reference
+    return {
+        "dataset": reference.dataset,
+        "version": dataset.version,
+        "reference": reference,
+        "status": dataset.status,
+        "version_path": version_path(reference),
+    }
+
+
+def version_line(visit: Visit, name: str, config: str | None) -> list[dict[str, Any]]:
+    """The versions, the newest first, each with the step of its number and what it changed."""
+    summaries = visit.catalog.versions(Reference(name=name, config=config))
+    befores: dict[Version, Version] = {newer.version: older.version for newer, older in pairwise(summaries)}
+    return [_version(summary, befores.get(summary.version)) for summary in summaries]
+
+
+def _version(summary: VersionSummary, before: Version | None) -> dict[str, Any]:
+    steps = () if before is None else ("major", "minor", "patch")
+    step = next((it for it in steps if getattr(summary.version, it) != getattr(before, it)), "first")
+    return {
+        **fields_of(summary, "version", "status", "num_examples", "num_bytes", "published_at", "published_by"),
+        "note": summary.state_message or summary.release_note,
+        "step": step,
+        "before": before,
+        "path": version_path(summary.reference),
+        "is_readable": str(summary.status) != "dropped",
+    }
+
+
+def feature_rows(dataset: Dataset) -> list[dict[str, Any]]:
+    """A row for each feature, with those of dicts and sequences below it: path, type, description, distribution."""
+    statistics = near_statistics(dataset)
+    name = first_split(tuple(dataset.splits))
+    splits = None if statistics is None or name is None else statistics.get(name)
+    rows: list[dict[str, Any]] = []
+
+    def add(features: FeaturesDict, depth: int, prefix: str) -> None:
+        for key, feature in features.items():
+            if len(rows) >= _MOST_FEATURES:
+                return
+            path = f"{prefix}{key}"
+            values = None if splits is None else splits.features.get(path)
+            counts = () if values is None else distribution(values)
+            kind, inner = _kind(feature)
+            description = getattr(feature, "description", "") or ""
+            row = {"name": key, "path": path, "depth": depth, "type": kind, "description": description}
+            rows.append({**row, "counts": counts[:64], "nulls": 0 if values is None else values.nulls})
+            if inner is not None:
+                add(inner, depth + 1, f"{path}/")
+
+    add(dataset.features, 0, "")
+    return rows
+
+
+def _kind(feature: Feature) -> tuple[str, FeaturesDict | None]:
+    words = []
+    while isinstance(feature, ListOf | Nested):
+        words.append(feature.word + ("" if feature.length is None else f" of {feature.length}"))
+        feature = feature.feature
+    if isinstance(feature, FeaturesDict):
+        return " of ".join((*words, "dict")), feature
+    return " of ".join((*words, str(feature))), None
+
+
+def code_of(dataset: Dataset) -> dict[str, str]:
+    """Code that uses this very version, for people to copy: Python, shell, SQL and a pin."""
+    reference, split = str(dataset.reference), first_split(tuple(dataset.splits)) or "train"
+    quoted = shlex.quote(reference)
+    return {
+        "Python": f'import registry\n\ndataset = registry.connect().dataset("{reference}")\n'
+        f'for example in dataset.read("{split}"):\n    ...',
+        "Shell": f"registry show {quoted}\nregistry head {quoted} {split}\nregistry read {quoted} {split} --take 10",
+        "SQL": f"registry sql 'SELECT count(*) FROM \"{reference}\"[{split}]'",  # noqa: S608 (for people to copy)
+        "Pin": f"registry pin create {quoted} {split} -o dataset.lock.yaml\nregistry pin cite dataset.lock.yaml",
+    }
+
+
+def _croissant(dataset: Dataset) -> dict[str, Any] | None:
+    with suppress(RegistryError, OSError):
+        return dataset.croissant()
+    return None

@@ -1,0 +1,157 @@
+"""Renders pages: templates of Jinja over the values of a page, or these values as JSON.
+
+Every value is escaped where it is inserted. Descriptions are Markdown: HTML in them becomes text, and the result is
+cleaned once more. Nothing that comes from a dataset is a style or a script, or makes the browser load anything.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from registry.envelope import error_envelope, result_envelope, to_plain
+from registry.errors import (
+    CatalogUnavailableError,
+    ConflictError,
+    LockedError,
+    NotFoundError,
+    RegistryError,
+    UsageError,
+    require_extra,
+)
+from registry.escaping import size, without_steering
+from registry.pages.page import Links, Page, Visit
+
+if TYPE_CHECKING:
+    import jinja2
+
+CONTENT_POLICY: Final = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; media-src 'self'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'"
+)
+"""What a browser may load for a page: files beside it, and pictures inside of it, but no style and no script."""
+
+_MOST_MARKDOWN: Final = 100_000
+_TAGS: Final = {
+    *(
+        "a",
+        "blockquote",
+        "br",
+        "code",
+        "em",
+        "h1",
+        "h2",
+        "h3",
+        "h4",
+        "h5",
+        "h6",
+        "hr",
+        "li",
+        "ol",
+        "p",
+        "pre",
+        "strong",
+    ),
+    *("table", "tbody", "td", "th", "thead", "tr", "ul"),
+}
+_STATUS: Final[Mapping[type[RegistryError], int]] = {
+    NotFoundError: 404,
+    UsageError: 400,
+    LockedError: 403,
+    ConflictError: 409,
+    CatalogUnavailableError: 503,
+}
+
+
+def render(page: Page, visit: Visit) -> tuple[str, set[tuple[str, ...]]]:
+    """The HTML of a page, and the addresses of the pages and files that it links to.
+
+    Raises:
+        MissingExtraError: Jinja, markdown-it-py or nh3 is not installed (extra ``pages``).
+    """
+    links = Links(visit.path, is_live=visit.is_live)
+    text = (
+        _environment()
+        .get_template(f"{page.name}.html")
+        .render(
+            **page.values,
+            title=page.title,
+            path=visit.path,
+            query=visit.query,
+            is_live=visit.is_live,
+            link=links.page,
+            file=links.file,
+            catalog_name=catalog_name(visit),
+            content_policy=CONTENT_POLICY,
+        )
+    )
+    return text, links.targets
+
+
+def json_of(page: Page) -> str:
+    """The values of a page as JSON: ``{"schema": "registry.page.NAME/1", "data": ...}``."""
+    return json.dumps(result_envelope(f"page.{page.name}", page.values, ()), ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def rendered_error(error: RegistryError) -> tuple[Page, str]:
+    """The page that explains an error, and the error as JSON."""
+    status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 500)
+    values = {"code": error.code, "message": str(error), "hint": error.hint}
+    page = Page(name="error", title="Not found" if status == 404 else "Error", values=values, status=status)
+    text = json.dumps(error_envelope(error.code, str(error), error.hint, to_plain(error.details)))
+    return page, text + "\n"
+
+
+def catalog_name(visit: Visit) -> str:
+    """How pages name the catalog: by the name of its file or database, without places of this machine."""
+    file = visit.catalog.backend.file
+    return file.stem if file is not None else visit.catalog.url.rstrip("/").rpartition("/")[2].partition("?")[0]
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    with require_extra("pages", package="jinja2", needed_for="a page"):
+        import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("registry.pages"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"markdown": markdown, "size": size, "day": _day, "clean": without_steering, "data": _data}
+    environment.filters["number"] = lambda value: f"{value:,}"
+    return environment
+
+
+def markdown(text: str) -> Any:
+    """Text in Markdown as HTML. HTML in it becomes text, and pictures become their links.
+
+    >>> str(markdown("*a* <script>b</script>")).strip()
+    '<p><em>a</em> &lt;script&gt;b&lt;/script&gt;</p>'
+    """
+    import nh3
+    from markdown_it import MarkdownIt
+    from markupsafe import Markup
+
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
+    html = parser.render(without_steering(text[:_MOST_MARKDOWN]))
+    schemes = {"http", "https", "mailto"}
+    cleaned = nh3.clean(html, tags=_TAGS, attributes={"a": {"href", "title"}}, url_schemes=schemes)
+    return Markup(cleaned)  # noqa: S704 (cleaned)
+
+
+def _day(moment: datetime | str | None) -> str:
+    return "" if moment is None else f"{moment:%Y-%m-%d}" if isinstance(moment, datetime) else moment[:10]
+
+
+def _data(value: Any) -> Any:
+    """A value as JSON inside of a ``<script>`` of data, which a browser does not run."""
+    from markupsafe import Markup
+
+    text = json.dumps(to_plain(value), ensure_ascii=True)
+    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))  # noqa: S704 (escaped)

@@ -1,0 +1,73 @@
+"""Which function makes the page of an address.
+
+Addresses below the root, and what they show::
+
+()                                         home
+log  pins  health                          pages of the whole catalog
+datasets/NAME[/CONFIG]                     the version that a look-up gives
+datasets/NAME[/CONFIG]/VERSION             a version
+datasets/NAME[/CONFIG]/VERSION/PART/...    a part of it: records, statistics, splits, changes, files, media
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from registry.errors import NotFoundError
+from registry.model import Reference
+from registry.pages.page import DATASETS, Media, Page, Visit
+
+if TYPE_CHECKING:
+    from registry.api import Dataset
+
+Answer: TypeAlias = Page | Media
+CatalogPage: TypeAlias = Callable[[Visit], Answer]
+VersionPage: TypeAlias = "Callable[[Visit, Dataset, tuple[str, ...]], Answer]"
+
+CATALOG_PAGES: Final = {"": "home:home"}
+"""The pages of the whole catalog by the first segment of their address: module and function."""
+
+VERSION_PAGES: Final = {"": "dataset:overview"}
+"""The pages of a version by the segment behind its number. Their functions get the segments that follow."""
+
+_VERSION: Final = re.compile(r"\d+\.\d+\.\d+")
+
+
+def answer(visit: Visit) -> Answer:
+    """The page of an address.
+
+    Raises:
+        NotFoundError: there is no such page, dataset or version.
+        RegistryError: any other error of the call that the page shows.
+    """
+    first, *rest = visit.path or ("",)
+    if first == DATASETS and rest:
+        return _version_page(visit, rest)
+    if first not in CATALOG_PAGES or rest:
+        raise NotFoundError(f"there is no page {'/'.join(visit.path)!r:.200}", hint="Begin at the home page.")
+    make: CatalogPage = _load(CATALOG_PAGES[first])
+    return make(visit)
+
+
+def _version_page(visit: Visit, segments: list[str]) -> Answer:
+    name, *rest = segments
+    numbers = [bool(_VERSION.fullmatch(segment)) for segment in rest[:2]]
+    # A config may look like a number; then the number behind it is that of the version.
+    config = rest.pop(0) if rest and (not numbers[0] or numbers[1:] == [True]) else None
+    version = rest.pop(0) if rest and _VERSION.fullmatch(rest[0]) else None
+    text = (name if config is None else f"{name}/{config}") + ("" if version is None else f":{version}")
+    part, *arguments = rest or [""]
+    if part not in VERSION_PAGES:
+        raise NotFoundError(f"{text} has no page {part!r:.80}", hint=f"Its pages: {', '.join(VERSION_PAGES)}")
+    dataset = visit.catalog.look_up(Reference.parse(text))
+    make: VersionPage = _load(VERSION_PAGES[part])
+    return make(visit, dataset, tuple(arguments))
+
+
+def _load(place: str) -> Callable[..., Answer]:
+    module, _, name = place.partition(":")
+    result: Callable[..., Answer] = getattr(import_module(f"registry.pages.{module}"), name)
+    return result
