@@ -55,7 +55,7 @@ _TAGS: Final = {
         "pre",
         "strong",
     ),
-    *("table", "tbody", "td", "th", "thead", "tr", "ul"),
+    *("strong", "table", "tbody", "td", "th", "thead", "tr", "ul"),
 }
 _STATUS: Final[Mapping[type[RegistryError], int]] = {
     NotFoundError: 404,
