@@ -90,7 +90,7 @@ class Links:
     ('../../../', '../../../static/style.css', '../index.html')
     """
 
-    def __init__(self, path: tuple[str, ...], *, is_live: bool) -> None:
+    def __init__(self, path: tuple[str, ...], *, is_live: bool = True) -> None:
         self._path, self._is_live = path, is_live
         self.targets: set[tuple[str, ...]] = set()
 

@@ -21,7 +21,7 @@ _MOST_ROOM: Final = 2**20
 
 
 def first_split(names: Sequence[str]) -> str | None:
-    """The split that stands for a version: train, or the first one."""
+    """The split that pages show first: train, or the first of the version."""
     return "train" if "train" in names else next(iter(names), None)
 
 

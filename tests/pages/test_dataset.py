@@ -1,0 +1,152 @@
+"""The page of a version says what it is and how to use it; nothing that people wrote about it leaves its place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import registry
+from registry.features import ClassLabel, FeaturesDict, Scalar, Text
+from registry.pages import Page, Visit, answer, json_of, render
+
+XSS = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'`--><svg onload=alert(1)>"
+CARD = f"""# Title
+
+Some *words*, [a link](https://example.org/), [bad](javascript:alert(1)), ![picture](https://example.org/x.png)
+
+<b onclick=alert(1)>bold</b> {XSS}
+
+| a | b |
+|---|---|
+| 1 | 2 |
+"""
+
+
+class Elements(HTMLParser):
+    """Collects what a browser would run or load."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.data: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.data.append(data)
+
+
+class Hostile(registry.DatasetBuilder):
+    VERSION = "1.1.0"
+    RELEASE_NOTES = {"1.1.0": XSS}
+
+    def features(self) -> FeaturesDict:
+        return FeaturesDict(
+            {
+                XSS.replace("/", "-"): Text(),
+                "label": ClassLabel(names=[XSS, "b"]),
+                "nested": {"price": Scalar("float32"), "deep": {"x": Scalar("int64")}},
+            }
+        )
+
+    def splits(self) -> Any:
+        row = {XSS.replace("/", "-"): XSS, "label": 0, "nested": {"price": 1.5, "deep": {"x": 1}}}
+        return {"train": [(i, row) for i in range(3)]}
+
+
+@pytest.fixture(scope="module")
+def catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[registry.Catalog]:
+    with registry.connect(tmp_path_factory.mktemp("pages") / "my catalog.db", create=True) as catalog:
+        catalog.build(Hostile)
+        catalog.describe(
+            "hostile:1.1.0", description=CARD, citation=f"@misc{{x, title={{{XSS}}}}}", tags=[XSS], license=XSS
+        )
+        yield catalog
+
+
+def page_of(catalog: registry.Catalog, *path: str, is_live: bool = True) -> tuple[Page, str]:
+    visit = Visit(catalog=catalog, path=path, is_live=is_live)
+    page = answer(visit)
+    assert isinstance(page, Page)
+    return page, render(page, visit)[0]
+
+
+@pytest.mark.filterwarnings("ignore:the licence")
+@pytest.mark.parametrize("is_live", [True, False], ids=["live", "site"])
+def test_nothing_hostile_leaves_its_place(catalog: registry.Catalog, is_live: bool) -> None:
+    for path in [(), ("datasets", "hostile"), ("datasets", "hostile", "1.1.0")]:
+        _, text = page_of(catalog, *path, is_live=is_live)
+        elements = Elements(text)
+        for tag, attributes in elements.found:
+            assert tag not in ("iframe", "object", "embed", "base", "style")
+            assert not [name for name in attributes if name.startswith("on") or name == "style"]
+            if tag == "script":
+                assert attributes.get("src", "").endswith("static/enhance.js") or attributes == {
+                    "type": "application/ld+json"
+                }
+            if tag == "img":
+                assert (attributes["src"] or "").startswith("data:image/png;base64,")
+            if tag == "a" and "href" in attributes:
+                assert not (attributes["href"] or "").lower().lstrip().startswith(("javascript:", "data:"))
+        assert "alert(1)" in text or not path  # it is shown, as text
+
+
+def test_the_card_is_markdown(catalog: registry.Catalog) -> None:
+    _, text = page_of(catalog, "datasets", "hostile", "1.1.0")
+    assert "<em>words</em>" in text
+    assert 'href="https://example.org/"' in text
+    assert "<td>1</td>" in text
+    assert "&lt;b onclick=alert(1)&gt;bold" in text
+    assert "example.org/x.png" in text
+    assert "<img" not in text
+
+
+def test_a_page_is_json_too(catalog: registry.Catalog) -> None:
+    page, _ = page_of(catalog, "datasets", "hostile", "1.1.0")
+    document = json.loads(json_of(page))
+    assert document["schema"] == "registry.page.dataset/1"
+    assert document["data"]["reference"] == "hostile:1.1.0"
+    assert document["data"]["splits"][0].items() >= {"name": "train", "num_examples": 3, "num_shards": 1}.items()
+    depths = {row["path"]: row["depth"] for row in document["data"]["features"]}
+    assert depths.items() >= {"nested": 0, "nested/deep": 1, "nested/deep/x": 2, "nested/price": 1}.items()
+    assert document["data"]["code"]["Python"].count('"hostile:1.1.0"') == 1
+
+
+def test_states_and_aliases_are_shown(tmp_path: Path) -> None:
+    class Steps(registry.DatasetBuilder):
+        VERSION = "1.0.0"
+
+        def features(self) -> FeaturesDict:
+            return FeaturesDict({"x": Scalar("int64")})
+
+        def splits(self) -> Any:
+            return {"train": [(i, {"x": i}) for i in range(int(str(self.VERSION)[0]))]}
+
+    class Next(Steps):
+        name = "steps"
+        VERSION = "2.0.0"
+
+    with registry.connect(tmp_path / "c.db", create=True) as catalog:
+        catalog.build(Steps)
+        catalog.build(Next)
+        catalog.aliases.set("paper", "steps:1.0.0")
+        catalog.lifecycle.yank("steps:1.0.0", reason="wrong labels")
+        page, text = page_of(catalog, "datasets", "steps", "1.0.0")
+        assert page.values["aliases"] == ["paper"]
+        assert "wrong labels" in text
+        assert 'class="banner yanked"' in text
+        assert [(str(row["version"]), row["step"], str(row["before"])) for row in page.values["versions"]] == [
+            ("2.0.0", "major", "1.0.0"),
+            ("1.0.0", "first", "None"),
+        ]
+        catalog.lifecycle.drop("steps:1.0.0", reason="gone")
+        page, text = page_of(catalog, "datasets", "steps")
+        assert str(page.values["version"]) == "2.0.0"
+        assert 'href="1.0.0/"' not in text  # a dropped version has no page
