@@ -49,6 +49,7 @@
     ├── PreparedFormatError (ValueError)        not a prepared dataset
     ├── PinFormatError (ValueError)             not a pin file; every fault with its key path
     ├── BackupFormatError (ValueError)          not a backup of a catalog, or a damaged one
+    ├── SiteFormatError (ValueError)            not the index of a site, or a damaged one
     ├── FeatureError (ValueError)               a value that does not fit its feature, or an invalid schema
     ├── SourceError (ValueError)                data that cannot be added: unreadable, ambiguous, or of no known kind
     │   └── UnusableRowsError                   rows or files that cannot be used, all of them reported
@@ -495,6 +496,10 @@ class BackupFormatError(RegistryError, ValueError, code="backup_format", exit_co
 
     ``details`` holds ``file``, ``line`` (from 1) and ``problem``.
     """
+
+
+class SiteFormatError(RegistryError, ValueError, code="site_format", exit_code=VerificationError.exit_code):
+    """The index of a site that is damaged, or is not one; ``details`` holds ``file``, ``key`` and ``problem``."""
 
 
 class PreparedFormatError(RegistryError, ValueError, code="prepared_format"):
