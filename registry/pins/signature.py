@@ -4,6 +4,9 @@ It holds an in-toto statement, version 1, in a DSSE envelope, version 1, as JSON
 github.com/secure-systems-lab/dsse). Other tools for these formats can check it. The statement proves the sha256 of the
 file; its description of the pins is for people. Base64 is accepted in its standard spelling only. Unknown fields are
 kept and ignored, as DSSE requires. Keys are in ``registry.pins.keys``.
+
+The index of a site contains its signature. It is one of DSSE, too, with a payload type of its own, so that a signature
+of a pin file is never one of a site.
 """
 
 from __future__ import annotations
@@ -13,9 +16,10 @@ import binascii
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from registry.catalog.site_index import SiteIndex, SiteSignature
 from registry.errors import PinChangedError, PinFormatError, PreparedFormatError, SignatureError, UsageError
 from registry.json_node import parse_json
 from registry.pins.citation import Citation
@@ -30,6 +34,9 @@ if TYPE_CHECKING:
 PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
 STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE: Final = "urn:dataset-registry:pin:1"  # in published signatures: it outlives the old name
+
+SITE_TYPE: Final = "application/vnd.shardbook.site.v1+json"
+"""The payload type of the index of a site."""
 
 _STATEMENT: Final = "the signed text is not a statement about a pin file"
 
@@ -108,9 +115,7 @@ def check_signature(data: bytes, envelope_text: str | bytes, public_keys: Iterab
         SignatureError: the envelope is invalid or for another file, or has no valid signature of a trusted key.
         UsageError: ``public_keys`` is empty.
     """
-    keys = {key_id(key): key for key in public_keys}
-    if not keys:
-        raise UsageError("no public key to check the signature with", hint="Pass the public key of the signer.")
+    keys = _by_name(public_keys)
     envelope = _parse_envelope(envelope_text)
     keyids = _check_keys(envelope, keys)
     name, signed_sha256, digest = _read_statement(envelope)
@@ -147,6 +152,45 @@ def read_signed_sha256(envelope_text: str | bytes) -> str:
     return _read_statement(_parse_envelope(envelope_text))[1]
 
 
+def sign_index(index: SiteIndex, key: Ed25519PrivateKey) -> SiteIndex:
+    """``index`` with a signature of all its other fields. The same key gives the same signature."""
+    sig = key.sign(encode_for_signing(SITE_TYPE, index.signed_bytes))
+    return replace(index, signature=SiteSignature(keyid=key_id(key.public_key()), sig=sig))
+
+
+def verify_index(index: SiteIndex, public_keys: Iterable[Ed25519PublicKey]) -> str:
+    """Check the signature of the index of a site.
+
+    Args:
+        index: the parsed index.
+        public_keys: the trusted keys (``keys.load_public_key``).
+
+    Returns:
+        The name of the trusted key that signed.
+
+    Raises:
+        SignatureError: the index is not signed, or by another key, or was changed.
+        UsageError: ``public_keys`` is empty.
+    """
+    keys = _by_name(public_keys)
+    if index.signature is None:
+        raise SignatureError(
+            f"the site is not signed: expected a signature of {' or '.join(keys)}",
+            hint="Ask its publisher to sign it: registry site --sign KEY",
+            details={"signers": [], "given": list(keys)},
+        )
+    signature = Signature.of(index.signature.keyid, index.signature.sig)
+    envelope = Envelope.of(SITE_TYPE, index.signed_bytes).signed(signature)
+    return _check_keys(envelope, keys, subject="the index of the site")[0]
+
+
+def _by_name(public_keys: Iterable[Ed25519PublicKey]) -> dict[str, Ed25519PublicKey]:
+    keys = {key_id(key): key for key in public_keys}
+    if not keys:
+        raise UsageError("no public key to check the signature with", hint="Pass the public key of the signer.")
+    return keys
+
+
 def _parse_envelope(text: str | bytes) -> Envelope:
     envelope = Envelope.parse(text)
     if envelope.payload_type != PAYLOAD_TYPE:
@@ -156,7 +200,9 @@ def _parse_envelope(text: str | bytes) -> Envelope:
     return envelope
 
 
-def _check_keys(envelope: Envelope, keys: Mapping[str, Ed25519PublicKey]) -> tuple[str, ...]:
+def _check_keys(
+    envelope: Envelope, keys: Mapping[str, Ed25519PublicKey], *, subject: str = "the envelope"
+) -> tuple[str, ...]:
     """The names of the trusted keys that signed, after a check of their signatures."""
     from cryptography.exceptions import InvalidSignature
 
@@ -173,7 +219,7 @@ def _check_keys(envelope: Envelope, keys: Mapping[str, Ed25519PublicKey]) -> tup
             keys[signature.keyid].verify(signature.sig, envelope.signed_bytes)
         except InvalidSignature as error:
             raise SignatureError(
-                f"the signature of {signature.keyid} is invalid: the envelope was changed, or another key signed",
+                f"the signature of {signature.keyid} is invalid: {subject} was changed, or another key signed",
                 hint="Get the signature again from where it was published, next to its file.",
                 details={"keyid": signature.keyid},
             ) from error
