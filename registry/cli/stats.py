@@ -12,7 +12,7 @@ import click
 from registry.cli.commands import Session, examples, session_command, version_values
 from registry.cli.completion import complete_split
 from registry.cli.options import processes_option, reference_argument
-from registry.cli.output import Block, Fields, Table, can_print, size
+from registry.cli.output import Block, Fields, Table, can_print
 from registry.cli.progress import show_progress
 from registry.errors import (
     NotFoundError,
@@ -24,13 +24,22 @@ from registry.errors import (
     suggest,
 )
 from registry.splits import counted
-from registry.statistics.rows import distinct_text, feature_rows, kind_text, number_text, remarks_text, unit_of
+from registry.statistics.rows import (
+    bin_labels,
+    content_facts,
+    feature_rows,
+    frequent_text,
+    kind_text,
+    number_facts,
+    remarks_text,
+    unit_of,
+)
 
 if TYPE_CHECKING:
     from registry import Dataset
     from registry.features.feature import Leaf
     from registry.model import Attachment
-    from registry.statistics import Classes, FeatureStatistics, Moment, NumberStatistics, Statistics
+    from registry.statistics import Classes, FeatureStatistics, Moment, Statistics
     from registry.statistics.rows import Unit
 
 _NARROW: Final = 20
@@ -184,45 +193,15 @@ def _details(
         "nulls": feature.nulls or "",
     }
     if feature.kind == "number":
-        result |= _described(feature, unit)
+        result |= number_facts(feature, unit)
+    if feature.kind == "number" and feature.histogram is not None:
+        result["histogram"] = "\n".join(_bar_lines(bin_labels(feature.histogram, unit), feature.histogram.counts))
     if feature.classes is not None:
         result |= {"values": feature.count, "classes": "\n".join(_class_lines(feature.classes, leaf))}
-    for name in ("text_lengths", "file_sizes", "heights", "widths", "seconds", "sample_rates", "channels"):
-        if (numbers := getattr(feature, name)) is not None:
-            result[name.replace("_", " ")] = _summary(numbers)
-    for place, numbers in enumerate(feature.lengths):
-        result["lengths" if not place else f"lengths {place + 1}"] = _summary(numbers)
-    for name in ("formats", "modes"):
-        if counts := getattr(feature, name):
-            result[name] = ", ".join(f"{key} {count:,}" for key, count in counts.items())
-    if feature.kind in ("text", "image", "audio"):
-        result["distinct"] = distinct_text(feature)
+    result |= content_facts(feature)
     result["frequent"] = "" if feature.classes is not None else "\n".join(_frequent_lines(feature, unit))
     result["remarks"] = remarks_text(feature, marks)
     return result
-
-
-def _described(numbers: NumberStatistics, unit: Unit) -> dict[str, Any]:
-    result: dict[str, Any] = {"values": numbers.count, "distinct": distinct_text(numbers)}
-    if numbers.mean is not None:
-        middle = number_text(numbers.mean, unit if unit != "bool" else "")
-        result |= {"min": number_text(numbers.min, unit), "mean": middle, "max": number_text(numbers.max, unit)}
-        if unit in ("", "bool"):
-            result |= {"std": number_text(numbers.std), "zeros": numbers.zeros}
-    if numbers.quantiles is not None:
-        quantiles = (f"{percent}% {number_text(value, unit)}" for percent, value in numbers.quantiles.items())
-        result["quantiles"] = "  ".join(quantiles)
-    if numbers.histogram is not None:
-        edges, counts = numbers.histogram.edges, numbers.histogram.counts
-        labels = [_bin_label(low, high, unit) for low, high in itertools.pairwise(edges)]
-        result["histogram"] = "\n".join(_bar_lines(labels, counts))
-    return result
-
-
-def _bin_label(low: float, high: float, unit: Unit) -> str:
-    """The values of a bin; ``high`` is not one of them if both are integers."""
-    last = high - 1 if isinstance(low, int) and isinstance(high, int) else high
-    return number_text(low, unit) if last == low else f"{number_text(low, unit)} to {number_text(last, unit)}"
 
 
 def _class_lines(classes: Classes, leaf: Leaf | None) -> Iterator[str]:
@@ -246,19 +225,11 @@ def _bar_lines(labels: Sequence[str], counts: Sequence[int]) -> Iterator[str]:
 
 def _frequent_lines(feature: FeatureStatistics, unit: Unit) -> Iterator[str]:
     for entry in feature.frequent[:10]:
-        value = _one_line(entry.value) if isinstance(entry.value, str) else number_text(entry.value, unit)
-        cut = "" if entry.num_bytes is None else f" ... ({size(entry.num_bytes)})"
-        yield f"{entry.count:,}  {value}{cut}"
+        yield f"{entry.count:,}  {_one_line(frequent_text(entry, unit))}"
 
 
 def _one_line(text: str) -> str:
     return text.replace("\r", r"\r").replace("\n", r"\n")
-
-
-def _summary(numbers: NumberStatistics) -> str:
-    if numbers.mean is None:
-        return ""
-    return f"{number_text(numbers.min)} to {number_text(numbers.max)}, mean {number_text(numbers.mean)}"
 
 
 def bars(counts: Sequence[int], most: int) -> str:

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final, Literal, TypeAlias
 
+from registry.escaping import size
 from registry.statistics.differences import find_differences, measured
-from registry.statistics.values import FeatureStatistics, Moment, NumberStatistics, SplitStatistics, distribution
+from registry.statistics.values import (
+    FeatureStatistics,
+    Frequent,
+    Histogram,
+    Moment,
+    NumberStatistics,
+    SplitStatistics,
+    distribution,
+)
 
 Unit: TypeAlias = Moment | Literal["bool", ""]
 """What the numbers of a feature are: moments, ``bool``, or ""."""
@@ -83,6 +93,58 @@ def _faults(feature: FeatureStatistics, *, is_named: bool) -> Iterator[str]:
         yield f"never: {names}" if number <= _NAMED else f"{number:,} classes never occur: {names} ..."
     if feature.classes is not None and feature.classes.num_unlabeled:
         yield f"{feature.classes.num_unlabeled:,} without a label"
+
+
+def number_facts(numbers: NumberStatistics, unit: Unit) -> dict[str, Any]:
+    """How many numbers there are, and what they are like, by the names of these facts, as texts."""
+    facts: dict[str, Any] = {"values": numbers.count, "distinct": distinct_text(numbers)}
+    if numbers.mean is not None:
+        middle = number_text(numbers.mean, unit if unit != "bool" else "")
+        facts |= {"min": number_text(numbers.min, unit), "mean": middle, "max": number_text(numbers.max, unit)}
+        if unit in ("", "bool"):
+            facts |= {"std": number_text(numbers.std), "zeros": numbers.zeros}
+    if numbers.quantiles is not None:
+        quantiles = (f"{percent}% {number_text(value, unit)}" for percent, value in numbers.quantiles.items())
+        facts["quantiles"] = "  ".join(quantiles)
+    return facts
+
+
+def content_facts(feature: FeatureStatistics) -> dict[str, str]:
+    """The lengths of texts and sequences, and what stored files are like, by the names of these facts."""
+    facts = {}
+    for name in ("text_lengths", "file_sizes", "heights", "widths", "seconds", "sample_rates", "channels"):
+        if (numbers := getattr(feature, name)) is not None:
+            facts[name.replace("_", " ")] = _summary(numbers)
+    for place, numbers in enumerate(feature.lengths):
+        facts["lengths" if not place else f"lengths {place + 1}"] = _summary(numbers)
+    for name in ("formats", "modes"):
+        if counts := getattr(feature, name):
+            facts[name] = ", ".join(f"{key} {count:,}" for key, count in counts.items())
+    if feature.kind in ("text", "image", "audio"):
+        facts["distinct"] = distinct_text(feature)
+    return facts
+
+
+def _summary(numbers: NumberStatistics) -> str:
+    if numbers.mean is None:
+        return ""
+    return f"{number_text(numbers.min)} to {number_text(numbers.max)}, mean {number_text(numbers.mean)}"
+
+
+def bin_labels(histogram: Histogram, unit: Unit) -> list[str]:
+    """The values of each bin as text; the upper edge is not one of them if both edges are integers."""
+    return [_bin_label(low, high, unit) for low, high in pairwise(histogram.edges)]
+
+
+def _bin_label(low: float, high: float, unit: Unit) -> str:
+    last = high - 1 if isinstance(low, int) and isinstance(high, int) else high
+    return number_text(low, unit) if last == low else f"{number_text(low, unit)} to {number_text(last, unit)}"
+
+
+def frequent_text(entry: Frequent, unit: Unit) -> str:
+    """A frequent value as text, with its length if it is only the beginning of a text."""
+    value = entry.value if isinstance(entry.value, str) else number_text(entry.value, unit)
+    return value if entry.num_bytes is None else f"{value} ... ({size(entry.num_bytes)})"
 
 
 def unit_of(feature: FeatureStatistics, moment: Moment | None) -> Unit:
