@@ -535,6 +535,7 @@ class Catalog(Adding):
         new: DatasetLike,
         *,
         show: int = 5,
+        most_bytes: int | None = None,
         progress: ProgressCallback | None = None,
     ) -> VersionDiff:
         """Compare two published versions, down to the record, and say which step of the number the changes require.
@@ -546,6 +547,8 @@ class Catalog(Adding):
             old: the version to start from, see ``dataset``.
             new: the version to compare with it.
             show: describe at most this many differing records of each split.
+            most_bytes: do not compare records if more bytes of a version may differ; ``VersionDiff.unread`` says so.
+                Then, fingerprints that the catalog lacks are not computed, either. None compares all records.
             progress: called with a ``Progress``, in records.
 
         Raises:
@@ -557,7 +560,7 @@ class Catalog(Adding):
         first, second = self.look_up(old), self.look_up(new)
         advance = count_progress(progress, "comparing", f"{first.reference} {second.reference}")
         prover = Prover(catalog=self.backend, data=open_data(self.data_dir), indexes=open_indexes(), advance=advance)
-        return diff_versions(prover, first.facts, second.facts, show=show)
+        return diff_versions(prover, first.facts, second.facts, show=show, most_bytes=most_bytes)
 
     def log(
         self,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from registry.cli.browse import change_values, describe_diff, diff_values
+from registry.cli.browse import describe_diff
 from registry.cli.commands import Session, examples, session_command, version_values
 from registry.cli.completion import complete_file
 from registry.cli.options import (
@@ -426,8 +426,8 @@ def _values(report: AddReport) -> dict[str, Any]:
         "level": None if report.changes is None else report.changes.level.name.lower(),
         "changes": []
         if report.changes is None
-        else change_values(report.changes if report.diff is None else report.diff.changes),
-        "diff": None if report.diff is None else diff_values(report.diff),
+        else (report.changes if report.diff is None else report.diff.changes).to_json(),
+        "diff": None if report.diff is None else report.diff.to_json(),
         "content_digest": None if publication is None else f"sha256:{publication.version.content_digest}",
         "promotion": None if publication is None else promotion_values(publication.promotion),
     }

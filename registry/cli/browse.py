@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from registry.features import FeaturesDict
     from registry.model import Attachment
     from registry.publishing import VersionDiff
-    from registry.publishing.changes import Changes
 
 T = TypeVar("T", bound="DatasetSummary | SearchHit")
 
@@ -319,7 +318,7 @@ def diff(session: Session, old: str, new: str, show: int) -> None:
         for reference in (old, new):
             session.look_up(catalog, reference)
         found = catalog.diff(old, new, show=show, progress=progress)
-    session.out.present("diff", diff_values(found), lambda _: describe_diff(found))
+    session.out.present("diff", found.to_json(), lambda _: describe_diff(found))
 
 
 def feature_lines(features: FeaturesDict, indent: str = "") -> Iterator[str]:
@@ -392,39 +391,6 @@ def first_words(text: str, limit: int = 60) -> str:
     line = " ".join(text.split())
     end = line.rfind(" ", 0, limit)
     return line if len(line) <= limit else f"{line[: limit if end < 0 else end]} …"
-
-
-def change_values(changes: Changes) -> list[dict[str, Any]]:
-    """Each difference as one value."""
-    return [
-        {"level": change.level.name.lower(), **fields_of(change, "kind", "where", "text")} for change in changes.changes
-    ]
-
-
-def diff_values(diff: VersionDiff) -> dict[str, Any]:
-    """The differences as one value."""
-    changes = diff.changes
-    return {
-        "level": changes.level.name.lower(),
-        **fields_of(changes, "old", "new", "smallest"),
-        "changes": change_values(changes),
-        "records": [
-            {
-                **fields_of(change, "split", "same", "changed", "added", "removed", "moved"),
-                "first": [
-                    {
-                        **fields_of(record, "kind", "old", "new"),
-                        **({} if record.key is None else {"key": dict([record.key])}),
-                        "features": {path: {"old": before, "new": after} for path, before, after in record.features},
-                        **({"values": dict(record.values)} if record.values else {}),
-                    }
-                    for record in change.first
-                ],
-            }
-            for change in diff.records
-        ],
-        "unread": diff.unread,
-    }
 
 
 def describe_diff(diff: VersionDiff) -> Iterator[Block]:

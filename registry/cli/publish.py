@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from registry.cli.browse import describe_diff, diff_values
+from registry.cli.browse import describe_diff
 from registry.cli.commands import Session, examples, session_command, version_values
 from registry.cli.options import (
     builder_argument,
@@ -249,7 +249,7 @@ def _present_preview(session: Session, preview: Preview) -> int:
         "allowed": refusal is None,
         "smallest": proof.smallest,
         "problem": None if refusal is None else refusal.message.splitlines()[0],
-        "diff": None if preview.diff is None else diff_values(preview.diff),
+        "diff": None if preview.diff is None else preview.diff.to_json(),
     }
 
     def human(it: dict[str, Any]) -> Iterator[Block]:

@@ -14,7 +14,9 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
+from registry.envelope import fields_of
 from registry.features import (
     BBox,
     ClassLabel,
@@ -141,6 +143,13 @@ class Changes:
             if getattr(number, part) < MAX_PART:
                 return number.bump(part)
         return None
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Each difference as plain values: its level, kind, place and text."""
+        return [
+            {"level": change.level.name.lower(), **fields_of(change, "kind", "where", "text")}
+            for change in self.changes
+        ]
 
     @property
     def reasons(self) -> tuple[Change, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from registry.catalog import CatalogBackend, PublishedShards, load_shards
 from registry.envelope import fields_of
@@ -274,6 +274,16 @@ class VersionDiff:
                 lines.append(f"    and {more:,} more: {spell('show', diff.num_differing)}")
         return tuple(lines)
 
+    def to_json(self) -> dict[str, Any]:
+        """The differences as plain values."""
+        return {
+            "level": self.changes.level.name.lower(),
+            **fields_of(self.changes, "old", "new", "smallest"),
+            "changes": self.changes.to_json(),
+            "records": [record.to_json() for record in self.records],
+            "unread": self.unread,
+        }
+
     def __str__(self) -> str:
         return "\n".join((*self.lines, *[f"records were not compared one by one: {self.unread}"] * bool(self.unread)))
 
@@ -293,8 +303,19 @@ _MOST_DECODED_BYTES: Final = 8 * 2**20
 """What ``diff_few`` compares as bytes of each version, and decodes of both: each takes a fraction of a second."""
 
 
-def diff_few(prover: Prover, changes: Changes, old: DatasetVersion, new: StoredSplits, *, show: int) -> VersionDiff:
-    """``diff_files`` while a version is published: only if few records may differ, so that it takes no time."""
+def diff_few(
+    prover: Prover,
+    changes: Changes,
+    old: DatasetVersion,
+    new: StoredSplits | DatasetVersion,
+    *,
+    show: int,
+    most_bytes: int = _MOST_COMPARED_BYTES,
+) -> VersionDiff:
+    """``diff_files`` while a version is published or shown: only if few records may differ, so that it takes no time.
+
+    ``most_bytes`` of each version are compared at most; how many records are compared and decoded is in proportion.
+    """
     whole_number(show, "show", least=0)
     num_records, num_bytes = [0, 0], [0, 0]
     for place, splits in enumerate((old.splits, new.splits)):
@@ -302,12 +323,13 @@ def diff_few(prover: Prover, changes: Changes, old: DatasetVersion, new: StoredS
             differing = sum(len(pair[place]) for pair in changes.differing.get(split.name, ()))
             num_records[place] += differing
             num_bytes[place] += split.num_bytes * differing // max(1, split.num_examples)
-    most = _MOST_DECODED_BYTES * sum(num_records) // max(1, sum(num_bytes))
+    share = most_bytes / _MOST_COMPARED_BYTES
+    most = min(_MOST_DECODED, _MOST_DECODED_BYTES * sum(num_records) // max(1, sum(num_bytes)))
     try:
-        if max(num_records) > _MOST_COMPARED or max(num_bytes) > _MOST_COMPARED_BYTES:
+        if max(num_records) > share * _MOST_COMPARED or max(num_bytes) > most_bytes:
             raise TooManyRecordsError
-        sides = prover.files(old), new
-        return diff_files(prover, changes, lambda: sides, show=show, most_decoded=min(most, _MOST_DECODED))
+        sides = prover.files(old), new if isinstance(new, StoredSplits) else prover.files(new)
+        return diff_files(prover, changes, lambda: sides, show=show, most_decoded=int(share * most))
     except TooManyRecordsError:
         command = f"registry diff {changes.old} {changes.new}"
         unread = f"{max(num_records):,} may differ, which takes a while: {command}"
@@ -316,12 +338,22 @@ def diff_few(prover: Prover, changes: Changes, old: DatasetVersion, new: StoredS
     return VersionDiff(changes=changes, records=(), unread=unread)
 
 
-def diff_versions(prover: Prover, old: DatasetVersion, new: DatasetVersion, *, show: int = 5) -> VersionDiff:
+def diff_versions(
+    prover: Prover, old: DatasetVersion, new: DatasetVersion, *, show: int = 5, most_bytes: int | None = None
+) -> VersionDiff:
     """Return the differences between two published versions. At most ``show`` records of each split are described.
+
+    ``most_bytes`` limits what is read, see ``Catalog.diff``.
 
     Raises:
         UsageError: ``show`` is negative.
     """
+    if most_bytes is not None:
+        first, second = (
+            FingerprintedVersion(version=version, fingerprints=prover.catalog.fingerprints(version))
+            for version in (old, new)
+        )
+        return diff_few(prover, compare_versions(first, second), old, new, show=show, most_bytes=most_bytes)
     changes = compare_versions(prover.describe(old), prover.describe(new))
     return diff_files(prover, changes, lambda: (prover.files(old), prover.files(new)), show=show)
 

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.display import Convert, converter_of, time_types
+from registry.envelope import fields_of
 from registry.errors import CorruptExampleError, MissingExtraError
 from registry.features import ClassLabel, FeaturesDict, Ragged
 from registry.features.containers import columns_of
@@ -73,6 +74,15 @@ class RecordChange:
                 was = "" if self.old == self.new else f" (was {self.old})"
                 return f"record {self.new}{named}{was}: {'; '.join(self.sentences)}"
 
+    def to_json(self) -> dict[str, Any]:
+        """The record as plain values; the key is left out if there is none, and so are the values."""
+        return {
+            **fields_of(self, "kind", "old", "new"),
+            **({} if self.key is None else {"key": dict([self.key])}),
+            "features": {path: {"old": before, "new": after} for path, before, after in self.features},
+            **({"values": dict(self.values)} if self.values else {}),
+        }
+
     def _listed_values(self) -> str:
         if not self.values:
             return ""
@@ -110,6 +120,11 @@ class RecordDiff:
     def is_equal(self) -> bool:
         """Whether the split has the same records in the same order."""
         return not self.num_differing
+
+    def to_json(self) -> dict[str, Any]:
+        """The numbers, and the first records that differ, as plain values."""
+        numbers = fields_of(self, "split", "same", "changed", "added", "removed", "moved")
+        return {**numbers, "first": [record.to_json() for record in self.first]}
 
     def __str__(self) -> str:
         """What differs in few words: ``2 records added, 1 changed``."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from registry.cli.browse import describe_diff, diff_values
+from registry.cli.browse import describe_diff
 from registry.cli.commands import Session, examples, session_command, version_values
 from registry.cli.options import (
     PIN_FILE,
@@ -368,7 +368,7 @@ def _move_values(move: PinMove) -> dict[str, Any]:
         "before": move.pin.reference,
         "after": move.dataset.reference,
         "changes": move.is_move,
-        "diff": None if move.diff is None else diff_values(move.diff),
+        "diff": None if move.diff is None else move.diff.to_json(),
     }
 
 
