@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import Any, Final
+from threading import Lock
+from typing import Any, Final, TypeVar
 
 from registry.api import Dataset
 from registry.display import shrink
@@ -20,17 +22,58 @@ _SIDE: Final = 56
 _MOST_ROOM: Final = 2**20
 
 
+Value = TypeVar("Value")
+
+
+class Remembered:
+    """Results for published content, by a key that names it exactly; the least recently used are forgotten.
+
+    Threads share it. A result of None is computed again: statistics may be attached later.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._values: OrderedDict[Hashable, Any] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """The result of ``make``, which is called if the result for ``key`` is not remembered."""
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+                remembered: Value = self._values[key]
+                return remembered
+        value = make()
+        if value is not None:
+            with self._lock:
+                self._values[key] = value
+                if len(self._values) > self._most:
+                    self._values.popitem(last=False)
+        return value
+
+
+_STATISTICS: Final = Remembered(8)
+_PREVIEWS: Final = Remembered(2000)
+
+
 def first_split(names: Sequence[str]) -> str | None:
     """The split that pages show first: train, or the first of the version."""
     return "train" if "train" in names else next(iter(names), None)
 
 
-def near_statistics(dataset: Dataset) -> Statistics | None:
-    """The statistics of a version, if they are attached, of ordinary size, and can be read."""
+def near_statistics(dataset: Dataset, *, most: int = _MOST_ROOM) -> Statistics | None:
+    """The statistics of a version, if they are attached, have at most ``most`` bytes, and can be read."""
     with suppress(RegistryError, OSError):
-        if any(it.kind == "statistics" and it.num_bytes <= _MOST_ROOM for it in dataset.attachments):
-            return dataset.statistics
+        for file in dataset.attachments:
+            if file.kind == "statistics" and file.num_bytes <= most:
+                key = (dataset.reference, dataset.facts.content_digest, file.sha256)
+                return _STATISTICS.get(key, lambda: dataset.statistics)
     return None
+
+
+def remembered_preview(content_digest: str, load: Callable[[], Dataset]) -> dict[str, Any] | None:
+    """The preview of the version with this content, which is loaded if its preview is not remembered."""
+    return _PREVIEWS.get(content_digest, lambda: preview(load()))
 
 
 def preview(dataset: Dataset) -> dict[str, Any] | None:

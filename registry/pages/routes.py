@@ -30,7 +30,7 @@ VersionPage: TypeAlias = "Callable[[Visit, Dataset, tuple[str, ...]], Answer]"
 CATALOG_PAGES: Final = {"": "home:home"}
 """The pages of the whole catalog by the first segment of their address: module and function."""
 
-VERSION_PAGES: Final = {"": "dataset:overview"}
+VERSION_PAGES: Final = {"": "dataset:overview", "statistics": "statistics:statistics"}
 """The pages of a version by the segment behind its number. Their functions get the segments that follow."""
 
 _VERSION: Final = re.compile(r"\d+\.\d+\.\d+")

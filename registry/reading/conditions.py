@@ -29,7 +29,7 @@ from registry.display import Times, TimeType, parse_moment_text
 from registry.errors import UsageError, suggest
 from registry.escaping import point_at
 from registry.features import Audio, ClassLabel, Feature, FeaturesDict, Tensor
-from registry.features.containers import columns_of
+from registry.features.containers import Column, columns_of
 from registry.features.feature import TEXT
 
 MAX_LENGTH: Final = 2**16
@@ -52,6 +52,7 @@ _LITERALS: Final = {
     "date": "'2024-01-31'", "time": "'12:00:00'", "timestamp": "'2024-01-31 12:00:00'",
 }  # fmt: skip
 _WORDS: Final = ("and", "or", "not", "in", "is")
+_NAME: Final = re.compile(r"[^\W\d]\w*(?:/[^\W\d]\w*)*")
 _TOKEN: Final = re.compile(
     r"""\s*(?:
       (?P<number> -?(?:\d+(?:_\d+)*(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?(?![\w.]) )
@@ -159,6 +160,33 @@ def parse_condition(text: str, features: FeaturesDict, times: Times) -> Conditio
             hint="Filter by a range, or apply several conditions one after the other.",
         )
     return _Parser(text, features, times).whole()
+
+
+def is_comparable(column: Column) -> bool:
+    """Whether a condition can compare a feature: it has one number, text, bool, class or time in each example."""
+    leaf = column.leaf
+    return isinstance(leaf, Tensor) and not (column.lengths or isinstance(leaf, Audio) or leaf.shape)
+
+
+def column_text(path: str) -> str | None:
+    """The name of a column as a condition writes it; None if it has a backquote, which a condition cannot write.
+
+    >>> column_text("place/name"), column_text("unit price"), column_text("not")
+    ('place/name', '`unit price`', '`not`')
+    """
+    words = {*_WORDS, "True", "False", "None"}
+    if _NAME.fullmatch(path) and path not in words:
+        return path
+    return f"`{path}`" if path and "`" not in path else None
+
+
+def text_literal(text: str) -> str:
+    r"""A text as a condition writes it.
+
+    >>> text_literal("Ann's")
+    "'Ann\\'s'"
+    """
+    return "'" + re.sub(r"([\\'])", r"\\\1", text) + "'"
 
 
 class _Column(NamedTuple):
@@ -449,7 +477,7 @@ class _Parser:
                 hint = f"{hint} A text is in quotes: {path!r:.80}."
             self._refuse(reason, token, hint)
         leaf, time = column.leaf, self._times.get(path)
-        if column.lengths or not isinstance(leaf, Tensor) or isinstance(leaf, Audio) or leaf.shape:
+        if not is_comparable(column):
             self._refuse(
                 f"{path!r:.80} has the type {column.words[0] if column.lengths else type(leaf).__name__}, "
                 "and a condition compares single values",
