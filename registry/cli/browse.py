@@ -15,7 +15,7 @@ import click
 
 from registry.cli.commands import Session, examples, session_command
 from registry.cli.completion import complete_reference
-from registry.cli.options import reference_argument, show_option
+from registry.cli.options import check_output, force_option, html_option, reference_argument, show_option, write_file
 from registry.cli.output import Block, Column, Fields, Note, Output, Table, size
 from registry.cli.progress import show_progress
 from registry.cli.stats import brief_blocks, brief_values, near_statistics
@@ -303,21 +303,32 @@ def versions(session: Session, reference: str) -> None:
 
 @session_command(
     "diff",
-    epilog=examples("registry diff mnist:3.0.0 mnist:3.0.1", "registry diff mnist:3.0.0 mnist@paper --format json"),
+    epilog=examples(
+        "registry diff mnist:3.0.0 mnist:3.0.1",
+        "registry diff mnist:3.0.0 mnist@paper --format json",
+        "registry diff mnist:3.0.0 mnist:3.0.1 --show 20 --html changes.html",
+    ),
 )
 @click.argument("old", metavar="OLD", shell_complete=complete_reference)
 @click.argument("new", metavar="NEW", shell_complete=complete_reference)
 @show_option
-def diff(session: Session, old: str, new: str, show: int) -> None:
+@html_option
+@force_option
+def diff(session: Session, old: str, new: str, show: int, html: str | None, force: bool) -> None:
     """Show what changed from the version OLD to the version NEW, and the smallest version number that allows it.
 
     Records are compared by the features that both versions have; shards and compression do not matter. Files are read
     only if the fingerprints in the catalog differ.
     """
+    if html is not None:
+        check_output(html, option="--html", force=force)
     with session.connect() as catalog, show_progress(session.out) as progress:
-        for reference in (old, new):
-            session.look_up(catalog, reference)
+        before, after = (session.look_up(catalog, reference) for reference in (old, new))
         found = catalog.diff(old, new, show=show, progress=progress)
+        if html is not None:
+            from registry.pages.changes import changes_as_file
+
+            write_file(html, changes_as_file(before, after, found).encode(), force=force, option="--html")
     session.out.present("diff", found.to_json(), lambda _: describe_diff(found))
 
 

@@ -121,6 +121,9 @@ def processes_option(purpose: str) -> Callable[[_Command], _Command]:
 
 
 dry_run_option: Final = click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
+html_option: Final = click.option(
+    "--html", metavar="FILE", type=click.Path(dir_okay=False), help="Also write it to FILE as one page of HTML."
+)
 force_option: Final = click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 promote_option: Final = click.option(
     "--promote/--no-promote",

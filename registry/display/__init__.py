@@ -7,7 +7,16 @@
 Commands, comparisons of records and the ``_repr_html_`` of readers use it, so a value looks the same everywhere.
 """
 
-from registry.display.pictures import Graphics, Pixels, as_rgb, draw, shrink, terminal_graphics
+from registry.display.pictures import (
+    Graphics,
+    MarkedImages,
+    Pixels,
+    as_rgb,
+    draw,
+    mark_differences,
+    shrink,
+    terminal_graphics,
+)
 from registry.display.rows import MOST_ROWS, rows_html
 from registry.display.values import (
     Convert,
@@ -29,6 +38,7 @@ __all__ = [
     "MOST_ROWS",
     "Convert",
     "Graphics",
+    "MarkedImages",
     "Pixels",
     "TimeType",
     "Times",
@@ -37,6 +47,7 @@ __all__ = [
     "describe_file",
     "draw",
     "file_features",
+    "mark_differences",
     "media_kind",
     "moment_text",
     "named_types",

@@ -11,7 +11,7 @@ import base64
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import groupby, zip_longest
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,8 @@ Pixels: TypeAlias = npt.NDArray[np.uint8]
 
 _MOST_PIXELS: Final = 2**24
 """Larger images are not decoded for a small picture: it would take seconds."""
+
+_RED: Final = (214, 40, 40)
 
 _CHUNK: Final = 4096
 """Bytes of base64 in one command of kitty's protocol."""
@@ -65,22 +67,69 @@ def shrink(leaf: Leaf, file: Any, side: int, *, grow: bool = False) -> Pixels | 
 
     None if the feature is not an image, or the image is damaged, too large, or needs a decoder that is not installed.
     """
+    pixels = _decode(leaf, file)
+    return None if pixels is None else _fit(as_rgb(_pool(pixels, side)), side if grow else 0)
+
+
+class MarkedImages(NamedTuple):
+    """Small pictures of two images, and of the second one in grey with the pixels in red that differ.
+
+    ``marked`` is None if the images differ in size. ``num_differing`` of ``num_pixels`` differ.
+    """
+
+    old: Pixels
+    new: Pixels
+    marked: Pixels | None
+    num_differing: int
+    num_pixels: int
+
+
+def mark_differences(leaf: Leaf, files: tuple[Any, Any], side: int) -> MarkedImages | None:
+    """Two stored images of one feature next to each other, enlarged like those of ``shrink``; None as in ``shrink``.
+
+    A pixel of a marked picture is red if any pixel of the image in its place differs.
+    """
+    before, after = (_decode(leaf, file) for file in files)
+    if before is None or after is None:
+        return None
+    old, new = (as_rgb(_pool(pixels, side)) for pixels in (before, after))
+    if before.shape != after.shape:
+        return MarkedImages(_fit(old, side), _fit(new, side), None, 0, 0)
+    is_nan = np.isnan(before) & np.isnan(after)
+    differs = ((before != after) & ~is_nan).any(2, keepdims=True)
+    marked = np.broadcast_to(new.mean(2, keepdims=True) / 3 + 150, new.shape).astype(np.uint8)
+    marked[_pool(differs.astype(np.float64), side)[..., 0] > 0] = _RED
+    pictures = [_fit(picture, side) for picture in (old, new, marked)]
+    return MarkedImages(pictures[0], pictures[1], pictures[2], int(differs.sum()), differs.size)
+
+
+def _decode(leaf: Leaf, file: Any) -> npt.NDArray[Any] | None:
     header = read_image_header(file) if isinstance(leaf, Image) and isinstance(file, bytes) else None
     if header is None or header.height * header.width > _MOST_PIXELS:
         return None
     try:
-        pixels = leaf.restore(([file],), None, "")
+        pixels: npt.NDArray[Any] = leaf.restore(([file],), None, "")
     except (CorruptExampleError, MissingExtraError):
         return None
-    longest = max(pixels.shape[:2])
-    factor = -(-longest // side)
-    if factor > 1:
-        height, width = (max(factor, length // factor * factor) for length in pixels.shape[:2])
-        missing = [(0, max(0, size - length)) for size, length in zip((height, width), pixels.shape, strict=False)]
-        whole = np.pad(pixels, [*missing, (0, 0)], "edge")[:height, :width]
-        pixels = whole.reshape(height // factor, factor, width // factor, factor, -1).mean((1, 3)).astype(pixels.dtype)
-    times = side // max(pixels.shape[:2]) if grow else 1
-    return as_rgb(pixels).repeat(times, 0).repeat(times, 1)
+    return pixels
+
+
+def _pool(pixels: npt.NDArray[Any], side: int) -> npt.NDArray[Any]:
+    """The means of squares of pixels, so that at most ``side`` are left in each direction."""
+    factor = -(-max(pixels.shape[:2]) // side)
+    if factor == 1:
+        return pixels
+    height, width = (max(factor, length // factor * factor) for length in pixels.shape[:2])
+    missing = [(0, max(0, size - length)) for size, length in zip((height, width), pixels.shape, strict=False)]
+    whole: npt.NDArray[Any] = np.pad(pixels, [*missing, (0, 0)], "edge")[:height, :width]
+    means: npt.NDArray[Any] = whole.reshape(height // factor, factor, width // factor, factor, -1).mean((1, 3))
+    return means.astype(pixels.dtype)
+
+
+def _fit(picture: Pixels, side: int) -> Pixels:
+    """The picture, enlarged by a whole number to at most ``side`` pixels."""
+    times = max(1, side // max(picture.shape[:2]))
+    return picture.repeat(times, 0).repeat(times, 1)
 
 
 def as_rgb(pixels: npt.NDArray[Any]) -> Pixels:

@@ -7,7 +7,7 @@ A function of a page calls the catalog and ``Dataset``, and returns plain values
 """
 
 from registry.pages.page import Media, Page, Visit
-from registry.pages.rendering import json_of, render, rendered_error
+from registry.pages.rendering import json_of, render, render_alone, rendered_error
 from registry.pages.routes import answer
 
-__all__ = ["Media", "Page", "Visit", "answer", "json_of", "render", "rendered_error"]
+__all__ = ["Media", "Page", "Visit", "answer", "json_of", "render", "render_alone", "rendered_error"]

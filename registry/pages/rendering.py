@@ -6,10 +6,13 @@ cleaned once more. Nothing that comes from a dataset is a style or a script, or 
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
 from registry.envelope import error_envelope, result_envelope, to_plain
@@ -86,9 +89,25 @@ def render(page: Page, visit: Visit) -> tuple[str, set[tuple[str, ...]]]:
             file=links.file,
             catalog_name=catalog_name(visit),
             content_policy=CONTENT_POLICY,
+            layout="base.html",
+            is_alone=False,
         )
     )
     return text, links.targets
+
+
+def render_alone(page: Page) -> str:
+    """The HTML of a page as one file: with its style, and without links, so that it can be sent or kept anywhere.
+
+    Raises:
+        MissingExtraError: see ``render``.
+    """
+    style = files("registry.pages").joinpath("static", "style.css").read_text("utf-8")
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
+    template = _environment().get_template(f"{page.name}.html")
+    values = {"layout": "alone.html", "is_alone": True, "is_live": False, "content_policy": policy}
+    return template.render(**page.values, title=page.title, style=_safe(style), **values)
 
 
 def json_of(page: Page) -> str:
@@ -136,13 +155,12 @@ def markdown(text: str) -> Any:
     """
     import nh3
     from markdown_it import MarkdownIt
-    from markupsafe import Markup
 
     parser = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
     html = parser.render(without_steering(text[:_MOST_MARKDOWN]))
     schemes = {"http", "https", "mailto"}
     cleaned = nh3.clean(html, tags=_TAGS, attributes={"a": {"href", "title"}}, url_schemes=schemes)
-    return Markup(cleaned)  # noqa: S704 (cleaned)
+    return _safe(cleaned)
 
 
 def _day(moment: datetime | str | None) -> str:
@@ -151,7 +169,12 @@ def _day(moment: datetime | str | None) -> str:
 
 def _data(value: Any) -> Any:
     """A value as JSON inside of a ``<script>`` of data, which a browser does not run."""
+    text = json.dumps(to_plain(value), ensure_ascii=True)
+    return _safe(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+
+
+def _safe(text: str) -> Any:
+    """Text that is inserted as it is: it was cleaned, or it is our own."""
     from markupsafe import Markup
 
-    text = json.dumps(to_plain(value), ensure_ascii=True)
-    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))  # noqa: S704 (escaped)
+    return Markup(text)  # noqa: S704 (see above)

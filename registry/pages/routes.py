@@ -27,10 +27,16 @@ Answer: TypeAlias = Page | Media
 CatalogPage: TypeAlias = Callable[[Visit], Answer]
 VersionPage: TypeAlias = "Callable[[Visit, Dataset, tuple[str, ...]], Answer]"
 
-CATALOG_PAGES: Final = {"": "home:home"}
+CATALOG_PAGES: Final = {
+    "": "home:home",
+}
 """The pages of the whole catalog by the first segment of their address: module and function."""
 
-VERSION_PAGES: Final = {"": "dataset:overview", "statistics": "statistics:statistics"}
+VERSION_PAGES: Final = {
+    "": "dataset:overview",
+    "statistics": "statistics:statistics",
+    "changes": "changes:changes",
+}
 """The pages of a version by the segment behind its number. Their functions get the segments that follow."""
 
 _VERSION: Final = re.compile(r"\d+\.\d+\.\d+")

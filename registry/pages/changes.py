@@ -1,0 +1,269 @@
+"""The page of changes: two versions side by side, down to the record and the feature.
+
+``Catalog.diff`` finds the records that differ. The first ones are read again, to show pictures and whole texts. The
+last comparisons are remembered, because two published versions always differ in the same way.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from registry.api import Catalog, Dataset
+from registry.display import mark_differences, shrink, time_types
+from registry.envelope import fields_of
+from registry.errors import NotFoundError, RegistryError
+from registry.features import ClassLabel
+from registry.features.containers import Column, columns_of
+from registry.features.content import content_path
+from registry.images import encode_png
+from registry.model import Reference, Version
+from registry.order import ReadConfig
+from registry.pages.dataset import version_values
+from registry.pages.page import Page, Visit, version_path
+from registry.pages.previews import data_url, near_statistics
+from registry.pages.rendering import render_alone
+from registry.publishing import ChangeLevel, VersionDiff
+from registry.statistics import FeatureStatistics, NumberStatistics, distribution, measured
+
+_SHOWN: Final = 20
+_AT_ONCE: Final = 8 * 2**20
+_ON_REQUEST: Final = 2**30
+"""How many bytes of each version are compared: at once, and if the visitor asks for it."""
+
+_MOST_READ: Final = 64 * 2**20
+_MOST_PICTURE_BYTES: Final = 2**20
+_SIDE: Final = 120
+_MOST_WORDS: Final = 2_000
+_MOST_LETTERS: Final = 20_000
+_MOST_ROWS: Final = 100
+_BARS: Final = 24
+_RULES: Final = {
+    "none": "Both versions have the very same content.",
+    "patch": "The same records and features in the same order. Programs that read the old version read the new one.",
+    "minor": "The same records, with more features. Programs that read the old version read the new one.",
+    "major": "Records, features or rules changed. A program that reads the old version may get other values.",
+}
+_MEMORY: Final[OrderedDict[tuple[object, ...], dict[str, Any]]] = OrderedDict()
+_MOST_REMEMBERED: Final = 8
+
+
+def changes(visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> Page:
+    """What changed since the next lower version, or since the version that the address names."""
+    if len(rest) > 1:
+        raise NotFoundError(f"{dataset.reference} has no page {'/'.join(rest)!r:.80}")
+    reference = dataset.reference
+    summaries = visit.catalog.versions(Reference(name=reference.name, config=reference.config))
+    readable = [it.version for it in summaries if str(it.status) != "dropped"]
+    lower = [version for version in readable if version < dataset.version]
+    chosen = Version.parse(rest[0]) if rest else max(lower, default=None)
+    others = [version for version in readable if version not in (dataset.version, chosen)] if visit.is_live else []
+    values = {**version_values(dataset), "comparison": None, "others": others[:50], "has_more": False}
+    if chosen is not None:
+        old = visit.catalog.look_up(Reference.exactly(reference.name, reference.config, chosen))
+        is_asked = visit.is_live and visit.query.get("records") == "1"
+        values["comparison"] = _remembered(visit.catalog, old, dataset, _ON_REQUEST if is_asked else _AT_ONCE)
+        values["has_more"] = visit.is_live and not is_asked and bool(values["comparison"]["unread"])
+    return Page(name="changes", title=f"Changes of {reference}", values=values)
+
+
+def _remembered(catalog: Catalog, old: Dataset, new: Dataset, most_bytes: int) -> dict[str, Any]:
+    sides = [(it.reference, it.facts.content_digest, repr(it.metadata), len(it.attachments)) for it in (old, new)]
+    key = (catalog.url, *sides, most_bytes)
+    values = _MEMORY.get(key)
+    if values is None:
+        diff = catalog.diff(old, new, show=_SHOWN, most_bytes=most_bytes)
+        values = comparison(old, new, diff)
+        if not diff.unread:  # files that cannot be read today may be readable tomorrow
+            _MEMORY[key] = values
+            while len(_MEMORY) > _MOST_REMEMBERED:
+                _MEMORY.popitem(last=False)
+    return values
+
+
+def comparison(old: Dataset, new: Dataset, diff: VersionDiff) -> dict[str, Any]:
+    """The differences between two versions as plain values, with pictures and words of the first records."""
+    says = ChangeLevel.between(old.version, new.version) if old.version < new.version else None
+    pictures = _Pictures()
+    return {
+        **diff.to_json(),
+        "records": [_split(old, new, record.to_json(), pictures) for record in diff.records if not record.is_equal],
+        "num_equal": sum(record.is_equal for record in diff.records),
+        "rule": _RULES[diff.changes.level.name.lower()],
+        "says": None if says is None or old.reference.dataset != new.reference.dataset else says.name.lower(),
+        "old_path": version_path(old.reference),
+        "new_path": version_path(new.reference),
+        "statistics": list(_statistics(old, new))[:_MOST_ROWS],
+    }
+
+
+def changes_as_file(old: Dataset, new: Dataset, diff: VersionDiff) -> str:
+    """The differences as one HTML file, which needs nothing else.
+
+    Raises:
+        MissingExtraError: see ``render``.
+    """
+    values = {"comparison": comparison(old, new, diff), "version": new.version, "others": (), "has_more": False}
+    return render_alone(Page(name="changes", title=f"{old.reference} to {new.reference}", values=values))
+
+
+class _Pictures:
+    """Makes URLs of pictures until they fill the page."""
+
+    def __init__(self) -> None:
+        self._room = _MOST_PICTURE_BYTES
+
+    def url(self, picture: Any) -> str | None:
+        """The URL of a picture, or None for None and if no room is left."""
+        if picture is None or self._room <= 0:
+            return None
+        url = data_url(encode_png(picture))
+        self._room -= len(url)
+        return url if self._room > 0 else None
+
+
+class _Leaf(NamedTuple):
+    """A feature that holds values: its column, and whether its numbers are dates or times."""
+
+    column: Column
+    is_time: bool
+
+    def value_in(self, example: Any) -> Any:
+        """Its value in an example; None if it is missing or inside of a list of dicts."""
+        for name in self.column.names:
+            example = example.get(name) if isinstance(example, Mapping) else None
+        return example
+
+
+def _split(old: Dataset, new: Dataset, values: dict[str, Any], pictures: _Pictures) -> dict[str, Any]:
+    """The values of a split's records, with what the first ones look like."""
+    places = ([it["old"] for it in values["first"]], [it["new"] for it in values["first"]])
+    examples = [_examples(side, values["split"], at) for side, at in zip((old, new), places, strict=True)]
+    leaves = [_leaves(side) for side in (old, new)]
+    for record in values["first"]:
+        pair = examples[0].get(record["old"]), examples[1].get(record["new"])
+        for path in record["features"]:
+            record["features"][path] |= _difference(leaves[1].get(path), pair, pictures)
+        which = 0 if record["new"] is None else 1
+        record["pictures"] = {}
+        for path in record.get("values", ()) if pair[which] is not None else ():
+            leaf = leaves[which].get(path)
+            picture = leaf and shrink(leaf.column.leaf, leaf.value_in(pair[which]), _SIDE, grow=True)
+            if (url := pictures.url(picture)) is not None:
+                record["pictures"][path] = url
+    return values
+
+
+def _leaves(dataset: Dataset) -> dict[str, _Leaf]:
+    times = time_types(dataset.features, dataset.metadata)
+    return {content_path(it.names): _Leaf(it, it.path in times) for it in columns_of(dataset.features)}
+
+
+def _examples(dataset: Dataset, split: str, places: Sequence[int | None]) -> dict[int, Any]:
+    """The records at these positions, files as bytes; none if they are large or cannot be read."""
+    positions = [place for place in places if place is not None]
+    info = dataset.splits[split]
+    if not positions or info.num_bytes // max(1, info.num_examples) * len(positions) > _MOST_READ:
+        return {}
+    with suppress(RegistryError, OSError):
+        in_order = ReadConfig(interleave_cycle_length=1)
+        reader = dataset.read(split, in_order, keep=None).files_as_bytes().missing_as_none()
+        return dict(zip(positions, reader.examples_at(positions), strict=True))
+    return {}
+
+
+def _difference(leaf: _Leaf | None, pair: tuple[Any, Any], pictures: _Pictures) -> dict[str, Any]:
+    """What two values of a feature look like: pictures, words, or numbers and their difference."""
+    result: dict[str, Any] = {"kind": "text"}
+    if leaf is None or None in pair:
+        return result
+    before, after = (leaf.value_in(example) for example in pair)
+    feature = leaf.column.leaf
+    if (marked := mark_differences(feature, (before, after), _SIDE)) is not None:
+        urls = {name: pictures.url(getattr(marked, name)) for name in ("old", "new", "marked")}
+        return {"kind": "image", "pictures": urls, **fields_of(marked, "num_differing", "num_pixels")}
+    if isinstance(before, bytes) and isinstance(after, bytes):
+        with suppress(UnicodeDecodeError):
+            return {"kind": "words", "words": marked_words(before.decode(), after.decode())}
+    is_number = np.ndim(before) == np.ndim(after) == 0 and all(isinstance(it, np.number) for it in (before, after))
+    if is_number and not leaf.is_time and not isinstance(feature, ClassLabel):
+        change = after.item() - before.item()
+        return {"kind": "number", "change": f"{change:+,}" if isinstance(change, int) else f"{change:+.6g}"}
+    return result
+
+
+def marked_words(before: str, after: str) -> list[tuple[str, str]]:
+    """The words of two texts, each run marked ``same``, ``old`` or ``new``, from shortly before the first difference.
+
+    >>> marked_words("the cat sat", "the dog sat")
+    [('same', 'the '), ('old', 'cat '), ('new', 'dog '), ('same', 'sat')]
+    """
+    start = max(0, _num_same(before, after) - 200)
+    cut = [text[start : start + _MOST_LETTERS] for text in (before, after)]
+    old, new = (re.findall(r"\s*\S+\s*|\s+", text)[:_MOST_WORDS] for text in cut)
+    first = _num_same(old, new)  # equal ends are not searched, which takes long if words repeat
+    last = _num_same(old[first:][::-1], new[first:][::-1])
+    middle = [words[first : len(words) - last] for words in (old, new)]
+    result = [("same", "…" * bool(start) + "".join(old[:first]))]
+    for kind, i, j, k, m in difflib.SequenceMatcher(None, *middle).get_opcodes():
+        is_same = kind == "equal"
+        result += [
+            ("same" if is_same else "old", "".join(middle[0][i:j])),
+            ("new", "" if is_same else "".join(middle[1][k:m])),
+        ]
+    result.append(("same", "".join(old[len(old) - last :])))
+    return [(kind, text) for kind, text in result if text]
+
+
+def _num_same(before: Sequence[str], after: Sequence[str]) -> int:
+    """How many letters or words at the beginning of both are equal."""
+    differ = (at for at, pair in enumerate(zip(before, after, strict=False)) if pair[0] != pair[1])
+    return next(differ, min(len(before), len(after)))
+
+
+def _statistics(old: Dataset, new: Dataset) -> Iterator[dict[str, Any]]:
+    """The features whose statistics differ: counts in common bins, and the shift of the mean."""
+    before, after = near_statistics(old), near_statistics(new)
+    if before is None or after is None:
+        return
+    for split in (name for name in after if name in before):
+        for path, feature in after[split].features.items():
+            other = before[split].features.get(path)
+            if other is None or other == feature or other.kind != feature.kind:
+                continue
+            sides = [measured(side) for side in (other, feature)]
+            means = [None if numbers is None else numbers.mean for numbers in sides]
+            row = {"split": split, "feature": path, "means": means, "bars": common_bins(other, feature)}
+            row |= {"count": [other.count, feature.count], "nulls": [other.nulls, feature.nulls]}
+            yield row | {"shift": _shift(*sides)}
+
+
+def _shift(old: NumberStatistics | None, new: NumberStatistics | None) -> float | None:
+    """How far the mean moved, in standard deviations of the old values."""
+    if old is None or new is None or old.mean is None or new.mean is None or not old.std:
+        return None
+    return (new.mean - old.mean) / old.std
+
+
+def common_bins(old: FeatureStatistics, new: FeatureStatistics) -> tuple[list[int], list[int]]:
+    """How often each class occurs in both, or how many values are in 24 parts of the range of both."""
+    if old.classes is not None and new.classes is not None:
+        before, after = list(distribution(old)), list(distribution(new))
+        length = min(64, max(len(before), len(after)))
+        return (before + [0] * length)[:length], (after + [0] * length)[:length]
+    sides = [(measured(side) or side).histogram for side in (old, new)]
+    if sides[0] is None or sides[1] is None:
+        return [], []
+    edges = [np.array(side.edges, np.float64) for side in sides if side is not None]
+    parts = np.linspace(min(it[0] for it in edges), max(it[-1] for it in edges), _BARS + 1)
+    if not np.isfinite(parts).all() or parts[0] == parts[-1]:
+        return [], []
+    sums = [np.cumsum([0, *side.counts]) for side in sides if side is not None]
+    bars = [np.diff(np.interp(parts, *pair)).round().astype(int).tolist() for pair in zip(edges, sums, strict=True)]
+    return bars[0], bars[1]

@@ -1,0 +1,189 @@
+"""The page of changes shows two versions side by side, and keeps hostile texts in their places."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import registry
+from registry.cli.main import run
+from registry.features import ClassLabel, FeaturesDict, Image, Scalar, Sequence, Text
+from registry.pages import Page, Visit, answer, json_of, render
+from registry.pages.changes import changes_as_file, marked_words
+
+XSS = "</style></script><script>alert(1)</script><img src=x onerror=alert(1)>"
+
+
+def rows(step: int) -> dict[str, list[tuple[int, dict[str, Any]]]]:
+    """Ten records; step 1 changes record 3, removes 9 and adds 10."""
+    result = []
+    for index in range(10 + step):
+        picture = np.full((16, 20, 3), index * 10, np.uint8)
+        text, price, label = f"the cat {index} sat on the mat {XSS}", float(index), index % 3
+        if step and index == 9:
+            continue
+        if step and index == 3:
+            picture[4:6, 7:10] = 255
+            text, price, label = text.replace("sat", "slept"), 7.5, 2
+        tags = ["a", "b"] if text.startswith("the cat 3 slept") else ["a"]
+        row = {"image": picture, "text": text, "price": price, "label": label, "tags": tags}
+        result.append((index, row))
+    return {"train": result, "test": result[:3]}
+
+
+class Changing(registry.DatasetBuilder):
+    VERSION = "1.0.0"
+    RELEASE_NOTES = {"1.0.0": XSS}
+    STEP = 0
+
+    def features(self) -> FeaturesDict:
+        return FeaturesDict(
+            {
+                "image": Image(shape=(16, 20, 3), encoding_format="png"),
+                "text": Text(),
+                "price": Scalar("float32"),
+                "label": ClassLabel(names=["red", XSS, "blue"]),
+                "tags": Sequence(Text()),
+            }
+        )
+
+    def splits(self) -> Any:
+        return rows(self.STEP)
+
+
+@pytest.fixture(scope="module")
+def catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[registry.Catalog]:
+    with registry.connect(tmp_path_factory.mktemp("changes") / "catalog.db", create=True) as catalog:
+        catalog.build(Changing)
+        catalog.build(type("Changing", (Changing,), {"VERSION": "2.0.0", "STEP": 1, "RELEASE_NOTES": {}}))
+        for number in ("1.0.0", "2.0.0"):
+            catalog.dataset(f"changing:{number}").compute_statistics()
+        yield catalog
+
+
+def page_of(catalog: registry.Catalog, *path: str, is_live: bool = True, **query: str) -> tuple[Page, str]:
+    visit = Visit(catalog=catalog, path=("datasets", "changing", *path), is_live=is_live, query=query)
+    page = answer(visit)
+    assert isinstance(page, Page)
+    return page, render(page, visit)[0]
+
+
+@pytest.mark.parametrize("is_live", [True, False])
+def test_a_version_is_compared_with_the_one_below(catalog: registry.Catalog, is_live: bool) -> None:
+    page, html = page_of(catalog, "2.0.0", "changes", is_live=is_live)
+    found = json.loads(json_of(page))["data"]["comparison"]
+    assert (found["level"], found["smallest"], found["says"]) == ("major", "2.0.0", "major")
+    train = next(split for split in found["records"] if split["split"] == "train")
+    changed = [record["features"] for record in train["first"] if "image" in record["features"]]
+    features = next(it for it in changed if it["image"]["num_differing"] == 6)
+    assert features["image"]["num_pixels"] == 320
+    assert all(url.startswith("data:image/png;base64,") for url in features["image"]["pictures"].values())
+    assert ["old", "sat "] in features["text"]["words"]
+    assert ["new", "slept "] in features["text"]["words"]
+    assert (features["price"]["kind"], features["price"]["change"]) == ("number", "+4.5")
+    assert features["label"] == {"old": "'red'", "new": "'blue'", "kind": "text"}
+    assert html.count("<script") == 1
+    assert "onerror=alert(1)>" not in html
+    assert "differing pixels in red" in html
+    assert ("records/train/" in html) is is_live
+
+
+def test_the_lowest_version_has_nothing_to_compare(catalog: registry.Catalog) -> None:
+    page, html = page_of(catalog, "1.0.0", "changes")
+    assert page.values["comparison"] is None
+    assert "1.0.0 is the lowest version that can be read" in html
+
+
+def test_any_other_version_may_be_compared(catalog: registry.Catalog) -> None:
+    page, _ = page_of(catalog, "1.0.0", "changes", "2.0.0")
+    found = page.values["comparison"]
+    assert (str(found["old"]), str(found["new"]), found["says"]) == ("changing:2.0.0", "changing:1.0.0", None)
+
+
+@pytest.mark.parametrize("rest", [("9.9.9",), ("x",), ("1.0.0", "2.0.0")])
+def test_other_addresses_are_errors_of_the_registry(catalog: registry.Catalog, rest: tuple[str, ...]) -> None:
+    with pytest.raises(registry.RegistryError):
+        page_of(catalog, "2.0.0", "changes", *rest)
+
+
+def test_statistics_are_drawn_in_common_bins(catalog: registry.Catalog) -> None:
+    page, html = page_of(catalog, "2.0.0", "changes")
+    rows = {row["feature"]: row for row in page.values["comparison"]["statistics"] if row["split"] == "train"}
+    before, now = rows["price"]["bars"]
+    assert (len(before), sum(before), len(now), sum(now)) == (24, 10, 24, 10)
+    assert rows["label"]["bars"] == ([4, 3, 3], [2, 4, 4])
+    assert rows["price"]["shift"] > 0
+    assert "Statistics before and after" in html
+
+
+def test_many_records_are_compared_only_on_request(catalog: registry.Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("registry.pages.changes._AT_ONCE", 10)
+    page, html = page_of(catalog, "2.0.0", "changes")
+    assert page.values["comparison"]["unread"].startswith("11 may differ") or page.values["has_more"]
+    assert 'href="./?records=1"' in html
+    page, html = page_of(catalog, "2.0.0", "changes", records="1")
+    assert not page.values["comparison"]["unread"]
+    assert "Compare them here" not in html
+    page, html = page_of(catalog, "2.0.0", "changes", is_live=False)
+    assert page.values["comparison"]["unread"]
+    assert "Compare them here" not in html
+
+
+def test_missing_files_are_words_on_the_page(tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db", create=True) as catalog:
+        catalog.build(Changing)
+        catalog.build(type("Changing", (Changing,), {"VERSION": "2.0.0", "STEP": 1, "RELEASE_NOTES": {}}))
+        folder = catalog.dataset("changing:1.0.0").local_folder
+        for file in Path(str(folder)).glob("*tfrecord*"):
+            file.unlink()
+        page, html = page_of(catalog, "2.0.0", "changes")
+        assert page.values["comparison"]["unread"]
+        assert "Records were not compared one by one" in html
+
+
+def test_a_comparison_as_one_file_loads_and_links_nothing(catalog: registry.Catalog) -> None:
+    old, new = catalog.dataset("changing:1.0.0"), catalog.dataset("changing:2.0.0")
+    html = changes_as_file(old, new, catalog.diff(old, new, show=20))
+    assert not re.findall(r"<(?:script|link|a|form|iframe)\b", html)
+    assert set(re.findall(r'src="(.{11})', html)) == {"data:image/"}
+    assert "style-src 'sha256-" in unescape(html)
+    assert html.count("<style>") == html.count("</style>") == 1
+    assert len(html) < 2**21
+
+
+def test_words_are_marked_around_the_first_difference() -> None:
+    before = "same " * 1000 + "old" + " same" * 100_000
+    marked = marked_words(before, before.replace("old", "new", 1))
+    assert marked[0][1].startswith("…")
+    assert [text.strip() for kind, text in marked if kind != "same"] == ["old", "new"]
+    assert sum(len(text) for _, text in marked) < 21_000
+    assert marked_words("", "a") == [("new", "a")]
+    assert marked_words("a b c d", "a x c y") == [
+        ("same", "a "),
+        ("old", "b "),
+        ("new", "x "),
+        ("same", "c "),
+        ("old", "d"),
+        ("new", "y"),
+    ]
+
+
+def test_the_command_writes_one_file(
+    catalog: registry.Catalog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "changes.html"
+    command = ["diff", "--catalog", catalog.url, "changing:1.0.0", "changing:2.0.0", "--html", str(file)]
+    assert run(command) == 0
+    assert "changing:1.0.0" in file.read_text("utf-8")
+    file.write_text("other")
+    assert run(command) != 0
+    assert f"{file} already exists" in capsys.readouterr().err
+    assert run([*command, "--force"]) == 0
+    assert file.read_text("utf-8").startswith("<!doctype html>")
