@@ -17,11 +17,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from registry.envelope import error_envelope, result_envelope, to_plain
 from registry.errors import (
-    CatalogUnavailableError,
+    CatalogError,
+    CatalogNotFoundError,
     ConflictError,
+    FetchNotAllowedError,
     LockedError,
     NotFoundError,
+    NotStoredError,
     RegistryError,
+    StorageError,
     UsageError,
     require_extra,
 )
@@ -61,11 +65,15 @@ _TAGS: Final = {
     *("strong", "table", "tbody", "td", "th", "thead", "tr", "ul"),
 }
 _STATUS: Final[Mapping[type[RegistryError], int]] = {
+    CatalogNotFoundError: 503,  # it was there when the server started
+    CatalogError: 503,
+    NotStoredError: 404,
+    FetchNotAllowedError: 403,
+    StorageError: 503,
     NotFoundError: 404,
     UsageError: 400,
     LockedError: 403,
     ConflictError: 409,
-    CatalogUnavailableError: 503,
 }
 
 

@@ -1,19 +1,25 @@
-"""The application that serves pages: it checks requests, answers with HTML, JSON or media, and sets every header.
+"""The application that serves pages: it checks who asks, answers with HTML, JSON or media, and sets every header.
 
 Only requests whose address begins with the secret, and that name this host, get an answer: no other user of the machine
-knows the secret, and a page of another web site that guesses the port is refused by its ``Host`` or ``Origin``.
+knows the secret, and a page of another web site that guesses the port is refused by its ``Host``, its ``Origin`` or
+what the browser says about it (``Sec-Fetch-Site``).
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Collection
+import logging
+import re
+import secrets
+from collections.abc import Collection, Mapping
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote_to_bytes
 
 from registry.api import Catalog
-from registry.errors import RegistryError, require_extra
+from registry.errors import NotFoundError, RegistryError, UsageError, require_extra
+from registry.masking import mask
 from registry.pages import Media, Visit, answer, json_of, render, rendered_error
 from registry.pages.rendering import CONTENT_POLICY
 
@@ -33,62 +39,135 @@ _HEADERS: Final = {
 _MEDIA_POLICY: Final = "default-src 'none'; sandbox"
 _FOR_EVER: Final = "private, max-age=31536000, immutable"
 _JSON: Final = "index.json"
+_MOST_ADDRESS: Final = 8_000
+"""Bytes of an address with its query. Browsers send more, but no page has a longer link."""
+
+_RANGE: Final = re.compile(r"bytes=(\d{1,15})-(\d{0,15})")
+
+_logger = logging.getLogger(__name__)
+
+_Answer = tuple[bytes, int, dict[str, str]]
 
 
-def make_app(catalog: Catalog, *, secret: str, hosts: Collection[str]) -> Starlette:
+def make_app(catalog: Catalog, *, secret: str, hosts: Collection[str], invitation: str | None = None) -> Starlette:
     """The application for one catalog.
 
     Args:
         catalog: the catalog; threads share it.
         secret: the first segment of every address.
         hosts: the values of ``Host`` that are answered, such as ``127.0.0.1:8000``.
+        invitation: a first segment that leads to the secret once. A browser is started with it, because other users of
+            the machine see the arguments of programs.
 
     Raises:
         MissingExtraError: Starlette or Jinja is not installed (extra ``server``).
     """
     with require_extra("server", package="starlette", needed_for="a server of pages"):
         from starlette.applications import Starlette
+        from starlette.exceptions import HTTPException
+        from starlette.middleware import Middleware
+        from starlette.middleware.gzip import GZipMiddleware
         from starlette.responses import PlainTextResponse, Response
         from starlette.routing import Route
 
+    invitations = iter((secret,))  # the next() of an iterator gives it to one thread only
+
+    def refuse(text: str, status: int, **headers: str) -> Response:
+        return PlainTextResponse(text + "\n", status, {**_HEADERS, "Cache-Control": "no-store", **headers})
+
     def respond(request: Request) -> Response:
-        origin = request.headers.get("origin")
-        if request.headers.get("host", "") not in hosts or (origin and origin.partition("://")[2] not in hosts):
-            return PlainTextResponse("This host is not served.\n", 403, _HEADERS)
-        first, _, path = request.path_params["path"].partition("/")
-        if not hmac.compare_digest(first.encode(), secret.encode()):
-            return PlainTextResponse("The address lacks the secret that registry browse printed.\n", 404, _HEADERS)
+        if (reason := _foreign(request.headers, hosts)) is not None:
+            return refuse(reason, 403)
+        if len(request.scope["raw_path"]) + len(request.scope["query_string"]) > _MOST_ADDRESS:
+            return refuse("The address is too long.", 414)
+        first, _, path = request.scope["raw_path"].decode("latin-1").removeprefix("/").partition("/")
+        if invitation is not None and _equal(first, invitation):
+            if (target := next(invitations, None)) is None:
+                return refuse("This address was used. Open the one that registry browse printed.", 410)
+            return refuse("See the pages.", 303, Location=f"/{target}/{path}")
+        if not _equal(first, secret):
+            return refuse("The address lacks the secret that registry browse printed.", 404)
         body, status, headers = _answer(catalog, path, request)
         tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-        if status == 200 and request.headers.get("if-none-match") == tag:
+        if status == 200 and tag in re.split(r"[ ,]+|W/", request.headers.get("if-none-match", "")):
             body, status = b"", 304
-        return Response(body, status, {**_HEADERS, "ETag": tag, **headers})
+        return Response(body, status, {**_HEADERS, "ETag": f"W/{tag}", **headers})  # weak: it may be compressed
 
-    return Starlette(routes=[Route("/{path:path}", respond, methods=["GET"])])
+    def refuse_request(_request: Request, error: Any) -> Response:
+        return refuse(f"{error.detail}.", error.status_code, **(error.headers or {}))
+
+    def report(request: Request, error: Exception) -> Response:
+        incident = secrets.token_hex(4)
+        _logger.error("incident %s: %s", incident, _traceback(error))
+        fault = RegistryError(
+            f"The registry could not make this page. Incident {incident}.",
+            hint="The program that serves the pages has written the cause to its standard error.",
+        )
+        path = request.scope["raw_path"].decode("latin-1").removeprefix("/").partition("/")[2]
+        page, _ = rendered_error(fault)
+        visit = Visit(catalog=catalog, path=tuple(path.removesuffix("/").split("/")))
+        headers = {**_HEADERS, **_page_headers(), "Cache-Control": "no-store"}
+        return Response(render(page, visit)[0], page.status, headers)
+
+    return Starlette(
+        routes=[Route("/{path:path}", respond, methods=["GET"])],
+        middleware=[Middleware(GZipMiddleware, minimum_size=1000, compresslevel=5)],
+        exception_handlers={HTTPException: refuse_request, Exception: report},
+    )
 
 
-def _answer(catalog: Catalog, path: str, request: Request) -> tuple[bytes, int, dict[str, str]]:
+def _equal(text: str, secret: str) -> bool:
+    return hmac.compare_digest(text.encode(), secret.encode())  # its time does not depend on the place of a difference
+
+
+def _foreign(headers: Mapping[str, str], hosts: Collection[str]) -> str | None:
+    """Why a request is refused that another web site made, or that names another host; None if it is not."""
+    origin = headers.get("origin")
+    if headers.get("host", "") not in hosts or (origin is not None and origin.partition("://")[2] not in hosts):
+        return "This host is not served."
+    if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        return "Another web site led here, which is refused. To see the page, paste its address into a new tab."
+    return None
+
+
+def _answer(catalog: Catalog, path: str, request: Request) -> _Answer:
     """The body, the status and the headers of a page, its JSON, a file of the pages, or media."""
-    segments = tuple(segment for segment in path.split("/") if segment)
-    if segments[:1] == ("static",):
-        return _static(segments[1:])
-    is_json = segments[-1:] == (_JSON,)
-    visit = Visit(catalog=catalog, path=segments[:-1] if is_json else segments, query=dict(request.query_params))
-    headers = {"Content-Security-Policy": CONTENT_POLICY + "; frame-ancestors 'none'", "Cache-Control": "no-cache"}
+    address, query = request.scope["raw_path"].decode("latin-1"), request.scope["query_string"].decode("latin-1")
     try:
+        segments = [unquote_to_bytes(segment).decode() for segment in path.split("/")]
+    except UnicodeDecodeError:
+        segments = ["\0"]
+    segments = segments[:-1] if segments[-1] == "" else segments
+    if segments[:1] == ["static"]:
+        return _static(segments[1:])
+    is_json = segments[-1:] == [_JSON]
+    values = dict(request.query_params)
+    visit = Visit(catalog=catalog, path=tuple(segments[:-1] if is_json else segments), query=values)
+    text = ""
+    try:
+        if any("\0" in value for value in (*segments, *values, *values.values())):
+            raise UsageError("the address is not text in UTF-8")
+        if "" in segments:
+            raise NotFoundError("there is no page with an empty name")
         page = answer(visit)
-        text = None if isinstance(page, Media) else json_of(page) if is_json else render(page, visit)[0]
+        if isinstance(page, Media):
+            return _media(page, request.headers.get("range", ""))
+        text = json_of(page) if is_json else render(page, visit)[0]
     except RegistryError as error:
         page, text = rendered_error(error)
         text = text if is_json else render(page, visit)[0]
-    if isinstance(page, Media):
-        return page.content, 200, _media_headers(page)
-    headers |= {"Cache-Control": _FOR_EVER} if page.is_final else {}
-    headers["Content-Type"] = "application/json" if is_json else "text/html; charset=utf-8"
-    return (text or "").encode(), page.status, headers
+    if not is_json and not address.endswith("/"):  # links are relative to the folder of the page
+        return b"", 308, {"Location": f"{address}/" + (f"?{query}" if query else "")}
+    headers = _page_headers() | {"Cache-Control": _FOR_EVER if page.is_final else "no-cache"}
+    return text.encode(), page.status, headers | ({"Content-Type": "application/json"} if is_json else {})
 
 
-def _static(segments: tuple[str, ...]) -> tuple[bytes, int, dict[str, str]]:
+def _page_headers() -> dict[str, str]:
+    policy = f"{CONTENT_POLICY}; frame-ancestors 'none'"
+    return {"Content-Security-Policy": policy, "Content-Type": "text/html; charset=utf-8"}
+
+
+def _static(segments: list[str]) -> _Answer:
     name = "/".join(segments)
     if name not in _STATIC:
         return b"There is no such file.\n", 404, {"Content-Type": "text/plain"}
@@ -97,9 +176,28 @@ def _static(segments: tuple[str, ...]) -> tuple[bytes, int, dict[str, str]]:
     return content, 200, headers | {"Content-Security-Policy": _MEDIA_POLICY}
 
 
-def _media_headers(media: Media) -> dict[str, Any]:
-    """Media are foreign: a browser shows pictures, sounds and videos, and offers anything else as a download."""
-    headers = {"Content-Security-Policy": _MEDIA_POLICY, "Cache-Control": _FOR_EVER}
+def _media(media: Media, wanted_range: str) -> _Answer:
+    """Media are foreign: a browser shows pictures, sounds and videos, and offers anything else as a download.
+
+    Browsers ask for ranges of sounds and videos when somebody moves in them; Safari plays nothing without.
+    """
+    content, status = media.content, 200
+    headers: dict[str, Any] = {"Content-Security-Policy": _MEDIA_POLICY, "Cache-Control": _FOR_EVER}
+    headers |= {"Content-Type": media.content_type or "application/octet-stream", "Accept-Ranges": "bytes"}
     if media.content_type is None:
         headers["Content-Disposition"] = "attachment"
-    return headers | {"Content-Type": media.content_type or "application/octet-stream"}
+    match = _RANGE.fullmatch(wanted_range)
+    if match is not None:
+        start, last = int(match[1]), min(int(match[2] or len(content)), len(content) - 1)
+        if start > last:
+            return b"", 416, headers | {"Content-Range": f"bytes */{len(content)}"}
+        headers["Content-Range"] = f"bytes {start}-{last}/{len(content)}"
+        content, status = content[start : last + 1], 206
+    return content, status, headers
+
+
+def _traceback(error: Exception) -> str:
+    """The traceback with masked secrets."""
+    import traceback
+
+    return mask("".join(traceback.format_exception(error)))

@@ -2,51 +2,77 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
+import threading
 import webbrowser
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import suppress
+from types import FrameType
 
 from registry.api import Catalog
-from registry.errors import require_extra
+from registry.errors import ConflictError, require_extra
 from registry.server.app import make_app
 
 
 def serve_pages(
     catalog: Catalog, path: tuple[str, ...] = (), *, port: int = 0, opens: bool = True, ready: Callable[[str], None]
 ) -> None:
-    """Serve the pages of a catalog on the loopback interface until Ctrl-C.
+    """Serve the pages of a catalog on the loopback interface until Ctrl-C or SIGTERM.
+
+    A page that is being made is finished first; a second signal ends the process at once.
 
     Args:
         catalog: the catalog.
         path: the address of the page to begin at, below the root.
         port: the port; 0 is a free one.
-        opens: whether to open the browser.
+        opens: whether to open the browser. Nothing happens if there is none.
         ready: called with the URL of the first page as soon as it is served. The URL has a secret: whoever has it can
             read what the caller can read.
 
     Raises:
         MissingExtraError: Starlette, uvicorn or Jinja is not installed (extra ``server``).
-        OSError: the port is taken.
+        ConflictError: the port is in use, or reserved for the system.
     """
     with require_extra("server", package="uvicorn", needed_for="registry browse"):
         import uvicorn
 
-    secret = secrets.token_urlsafe(24)
-    with closing(socket.socket()) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(("127.0.0.1", port))
-        taken = listener.getsockname()[1]
-        app = make_app(catalog, secret=secret, hosts={f"127.0.0.1:{taken}", f"localhost:{taken}"})
-        config = uvicorn.Config(app, log_level="critical", access_log=False, lifespan="off", server_header=False)
-        url = "/".join((f"http://127.0.0.1:{taken}", secret, *path, ""))
+    secret, invitation = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
+    try:
+        listener = socket.create_server(("127.0.0.1", port))
+    except OSError as error:
+        hint = "Choose another port, or leave it out to get a free one: registry browse"
+        raise ConflictError(
+            f"port {port} cannot be used: {os.strerror(error.errno or 0).lower()}", hint=hint
+        ) from error
+    with listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        hosts = {address, address.replace("127.0.0.1", "localhost")}
+        app = make_app(catalog, secret=secret, hosts=hosts, invitation=invitation)
+        config = uvicorn.Config(
+            app,
+            log_level="critical",
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            proxy_headers=False,
+            server_header=False,
+            timeout_graceful_shutdown=2,
+        )
 
         class Server(uvicorn.Server):
             async def startup(self, sockets: list[socket.socket] | None = None) -> None:
                 await super().startup(sockets)
-                ready(url)
-                if opens:
-                    webbrowser.open(url)
+                ready("/".join((f"http://{address}", secret, *path, "")))
+                if opens:  # in a thread: a browser for terminals runs until its user ends it
+                    url = "/".join((f"http://{address}", invitation, *path, ""))
+                    threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
 
-        Server(config).run(sockets=[listener])
+            def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+                if self.should_exit:
+                    os._exit(0)
+                super().handle_exit(sig, frame)
+
+        with suppress(KeyboardInterrupt):  # uvicorn sends itself the signal again when it has stopped
+            Server(config).run(sockets=[listener])
