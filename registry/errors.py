@@ -42,6 +42,8 @@
     │   ├── ShardMismatchError                  size, count or sha256 of a shard
     │   │   └── ForeignShardError               an intact file with other records
     │   ├── LogTamperedError                    the event log, or rows, were changed by other software
+    │   │   └── SiteHistoryError                a site was rolled back, or its log was rewritten
+    │   ├── SiteMismatchError                   the catalog of a site is not the one that its index names
     │   ├── PinChangedError                     a pin file was edited
     │   ├── RecordsMismatchError                records differ from those of a pin
     │   ├── SignatureError                      an invalid signature
@@ -448,6 +450,23 @@ class VersionTooSmallError(VerificationError, code="version_too_small"):
 
 class LogTamperedError(VerificationError, code="log_tampered"):
     """The event log or rows of the catalog were changed by other software; ``details`` holds ``faults``."""
+
+
+class SiteHistoryError(LogTamperedError, code="site_history"):
+    """The event log of a site does not continue the one that this machine read from it before.
+
+    ``details`` holds ``url``; ``event`` and ``hash``, the last one that was read before; ``kind``: ``rolled back`` or
+    ``forked``; ``first``, the first event that is missing or differs, or None if it cannot be told; and ``file``, which
+    remembers the head.
+    """
+
+
+class SiteMismatchError(VerificationError, code="site_mismatch"):
+    """The catalog of a site is not the one that its index names, or not one that a site may have.
+
+    ``details`` holds ``url``; ``field``, such as ``sha256``, ``num_bytes``, ``head`` or ``num_events``; and
+    ``expected`` and ``found``, if they are known.
+    """
 
 
 class PinChangedError(VerificationError, code="pin_changed"):

@@ -39,11 +39,12 @@ from registry.api.locations import (
     open_cache,
     open_data,
     open_indexes,
+    site_options,
 )
 from registry.api.lock import current_lock, refuse_moving
 from registry.api.provenance import CatalogSource, Provenance
 from registry.argument_types import takes_fields, typed_arguments, typed_methods
-from registry.catalog import DatasetFilter, EventFilter, masked_url, open_catalog, sqlite_path, stream_events
+from registry.catalog import DatasetFilter, EventFilter, is_site, masked_url, open_catalog, sqlite_path, stream_events
 from registry.catalog.absent import absent_catalog, publishes
 from registry.engines import announces
 from registry.errors import (
@@ -113,30 +114,53 @@ def connect(
     *,
     data_dir: str | os.PathLike[str] | None = None,
     create: bool | None = None,
+    key: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
 ) -> Catalog:
     """Open a catalog.
 
     An SQLite file that does not exist is created when something is published. Until then, every other call raises
     CatalogNotFoundError, whose hint names the most similar file of the folder.
 
+    A site, which ``registry site`` wrote and any web server serves, is opened read-only, with the data directory that
+    it names. Nothing is requested before the first look-up, which needs at most two requests; later ones need one, and
+    one of an exact version that is in the cache none. If the server does not answer, the cached catalog does, with a
+    CatalogUnavailableWarning. The end of the site's event log is remembered in the user's data folder: a site whose log
+    does not continue it is refused. So the first look-up trusts the server, unless a ``key`` must have signed.
+
     Args:
-        url: a database URL (``sqlite:///catalog.db``, ``postgresql://host/name``) or the path of an SQLite file.
+        url: a database URL (``sqlite:///catalog.db``, ``postgresql://host/name``), the path of an SQLite file, or
+            ``https://host/path/`` of a site. A user and password in it are sent to that server only.
             Default: ``$REGISTRY_CATALOG``, else a file in the user's data folder.
         data_dir: path or URL of the data directory, which holds the shards. Default: ``$REGISTRY_DATA_DIR``, else the
             one that the catalog records, else the folder ``datasets`` next to an SQLite catalog. Versions can be read
             from another one, such as a copy, and are published only into the recorded one.
         create: True creates the SQLite file, and its folder, at once if they do not exist. False makes a file that does
             not exist an error at once.
+        key: public keys, as paths or texts, one of which must have signed the site: an Ed25519 key as
+            ``registry pin keygen`` or ssh-keygen writes it. Default: ``$REGISTRY_TRUSTED_KEYS``. None trusts a site
+            without a signature.
 
     Raises:
-        UsageError: ``url`` is empty or malformed, or ``data_dir`` contains a password.
+        UsageError: ``url`` is empty or malformed, ``data_dir`` contains a password, or there is a ``key`` and no site.
         CatalogNotFoundError: the SQLite file does not exist, and ``create`` is False.
-        MissingExtraError: the driver of the database is not installed.
+        MissingExtraError: the driver of the database is not installed, or urllib3 for a site.
         StorageError: the folder of the SQLite file cannot be created.
         NotACatalogError: the database or file is not a catalog.
         SchemaBehindError, SchemaAheadError: the catalog was created by an older or a newer release.
         CatalogUnavailableError: the database does not answer. If this machine knows versions of a catalog on a server,
             this is raised later, by every call but the look-up of such a version.
+
+    Raises, for a site, at the first call that asks it:
+        CatalogNotFoundError: the server has no ``site.json`` there.
+        CatalogUnavailableError: the server does not answer, and the cache has no catalog of the site.
+        CatalogRefusedError: it wants a login.
+        SiteFormatError: its index is malformed, or not one.
+        SignatureError: no trusted key signed it.
+        SiteMismatchError: its catalog is not the one that its index names, or has what a site must not have.
+        LogTamperedError: its event log is broken.
+        SiteHistoryError: its event log was rolled back, or does not continue the one that was read before.
+        SchemaAheadError: a newer release wrote it.
+        CatalogPermissionError: the call would write.
 
     Example:
         >>> catalog = registry.connect()
@@ -144,6 +168,16 @@ def connect(
         ['digits']
     """
     chosen = catalog_url(url)
+    keys = () if key is None else (key,) if isinstance(key, str | os.PathLike) else tuple(key)
+    if is_site(chosen):
+        with name_origin(url):
+            site = open_catalog(chosen, site=site_options(keys))
+        return Catalog(site, directory=ClientDataDirectory(site, data_dir))
+    if keys:
+        raise UsageError(
+            f"a key checks the signature of a site, and {masked_url(chosen)} is not one",
+            hint="Leave it out, or name a site: https://host/path/",
+        )
     open_file = partial(_open_file, chosen, url)
     try:
         backend = open_file(create=bool(create))
@@ -214,7 +248,8 @@ class Catalog(Adding):
                 hint="Set REGISTRY_CATALOG to this URL, which the other process reads, too; or leave its password "
                 "out of the URL: ~/.pgpass or PGPASSWORD. A reader (dataset.read) can always be pickled.",
             )
-        return _open_again, (url, self.data_dir if "://" in self.data_dir else os.path.abspath(self.data_dir))  # noqa: PTH100 (a text)
+        data_dir = self.data_dir if "://" in self.data_dir else os.path.abspath(self.data_dir)  # noqa: PTH100 (a text)
+        return _open_again, (url, data_dir, cast("Any", self.backend).options.keys if is_site(url) else ())
 
     def dataset(self, reference: DatasetLike, *, at: Moment | None = None) -> Dataset:
         """Look up the published version that ``reference`` names.
@@ -1011,7 +1046,7 @@ def _has_password(url: str) -> bool:
     return MASK in url
 
 
-def _open_again(url: str, data_dir: str) -> Catalog:
+def _open_again(url: str, data_dir: str, keys: tuple[str, ...] = ()) -> Catalog:
     """The catalog of a pickle; if its URL had a password, the URL comes from this process's environment."""
     if _has_password(url):
         if masked_url(catalog_url()) != url:
@@ -1020,7 +1055,7 @@ def _open_again(url: str, data_dir: str) -> Catalog:
                 hint="Set REGISTRY_CATALOG to this URL in the environment of this process, too.",
             )
         url = catalog_url()
-    return connect(url, data_dir=data_dir)
+    return connect(url, data_dir=data_dir, key=keys or None)
 
 
 def _add_up(progress: ProgressCallback, total: int) -> Callable[[], ProgressCallback]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import getpass
 import os
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -37,6 +37,7 @@ from registry.model import VersionState, is_absolute, version_folder
 
 if TYPE_CHECKING:  # numpy and pydantic are loaded when something is read
     from registry.catalog import CatalogBackend, DataDirectoryChange
+    from registry.catalog.site import SiteOptions
     from registry.model import DatasetVersion, Reference
     from registry.pins import PinFile, Places
     from registry.storage import Allowed, Store
@@ -48,6 +49,9 @@ DATA_DIR_VARIABLE: Final = "REGISTRY_DATA_DIR"
 CACHE_VARIABLE: Final = "REGISTRY_CACHE"
 CACHE_DIR_VARIABLE: Final = "REGISTRY_CACHE_DIR"
 CACHE_BYTES_VARIABLE: Final = "REGISTRY_CACHE_BYTES"
+TRUSTED_KEYS_VARIABLE: Final = "REGISTRY_TRUSTED_KEYS"
+"""Comma-separated public keys, as paths or lines of OpenSSH: one of them must have signed each site."""
+
 ALLOWED_HOSTS_VARIABLE: Final = "REGISTRY_ALLOWED_HOSTS"
 """Comma-separated hosts from which the files of any pin may be fetched."""
 
@@ -173,6 +177,27 @@ def shared_folder() -> Path:
 def known_versions_folder() -> Path | None:
     """The folder of what is known about versions of catalogs of other machines; None without a cache."""
     return None if open_cache() is None else shared_folder() / "catalogs"
+
+
+def site_options(keys: Sequence[str | os.PathLike[str]]) -> SiteOptions:
+    """Where this client keeps what it knows about sites, and the keys that must have signed them, if there are any.
+
+    Raises:
+        UsageError, StorageError: a key is invalid, or its file cannot be read.
+        MissingExtraError: there are keys, and ``cryptography`` is not installed.
+    """
+    from registry.catalog.site import SiteOptions
+
+    variable = read_variable(TRUSTED_KEYS_VARIABLE).split(",")
+    texts = tuple(os.fspath(key) for key in keys) or tuple(filter(None, map(str.strip, variable)))
+    options = SiteOptions(cache=known_versions_folder(), heads=_user_folder() / "sites", keys=texts)
+    if not texts:
+        return options
+    from registry.pins.keys import load_public_key
+    from registry.pins.signature import verify_index
+
+    trusted = [load_public_key(text) for text in texts]
+    return replace(options, check=lambda index: verify_index(index, trusted))
 
 
 def open_data(data_dir: str, *, catalog: CatalogBackend | None = None) -> Store:

@@ -7,7 +7,7 @@ the commit. SQLAlchemy and Alembic are used only here, and loaded when a catalog
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from registry.lazy import lazy_exports
 
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         load_shards,
         stream_events,
     )
+    from registry.catalog.site import SiteOptions
     from registry.catalog.values import (
         DataDirectory,
         DatasetFilter,
@@ -102,6 +103,7 @@ __all__ = [
     "former_name",
     "is_of_catalog",
     "is_published",
+    "is_site",
     "load_shards",
     "masked_url",
     "open_catalog",
@@ -127,8 +129,12 @@ __getattr__, __dir__ = lazy_exports(
 )
 
 
-def open_catalog(url: str | os.PathLike[str], *, create: bool = True) -> CatalogBackend:
+def open_catalog(
+    url: str | os.PathLike[str], *, create: bool = True, site: SiteOptions | None = None
+) -> CatalogBackend:
     """Open the catalog at ``url``: ``sqlite:///path``, the path of a file, or ``postgresql[+psycopg]://...``.
+
+    With the options for a ``site``, also ``http(s)://...``, read-only. Nothing is requested before it is used.
 
     With ``create``, an SQLite file that does not exist, or is empty, becomes a catalog; its folder must exist. Many
     processes may do so at once. A database on a server is never changed here.
@@ -141,6 +147,10 @@ def open_catalog(url: str | os.PathLike[str], *, create: bool = True) -> Catalog
         CatalogUnavailableError: locked, not answering, or refusing the connection.
         MissingExtraError: PostgreSQL without psycopg (extra ``pg``).
     """
+    if site is not None and is_site(url):
+        from registry.catalog.site import SiteCatalog
+
+        return cast("CatalogBackend", SiteCatalog(os.fspath(url), site))
     from registry.catalog.sql_catalog import open_sql_catalog
 
     return open_sql_catalog(url, create=create)
@@ -160,6 +170,17 @@ def sqlite_path(url: str | os.PathLike[str]) -> Path | None:
     return urls.sqlite_path(url)
 
 
+def is_site(url: str | os.PathLike[str]) -> bool:
+    """Whether ``url`` names a catalog that is published as files on a web server.
+
+    >>> is_site("https://host/datasets/"), is_site("catalog.db")
+    (True, False)
+    """
+    from registry.catalog import urls
+
+    return urls.is_site(url)
+
+
 def masked_url(url: str | os.PathLike[str]) -> str:
     """The URL of a catalog for messages, as ``CatalogBackend.url`` gives it: without its passwords.
 
@@ -168,7 +189,7 @@ def masked_url(url: str | os.PathLike[str]) -> str:
     """
     from registry.catalog import urls
 
-    return urls.describe_url(urls.parse_url(url))
+    return urls.masked_url(url)
 
 
 def quote_catalog(url: str) -> str:

@@ -44,13 +44,18 @@ class Frozen:
     error: sqlite3.Error | None
 
 
-def connect(path: Path, dialect: sa.Dialect, record: Any, arguments: Any, options: dict[str, Any]) -> Any:
-    """A connection to the file at ``path``, or None if there is no file yet."""
+def connect(
+    path: Path, dialect: sa.Dialect, record: Any, arguments: Any, options: dict[str, Any], *, always: bool = False
+) -> Any:
+    """A connection to the file at ``path``, or None if there is no file yet.
+
+    With ``always``, it is opened without locks wherever it is: nobody writes to it.
+    """
     state = _state_of(path)
     if state is None or state.num_bytes == 0:
         return None
     error: sqlite3.Error | None = None
-    if state.has_log or not _is_on_read_only_mount(path):
+    if not always and (state.has_log or not _is_on_read_only_mount(path)):
         usual: Any = dialect.connect(*arguments, **options)
         try:
             usual.execute("PRAGMA schema_version").fetchone()  # the files are created by the first read

@@ -73,7 +73,7 @@ class Limits:
         )
 
 
-def open_engine(url: str | os.PathLike[str], *, busy_seconds: float | None = None) -> sa.Engine:
+def open_engine(url: str | os.PathLike[str], *, busy_seconds: float | None = None, frozen: bool = False) -> sa.Engine:
     """An engine for the catalog at ``url``, which connects when it is first used.
 
     A process may fork while it holds the engine: the child opens connections of its own.
@@ -84,6 +84,8 @@ def open_engine(url: str | os.PathLike[str], *, busy_seconds: float | None = Non
     Args:
         url: see ``registry.catalog.open_catalog``.
         busy_seconds: how long to wait for a lock; ``Limits.lock_seconds`` by default.
+        frozen: the URL is an SQLite file to which nobody writes, and which somebody else made: nothing is written, and
+            its schema calls no function that has an effect.
 
     Raises:
         UsageError: not a URL of a catalog, or a limit in the environment is not a positive number.
@@ -111,7 +113,9 @@ def open_engine(url: str | os.PathLike[str], *, busy_seconds: float | None = Non
         path = Path(parsed.database or "")
         _check_path(path, describe_url(parsed))
         sa.event.listen(engine, "do_connect", lambda *_: _refuse_shared_wal(path))
-        sa.event.listen(engine, "do_connect", lambda *given: frozen_sqlite.connect(path, *given))
+        sa.event.listen(engine, "do_connect", lambda *given: frozen_sqlite.connect(path, *given, always=frozen))
+        if frozen:
+            sa.event.listen(engine, "connect", _distrust_sqlite)
         sa.event.listen(engine, "checkout", lambda _, record, __: _check_file(path, record, parsed))
     else:
         milliseconds = int(busy_seconds * 1000)
@@ -268,6 +272,11 @@ def erase_free_space(engine: sa.Engine) -> bool:
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
     connection.execute("PRAGMA foreign_keys=ON")
+
+
+def _distrust_sqlite(connection: Any, _record: Any) -> None:
+    for pragma in ("trusted_schema=OFF", "cell_size_check=ON", "query_only=ON"):
+        connection.execute(f"PRAGMA {pragma}")
 
 
 def _begin_sqlite(connection: sa.Connection) -> None:

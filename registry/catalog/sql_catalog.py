@@ -47,12 +47,13 @@ if TYPE_CHECKING:  # loaded when they are used, to keep look-ups on the command 
     )
 
 
-def open_sql_catalog(url: str | os.PathLike[str], *, create: bool = True) -> SqlCatalog:
-    """Open the catalog in the database at ``url``; see ``registry.catalog.open_catalog``."""
-    engine = open_engine(url)
+def open_sql_catalog(url: str | os.PathLike[str], *, create: bool = True, frozen: bool = False) -> SqlCatalog:
+    """Open the catalog in the database at ``url``; see ``registry.catalog.open_catalog``, and ``open_engine``."""
+    engine = open_engine(url, frozen=frozen)
     try:
         _create_or_require(engine, create=create)
-        use_wal(engine)
+        if not frozen:
+            use_wal(engine)
         require_file(engine)
     except BaseException:
         engine.dispose()

@@ -12,9 +12,11 @@ from urllib.parse import unquote, unquote_plus
 import sqlalchemy as sa
 
 from registry.errors import UsageError
-from registry.masking import is_secret_name
+from registry.masking import is_secret_name, mask
 
-_FORMS: Final = "Write sqlite:///catalog.db, the path of a file, or postgresql://user@host/database."
+_FORMS: Final = (
+    "Write sqlite:///catalog.db, the path of a file, postgresql://user@host/database, or https://host/path/."
+)
 
 _ESCAPES: Final = (
     "In a password, write %40 for @, %3A for :, %2F for /, %3F for ?, %23 for #, %25 for % and %20 for a space; or "
@@ -60,6 +62,12 @@ _SERVER: Final = re.compile(
     r"(?:/(?P<database>[^\s/:@?#=;&]*))?(?:\?(?P<query>[^\s@?#;]*))?"
 )
 
+_SITE: Final = re.compile(
+    r"(?P<scheme>https?)://(?:(?P<user>[^\s/?#@]*)@)?(?P<host>\[[0-9A-F:.]+\]|[\w.-]+)(?::(?P<port>\d{1,5}))?"
+    r"(?P<path>/[^\s?#@\\]*)?",
+    re.IGNORECASE,
+)
+
 _NETWORK_FILESYSTEM: Final = re.compile(
     r"nfs\d?|cifs|smb\w*|9p|afs|ceph|lustre|gpfs|beegfs|glusterfs|pvfs2|orangefs|virtiofs|fuse(?!blk).*"
 )
@@ -78,7 +86,12 @@ def parse_url(url: str | os.PathLike[str]) -> sa.URL:
     text = os.fspath(url)
     if _CONTROLS.search(text) or not text:
         raise UsageError("the catalog's URL or path is empty, or contains a control character", hint=_FORMS)
-    if re.match(r"(?:sqlite|postgres(?:ql)?|pg(?:sql)?|psql)(?:\+\w+)?:/?(?!/)", text, re.IGNORECASE):
+    if is_site(text):
+        raise UsageError(
+            "the catalog of a site is read-only, and not a database that this command could open",
+            hint="Name the catalog from which the site was made.",
+        )
+    if re.match(r"(?:sqlite|https?|postgres(?:ql)?|pg(?:sql)?|psql)(?:\+\w+)?:/?(?!/)", text, re.IGNORECASE):
         raise UsageError("the catalog's URL lacks '//' after the colon", hint=_FORMS)
     if "://" not in text:
         return sa.URL.create("sqlite+pysqlite", database=_plain_path(text))
@@ -199,9 +212,42 @@ def is_sqlite(url: sa.URL) -> bool:
     return url.get_backend_name() == "sqlite"
 
 
+def is_site(url: str | os.PathLike[str]) -> bool:
+    """Whether ``url`` names a catalog that is published as files on a web server."""
+    return os.fspath(url).lower().startswith(("http://", "https://"))
+
+
+def site_url(url: str | os.PathLike[str]) -> str:
+    """The one spelling of the URL of a site's folder, which ends with a slash; a user and password stay in it.
+
+    >>> site_url("HTTPS://Example.org:443/datasets/index.html")
+    'https://example.org/datasets/'
+
+    Raises:
+        UsageError: the text is not such a URL. The message does not repeat it, because it may contain a password.
+    """
+    match = _SITE.fullmatch(os.fspath(url))
+    if match is None or int(match["port"] or 1) not in range(1, 2**16):
+        raise UsageError(
+            "the URL of the site does not parse",
+            hint="Write https://host/path/, the folder that has site.json, without a query. "
+            "In a password, write %40 for @, %2F for /, %3F for ?, %23 for #, %25 for % and %20 for a space.",
+        )
+    scheme, path = match["scheme"].lower(), re.sub(r"(?<=/)(?:index\.html|site\.json)$", "", match["path"] or "/")
+    user = "" if match["user"] is None else f"{match['user']}@"
+    is_usual = match["port"] is None or int(match["port"]) == {"http": 80, "https": 443}[scheme]
+    port = "" if is_usual else f":{int(match['port'])}"
+    return f"{scheme}://{user}{match['host'].lower()}{port}{path.rstrip('/')}/"
+
+
+def masked_url(url: str | os.PathLike[str]) -> str:
+    """The URL of a catalog for messages, as ``CatalogBackend.url`` gives it: without its passwords."""
+    return mask(site_url(url)) if is_site(url) else describe_url(parse_url(url))
+
+
 def sqlite_path(url: str | os.PathLike[str]) -> Path | None:
-    """The file of an SQLite catalog, or None for a catalog on a server."""
-    return sqlite_file(parse_url(url))
+    """The file of an SQLite catalog, or None for a catalog on another machine."""
+    return None if is_site(url) else sqlite_file(parse_url(url))
 
 
 def sqlite_file(url: sa.URL) -> Path | None:
@@ -236,6 +282,8 @@ def first_step(url: str) -> str:
 
     The example dataset is for people who try a file of their own: a catalog on a server is shared.
     """
+    if is_site(url):
+        return "Ask its publisher what the site is meant to have."
     if url.startswith("sqlite:"):
         return "Start with: registry quickstart"
     return "Publish a first dataset: registry add SOURCE --as NAME"

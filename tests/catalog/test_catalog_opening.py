@@ -78,7 +78,7 @@ def test_an_invalid_catalog_url_is_refused_without_repeating_it(url: str) -> Non
         open_catalog(url)
 
     assert str(caught.value.hint).startswith(
-        "Write sqlite:///catalog.db, the path of a file, or postgresql://user@host/database."
+        "Write sqlite:///catalog.db, the path of a file, postgresql://user@host/database, or https://host/path/."
     )
     assert "secret" not in "".join(traceback.format_exception(caught.value))
 

@@ -102,7 +102,9 @@ def test_the_default_catalog(cli: Cli, workspace: Path, monkeypatch: pytest.Monk
     ],
 )
 def test_a_malformed_url(cli: Cli, monkeypatch: pytest.MonkeyPatch, url: str, message: str, hint: str | None) -> None:
-    hint = hint or "Write sqlite:///catalog.db, the path of a file, or postgresql://user@host/database."
+    hint = hint or (
+        "Write sqlite:///catalog.db, the path of a file, postgresql://user@host/database, or https://host/path/."
+    )
     ran = cli("list", "--catalog", url)
     assert (ran.code, ran.err) == (2, f"error: {message}\nhint: {hint}\n")
     monkeypatch.setenv("REGISTRY_CATALOG", url)

@@ -1,0 +1,360 @@
+"""``SiteCatalog``: the catalog protocol, read-only, over a snapshot that a web server has.
+
+    find("digits:1.0.0")  ->  in the cached snapshot?  ->  no request
+    any other look-up     ->  site.json, if it changed  ->  304: the cached snapshot
+                                                        ->  200: the snapshot that it names, verified, then cached
+
+The server is asked again a minute after its last answer. What it has is compared with what this machine read from it
+before (``history.py``), and only then used. If it does not answer, the cached snapshot answers, with a warning. Other
+processes share the cache; each file in it has the name of its digest, and is never changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from hashlib import blake2b
+from pathlib import Path
+from threading import RLock
+from typing import Any, Final
+from urllib.parse import unquote
+
+from registry.catalog.revision import HEAD
+from registry.catalog.site.history import Head, KnownHead
+from registry.catalog.site.requests import SiteServer, missing_site
+from registry.catalog.site.snapshot import (
+    MissingSnapshot,
+    download,
+    is_remote,
+    mismatch,
+    open_prepared,
+    prepare,
+    require_head,
+    verify_chain,
+)
+from registry.catalog.site_index import INDEX_NAME, MAX_INDEX_BYTES, SiteIndex, parse_site_index
+from registry.catalog.sql_catalog import SqlCatalog
+from registry.catalog.urls import site_url
+from registry.catalog.values import DataDirectory
+from registry.catalog.wrapper import CatalogWrapper, pass_call
+from registry.errors import (
+    AlreadyStoredError,
+    CatalogPermissionError,
+    CatalogUnavailableError,
+    CatalogUnavailableWarning,
+    NotFoundError,
+    warn,
+)
+from registry.masking import mask, remove_secrets
+from registry.model import Reference, describe_moment
+from registry.storage.faults import storage_errors
+from registry.storage.local import LocalStore
+from registry.storage.memory import Memory, make_private
+
+_SECONDS: Final = 60
+"""How long an answer of the server counts as new."""
+
+_NOTE: Final = "site"
+_TRIES_WITH_CACHE: Final = 2
+_LEAST_AGE: Final = timedelta(seconds=2)
+"""``Last-Modified`` has whole seconds: a file may change again within the second of its last change."""
+
+_LEAST_KEPT_SECONDS: Final = 3600
+"""Other processes may have opened a snapshot that was fetched in this time."""
+
+_ABOUT_VERSIONS: Final = frozenset(
+    (
+        *("fingerprints", "attachments", "experiments.of_version", "locations.data_dir", "shards.between"),
+        *("shards.lengths_between", "shards.lengths_at", "shards.empty_between"),
+    )
+)
+"""Calls about a version that was looked up, which never changes: the snapshot that is there answers."""
+
+_READS: Final = _ABOUT_VERSIONS | frozenset(
+    (
+        *("find", "find_at", "published", "published_at", "published_digest", "neighbours", "standing", "versions"),
+        *("sizes", "datasets", "search", "explain_no_hits", "producers", "now", "backup"),
+        *("aliases.list", "aliases.history", "configs.list", "configs.protection"),
+        *("experiments.list", "experiments.defaults_for", "lifecycle.removals", "locations.outside"),
+        *("log.page", "log.verify", "log.num_rows", "reservations.list", "shards.find", "shards.files_of"),
+    )
+)
+"""Every other call would write."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteOptions:
+    """Where a client keeps what it knows about sites, and whom it trusts.
+
+    Attributes:
+        cache: the folder of snapshots, which can be deleted at any time; None without a cache.
+        heads: the folder that remembers the heads of logs. It is not a cache: who deletes it trusts each site anew.
+        check: called with each index before its catalog is used; raises SignatureError if nobody trusted signed it.
+        keys: the public keys that ``check`` accepts, as paths or texts.
+    """
+
+    cache: Path | None
+    heads: Path
+    check: Callable[[SiteIndex], object] | None = None
+    keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Note:
+    """What the cache has about a site: its index, the conditions for the next request, and the digest of the snapshot.
+
+    A snapshot that was upgraded has another digest than the one in the index.
+    """
+
+    index: str
+    conditions: dict[str, str]
+    read_at: str
+    sha256: str = ""
+
+    @classmethod
+    def of(cls, index: bytes, headers: Mapping[str, str]) -> _Note:
+        """What an answer with these headers says. The index is kept byte for byte, as Latin-1."""
+        return cls(
+            index=index.decode("latin-1"), conditions=_conditions(headers), read_at=datetime.now(UTC).isoformat()
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """A snapshot that answers."""
+
+    note: _Note
+    index: SiteIndex
+    catalog: SqlCatalog
+
+
+class SiteCatalog(CatalogWrapper):
+    """Answers from the snapshot of a site, and refuses to write. Threads may share it.
+
+    Attributes:
+        url: the URL of the site, without its password.
+        file: None.
+        options: see ``SiteOptions``.
+    """
+
+    def __init__(self, url: str, options: SiteOptions) -> None:
+        """``url`` is that of the folder that has ``site.json``; nothing is requested yet.
+
+        Raises:
+            UsageError: the URL does not parse.
+        """
+        self._url = site_url(url)
+        self.url = mask(self._url)
+        self.file = None
+        self.options = options
+        self._public = remove_secrets(self._url)
+        self._known = KnownHead(options.heads, self._public)
+        self._lock = RLock()
+        self._state: _State | None = None
+        self._checked = float("-inf")
+        if options.cache is None:
+            folder = Path(tempfile.mkdtemp(prefix="registry-"))
+            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        else:
+            folder = options.cache
+        self._folder = folder / blake2b(self._public.encode(), digest_size=16).hexdigest()
+        self._memory = Memory(self._folder)
+
+    def require_publisher(self) -> None:
+        """Raise CatalogPermissionError: nobody publishes into a site."""
+        raise self._read_only()
+
+    def close(self) -> None:
+        """Close the snapshot."""
+        if self._state is not None:
+            self._state.catalog.close()
+
+    def __repr__(self) -> str:
+        return f"<SiteCatalog {self.url}>"
+
+    def _call(self, call: str, *args: Any, **kwargs: Any) -> Any:
+        if call not in _READS:
+            raise self._read_only()
+        is_exact = call == "find" and _read(args[0]).exact is not None
+        state = self._cached() if is_exact or call in _ABOUT_VERSIONS else None
+        if state is not None and is_exact:
+            with suppress(NotFoundError):
+                return pass_call(state.catalog, call, *args, **kwargs)
+        if state is None or is_exact:  # it may have been published since
+            state = self._current()
+        if call == "locations.data_dir":
+            return self._data_dir(state.index)
+        return pass_call(state.catalog, call, *args, **kwargs)
+
+    def _read_only(self) -> CatalogPermissionError:
+        return CatalogPermissionError(
+            f"a site is read-only, and {self.url} is one",
+            hint="Publish into the catalog from which it was made, and write the site again: registry site. "
+            "To have its datasets in a catalog of your own: registry copy",
+        )
+
+    def _data_dir(self, index: SiteIndex) -> DataDirectory | None:
+        """The URL of the data; the record in the snapshot is that of the publisher's machine."""
+        place = index.data_url
+        if place is None:
+            return None
+        if "://" not in place:
+            if any(unquote(part) in (".", "..") for part in place.split("/")):
+                raise mismatch(self.url, "data_url", f"has its data outside of the site ({place!r:.200})")
+            place = f"{self._public}{place}"
+        place = place.rstrip("/")
+        if not is_remote(place):
+            raise mismatch(
+                self.url, "data_url", f"has its data neither on a web server nor in a bucket ({place!r:.200})"
+            )
+        return DataDirectory(recorded=place, place=place)
+
+    def _current(self) -> _State:
+        """The snapshot that the server has, or the cached one if the server does not answer."""
+        with self._lock:
+            state = self._cached()
+            if state is not None and time.monotonic() - self._checked < _SECONDS:
+                return state
+            try:
+                state = self._state = self._refresh(state)
+            except CatalogUnavailableError as error:
+                if state is None:
+                    raise
+                read_at = describe_moment(datetime.fromisoformat(state.note.read_at).replace(microsecond=0))
+                warn(f"{error.message}\n{self.url} is as this machine read it at {read_at}", CatalogUnavailableWarning)
+            self._checked = time.monotonic()
+            return state
+
+    def _refresh(self, cached: _State | None) -> _State:
+        head = self._known.load()  # before the request: another process may read further meanwhile
+        server = SiteServer(self._url)
+        try:
+            for conditions in ({} if cached is None else cached.note.conditions, {}):
+                pieces: list[bytes] = []
+
+                def start() -> Callable[[bytes], object]:
+                    pieces.clear()  # noqa: B023 (called before the next iteration)
+                    return pieces.append  # noqa: B023 (the same)
+
+                answer = server.get(
+                    INDEX_NAME,
+                    start,
+                    most_bytes=MAX_INDEX_BYTES,
+                    conditions=conditions,
+                    most_tries=None if cached is None else _TRIES_WITH_CACHE,
+                )
+                if answer is None:
+                    raise missing_site(self.url)
+                if cached is not None and answer.is_unchanged:
+                    note = replace(cached.note, read_at=datetime.now(UTC).isoformat())
+                else:
+                    note = _Note.of(b"".join(pieces), answer.headers)
+                index = self._parse(note.index)
+                with suppress(MissingSnapshot):  # the site was written again meanwhile, and has another index now
+                    return self._adopt(server, index, note, head, cached)
+        finally:
+            server.close()
+        raise mismatch(self.url, "path", f"is missing: the server does not have {index.path}")
+
+    def _parse(self, text: str) -> SiteIndex:
+        index = parse_site_index(text.encode("latin-1"), f"{self.url}{INDEX_NAME}")
+        if self.options.check is not None:
+            self.options.check(index)
+        self._data_dir(index)
+        return index
+
+    def _adopt(
+        self, server: SiteServer, index: SiteIndex, note: _Note, head: Head | None, cached: _State | None
+    ) -> _State:
+        """The snapshot of ``index``, verified and kept in the cache."""
+        earlier = None if cached is None else cached.catalog
+        file = self._file(index)
+        if cached is not None and self._file(cached.index) == file:
+            catalog, digest = cached.catalog, cached.note.sha256
+        else:
+            self._store_snapshot(server, index, file)
+            catalog, digest = open_prepared(self.url, file), _digest(file) or ""
+        newest = require_head(index, catalog, self._known, head, earlier)
+        note = replace(note, sha256=digest)
+        self._memory.keep(_NOTE, b"", b"", json.dumps(asdict(note)).encode())
+        self._known.keep(newest)
+        if earlier is not catalog:
+            kept = {file, None if cached is None else self._file(cached.index)}
+            for other in set(self._folder.glob("[0-9a-f]*.db")) - kept:
+                with suppress(OSError):
+                    if time.time() - other.stat().st_mtime > _LEAST_KEPT_SECONDS:
+                        other.unlink()
+        return _State(note, index, catalog)
+
+    def _store_snapshot(self, server: SiteServer, index: SiteIndex, file: Path) -> None:
+        """Download and verify the snapshot, unless another process has done so. A file that is open is not replaced."""
+        if _digest(file) == index.sha256:
+            return
+        with storage_errors("write", str(file)):
+            make_private(self._folder)
+            file.unlink(missing_ok=True)  # damaged
+        with suppress(AlreadyStoredError), LocalStore(self._folder).create_path(file.name) as path:
+            download(server, index, Path(path))
+            prepare(self.url, Path(path))
+            with open_prepared(self.url, Path(path)) as catalog:
+                verify_chain(self.url, catalog)
+
+    def _cached(self) -> _State | None:
+        """The snapshot that answered last, or that the cache has."""
+        with self._lock:
+            if self._state is None:
+                self._state = self._load()
+            return self._state
+
+    def _load(self) -> _State | None:
+        content = self._memory.load(_NOTE, b"")
+        if content is None:
+            return None
+        try:
+            note = _Note(**json.loads(bytes(content)))
+            index = self._parse(note.index)
+        except (TypeError, ValueError):  # another release wrote it, or the key that is trusted now did not sign it
+            return None
+        file = self._file(index)
+        if _digest(file) != note.sha256:
+            return None
+        return _State(note, index, open_prepared(self.url, file))
+
+    def _file(self, index: SiteIndex) -> Path:
+        """The file of the snapshot, whose name says what was verified: sizes and digests, and the schema."""
+        values = index.sha256, index.num_bytes, index.compressed_sha256, index.compressed_bytes, HEAD
+        return self._folder / f"{blake2b(json.dumps(values).encode(), digest_size=16).hexdigest()}.db"
+
+
+def _read(reference: str | Reference) -> Reference:
+    return Reference.parse(reference) if isinstance(reference, str) else reference
+
+
+def _conditions(headers: Mapping[str, str]) -> dict[str, str]:
+    """The conditions under which the server need not send the same index again."""
+    result = {}
+    if tag := headers.get("ETag", ""):
+        result["If-None-Match"] = tag
+    with suppress(ValueError, TypeError):
+        changed, now = headers.get("Last-Modified", ""), parsedate_to_datetime(headers.get("Date", ""))
+        if now - parsedate_to_datetime(changed) >= _LEAST_AGE:
+            result["If-Modified-Since"] = changed
+    return result
+
+
+def _digest(file: Path) -> str | None:
+    """The sha256 of a file; None if it cannot be read."""
+    try:
+        with file.open("rb") as content:
+            return hashlib.file_digest(content, "sha256").hexdigest()
+    except OSError:
+        return None
