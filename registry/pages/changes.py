@@ -211,7 +211,7 @@ def marked_words(before: str, after: str) -> list[tuple[str, str]]:
     last = _num_same(old[first:][::-1], new[first:][::-1])
     middle = [words[first : len(words) - last] for words in (old, new)]
     result = [("same", "…" * bool(start) + "".join(old[:first]))]
-    for kind, i, j, k, m in difflib.SequenceMatcher(None, *middle).get_opcodes():
+    for kind, i, j, k, m in difflib.SequenceMatcher(None, middle[0], middle[1]).get_opcodes():
         is_same = kind == "equal"
         result += [
             ("same" if is_same else "old", "".join(middle[0][i:j])),
