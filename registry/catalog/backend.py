@@ -665,6 +665,22 @@ class CatalogBackend(Protocol):
         one. Others may publish meanwhile.
         """
 
+    def snapshot(
+        self,
+        *,
+        datasets: Collection[str] | None = None,
+        with_actors: bool = False,
+        advance: Advance | None = None,
+    ) -> Iterator[bytes]:
+        """The lines of a backup of a catalog for others, with only these datasets and nothing private.
+
+        ``registry.catalog.snapshot`` describes it, and makes an SQLite file of the lines.
+
+        Raises:
+            DatasetNotFoundError: one of the datasets does not exist.
+            UsageError: the text of one names a config or a version.
+        """
+
     def close(self) -> None:
         """Close every connection; the catalog must not be used afterwards.
 

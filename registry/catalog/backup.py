@@ -7,7 +7,7 @@ is included without a change here. ``restore`` inserts the rows; ``backup_file``
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -53,43 +53,66 @@ def backup_lines(engine: sa.Engine, *, advance: Advance | None = None) -> Iterat
         CatalogError: a stored value is not one that the registry writes.
     """
     _require_schema(read_status(engine))  # before a connection creates the file
+    with reading_tables(engine) as connection:
+        schema = _require_schema(read_status_of(connection))
+        tables = ((table, in_order(connection, table)) for table in stored_tables(connection))
+        rows = ((table, read_batches(connection, query)) for table, query in tables)
+        last = sa.select(event.c.hash).order_by(event.c.id.desc()).limit(1)
+        yield from backup_rows(schema, rows, lambda: connection.execute(last).scalar() or FIRST_PREVIOUS, advance)
+
+
+@contextmanager
+def reading_tables(engine: sa.Engine) -> Iterator[sa.Connection]:
+    """A connection that reads whole tables, in one snapshot."""
     with reading_at_length(engine) as connection, stored_values():
         if connection.dialect.name == "postgresql":
             connection.execution_options(postgresql_readonly=True)
-        schema = _require_schema(read_status_of(connection))
-        digest, rows = hashlib.sha256(), {}
-        head = head_line(schema)
-        digest.update(head)
-        yield head
-        for table in stored_tables(connection):
-            piece, count = table_line(table.name, table.columns.keys()), 0
-            query = _in_order(connection, table).execution_options(yield_per=_BATCH)
-            for batch in connection.execute(query).partitions():
-                count += len(batch)
-                for row in batch:
-                    line = row_line(tuple(row))
-                    if len(line) > MAX_LINE_BYTES:
-                        raise damaged(f"a row of {table.name} is longer than {MAX_LINE_BYTES:,} bytes")
-                    piece += line
-                digest.update(piece)
-                yield piece
-                piece = b""
-                if advance is not None:
-                    advance(len(batch))
+        yield connection
+
+
+def backup_rows(
+    schema: str,
+    tables: Iterable[tuple[sa.Table, Iterable[Sequence[Sequence[Any]]]]],
+    head: Callable[[], str],
+    advance: Advance | None,
+) -> Iterator[bytes]:
+    """The lines of a backup of these rows, which come in batches; ``head`` is called when all of them are read."""
+    digest, rows = hashlib.sha256(), {}
+    first = head_line(schema)
+    digest.update(first)
+    yield first
+    for table, batches in tables:
+        piece, count = table_line(table.name, table.columns.keys()), 0
+        for batch in batches:
+            count += len(batch)
+            for row in batch:
+                line = row_line(tuple(row))
+                if len(line) > MAX_LINE_BYTES:
+                    raise damaged(f"a row of {table.name} is longer than {MAX_LINE_BYTES:,} bytes")
+                piece += line
             digest.update(piece)
             yield piece
-            rows[table.name] = count
-        last = sa.select(event.c.hash).order_by(event.c.id.desc()).limit(1)
-        yield end_line(
-            BackupFacts(
-                schema=schema,
-                rows=rows,
-                head=connection.execute(last).scalar() or FIRST_PREVIOUS,
-                made_at=datetime.now(UTC),
-                made_by=f"shardbook {version('shardbook')}",
-                sha256=digest.hexdigest(),
-            )
+            piece = b""
+            if advance is not None:
+                advance(len(batch))
+        digest.update(piece)
+        yield piece
+        rows[table.name] = count
+    yield end_line(
+        BackupFacts(
+            schema=schema,
+            rows=rows,
+            head=head(),
+            made_at=datetime.now(UTC),
+            made_by=f"shardbook {version('shardbook')}",
+            sha256=digest.hexdigest(),
         )
+    )
+
+
+def read_batches(connection: sa.Connection, query: sa.Select[Any]) -> Iterator[Sequence[Any]]:
+    """The rows of a query, some at a time."""
+    return connection.execute(query.execution_options(yield_per=_BATCH)).partitions()
 
 
 def stored_tables(connection: sa.Connection) -> list[sa.Table]:
@@ -127,7 +150,7 @@ def _kind(stored: sa.types.TypeEngine[Any]) -> sa.types.TypeEngine[Any]:
     return sa.Text()
 
 
-def _in_order(connection: sa.Connection, table: sa.Table) -> sa.Select[tuple[Any, ...]]:
+def in_order(connection: sa.Connection, table: sa.Table) -> sa.Select[tuple[Any, ...]]:
     """Every row, by its primary key; texts by their bytes, independent of PostgreSQL's collation."""
     collation = "C" if connection.dialect.name == "postgresql" else "BINARY"
     order = [

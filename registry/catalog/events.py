@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 FIRST_PREVIOUS: Final = "0" * 64
 """The previous hash of the first event of a catalog."""
 
-_RECORDED_BY: Final = "@recorded_by"
+RECORDED_BY: Final = "@recorded_by"
 """A key of the details, so that the hash covers it and events of older registries still verify. No split and no flag
 can have this name."""
 
-_ROWS_AT: Final = "@rows_at"
+ROWS_AT: Final = "@rows_at"
 """Another one: rows are dated when their transaction begins, so their time is a little earlier than the event's."""
 
 _LOCK: Final = (0x72656769, 2)  # "regi", and the number of the lock: 2 is for the event chain
@@ -96,9 +96,9 @@ def append_event(
     number, previous = 1, FIRST_PREVIOUS
     if last is not None:
         number, previous, at = last.id + 1, last.hash, max(at, last.at + timedelta(microseconds=1))
-    own = {_RECORDED_BY: _system_user()}
+    own = {RECORDED_BY: _system_user()}
     if rows_at is not None:
-        own[_ROWS_AT] = in_json(rows_at)
+        own[ROWS_AT] = in_json(rows_at)
     values = {
         "id": number,
         "at": at,
@@ -151,7 +151,7 @@ def read_event(row: sa.Row[*tuple[Any, ...]]) -> Event:
     details = json.loads(row.details_json)
     if not isinstance(details, dict):
         raise TypeError("the details of an event must be a JSON object")
-    recorded_by, rows_at = details.pop(_RECORDED_BY, None), details.pop(_ROWS_AT, None)
+    recorded_by, rows_at = details.pop(RECORDED_BY, None), details.pop(ROWS_AT, None)
     return Event(
         id=row.id,
         at=row.at if row.corrected_at is None else row.corrected_at,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, NoReturn
 
-from registry.errors import PreparedFormatError, SiteFormatError
+from registry.errors import PreparedFormatError, SiteFormatError, UsageError
 from registry.json_node import JsonNode, parse_json
 from registry.masking import has_secret, may_hide_secret
 
@@ -26,6 +26,9 @@ INDEX_NAME: Final = "site.json"
 
 MAX_INDEX_BYTES: Final = 2**16
 """Longer documents are not parsed; a client need not read more."""
+
+ANONYMOUS: Final = "anonymous"
+"""Whoever did something in a snapshot without the names of people."""
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _KEYID: Final = re.compile(r"sha256:[0-9a-f]{64}")
@@ -73,8 +76,7 @@ class SiteIndex:
     signature: SiteSignature | None = None
 
     def __post_init__(self) -> None:
-        if self.data_url is not None and (problem := _data_url_problem(self.data_url)):
-            raise ValueError(problem)
+        require_data_url(self.data_url)
 
     @property
     def path(self) -> str:
@@ -121,6 +123,35 @@ class SiteIndex:
         return values
 
 
+def require_data_url(url: str | None) -> None:
+    """Refuse what cannot be the data directory of a site; None says that there is none.
+
+    Raises:
+        UsageError: it has a password, or could lead a reader to the reader's own files.
+    """
+    if url is None:
+        return
+    if has_secret(url) or may_hide_secret(url):
+        raise UsageError("the URL of the data contains a password or token", hint="Readers of the site would see it.")
+    if not url.endswith("/") or not url.isprintable() or re.search(r"[\\?#]", url):
+        raise UsageError(f"the URL of the data, {url!r:.200}, must end with '/', without a query or fragment")
+    scheme, separator, _ = url.partition("://")
+    is_url = bool(separator) and re.fullmatch(r"[A-Za-z][\w+.-]*", scheme, re.ASCII) is not None and not is_local(url)
+    is_inside = ":" not in url and all(part not in ("", ".", "..") for part in url.split("/")[:-1])
+    if not is_url and not is_inside:
+        raise UsageError(f"expected a URL, or a relative path inside the site such as 'data/', found {url!r:.200}")
+
+
+def is_local(location: str) -> bool:
+    """Whether a location is a place on one machine: an absolute path, or a URL such as ``file:///data``.
+
+    >>> is_local("/data/mnist"), is_local("file:///data/mnist"), is_local("s3://data/mnist"), is_local("mnist/1.0.0")
+    (True, True, False, False)
+    """
+    scheme, separator, _ = location.partition("://")
+    return location.startswith("/") or (separator != "" and scheme.lower() in _LOCAL)
+
+
 def parse_site_index(data: bytes, source: str = INDEX_NAME) -> SiteIndex:
     """Parse the bytes of an index. No signature is checked.
 
@@ -156,8 +187,10 @@ def _parse(data: bytes, source: str) -> SiteIndex:
     )
     signature = _signature(nodes["signature"]) if "signature" in nodes else None
     data_url = nodes["data_url"]
-    if data_url.value is not None and (problem := _data_url_problem(_line(data_url))):
-        data_url.fail(problem)
+    try:
+        require_data_url(None if data_url.value is None else _line(data_url))
+    except UsageError as error:
+        data_url.fail(error.message)
     index = SiteIndex(
         sha256=_pattern(catalog["sha256"], _SHA256),
         num_bytes=_count(catalog["num_bytes"]),
@@ -230,18 +263,3 @@ def _moment(node: JsonNode) -> datetime:
 
 def _refuse(node: JsonNode, problem: str) -> NoReturn:
     node.fail(f"{problem}, found {node.value!r:.80}")
-
-
-def _data_url_problem(url: str) -> str | None:
-    """Why ``url`` cannot be the data directory of a site, or None. It must not lead to the reader's files."""
-    scheme, separator, _ = url.partition("://")
-    if has_secret(url) or may_hide_secret(url):
-        return "the URL of the data contains a password or token"
-    if not url.endswith("/") or not url.isprintable() or re.search(r"[\\?#]", url):
-        return "the URL of the data must end with '/', without a query or fragment"
-    if separator and re.fullmatch(r"[A-Za-z][\w+.-]*", scheme, re.ASCII) and scheme.lower() not in _LOCAL:
-        return None
-    parts = url.split("/")[:-1]
-    if not separator and ":" not in url and all(part not in ("", ".", "..") for part in parts):
-        return None
-    return "expected a URL, or a relative path inside the site, such as 'data/'"

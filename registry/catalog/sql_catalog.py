@@ -19,7 +19,7 @@ from registry.catalog.shards import SqlShards
 from registry.catalog.urls import describe_url, is_sqlite, sqlite_file
 
 if TYPE_CHECKING:  # loaded when they are used, to keep look-ups on the command line fast
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
     from datetime import datetime
 
     import sqlalchemy as sa
@@ -235,6 +235,17 @@ class SqlCatalog(SqlLookUps):
         from registry.catalog.backup import backup_lines
 
         return backup_lines(self._engine, advance=advance)
+
+    def snapshot(
+        self,
+        *,
+        datasets: Collection[str] | None = None,
+        with_actors: bool = False,
+        advance: Advance | None = None,
+    ) -> Iterator[bytes]:
+        from registry.catalog.snapshot import snapshot_lines
+
+        return snapshot_lines(self._engine, datasets=datasets, with_actors=with_actors, advance=advance)
 
     def close(self) -> None:
         self._engine.dispose()

@@ -595,7 +595,7 @@ def test_events_of_older_releases_do_not_tell_the_time_of_their_rows(
     catalog: CatalogBackend, catalog_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as older:
-        older.setattr(events, "_ROWS_AT", "of_tomorrow")
+        older.setattr(events, "ROWS_AT", "of_tomorrow")
         publish(catalog, "mnist:1.0.0")
     assert faults(catalog) == []
     at = execute(catalog_url, "SELECT created_at FROM builder")
