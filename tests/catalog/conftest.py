@@ -18,6 +18,7 @@ from support import FOLDER, TESTS, warm_python
 from support.catalog_pooler import PROGRAM, Pooler, pooled
 from support.catalog_proxy import serve
 from support.catalog_server import PostgresServer
+from support.sites import sited
 
 from registry.catalog import CatalogBackend, open_catalog
 
@@ -29,16 +30,22 @@ PROTOCOL |= {"backend", "locations", "origins", "producers", "reservations", "se
 PROTOCOL |= {"attachments", "removals", "renaming"}
 """The files ``test_catalog_NAME.py`` that are the behaviour suite of the catalog protocol."""
 
+SITED = {"experiments", "fingerprints", "history", "lookup", "producers", "search", "stored_lengths"}
+"""Those of them that also read the catalog as a site: it must give the same answers over a web server."""
+
 PROCESSES = {"start_script", "start_publisher"}
 """The fixtures that start processes which write into the catalog."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Each test runs on both databases, and those of the protocol behind a proxy, through which only values get."""
+    """Each test runs on both databases, and those of the protocol behind a proxy, through which only values get.
+
+    Those that mostly read run on a site, too.
+    """
     chosen = any("catalog_url" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
     if "catalog_url" in metafunc.fixturenames and not chosen:
-        is_suite = metafunc.module.__name__.rpartition(".")[2].removeprefix("test_catalog_") in PROTOCOL
-        proxied: list[Any] = ["proxied"] if is_suite and "catalog" in metafunc.fixturenames else []
+        name = metafunc.module.__name__.rpartition(".")[2].removeprefix("test_catalog_")
+        proxied: list[Any] = ["proxied"] if name in PROTOCOL and "catalog" in metafunc.fixturenames else []
         sqlite: Any = "sqlite"
         if PROCESSES & set(metafunc.fixturenames):
             # The processes open the SQLite file themselves, so this differs little from the test on SQLite.
@@ -46,7 +53,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         elif proxied:
             # Behind the proxy is an SQLite catalog.
             sqlite = pytest.param(sqlite, marks=pytest.mark.long)
-        metafunc.parametrize("catalog_url", [sqlite, "postgresql", *proxied], indirect=True)
+        is_sited = name in SITED and "catalog" in metafunc.fixturenames and "queries" not in metafunc.fixturenames
+        sites = [pytest.param("sited", marks=pytest.mark.long)] if is_sited else []
+        metafunc.parametrize("catalog_url", [sqlite, "postgresql", *proxied, *sites], indirect=True)
 
 
 @pytest.fixture
@@ -76,6 +85,9 @@ def catalog(request: pytest.FixtureRequest, catalog_url: str) -> Iterator[Catalo
     with open_catalog(catalog_url) as opened:
         if request.node.callspec.params.get("catalog_url") == "proxied":
             with tempfile.TemporaryDirectory() as folder, serve(opened, Path(folder)) as client:
+                yield client
+        elif request.node.callspec.params.get("catalog_url") == "sited":
+            with sited(opened, request.getfixturevalue("tmp_path")) as client:
                 yield client
         else:
             yield opened

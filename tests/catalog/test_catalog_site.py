@@ -156,7 +156,7 @@ def test_one_open_catalog_asks_once_a_minute(
         catalog.datasets()
         assert len(server.requests()) == 2
         server.files = beneath(make_site(states[3]))
-        monkeypatch.setattr(site_catalog, "_SECONDS", 0)
+        monkeypatch.setattr(site_catalog, "_FRESH_SECONDS", 0)
         assert catalog.find("mnist").version == Version(1, 1, 0)
         assert [status for _, status in server.requests()] == [200, 200]
         monkeypatch.undo()

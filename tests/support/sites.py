@@ -13,11 +13,15 @@ from datetime import UTC, datetime
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from registry.catalog import CatalogBackend
 from registry.catalog.events import event_hash
 from registry.catalog.site import SiteCatalog, SiteOptions
+from registry.catalog.site.catalog import _READS
 from registry.catalog.site_index import SiteIndex
+from registry.catalog.wrapper import CatalogWrapper, pass_call
+from registry.errors import SiteMismatchError
 
 Files = dict[str, bytes]
 """The files of a site, by their path."""
@@ -214,3 +218,38 @@ class Client:
     def open(self) -> SiteCatalog:
         """The site, as a new process sees it."""
         return SiteCatalog(self.url, SiteOptions(cache=self.cache, heads=self.heads, **self.options))
+
+
+class SitedCatalog(CatalogWrapper):
+    """Passes writes to an SQLite catalog, and reads it as a site, which is written again when the file has changed."""
+
+    def __init__(self, catalog: CatalogBackend, server: WebServer, folder: Path) -> None:
+        assert catalog.file is not None
+        self.url, self.file = catalog.url, catalog.file
+        self._catalog = catalog
+        self._server = server
+        self._client = Client(server.url, folder)
+        self._content = b""
+        self._site: Any = None
+
+    def _call(self, call: str, *args: Any, **kwargs: Any) -> Any:
+        if call not in _READS or call in ("now", "locations.data_dir", "reservations.list"):  # about the publisher
+            return pass_call(self._catalog, call, *args, **kwargs)
+        content = snapshot(self.file)
+        if content != self._content:
+            self._content, self._site = content, self._client.open()
+            self._server.files = make_site(content)
+            try:
+                self._site._current()  # an exact version that is in the cache would be answered without a request
+            except SiteMismatchError as error:
+                if error.details["field"] not in ("schema", "location"):
+                    raise
+                self._site = self._catalog  # a test has put there what no site may have
+        return pass_call(self._site, call, *args, **kwargs)
+
+
+@contextmanager
+def sited(catalog: CatalogBackend, folder: Path) -> Iterator[CatalogBackend]:
+    """A catalog whose reading calls go over a web server."""
+    with web_server() as server:
+        yield cast("CatalogBackend", SitedCatalog(catalog, server, folder))

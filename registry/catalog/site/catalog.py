@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import tempfile
 import time
@@ -30,16 +31,15 @@ from urllib.parse import unquote
 
 from registry.catalog.revision import HEAD
 from registry.catalog.site.history import Head, KnownHead
-from registry.catalog.site.requests import SiteServer, missing_site
+from registry.catalog.site.requests import SiteServer
 from registry.catalog.site.snapshot import (
     MissingSnapshot,
     download,
     is_remote,
     mismatch,
-    open_prepared,
-    prepare,
+    open_snapshot,
     require_head,
-    verify_chain,
+    verify_snapshot,
 )
 from registry.catalog.site_index import INDEX_NAME, MAX_INDEX_BYTES, SiteIndex, parse_site_index
 from registry.catalog.sql_catalog import SqlCatalog
@@ -48,6 +48,7 @@ from registry.catalog.values import DataDirectory
 from registry.catalog.wrapper import CatalogWrapper, pass_call
 from registry.errors import (
     AlreadyStoredError,
+    CatalogNotFoundError,
     CatalogPermissionError,
     CatalogUnavailableError,
     CatalogUnavailableWarning,
@@ -60,7 +61,7 @@ from registry.storage.faults import storage_errors
 from registry.storage.local import LocalStore
 from registry.storage.memory import Memory, make_private
 
-_SECONDS: Final = 60
+_FRESH_SECONDS: Final = 60
 """How long an answer of the server counts as new."""
 
 _NOTE: Final = "site"
@@ -120,13 +121,6 @@ class _Note:
     read_at: str
     sha256: str = ""
 
-    @classmethod
-    def of(cls, index: bytes, headers: Mapping[str, str]) -> _Note:
-        """What an answer with these headers says. The index is kept byte for byte, as Latin-1."""
-        return cls(
-            index=index.decode("latin-1"), conditions=_conditions(headers), read_at=datetime.now(UTC).isoformat()
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class _State:
@@ -163,7 +157,7 @@ class SiteCatalog(CatalogWrapper):
         self._checked = float("-inf")
         if options.cache is None:
             folder = Path(tempfile.mkdtemp(prefix="registry-"))
-            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+            weakref.finalize(self, _remove_own, folder, os.getpid())
         else:
             folder = options.cache
         self._folder = folder / blake2b(self._public.encode(), digest_size=16).hexdigest()
@@ -222,7 +216,7 @@ class SiteCatalog(CatalogWrapper):
         """The snapshot that the server has, or the cached one if the server does not answer."""
         with self._lock:
             state = self._cached()
-            if state is not None and time.monotonic() - self._checked < _SECONDS:
+            if state is not None and time.monotonic() - self._checked < _FRESH_SECONDS:
                 return state
             try:
                 state = self._state = self._refresh(state)
@@ -239,34 +233,33 @@ class SiteCatalog(CatalogWrapper):
         server = SiteServer(self._url)
         try:
             for conditions in ({} if cached is None else cached.note.conditions, {}):
-                pieces: list[bytes] = []
-
-                def start() -> Callable[[bytes], object]:
-                    pieces.clear()  # noqa: B023 (called before the next iteration)
-                    return pieces.append  # noqa: B023 (the same)
-
                 answer = server.get(
                     INDEX_NAME,
-                    start,
                     most_bytes=MAX_INDEX_BYTES,
                     conditions=conditions,
                     most_tries=None if cached is None else _TRIES_WITH_CACHE,
                 )
                 if answer is None:
-                    raise missing_site(self.url)
-                if cached is not None and answer.is_unchanged:
-                    note = replace(cached.note, read_at=datetime.now(UTC).isoformat())
-                else:
-                    note = _Note.of(b"".join(pieces), answer.headers)
-                index = self._parse(note.index)
+                    raise CatalogNotFoundError(
+                        f"there is no site at {self.url}: the server has no site.json there",
+                        hint="Name the folder that has it. `registry site` writes a site.",
+                        details={"name": self.url, "known": []},
+                    )
+                is_known = cached is not None and answer.is_unchanged
+                index = cached.index if cached is not None and is_known else self._parse(answer.body)
+                note = _Note(
+                    index=index.to_json().decode(),
+                    conditions=dict(conditions) if is_known else _conditions(answer.headers),
+                    read_at=datetime.now(UTC).isoformat(),
+                )
                 with suppress(MissingSnapshot):  # the site was written again meanwhile, and has another index now
                     return self._adopt(server, index, note, head, cached)
         finally:
             server.close()
         raise mismatch(self.url, "path", f"is missing: the server does not have {index.path}")
 
-    def _parse(self, text: str) -> SiteIndex:
-        index = parse_site_index(text.encode("latin-1"), f"{self.url}{INDEX_NAME}")
+    def _parse(self, content: bytes) -> SiteIndex:
+        index = parse_site_index(content, f"{self.url}{INDEX_NAME}")
         if self.options.check is not None:
             self.options.check(index)
         self._data_dir(index)
@@ -282,7 +275,7 @@ class SiteCatalog(CatalogWrapper):
             catalog, digest = cached.catalog, cached.note.sha256
         else:
             self._store_snapshot(server, index, file)
-            catalog, digest = open_prepared(self.url, file), _digest(file) or ""
+            catalog, digest = open_snapshot(self.url, file), _digest(file) or ""
         newest = require_head(index, catalog, self._known, head, earlier)
         note = replace(note, sha256=digest)
         self._memory.keep(_NOTE, b"", b"", json.dumps(asdict(note)).encode())
@@ -304,16 +297,14 @@ class SiteCatalog(CatalogWrapper):
             file.unlink(missing_ok=True)  # damaged
         with suppress(AlreadyStoredError), LocalStore(self._folder).create_path(file.name) as path:
             download(server, index, Path(path))
-            prepare(self.url, Path(path))
-            with open_prepared(self.url, Path(path)) as catalog:
-                verify_chain(self.url, catalog)
+            verify_snapshot(self.url, Path(path))
 
     def _cached(self) -> _State | None:
         """The snapshot that answered last, or that the cache has."""
-        with self._lock:
-            if self._state is None:
+        if self._state is None:  # else nobody waits for a thread that waits for the server
+            with self._lock:
                 self._state = self._load()
-            return self._state
+        return self._state
 
     def _load(self) -> _State | None:
         content = self._memory.load(_NOTE, b"")
@@ -321,18 +312,23 @@ class SiteCatalog(CatalogWrapper):
             return None
         try:
             note = _Note(**json.loads(bytes(content)))
-            index = self._parse(note.index)
+            index = self._parse(note.index.encode())
         except (TypeError, ValueError):  # another release wrote it, or the key that is trusted now did not sign it
             return None
         file = self._file(index)
         if _digest(file) != note.sha256:
             return None
-        return _State(note, index, open_prepared(self.url, file))
+        return _State(note, index, open_snapshot(self.url, file))
 
     def _file(self, index: SiteIndex) -> Path:
         """The file of the snapshot, whose name says what was verified: sizes and digests, and the schema."""
         values = index.sha256, index.num_bytes, index.compressed_sha256, index.compressed_bytes, HEAD
         return self._folder / f"{blake2b(json.dumps(values).encode(), digest_size=16).hexdigest()}.db"
+
+
+def _remove_own(folder: Path, made_by: int) -> None:
+    if os.getpid() == made_by:  # and not a fork, at whose end the parent still reads
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _read(reference: str | Reference) -> Reference:

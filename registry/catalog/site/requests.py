@@ -16,7 +16,6 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 from registry.errors import (
     CatalogError,
-    CatalogNotFoundError,
     CatalogRefusedError,
     CatalogUnavailableError,
     StorageUnavailableError,
@@ -49,10 +48,12 @@ class Answer:
     Attributes:
         is_unchanged: the file is still the one that the conditions of the request describe; there is no body.
         headers: the header fields, whose names ignore case.
+        body: the bytes that nobody else received.
     """
 
     is_unchanged: bool
     headers: Mapping[str, str]
+    body: bytes = b""
 
 
 class SiteServer:
@@ -82,9 +83,9 @@ class SiteServer:
     def get(
         self,
         path: str,
-        start: Callable[[], Callable[[bytes], object]],
         *,
         most_bytes: int,
+        start: Callable[[], Callable[[bytes], object]] | None = None,
         conditions: Mapping[str, str] | None = None,
         most_tries: int | None = None,
     ) -> Answer | None:
@@ -92,8 +93,8 @@ class SiteServer:
 
         Args:
             path: the path of the file below the site's URL.
-            start: called at the beginning of each attempt; the result is called with each piece of the body.
             most_bytes: reading ends after the first piece that exceeds this size.
+            start: called at the beginning of each attempt; the result is called with each piece of the body.
             conditions: headers such as ``If-None-Match``.
             most_tries: fewer attempts than ``REGISTRY_TRIES``.
 
@@ -107,7 +108,7 @@ class SiteServer:
             self._limits if most_tries is None else replace(self._limits, tries=min(most_tries, self._limits.tries))
         )
         operation = Operation("read", f"{self.url}{path}", urlsplit(self._base).netloc, limits)
-        attempt = partial(self._attempt, f"{self._base}{path}", start, most_bytes, conditions or {})
+        attempt = partial(self._attempt, f"{self._base}{path}", most_bytes, start, conditions or {})
         try:
             return call_with_retries(operation, attempt)
         except StorageUnavailableError as error:
@@ -116,14 +117,16 @@ class SiteServer:
     def _attempt(
         self,
         url: str,
-        start: Callable[[], Callable[[bytes], object]],
         most_bytes: int,
+        start: Callable[[], Callable[[bytes], object]] | None,
         conditions: Mapping[str, str],
         seconds: float,
     ) -> Answer | None:
         import urllib3
 
-        take, end = start(), time.monotonic() + seconds
+        body: list[bytes] = []
+        take = body.append if start is None else start()
+        end = time.monotonic() + seconds
         try:
             answer = self._follow(url, conditions)
             try:
@@ -139,7 +142,7 @@ class SiteServer:
                     take(piece)
                     if time.monotonic() > end + num_bytes / _LEAST_BYTES_PER_SECOND:
                         raise TransientFault("the server is too slow", number=errno.ETIMEDOUT)
-                return Answer(is_unchanged=False, headers=answer.headers)
+                return Answer(is_unchanged=False, headers=answer.headers, body=b"".join(body))
             finally:
                 # A body that was not read to its end would be read by the next request.
                 answer.close()
@@ -203,12 +206,3 @@ class SiteServer:
             reason = getattr(cause, "strerror", None) or "it does not answer"
             return TransientFault(f"the server cannot be reached: {reason}", number=errno.ECONNREFUSED)
         return TransientFault("the server ended the response too early")
-
-
-def missing_site(url: str) -> CatalogNotFoundError:
-    """The error for a server without an index at ``url``, the masked URL of a site."""
-    return CatalogNotFoundError(
-        f"there is no site at {url}: the server has no site.json there",
-        hint="Name the folder that has it. `registry site` writes a site.",
-        details={"name": url, "known": []},
-    )

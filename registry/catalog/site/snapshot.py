@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import sqlalchemy as sa
 
@@ -80,30 +80,28 @@ def download(server: SiteServer, index: SiteIndex, file: Path) -> None:
             found = f"{getattr(index, name):,} bytes"
             raise mismatch(server.url, name, "is too large", expected=f"at most {MOST_BYTES:,}", found=found)
     with storage_errors("write", str(file)), file.open("wb") as target:
-        taken: list[_Inflating] = []
-
-        def start() -> _Inflating:
-            target.seek(0)
-            target.truncate()
-            taken[:] = [_Inflating(server.url, index, target)]
-            return taken[0]
-
-        if server.get(index.path, start, most_bytes=index.compressed_bytes) is None:
+        inflating = _Inflating(server.url, index, target)
+        if server.get(index.path, most_bytes=index.compressed_bytes, start=inflating.start) is None:
             raise MissingSnapshot
-        taken[0].finish()
+        inflating.finish()
 
 
 class _Inflating:
     """Receives the compressed bytes, and writes and counts the decompressed ones."""
 
-    def __init__(self, url: str, index: SiteIndex, target: Any) -> None:
+    def __init__(self, url: str, index: SiteIndex, target: BinaryIO) -> None:
+        self._url, self._index, self._target = url, index, target
+
+    def start(self) -> Callable[[bytes], object]:
+        """Begin anew; the result receives the pieces."""
+        self._target.truncate(self._target.seek(0))
         make, self._fault = inflate_library()
         self._inflater = make(_GZIP_WINDOW)
-        self._url, self._index, self._target = url, index, target
         self._compressed, self._plain = hashlib.sha256(), hashlib.sha256()
         self._compressed_bytes = self._num_bytes = 0
+        return self._take
 
-    def __call__(self, piece: bytes) -> None:
+    def _take(self, piece: bytes) -> None:
         self._compressed.update(piece)
         self._compressed_bytes += len(piece)
         self._limit("compressed_bytes", self._compressed_bytes)
@@ -140,48 +138,41 @@ class _Inflating:
             raise mismatch(self._url, field, f"has another {field}", expected=expected, found=f"more than {expected}")
 
 
-def prepare(url: str, file: Path) -> None:
-    """Bring the downloaded snapshot of the site at ``url`` to the schema of this release, and check that it is one.
+def verify_snapshot(url: str, file: Path) -> None:
+    """Bring the downloaded snapshot of the site at ``url`` to the schema of this release, and verify what it has.
+
+    The chain of 10,000 events takes about half a second.
 
     Raises:
         SchemaAheadError: a newer release made it.
         SiteMismatchError: it is not a catalog, or has views, triggers or locations that a site must not have.
-        CatalogError: it is damaged.
-    """
-    with _named(url, file):
-        engine = open_engine(str(file))
-        try:
-            status = read_status(engine)
-        finally:
-            engine.dispose()
-        if status.state == "behind":
-            upgrade(str(file))
-        with open_sql_catalog(str(file), create=False, frozen=True) as catalog, reading(catalog._engine) as connection:
-            _check_schema(url, connection)
-            _check_locations(url, connection)
-
-
-def open_prepared(url: str, file: Path) -> SqlCatalog:
-    """The catalog in a file that was prepared; nobody writes to it."""
-    with _named(url, file):
-        return open_sql_catalog(str(file), create=False, frozen=True)
-
-
-def verify_chain(url: str, catalog: SqlCatalog) -> None:
-    """Verify the chain of the snapshot's event log. 10,000 events take about half a second.
-
-    Raises:
-        LogTamperedError: the chain is broken.
+        LogTamperedError: the chain of its event log is broken.
     """
     faults = Faults()
-    with reading(catalog._engine) as connection:
-        walk_chain(connection, faults, anchor=None, advance=lambda _: None)
+    with _named(url, file):
+        engine = open_engine(str(file), frozen=True)
+        try:
+            is_behind = read_status(engine).state == "behind"
+        finally:
+            engine.dispose()
+        if is_behind:
+            upgrade(str(file))
+        with open_snapshot(url, file) as catalog, reading(catalog._engine) as connection:
+            _check_schema(url, connection)
+            _check_locations(url, connection)
+            walk_chain(connection, faults, anchor=None, advance=lambda _: None)
     if faults.num_faults:
         raise LogTamperedError(
             f"the event log of {url} is broken: {faults.kept[0]}",
             hint=_HINT,
             details={"faults": [str(fault) for fault in faults.kept]},
         )
+
+
+def open_snapshot(url: str, file: Path) -> SqlCatalog:
+    """The catalog in a file that was verified; nobody writes to it."""
+    with _named(url, file):
+        return open_sql_catalog(str(file), create=False, frozen=True)
 
 
 def require_head(
