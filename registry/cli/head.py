@@ -16,7 +16,7 @@ from registry.cli.completion import complete_split
 from registry.cli.options import columns_option, reference_argument, spell_name, where_option
 from registry.cli.output import Block, Drawing, Table, can_print, terminal_columns
 from registry.cli.read import example_converter, filtered, jsonable
-from registry.cli.resolve import rule_values
+from registry.splits.plan import rule_values
 
 if TYPE_CHECKING:
     from registry.features import FeaturesDict

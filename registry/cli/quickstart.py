@@ -12,9 +12,10 @@ from registry.cli.commands import Session, examples, session_command
 from registry.cli.output import Block, Table, can_print
 from registry.cli.progress import show_progress
 from registry.cli.publish import describe_promotion, promotion_values
-from registry.cli.resolve import FILE_COLUMNS, file_values, summarize
+from registry.cli.resolve import FILE_COLUMNS, summarize
 from registry.envelope import fields_of
 from registry.masking import mask
+from registry.splits.plan import file_values
 
 _SHOWN = 5
 _SLICE = "train[:10%]"

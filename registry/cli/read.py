@@ -23,8 +23,9 @@ from registry.cli.options import (
 )
 from registry.cli.output import Block, JsonText
 from registry.cli.progress import progress_bar, show_progress
-from registry.cli.resolve import note_overlaps, rule_values
+from registry.cli.resolve import note_overlaps
 from registry.envelope import Records
+from registry.splits.plan import rule_values
 
 if TYPE_CHECKING:
     from registry.model import DatasetMetadata

@@ -23,11 +23,12 @@ from registry.cli.progress import show_progress
 from registry.envelope import fields_of
 from registry.errors import UsageError, VerificationError
 from registry.splits import Plan, RecordRange, counted, overlaps_between, print_ranges, relation, uncovered
+from registry.splits.explanation import explanation_values
+from registry.splits.plan import file_values, range_values, rule_values
 
 if TYPE_CHECKING:
     from registry.model import Reference
     from registry.publishing import SharedValues
-    from registry.splits import Explanation, FileInstruction
 
 
 _SHOWN: Final = 20
@@ -83,7 +84,7 @@ def resolve(session: Session, reference: str, split: str, slicing: Slicing, why:
     whose = "was chosen for this call" if slicing["slicing"] else f"was published with {dataset.reference}"
     reasons = (*reasons, f"The slicing rule {plan.slicing} {whose}.")
     if explanation is not None:
-        value["why"] = {**why_values(reasons, considered), **_explanation_values(explanation)}
+        value["why"] = {**why_values(reasons, considered), **explanation_values(explanation)}
 
     def human(it: dict[str, Any]) -> Iterator[Block]:
         yield summarize(dataset.reference, plan)
@@ -93,21 +94,6 @@ def resolve(session: Session, reference: str, split: str, slicing: Slicing, why:
         yield Table(it["files"], FILE_COLUMNS)
 
     session.out.present("resolve", value, human)
-
-
-def _explanation_values(explanation: Explanation) -> dict[str, Any]:
-    return {
-        "terms": [
-            {
-                "term": term.term,
-                "bounds": [fields_of(bound, "bound", "exact", "record", "why") for bound in term.bounds],
-                "ranges": range_values(term.ranges),
-                "why": term.why,
-            }
-            for term in explanation.terms
-        ],
-        "files": explanation.files,
-    }
 
 
 @click.group("split")
@@ -342,11 +328,6 @@ def _fault(subject: str, ranges: tuple[RecordRange, ...]) -> dict[str, Any]:
 FILE_COLUMNS: Final[Mapping[str, str]] = {"FILE": "filename", "SKIP": "skip", "TAKE": "take", "OF": "examples_in_shard"}
 
 
-def file_values(file: FileInstruction) -> dict[str, Any]:
-    """One file of a plan; ``FILE_COLUMNS`` shows it to people."""
-    return fields_of(file, "filename", "skip", "take", "examples_in_shard")
-
-
 def summarize(reference: Reference, plan: Plan) -> str:
     """One line: what a plan reads, and by which rule."""
     size = counted(plan.num_examples, "example")
@@ -357,14 +338,3 @@ def note_overlaps(out: Output, plan: Plan) -> None:
     """Print a note if ``plan`` reads records more than once."""
     if plan.overlaps:
         out.note(f"note: {plan.expression} reads some records more than once: {print_ranges(plan.overlaps)}")
-
-
-def rule_values(plan: Plan) -> dict[str, str]:
-    """The rule of a plan: ``slicing``, and ``rounding`` if a percentage is not rounded as usual."""
-    odd = [rounding for rounding in plan.instruction.roundings if rounding != "closest"]
-    return {"slicing": plan.slicing, **({"rounding": odd[0]} if odd else {})}
-
-
-def range_values(ranges: Sequence[RecordRange]) -> list[dict[str, Any]]:
-    """Ranges of records."""
-    return [fields_of(span, "split", "start", "stop") for span in ranges]

@@ -37,6 +37,7 @@ VERSION_PAGES: Final = {
     "statistics": "statistics:statistics",
     "changes": "changes:changes",
 }
+VERSION_PAGES: Final = {"": "dataset:overview", "statistics": "statistics:statistics", "splits": "splits:splits"}
 """The pages of a version by the segment behind its number. Their functions get the segments that follow."""
 
 _VERSION: Final = re.compile(r"\d+\.\d+\.\d+")

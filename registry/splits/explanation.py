@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from registry.envelope import fields_of
 from registry.errors import SliceError
 from registry.model import SlicingRule
 from registry.splits.instruction import ReadInstruction
 from registry.splits.layout import Extent, Layout, RecordRange, counted, print_ranges
+from registry.splits.plan import range_values
 from registry.splits.resolve import Finder
 from registry.splits.terms import ALL, BoundReason, EvenPart, SplitSlice, Term
 
@@ -108,6 +110,22 @@ def explain(
     if plan.overlaps:
         lines.append(f"It reads some records more than once: {print_ranges(plan.overlaps)}.")
     return Explanation(plan=plan, terms=reasons, files=tuple(lines))
+
+
+def explanation_values(explanation: Explanation) -> dict[str, Any]:
+    """An explanation as plain values: its terms, with their bounds and ranges, and the sentences about files."""
+    return {
+        "terms": [
+            {
+                "term": term.term,
+                "bounds": [fields_of(bound, "bound", "exact", "record", "why") for bound in term.bounds],
+                "ranges": range_values(term.ranges),
+                "why": term.why,
+            }
+            for term in explanation.terms
+        ],
+        "files": explanation.files,
+    }
 
 
 def _explain_term(term: Term, finder: Finder) -> Iterator[TermReason]:

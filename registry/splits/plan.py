@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate, chain, repeat
-from typing import TYPE_CHECKING, Final, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
 
+from registry.envelope import fields_of
 from registry.errors import SliceError, UsageError
 from registry.model import ShardSpan, SlicingRule
 from registry.splits.layout import (
@@ -248,6 +249,22 @@ class Relation:
             if getattr(self, f"is_{kind}"):
                 return kind
         return "overlapping"
+
+
+def file_values(file: FileInstruction) -> dict[str, Any]:
+    """One file of a plan as plain values."""
+    return fields_of(file, "filename", "skip", "take", "examples_in_shard")
+
+
+def rule_values(plan: Plan) -> dict[str, str]:
+    """The rule of a plan: ``slicing``, and ``rounding`` if a percentage is not rounded as usual."""
+    odd = [rounding for rounding in plan.instruction.roundings if rounding != "closest"]
+    return {"slicing": plan.slicing, **({"rounding": odd[0]} if odd else {})}
+
+
+def range_values(ranges: Sequence[RecordRange]) -> list[dict[str, Any]]:
+    """Ranges of records as plain values."""
+    return [fields_of(span, "split", "start", "stop") for span in ranges]
 
 
 def relation(first: Plan, second: Plan) -> Relation:

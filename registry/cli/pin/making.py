@@ -28,9 +28,10 @@ from registry.cli.options import (
 from registry.cli.output import Block, Note, size
 from registry.cli.pin.showing import count_bytes, open_pins, pin_values
 from registry.cli.progress import show_progress
-from registry.cli.resolve import note_overlaps, range_values
+from registry.cli.resolve import note_overlaps
 from registry.errors import AlreadyStoredError, RegistryError, UsageError
 from registry.splits import counted, print_ranges
+from registry.splits.plan import range_values
 
 if TYPE_CHECKING:  # numpy and pydantic are loaded when something is pinned
     from registry.api import Dataset
