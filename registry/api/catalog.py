@@ -604,6 +604,7 @@ class Catalog(Adding):
         until: datetime | None = None,
         dataset: DatasetLike | None = None,
         actions: Collection[str] | None = None,
+        before: int | None = None,
         limit: int | None = None,
     ) -> Iterator[Event]:
         """Iterate over the events of the catalog, the oldest first: who did what, and when. Memory stays bounded.
@@ -616,6 +617,7 @@ class Catalog(Adding):
             until: only events at or before this moment.
             dataset: only events of this dataset. A name without a config means all its configs.
             actions: only events of these kinds, e.g. ``["publish", "yank"]``.
+            before: only events with a smaller ``id``: with ``limit``, the page before that event.
             limit: only the newest events, at most this many.
 
         Raises:
@@ -628,6 +630,7 @@ class Catalog(Adding):
             until=until,
             dataset=None if dataset is None else read_dataset(dataset).dataset,
             actions=None if actions is None else tuple(actions),
+            before=before,
         )
         return stream_events(self.backend.log, wanted, limit=limit)
 

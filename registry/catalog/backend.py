@@ -80,12 +80,14 @@ class EventFilter:
         since, until: the first and the last moment, both included.
         dataset: ``name`` or ``name/config``; a name without a config selects all its configs.
         actions: kinds of events, e.g. ``publish``.
+        before: only events with a smaller id.
     """
 
     since: datetime | None = None
     until: datetime | None = None
     dataset: str | None = None
     actions: tuple[str, ...] | None = None
+    before: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

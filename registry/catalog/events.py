@@ -219,6 +219,7 @@ def read_page(
     until: datetime | None = None,
     datasets: Collection[str] | None = None,
     actions: Collection[str] | None = None,
+    before: int | None = None,
     after: int = 0,
     limit: int = _BATCH,
     newest: int | None = None,
@@ -233,6 +234,8 @@ def read_page(
         conditions.append(event.c.dataset.in_(sorted(datasets)))
     if actions is not None:
         conditions.append(event.c.action.in_(sorted(actions)))
+    if before is not None:
+        conditions.append(event.c.id < before)
     if newest is not None:
         ids = sa.select(event.c.id).select_from(_WITH_CORRECTIONS).where(*conditions, event.c.id > after)
         ids = ids.order_by(event.c.id.desc()).limit(newest)

@@ -51,6 +51,7 @@ class SqlLog:
                 until=until,
                 datasets=datasets,
                 actions=event_filter.actions,
+                before=event_filter.before,
                 after=after,
                 limit=limit,
                 newest=newest,
