@@ -26,6 +26,7 @@ class Visit:
         catalog: the catalog that pages show.
         path: the segments of the address below the root, decoded; ``()`` is the home page.
         query: the values of the form in the address, by name.
+        form: the values of a form that was sent with the request, because they are too long for an address.
         is_live: whether a server answers. In a site of files, pages have no forms, and no address has a query.
         most_records: in a site of files, how many records of each split have pages; None for all.
     """
@@ -33,6 +34,7 @@ class Visit:
     catalog: Catalog
     path: tuple[str, ...] = ()
     query: Mapping[str, str] = field(default_factory=dict)
+    form: Mapping[str, str] = field(default_factory=dict)
     is_live: bool = True
     most_records: int | None = None
 

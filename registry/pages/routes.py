@@ -29,13 +29,23 @@ VersionPage: TypeAlias = "Callable[[Visit, Dataset, tuple[str, ...]], Answer]"
 
 CATALOG_PAGES: Final = {
     "": "home:home",
+    "log": "log:log",
+    "pins": "pins:pins",
+    "health": "health:health",
 }
 """The pages of the whole catalog by the first segment of their address: module and function."""
+
+_WITH_PARTS: Final = {"log"}
+"""Those that have further pages, by the segments of ``Visit.path`` behind the first one."""
+
+FORM_PAGES: Final = {("pins",)}
+"""The addresses of pages that answer a form, ``Visit.form``, whose values are too long for an address."""
 
 VERSION_PAGES: Final = {
     "": "dataset:overview",
     "statistics": "statistics:statistics",
     "changes": "changes:changes",
+    "files": "files:version_files",
 }
 VERSION_PAGES: Final = {"": "dataset:overview", "statistics": "statistics:statistics", "splits": "splits:splits"}
 """The pages of a version by the segment behind its number. Their functions get the segments that follow."""
@@ -53,7 +63,7 @@ def answer(visit: Visit) -> Answer:
     first, *rest = visit.path or ("",)
     if first == DATASETS and rest:
         return _version_page(visit, rest)
-    if first not in CATALOG_PAGES or rest:
+    if first not in CATALOG_PAGES or (rest and first not in _WITH_PARTS):
         raise NotFoundError(f"there is no page {'/'.join(visit.path)!r:.200}", hint="Begin at the home page.")
     make: CatalogPage = _load(CATALOG_PAGES[first])
     return make(visit)

@@ -15,11 +15,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from registry.catalog import CatalogBackend, VersionSummary, catalog_identity
 from registry.errors import ContinuedRunWarning, UsageError, spell, warn
@@ -134,20 +134,57 @@ class VerifyState:
     def _read(self, path: Path) -> datetime | None:
         """Read the lines; when the last run began, if it did not come to its end."""
         begun: datetime | None = None
-        with storage_errors("read", str(path)):
-            if not path.exists():
-                return None
-            lines = read_file(path).decode(errors="replace").splitlines()
-        for text in lines:
-            try:
-                line = json.loads(text)
-                if "begin" in line:
-                    begun = datetime.fromisoformat(line["begin"])
-                elif "end" in line:
-                    begun = None
-                else:
-                    datetime.fromisoformat(line["at"]), line["deep"]
-                    self._lines[str(line["version"])] = line
-            except (ValueError, TypeError, LookupError, RecursionError):  # half a line of a run that was killed
-                continue
+        for line in _lines_of(path):
+            if "begin" in line:
+                begun = datetime.fromisoformat(line["begin"])
+            elif "end" in line:
+                begun = None
+            else:
+                self._lines[str(line["version"])] = line
         return None if begun is None else begun.astimezone(UTC)
+
+
+class VerifyRun(NamedTuple):
+    """The last run of ``verify_all``.
+
+    ``ended_at`` is None if it did not come to its end. ``num_versions`` were found sound in it or were remembered, the
+    last one at ``newest_at``.
+    """
+
+    begun_at: datetime
+    ended_at: datetime | None
+    num_versions: int
+    newest_at: datetime | None
+
+
+def last_run(path: Path) -> VerifyRun | None:
+    """The last run that a file of ``state_file`` remembers; None if nothing was verified.
+
+    Raises:
+        StorageError: it cannot be read.
+    """
+    lines = list(_lines_of(path))
+    moments = {
+        name: [datetime.fromisoformat(it[name]).astimezone(UTC) for it in lines if name in it]
+        for name in ("begin", "end", "at")
+    }
+    if not moments["begin"]:
+        return None
+    begun, ended = moments["begin"][-1], max(moments["end"], default=None)
+    versions = {str(it["version"]) for it in lines if "version" in it}
+    is_over = ended is not None and ended >= begun
+    return VerifyRun(begun, ended if is_over else None, len(versions), max(moments["at"], default=None))
+
+
+def _lines_of(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a file that are whole; none if there is no file."""
+    with storage_errors("read", str(path)):
+        lines = read_file(path).decode(errors="replace").splitlines() if path.exists() else []
+    for text in lines:
+        try:
+            line = json.loads(text)
+            name = next((name for name in ("begin", "end") if name in line), "at")
+            datetime.fromisoformat(line[name]), name != "at" or (line["deep"], line["version"])
+            yield line
+        except (ValueError, TypeError, LookupError, RecursionError):  # half a line of a run that was killed
+            continue

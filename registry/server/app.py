@@ -15,12 +15,12 @@ import secrets
 from collections.abc import Collection, Mapping
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote_to_bytes
+from urllib.parse import parse_qsl, unquote_to_bytes
 
 from registry.api import Catalog
 from registry.errors import NotFoundError, RegistryError, UsageError, require_extra
 from registry.masking import mask
-from registry.pages import Media, Visit, answer, json_of, render, rendered_error
+from registry.pages import FORM_PAGES, Media, Visit, answer, json_of, render, rendered_error
 from registry.pages.rendering import CONTENT_POLICY
 
 if TYPE_CHECKING:
@@ -41,6 +41,9 @@ _FOR_EVER: Final = "private, max-age=31536000, immutable"
 _JSON: Final = "index.json"
 _MOST_ADDRESS: Final = 8_000
 """Bytes of an address with its query. Browsers send more, but no page has a longer link."""
+
+_MOST_FORM: Final = 2 * 2**20
+"""Bytes of a form: a file of 1 MiB, of which some letters take three bytes."""
 
 _RANGE: Final = re.compile(r"bytes=(\d{1,15})-(\d{0,15})")
 
@@ -64,6 +67,7 @@ def make_app(catalog: Catalog, *, secret: str, hosts: Collection[str], invitatio
     """
     with require_extra("server", package="starlette", needed_for="a server of pages"):
         from starlette.applications import Starlette
+        from starlette.concurrency import run_in_threadpool
         from starlette.exceptions import HTTPException
         from starlette.middleware import Middleware
         from starlette.middleware.gzip import GZipMiddleware
@@ -75,8 +79,8 @@ def make_app(catalog: Catalog, *, secret: str, hosts: Collection[str], invitatio
     def refuse(text: str, status: int, **headers: str) -> Response:
         return PlainTextResponse(text + "\n", status, {**_HEADERS, "Cache-Control": "no-store", **headers})
 
-    def respond(request: Request) -> Response:
-        if (reason := _foreign(request.headers, hosts)) is not None:
+    async def respond(request: Request) -> Response:
+        if (reason := _foreign(request.method, request.headers, hosts)) is not None:
             return refuse(reason, 403)
         if len(request.scope["raw_path"]) + len(request.scope["query_string"]) > _MOST_ADDRESS:
             return refuse("The address is too long.", 414)
@@ -87,7 +91,13 @@ def make_app(catalog: Catalog, *, secret: str, hosts: Collection[str], invitatio
             return refuse("See the pages.", 303, Location=f"/{target}/{path}")
         if not _equal(first, secret):
             return refuse("The address lacks the secret that registry browse printed.", 404)
-        body, status, headers = _answer(catalog, path, request)
+        form = await _form_of(request, path) if request.method == "POST" else {}
+        if form is None:
+            return refuse("This page takes no such form, or the form is too long.", 405, Allow="GET, HEAD")
+        return await run_in_threadpool(reply, request, path, form)
+
+    def reply(request: Request, path: str, form: Mapping[str, str]) -> Response:
+        body, status, headers = _answer(catalog, path, request, form)
         tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
         if status == 200 and tag in re.split(r"[ ,]+|W/", request.headers.get("if-none-match", "")):
             body, status = b"", 304
@@ -110,7 +120,7 @@ def make_app(catalog: Catalog, *, secret: str, hosts: Collection[str], invitatio
         return Response(render(page, visit)[0], page.status, headers)
 
     return Starlette(
-        routes=[Route("/{path:path}", respond, methods=["GET"])],
+        routes=[Route("/{path:path}", respond, methods=["GET", "POST"])],
         middleware=[Middleware(GZipMiddleware, minimum_size=1000, compresslevel=5)],
         exception_handlers={HTTPException: refuse_request, Exception: report},
     )
@@ -120,9 +130,14 @@ def _equal(text: str, secret: str) -> bool:
     return hmac.compare_digest(text.encode(), secret.encode())  # its time does not depend on the place of a difference
 
 
-def _foreign(headers: Mapping[str, str], hosts: Collection[str]) -> str | None:
-    """Why a request is refused that another web site made, or that names another host; None if it is not."""
+def _foreign(method: str, headers: Mapping[str, str], hosts: Collection[str]) -> str | None:
+    """Why a request is refused that another web site made, or that names another host; None if it is not.
+
+    A form of a page that sends no referrer has the origin ``null``; then the browser must say that the site is the same.
+    """
     origin = headers.get("origin")
+    if method == "POST" and origin in (None, "null"):
+        origin = f"://{headers.get('host')}" if headers.get("sec-fetch-site") == "same-origin" else "null"
     if headers.get("host", "") not in hosts or (origin is not None and origin.partition("://")[2] not in hosts):
         return "This host is not served."
     if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
@@ -130,7 +145,21 @@ def _foreign(headers: Mapping[str, str], hosts: Collection[str]) -> str | None:
     return None
 
 
-def _answer(catalog: Catalog, path: str, request: Request) -> _Answer:
+async def _form_of(request: Request, path: str) -> dict[str, str] | None:
+    """The values of a form; None if the page takes none, or the request is no form or too long."""
+    length, kind = request.headers.get("content-length", ""), request.headers.get("content-type", "")
+    if tuple(path.removesuffix("/").split("/")) not in FORM_PAGES or not re.fullmatch("[0-9]{1,9}", length):
+        return None
+    if int(length) > _MOST_FORM or kind.partition(";")[0].strip() != "application/x-www-form-urlencoded":
+        return None
+    try:
+        text = (await request.body()).decode("ascii")
+        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=10, errors="replace"))
+    except ValueError:
+        return None
+
+
+def _answer(catalog: Catalog, path: str, request: Request, form: Mapping[str, str]) -> _Answer:
     """The body, the status and the headers of a page, its JSON, a file of the pages, or media."""
     address, query = request.scope["raw_path"].decode("latin-1"), request.scope["query_string"].decode("latin-1")
     try:
@@ -142,7 +171,7 @@ def _answer(catalog: Catalog, path: str, request: Request) -> _Answer:
         return _static(segments[1:])
     is_json = segments[-1:] == [_JSON]
     values = dict(request.query_params)
-    visit = Visit(catalog=catalog, path=tuple(segments[:-1] if is_json else segments), query=values)
+    visit = Visit(catalog=catalog, path=tuple(segments[:-1] if is_json else segments), query=values, form=form)
     text = ""
     try:
         if any("\0" in value for value in (*segments, *values, *values.values())):

@@ -13,11 +13,15 @@ from registry.cli.options import (
     ANYWHERE,
     PinPlaces,
     RecordOptions,
+    check_output,
     file_argument,
+    force_option,
+    html_option,
     names_argument,
     pin_data_dir_option,
     places_options,
     record_options,
+    write_file,
 )
 from registry.cli.output import Block, Column, Table, size
 from registry.cli.read import present_records
@@ -96,19 +100,36 @@ def cite(session: Session, file: str, form: str) -> None:
     session.out.present("pin.cite", value, lambda it: [it["text"].rstrip("\n")])
 
 
-@session_command("diff", catalog=False, epilog=examples("registry pin diff old.lock.yaml dataset.lock.yaml"))
+@session_command(
+    "diff",
+    catalog=False,
+    epilog=examples(
+        "registry pin diff old.lock.yaml dataset.lock.yaml",
+        "registry pin diff old.lock.yaml dataset.lock.yaml --html pins.html",
+    ),
+)
 @click.argument("old", metavar="OLD", type=click.Path(), shell_complete=complete_file)
 @click.argument("new", metavar="NEW", type=click.Path(), shell_complete=complete_file)
 @click.option("--exit-code", is_flag=True, help="End with exit code 1 if a pin reads other records.")
-def diff(session: Session, old: str, new: str, exit_code: bool) -> int:
+@html_option
+@force_option
+def diff(session: Session, old: str, new: str, exit_code: bool, html: str | None, force: bool) -> int:
     """Compare the pins of two files by name: other records, the same records in other files, or other wording."""
     from registry.pins.compare import compare_pins
 
+    if html is not None:
+        check_output(html, option="--html", force=force)
     found = [
         {"records": pin.records or None, **fields_of(pin, "name", "kind", "lines")}
         for pin in compare_pins(open_pins(old), open_pins(new))
     ]
     words = {"same": "the same records", "reordered": "the same records in another order", "other": "other records"}
+    if html is not None:
+        from registry.pages import Page, render_alone
+
+        values = {"pins": found, "words": words | {"": "only one of the files has it"}}
+        page = Page(name="pin_diff", title=" to ".join(file.rpartition("/")[2] for file in (old, new)), values=values)
+        write_file(html, render_alone(page).encode(), force=force, option="--html")
 
     def human(rows: list[dict[str, Any]]) -> Iterator[str]:
         for row in rows:

@@ -1,0 +1,159 @@
+"""A pin file that is pasted on the page of pins is checked and explained; nothing in it leaves its place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+import registry
+from registry.features import FeaturesDict, Scalar
+from registry.pages import Page, Visit, answer, json_of, render
+from registry.server.app import make_app
+
+XSS = "</textarea><script>alert(1)</script><img src=x onerror=alert(1)>"
+ROOM = "s"
+BOMB = "a: &a [x,x,x,x]\n" + "\n".join(f"b{n}: &b{n} [*a,*a,*a,*a]" for n in range(50))
+
+
+class Pinned(registry.DatasetBuilder):
+    VERSION = "1.0.0"
+
+    def features(self) -> FeaturesDict:
+        return FeaturesDict({"x": Scalar("int64")})
+
+    def splits(self) -> Any:
+        return {"train": [(n, {"x": n}) for n in range(10)]}
+
+
+@pytest.fixture(scope="module")
+def catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[registry.Catalog]:
+    with registry.connect(tmp_path_factory.mktemp("pins") / "catalog.db", create=True) as catalog:
+        catalog.build(Pinned)
+        catalog.build(type("Pinned", (Pinned,), {"VERSION": "1.0.1"}))
+        yield catalog
+
+
+def pinned(catalog: registry.Catalog, reference: str) -> str:
+    return catalog.dataset(reference).pin({"head": "train[:3]", "rest": "train[3:]"}).to_yaml()
+
+
+def page_of(catalog: registry.Catalog, text: str | None = None, *, is_live: bool = True) -> tuple[Page, str]:
+    form = {} if text is None else {"text": text}
+    visit = Visit(catalog=catalog, path=("pins",), form=form, is_live=is_live)
+    page = answer(visit)
+    assert isinstance(page, Page)
+    json.loads(json_of(page))
+    return page, render(page, visit)[0]
+
+
+def test_a_pin_file_is_explained_pin_by_pin(catalog: registry.Catalog) -> None:
+    text = pinned(catalog, "pinned:1.0.1")
+    page, html = page_of(catalog, text.replace("\n", "\r\n"))
+    pins = page.values["checked"]["pins"]
+    assert [(pin["name"], pin["num_examples"], pin["is_withdrawn"]) for pin in pins] == [
+        ("head", 3, False),
+        ("rest", 7, False),
+    ]
+    assert pins[0]["citation"].startswith("pinned@1.0.1 train[:3] #3 sha256:")
+    assert html.count("The catalog has this version with the pinned content.") == 2
+    assert 'href="../datasets/pinned/1.0.1/"' in html
+
+
+def test_a_version_that_was_yanked_since_is_named_with_its_reason(catalog: registry.Catalog) -> None:
+    text = pinned(catalog, "pinned:1.0.0")
+    catalog.lifecycle.yank("pinned:1.0.0", reason=f"bad labels {XSS}")
+    page, html = page_of(catalog, text)
+    assert [pin["state"] for pin in page.values["checked"]["pins"]] == ["yanked", "yanked"]
+    assert "bad labels" in html
+    assert "<script>alert" not in html
+
+
+def test_a_pin_of_another_catalog_is_unknown(catalog: registry.Catalog, tmp_path: Path) -> None:
+    other = type("Pinned", (Pinned,), {"VERSION": "3.0.0"})
+    with registry.connect(tmp_path / "other.db", create=True) as elsewhere:
+        elsewhere.build(other)
+        text = pinned(elsewhere, "pinned:3.0.0")
+    page, html = page_of(catalog, text)
+    assert {pin["state"] for pin in page.values["checked"]["pins"]} == {"unknown"}
+    assert "the catalog has no pinned:3.0.0" in html
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("lock_version: 1\nlock_version: 1\n", "line 2, lock_version: the key is given twice"),
+        (BOMB, "the text"),
+        (XSS, "the text"),
+        ("\x00\ud800", "the text"),
+        ("[" * 100_000, "the text"),
+        ("lock_version: 99\n", "expected at most 1, found 99"),
+        ("a: " + "x" * 2**20, "more than 1,048,576"),
+    ],
+)
+def test_faults_have_their_key_path(catalog: registry.Catalog, text: str, problem: str) -> None:
+    page, html = page_of(catalog, text)
+    assert problem in page.values["problem"]["message"]
+    assert page.values["checked"] is None
+    assert "<script>alert" not in html
+    assert html.count("</textarea>") == 1
+
+
+def test_a_changed_pin_file_is_refused(catalog: registry.Catalog) -> None:
+    page, _ = page_of(catalog, pinned(catalog, "pinned:1.0.1").replace("num_examples: 3", "num_examples: 4", 1))
+    assert page.values["problem"]["code"] in ("pin-changed", "pin_changed", "pin-format", "pin_format")
+
+
+def test_a_site_says_what_a_pin_is(catalog: registry.Catalog) -> None:
+    _, html = page_of(catalog, is_live=False)
+    assert "registry pin create" in html
+    assert "<form" not in html
+
+
+@pytest.fixture(scope="module")
+def post(catalog: registry.Catalog) -> Callable[..., Any]:
+    """Send a form to the server."""
+    from starlette.testclient import TestClient
+
+    client = TestClient(make_app(catalog, secret=ROOM, hosts={"testserver"}))
+
+    def send(path: str = "/s/pins/", content: bytes | str = "", **headers: str) -> Any:
+        usual = {"origin": "http://testserver", "content-type": "application/x-www-form-urlencoded"}
+        return client.post(path, content=content, headers={**usual, **headers})
+
+    return send
+
+
+def test_the_server_takes_a_form_of_its_own_page(catalog: registry.Catalog, post: Callable[..., Any]) -> None:
+    form = urlencode({"text": pinned(catalog, "pinned:1.0.1")})
+    for headers in ({}, {"origin": "null", "sec-fetch-site": "same-origin"}):
+        answered = post(content=form, **headers)
+        assert (answered.status_code, answered.text.count('class="pin"')) == (200, 2)
+    as_json = post("/s/pins/index.json", content=form)
+    assert as_json.status_code == 405
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "headers", "status"),
+    [
+        ("/s/pins/", "text=1", {"origin": "http://evil"}, 403),
+        ("/s/pins/", "text=1", {"origin": "null"}, 403),
+        ("/s/pins/", "text=1", {"origin": "null", "sec-fetch-site": "cross-site"}, 403),
+        ("/s/pins/", "text=1", {"host": "evil"}, 403),
+        ("/x/pins/", "text=1", {}, 404),
+        ("/s/log/", "text=1", {}, 405),
+        ("/s/", "text=1", {}, 405),
+        ("/s/pins/", "text=1", {"content-type": "multipart/form-data"}, 405),
+        ("/s/pins/", "text=" + "x" * 2**21, {}, 405),
+        ("/s/pins/", "&".join(f"a{n}=1" for n in range(100)), {}, 405),
+        ("/s/pins/", b"text=\xff", {}, 405),
+    ],
+)
+def test_the_server_refuses_other_requests(
+    post: Callable[..., Any], path: str, content: str | bytes, headers: dict[str, str], status: int
+) -> None:
+    assert post(path, content=content, **headers).status_code == status
