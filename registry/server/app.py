@@ -133,7 +133,7 @@ def _equal(text: str, secret: str) -> bool:
 def _foreign(method: str, headers: Mapping[str, str], hosts: Collection[str]) -> str | None:
     """Why a request is refused that another web site made, or that names another host; None if it is not.
 
-    A form of a page that sends no referrer has the origin ``null``; then the browser must say that the site is the same.
+    A form of a page without a referrer has the origin ``null``; then the browser must say that the site is the same.
     """
     origin = headers.get("origin")
     if method == "POST" and origin in (None, "null"):
