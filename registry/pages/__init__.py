@@ -8,6 +8,17 @@ A function of a page calls the catalog and ``Dataset``, and returns plain values
 
 from registry.pages.page import Media, Page, Visit
 from registry.pages.rendering import json_of, render, render_alone, rendered_error
-from registry.pages.routes import FORM_PAGES, answer
+from registry.pages.routes import FORM_PAGES, act, answer
 
-__all__ = ["FORM_PAGES", "Media", "Page", "Visit", "answer", "json_of", "render", "render_alone", "rendered_error"]
+__all__ = [
+    "FORM_PAGES",
+    "Media",
+    "Page",
+    "Visit",
+    "act",
+    "answer",
+    "json_of",
+    "render",
+    "render_alone",
+    "rendered_error",
+]

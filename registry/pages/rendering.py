@@ -125,11 +125,16 @@ def json_of(page: Page) -> str:
 
 def rendered_error(error: RegistryError) -> tuple[Page, str]:
     """The page that explains an error, and the error as JSON."""
-    status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 500)
+    status = status_of(error)
     values = {"code": error.code, "message": str(error), "hint": error.hint}
     page = Page(name="error", title="Not found" if status == 404 else "Error", values=values, status=status)
     text = json.dumps(error_envelope(error.code, str(error), error.hint, to_plain(error.details)))
     return page, text + "\n"
+
+
+def status_of(error: RegistryError) -> int:
+    """The HTTP status of a page that explains an error."""
+    return next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 500)
 
 
 def catalog_name(visit: Visit) -> str:

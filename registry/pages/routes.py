@@ -12,20 +12,16 @@ datasets/NAME[/CONFIG]/VERSION/PART/...    a part of it: records, statistics, sp
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from registry.errors import NotFoundError
 from registry.model import Reference
 from registry.pages.page import DATASETS, Media, Page, Visit
 
-if TYPE_CHECKING:
-    from registry.api import Dataset
-
 Answer: TypeAlias = Page | Media
 CatalogPage: TypeAlias = Callable[[Visit], Answer]
-VersionPage: TypeAlias = "Callable[[Visit, Dataset, tuple[str, ...]], Answer]"
 
 CATALOG_PAGES: Final = {
     "": "home:home",
@@ -44,11 +40,16 @@ FORM_PAGES: Final = {("pins",)}
 VERSION_PAGES: Final = {
     "": "dataset:overview",
     "statistics": "statistics:statistics",
+    "splits": "splits:splits",
     "changes": "changes:changes",
     "files": "files:version_files",
+    "records": "records:records",
+    "media": "media:media",
 }
-VERSION_PAGES: Final = {"": "dataset:overview", "statistics": "statistics:statistics", "splits": "splits:splits"}
 """The pages of a version by the segment behind its number. Their functions get the segments that follow."""
+
+VERSION_ACTIONS: Final = {"records": "records:build"}
+"""What the buttons of these pages do: functions as those of pages, which return nothing."""
 
 _VERSION: Final = re.compile(r"\d+\.\d+\.\d+")
 
@@ -62,14 +63,28 @@ def answer(visit: Visit) -> Answer:
     """
     first, *rest = visit.path or ("",)
     if first == DATASETS and rest:
-        return _version_page(visit, rest)
+        page: Answer = _of_version(visit, rest, VERSION_PAGES)
+        return page
     if first not in CATALOG_PAGES or (rest and first not in _WITH_PARTS):
         raise NotFoundError(f"there is no page {'/'.join(visit.path)!r:.200}", hint="Begin at the home page.")
     make: CatalogPage = _load(CATALOG_PAGES[first])
     return make(visit)
 
 
-def _version_page(visit: Visit, segments: list[str]) -> Answer:
+def act(visit: Visit) -> None:
+    """Do what the button of a page does: a request that the server checked.
+
+    Raises:
+        NotFoundError: there is no such button.
+        RegistryError: any other error of what it does.
+    """
+    first, *rest = visit.path or ("",)
+    if first != DATASETS or not rest:
+        raise NotFoundError(f"the page {'/'.join(visit.path)!r:.200} has no button")
+    _of_version(visit, rest, VERSION_ACTIONS)
+
+
+def _of_version(visit: Visit, segments: list[str], table: Mapping[str, str]) -> Any:
     name, *rest = segments
     numbers = [bool(_VERSION.fullmatch(segment)) for segment in rest[:2]]
     # A config may look like a number; then the number behind it is that of the version.
@@ -77,14 +92,13 @@ def _version_page(visit: Visit, segments: list[str]) -> Answer:
     version = rest.pop(0) if rest and _VERSION.fullmatch(rest[0]) else None
     text = (name if config is None else f"{name}/{config}") + ("" if version is None else f":{version}")
     part, *arguments = rest or [""]
-    if part not in VERSION_PAGES:
-        raise NotFoundError(f"{text} has no page {part!r:.80}", hint=f"Its pages: {', '.join(VERSION_PAGES)}")
+    if part not in table:
+        raise NotFoundError(f"{text} has no page {part!r:.80}", hint=f"Its pages: {', '.join(table)}")
     dataset = visit.catalog.look_up(Reference.parse(text))
-    make: VersionPage = _load(VERSION_PAGES[part])
-    return make(visit, dataset, tuple(arguments))
+    return _load(table[part])(visit, dataset, tuple(arguments))
 
 
-def _load(place: str) -> Callable[..., Answer]:
+def _load(place: str) -> Callable[..., Any]:
     module, _, name = place.partition(":")
-    result: Callable[..., Answer] = getattr(import_module(f"registry.pages.{module}"), name)
+    result: Callable[..., Any] = getattr(import_module(f"registry.pages.{module}"), name)
     return result

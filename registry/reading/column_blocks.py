@@ -20,6 +20,9 @@ from registry.tfrecord import Places
 Mender: TypeAlias = Callable[[Damaged, Callable[[], Damaged]], bool]
 """Writes damaged blocks again; False if that is not possible. It is also given what finds the blocks that are left."""
 
+MayMatch: TypeAlias = Callable[[Mapping[str, Bounds]], bool]
+"""Whether an example of a block with these bounds may match; see ``Condition.may_match``."""
+
 _MOST_ROWS: Final = 2**22
 """The rows of all positions of an order are computed once, if it has at most as many."""
 
@@ -135,15 +138,22 @@ class KeptColumns:
 
         None if its positions are not consecutive rows, or if no column has bounds.
         """
+        first = int(self._rows_at(order, 0)) if order.num_examples else 0
+        if self._row_table is None or self._row_table[1] is not None:
+            return None
+        return self.possible_blocks(first, first + order.num_examples, condition.may_match)
+
+    def possible_blocks(self, start: int, stop: int, may_match: MayMatch) -> Iterator[tuple[int, bool]] | None:
+        """The rows from ``start`` to ``stop`` in blocks: the number in each, and whether one of them may match.
+
+        None if a column is in memory, where it has no bounds.
+        """
         named = zip(self._codec.columns, self._columns, strict=True)
         bounded = {reader.path: column for reader, column in named if column.folder is not None}
-        first = int(self._rows_at(order, 0)) if order.num_examples else 0
-        if self._row_table is None or self._row_table[1] is not None or len(bounded) < len(self._columns):
-            return None
-        return self._matching_blocks(first, first + order.num_examples, bounded, condition)
+        return self._possible(start, stop, bounded, may_match) if len(bounded) == len(self._columns) else None
 
-    def _matching_blocks(
-        self, start: int, stop: int, columns: Mapping[str, KeptColumn], condition: Condition
+    def _possible(
+        self, start: int, stop: int, columns: Mapping[str, KeptColumn], may_match: MayMatch
     ) -> Iterator[tuple[int, bool]]:
         size = max((column.folder.block_records for column in columns.values() if column.folder), default=1)
         while start < stop:
@@ -153,7 +163,7 @@ class KeptColumns:
                 for path, column in columns.items()
                 if (block := column.blocks.bounds[start // size]) is not None
             }
-            yield end - start, condition.may_match(bounds)
+            yield end - start, may_match(bounds)
             start = end
 
     def decode(self, rows: Rows, *, copy: bool) -> ExampleBlock:

@@ -339,7 +339,7 @@ class _Parser:
         node = self._condition()
         if self._next.kind != "end":
             self._refuse("expected 'and', 'or' or the end of the condition here")
-        return Condition(self._text.strip(), node, _narrow(self._features, self._used))
+        return Condition(self._text.strip(), node, narrow(self._features, self._used))
 
     def _split(self) -> Iterator[_Token]:
         at = 0
@@ -535,11 +535,11 @@ def _rounded(column: _Column, value: float) -> Any:
     return rounded if np.isfinite(rounded) else np.float64(value)
 
 
-def _narrow(features: FeaturesDict, used: Iterable[tuple[str, ...]]) -> FeaturesDict:
+def narrow(features: FeaturesDict, used: Iterable[tuple[str, ...]]) -> FeaturesDict:
     """The features of these paths, with the dicts around them."""
     inner: dict[str, Feature] = {}
     for name, feature in features.items():
         below = [path[1:] for path in used if path[0] == name]
         if below:
-            inner[name] = _narrow(feature, below) if isinstance(feature, FeaturesDict) else feature
+            inner[name] = narrow(feature, below) if isinstance(feature, FeaturesDict) else feature
     return FeaturesDict(inner)

@@ -146,11 +146,13 @@ class Filling:
     Attributes:
         error: why the columns cannot be kept, or None.
         thread: the thread of this turn, or of the one before; None before the first.
+        num_filled: records that were filled, of all splits together; a later turn begins again with the first split.
     """
 
     def __init__(self, splits: Sequence[SplitColumns]) -> None:
         self.error: Exception | None = None
         self.thread: Thread | None = None
+        self.num_filled = 0
         self._splits = splits
         try:
             for split in splits:
@@ -165,7 +167,7 @@ class Filling:
     def allow(self, seconds: float) -> bool:
         """Grant the thread more time, and start a turn once there is enough; True once the filling has ended."""
         self._seconds += seconds
-        if self.thread is not None and self.thread.is_alive():
+        if self.is_running:
             if seconds == math.inf:
                 self._until = seconds
             return False
@@ -183,15 +185,24 @@ class Filling:
         if self.thread is not None and self._until == math.inf:
             self.thread.join(_MOST_PAUSE_SECONDS)
 
+    @property
+    def is_running(self) -> bool:
+        """Whether a turn has begun, and has not ended."""
+        return self.thread is not None and self.thread.is_alive()
+
     def _run(self) -> None:
+        self.num_filled = 0
         try:
             for split in self._splits:
-                split.fill(must_stop=self._is_late)
+                split.fill(must_stop=self._is_late, advance=self._advance)
             self._is_over = not self._is_late()
         except (RegistryError, OSError, RuntimeError) as error:  # RuntimeError: no threads can be started at the end
             self.error, self._is_over = error, True
         finally:
             atexit.unregister(self._end)
+
+    def _advance(self, count: int) -> None:
+        self.num_filled += count
 
     def _is_late(self) -> bool:
         return time.monotonic() >= self._until

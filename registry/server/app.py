@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 from registry.api import Catalog
 from registry.errors import NotFoundError, RegistryError, UsageError, require_extra
 from registry.masking import mask
-from registry.pages import FORM_PAGES, Media, Visit, answer, json_of, render, rendered_error
+from registry.pages import FORM_PAGES, Media, Visit, act, answer, json_of, render, rendered_error
 from registry.pages.rendering import CONTENT_POLICY
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def make_app(catalog: Catalog, *, secret: str, hosts: Collection[str], invitatio
         return PlainTextResponse(text + "\n", status, {**_HEADERS, "Cache-Control": "no-store", **headers})
 
     async def respond(request: Request) -> Response:
-        if (reason := _foreign(request.method, request.headers, hosts)) is not None:
+        if (reason := _foreign(request.headers, hosts)) is not None:
             return refuse(reason, 403)
         if len(request.scope["raw_path"]) + len(request.scope["query_string"]) > _MOST_ADDRESS:
             return refuse("The address is too long.", 414)
@@ -91,10 +91,13 @@ def make_app(catalog: Catalog, *, secret: str, hosts: Collection[str], invitatio
             return refuse("See the pages.", 303, Location=f"/{target}/{path}")
         if not _equal(first, secret):
             return refuse("The address lacks the secret that registry browse printed.", 404)
-        form = await _form_of(request, path) if request.method == "POST" else {}
-        if form is None:
-            return refuse("This page takes no such form, or the form is too long.", 405, Allow="GET, HEAD")
-        return await run_in_threadpool(reply, request, path, form)
+        form: dict[str, str] | None = {}
+        if request.method == "POST":
+            if "same-origin" not in _senders(request.headers, hosts):
+                return refuse("Only a button of the pages can do this.", 403)
+            if _takes_form(path) and (form := await _form_of(request)) is None:
+                return refuse("This page takes no such form, or the form is too long.", 405, Allow="GET, HEAD")
+        return await run_in_threadpool(reply, request, path, form or {})
 
     def reply(request: Request, path: str, form: Mapping[str, str]) -> Response:
         body, status, headers = _answer(catalog, path, request, form)
@@ -130,33 +133,43 @@ def _equal(text: str, secret: str) -> bool:
     return hmac.compare_digest(text.encode(), secret.encode())  # its time does not depend on the place of a difference
 
 
-def _foreign(method: str, headers: Mapping[str, str], hosts: Collection[str]) -> str | None:
-    """Why a request is refused that another web site made, or that names another host; None if it is not.
-
-    A form of a page without a referrer has the origin ``null``; then the browser must say that the site is the same.
-    """
-    origin = headers.get("origin")
-    if method == "POST" and origin in (None, "null"):
-        origin = f"://{headers.get('host')}" if headers.get("sec-fetch-site") == "same-origin" else "null"
-    if headers.get("host", "") not in hosts or (origin is not None and origin.partition("://")[2] not in hosts):
+def _foreign(headers: Mapping[str, str], hosts: Collection[str]) -> str | None:
+    """Why a request is refused that another web site made, or that names another host; None if it is not."""
+    senders = _senders(headers, hosts)
+    if headers.get("host", "") not in hosts or not senders:
         return "This host is not served."
-    if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+    if not senders <= {"none", "same-origin"}:
         return "Another web site led here, which is refused. To see the page, paste its address into a new tab."
     return None
 
 
-async def _form_of(request: Request, path: str) -> dict[str, str] | None:
-    """The values of a form; None if the page takes none, or the request is no form or too long."""
+def _takes_form(path: str) -> bool:
+    return tuple(path.removesuffix("/").split("/")) in FORM_PAGES
+
+
+async def _form_of(request: Request) -> dict[str, str] | None:
+    """The values of a form; None if the request is no form, or it is too long."""
     length, kind = request.headers.get("content-length", ""), request.headers.get("content-type", "")
-    if tuple(path.removesuffix("/").split("/")) not in FORM_PAGES or not re.fullmatch("[0-9]{1,9}", length):
+    if not re.fullmatch("[0-9]{1,9}", length) or int(length) > _MOST_FORM:
         return None
-    if int(length) > _MOST_FORM or kind.partition(";")[0].strip() != "application/x-www-form-urlencoded":
+    if kind.partition(";")[0].strip() != "application/x-www-form-urlencoded":
         return None
     try:
         text = (await request.body()).decode("ascii")
         return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=10, errors="replace"))
     except ValueError:
         return None
+
+
+def _senders(headers: Mapping[str, str], hosts: Collection[str]) -> set[str]:
+    """Who made a request, by its headers, in the words of ``Sec-Fetch-Site``; nobody for the page of another host.
+
+    Forms of pages that send no referrer have the origin ``null``: then the browser has to say that it is this site.
+    """
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    if origin is not None and origin.partition("://")[2] not in hosts and (origin, site) != ("null", "same-origin"):
+        return set()
+    return {site or ("none" if origin is None else "same-origin")}
 
 
 def _answer(catalog: Catalog, path: str, request: Request, form: Mapping[str, str]) -> _Answer:
@@ -170,7 +183,9 @@ def _answer(catalog: Catalog, path: str, request: Request, form: Mapping[str, st
     if segments[:1] == ["static"]:
         return _static(segments[1:])
     is_json = segments[-1:] == [_JSON]
-    values = dict(request.query_params)
+    values: dict[str, str] = {}
+    for name, value in request.query_params.multi_items():  # the values of checkboxes are joined
+        values[name] = f"{values[name]},{value}" if name in values else value
     visit = Visit(catalog=catalog, path=tuple(segments[:-1] if is_json else segments), query=values, form=form)
     text = ""
     try:
@@ -178,6 +193,9 @@ def _answer(catalog: Catalog, path: str, request: Request, form: Mapping[str, st
             raise UsageError("the address is not text in UTF-8")
         if "" in segments:
             raise NotFoundError("there is no page with an empty name")
+        if request.method == "POST" and not _takes_form(path):
+            act(visit)
+            return b"", 303, {"Location": address + (f"?{query}" if query else "")}
         page = answer(visit)
         if isinstance(page, Media):
             return _media(page, request.headers.get("range", ""))

@@ -165,6 +165,36 @@ def test_other_methods_are_refused(app: Starlette, method: str) -> None:
     assert sorted(answer.headers["allow"].split(", ")) == ["GET", "HEAD", "POST"]
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"origin": "null"},
+        {"origin": "null", "sec_fetch_site": "cross-site"},
+        {"origin": "https://example.org", "sec_fetch_site": "same-origin"},
+        {"sec_fetch_site": "none"},
+    ],
+)
+def test_only_a_button_of_the_pages_acts(
+    app: Starlette, monkeypatch: pytest.MonkeyPatch, headers: dict[str, str]
+) -> None:
+    acts: list[Visit] = []
+    monkeypatch.setattr("registry.server.app.act", acts.append)
+    assert ask(app, "datasets/numbers/1.0.0/records/?where=x", "POST", **headers).status == 403
+    assert not acts
+    for own in ({"origin": f"http://{HOST}"}, {"origin": "null", "sec_fetch_site": "same-origin"}):
+        answer = ask(app, "datasets/numbers/1.0.0/records/?where=x", "POST", **own)
+        target = f"/{SECRET}/datasets/numbers/1.0.0/records/?where=x"
+        assert (answer.status, answer.headers["location"]) == (303, target)
+    assert [visit.query for visit in acts] == [{"where": "x"}] * 2
+
+
+def test_a_page_without_a_button_says_so(app: Starlette) -> None:
+    answer = ask(app, "datasets/numbers/1.0.0/", "POST", origin=f"http://{HOST}")
+    assert answer.status == 404
+    assert ask(app, "", "POST", origin=f"http://{HOST}").status == 404
+
+
 def test_head_has_the_headers_of_get(app: Starlette) -> None:
     for target in ("", "index.json", "static/icon.svg", "nothing/"):
         get, head = ask(app, target), ask(app, target, method="HEAD")

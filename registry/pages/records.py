@@ -1,0 +1,226 @@
+"""The records of a version: pages of rows that are filtered, searched and sorted by the address, and single records."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from registry.api import Dataset
+from registry.envelope import fields_of
+from registry.errors import NotFoundError, RegistryError, StorageError, UsageError, suggest
+from registry.pages.cells import STORED_ORDER, Cells
+from registry.pages.dataset import version_values
+from registry.pages.page import Page, Visit
+from registry.pages.previews import first_split
+from registry.pages.rendering import status_of
+from registry.pages.selection import Question, fill, filling_values, select, sortable_columns
+from registry.reading import Reader
+from registry.shards import open_shard
+from registry.splits import Plan
+from registry.tfrecord.framing import HEADER_BYTES
+from registry.tfrecord.mapped import MappedShard
+
+_ROWS: Final = 50
+_PAGE_BYTES: Final = 2**26
+_COLUMNS: Final = 30
+_MOST_ADDRESS: Final = 2000
+_MOST_VERSIONS: Final = 10
+
+
+def records(visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> Page:
+    """The records of a split or of an expression, 50 to a page; or one record of a split."""
+    if len(rest) == 2 and rest[1].isdecimal():
+        return record(visit, dataset, rest[0], int(rest[1][:18]))
+    match = re.fullmatch(r"from-(\d{1,18})", rest[1]) if len(rest) == 2 else None
+    if len(rest) > 2 or (len(rest) == 2 and match is None) or (rest and rest[0] not in dataset.splits):
+        raise NotFoundError(f"{dataset.reference} has no records {'/'.join(rest)!r:.80}", hint=_splits_of(dataset))
+    query = {name: value for name, value in visit.query.items() if visit.is_live and value.strip()}
+    split = query.get("split") or (rest[0] if rest else first_split(tuple(dataset.splits)))
+    question = Question(**{name: query.get(name, "") for name in ("where", "q", "sort")})
+    values: dict[str, Any] = {
+        **version_values(dataset),
+        "splits": [fields_of(it, "name", "num_examples") for it in dataset.facts.splits],
+        "split": split or "",
+        **fields_of(question, "where", "q", "sort"),
+        "sortable": [column.path for column in sortable_columns(dataset.features)][:200],
+        "all_columns": dataset.metadata.in_source_order(list(dataset.features))[:1000],
+        "is_plain": split in dataset.splits,
+        **dict.fromkeys(("columns", "rows"), ()),
+        **dict.fromkeys(("problem", "next", "filling"), None),
+        "num_examples": 0,
+        "num_matches": None,
+        "first": int(match[1]) if match else 0,
+        "columns_query": query.get("columns"),
+    }
+    title = f"Records of {dataset.reference}"
+    if split is None:
+        return Page(name="records", title=title, values=values)
+    try:
+        status = _fill(values, visit, dataset, question, query.get("after"))
+    except (RegistryError, OSError) as error:
+        fault = error if isinstance(error, RegistryError) else StorageError(str(error))
+        values["problem"] = fields_of(fault, "code", "message", "hint")
+        status = status_of(fault)
+    filling = values["filling"]
+    refresh = 2 if filling is not None and filling["is_running"] else None
+    return Page(name="records", title=title, values={**values, "refresh": refresh}, status=status)
+
+
+def _fill(values: dict[str, Any], visit: Visit, dataset: Dataset, question: Question, after: str | None) -> int:
+    """Add the rows to the values of a page; returns the HTTP status."""
+    if any(len(value) > _MOST_ADDRESS for value in visit.query.values()):
+        raise UsageError(f"a value of the address has more than {_MOST_ADDRESS:,} characters", hint="Use Python.")
+    chosen = _columns(values["columns_query"], values["all_columns"])
+    plan = dataset.resolve(values["split"])
+    end = plan.num_examples if visit.is_live else min(plan.num_examples, visit.most_records or plan.num_examples)
+    values |= {"columns": chosen, "num_examples": plan.num_examples}
+    if values["first"] >= max(1, end) or (after is not None and not after.isdecimal()):
+        raise NotFoundError(f"there are no records behind {after or values['first']}", hint=f"There are {end:,}.")
+    most = _page_rows(dataset, plan)
+    found = select(dataset, plan, question, int(after) if after else values["first"] - 1, most, stop=end)
+    values |= {"num_matches": found.num_matches, "filling": filling_values(found)}
+    if found.missing:
+        return 200
+    reader = dataset.read(plan.instruction, STORED_ORDER, keep=None).select(list(chosen)).files_as_bytes()
+    rows = _read(reader, found.positions)
+    cells = Cells(dataset, reader, num_rows=len(rows), most_media=4, is_whole=False)
+    values["rows"] = [_row(cells, row, plan, position) for row, position in zip(rows, found.positions, strict=True)]
+    if found.follows:
+        values["next"] = found.positions[-1] if visit.is_live else values["first"] + most
+    faults = [row for row in rows if isinstance(row, RegistryError)]
+    return status_of(faults[0]) if faults and len(faults) == len(rows) else 200
+
+
+def _row(cells: Cells, row: Any, plan: Plan, position: int) -> dict[str, Any]:
+    split, index = place_of(plan, position)
+    values: dict[str, Any] = {"position": position, "split": split, "index": index, "cells": (), "problem": None}
+    if isinstance(row, RegistryError):
+        return {**values, "problem": fields_of(row, "code", "message", "hint")}
+    return {**values, "cells": cells.row(row, split, index)}
+
+
+def _read(reader: Reader, positions: Sequence[int]) -> list[Any]:
+    """The examples at some positions; the error of each one that is damaged."""
+    try:
+        return list(reader.examples_at(positions))
+    except RegistryError:
+        rows: list[Any] = []
+        for position in positions:
+            try:
+                rows.append(reader[position])
+            except RegistryError as error:
+                rows.append(error)
+        return rows
+
+
+def _page_rows(dataset: Dataset, plan: Plan) -> int:
+    """The rows of a page: 50, or fewer if records are large."""
+    splits = [dataset.facts.split(part.split) for part in plan.ranges]
+    mean = max((split.num_bytes / max(1, split.num_examples) for split in splits), default=1)
+    return max(1, min(_ROWS, int(_PAGE_BYTES / max(1, mean))))
+
+
+def place_of(plan: Plan, position: int) -> tuple[str, int]:
+    """The split of a position of a plan in stored order, and the number of its record."""
+    for part in plan.ranges:
+        if position < part.stop - part.start:
+            return part.split, part.start + position
+        position -= part.stop - part.start
+    raise AssertionError("a position outside of its plan")
+
+
+def _columns(text: str | None, names: Sequence[str]) -> Sequence[str]:
+    if not text:
+        return names[:_COLUMNS]
+    chosen = [text] if text in names else list(dict.fromkeys(text.split(",")))
+    for name in chosen:
+        if name not in names:
+            raise UsageError(f"no feature {name!r:.80}", hint=suggest(name, names))
+    return chosen[:_COLUMNS]
+
+
+def _splits_of(dataset: Dataset) -> str:
+    return f"The splits are: {', '.join(dataset.splits) or 'none'}."[:500]
+
+
+def build(visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> None:
+    """Begin to keep the columns that the page of this address needs."""
+    split = visit.query.get("split") or (rest[0] if rest else first_split(tuple(dataset.splits)))
+    question = Question(**{name: visit.query.get(name, "") for name in ("where", "q", "sort")})
+    fill(select(dataset, dataset.resolve(split or ""), question, -1, 1))
+
+
+def record(visit: Visit, dataset: Dataset, split: str, index: int) -> Page:
+    """One record: its values, its place and its digest, its neighbours, and the same place in other versions."""
+    num_examples = dataset.splits[split].num_examples if split in dataset.splits else 0
+    if index >= num_examples:
+        raise NotFoundError(
+            f"{dataset.reference} has no record {index:,} of {split!r:.80}",
+            hint=f"It has {num_examples:,} records." if num_examples else _splits_of(dataset),
+        )
+    expression = f"{split}[{index}:{index + 1}]"
+    most = num_examples if visit.is_live else min(num_examples, visit.most_records or num_examples)
+    values: dict[str, Any] = {
+        **version_values(dataset),
+        **dict.fromkeys(("problem", "digest", "asked", "place")),
+        **{name: [] for name in ("cells_of_record", "others")},
+        "split": split,
+        "index": index,
+        "num_examples": num_examples,
+        "previous": index - 1 if index else None,
+        "next": index + 1 if index + 1 < most else None,
+        "code": f'import registry\n\ndataset = registry.connect().dataset("{dataset.reference}")\n'
+        f'example = dataset.read("{expression}")[0]',
+    }
+    status = 200
+    try:
+        reader = dataset.read(expression, STORED_ORDER, keep=None)
+        values["digest"] = _digest(reader)
+        values["place"] = _place(dataset, reader.plan)
+        files = reader.files_as_bytes()
+        cells = Cells(dataset, files, num_rows=1, most_media=60, is_whole=True)
+        values["cells_of_record"] = cells.row(files[0], split, index)
+        values["others"] = _others(visit, dataset, split, index, values["digest"])
+    except RegistryError as error:
+        values["problem"], status = fields_of(error, "code", "message", "hint"), status_of(error)
+    if visit.is_live and (asked := visit.query.get("sha256")) and values["digest"]:
+        values["asked"] = {"digest": asked[:64], "is_equal": asked == values["digest"]}
+    return Page(name="record", title=f"Record {index:,} of {dataset.reference} {split}", values=values, status=status)
+
+
+def _digest(reader: Reader) -> str:
+    return hashlib.sha256(next(reader.records())).hexdigest()
+
+
+def _place(dataset: Dataset, plan: Plan) -> dict[str, Any]:
+    """The file of a record, and its place there: the bytes of its frame, if the file is a TFRecord on this machine."""
+    (part,) = plan
+    place: dict[str, Any] = {"file": part.filename, "record": part.skip, "offset": None, "length": None, "crc": None}
+    readable = dataset.readable
+    if readable.file_format == "tfrecord":
+        store = readable.files({part.split})
+        shard = open_shard(store, part.filename, num_records=part.examples_in_shard, indexes=readable.indexes)
+        if isinstance(shard, MappedShard):
+            block = shard.read(part.skip, 1)
+            start, length = int(block.offsets[0]), int(block.lengths[0])
+            crc = int.from_bytes(block.data[start + length : start + length + 4].tobytes(), "little")
+            place |= {"offset": start - HEADER_BYTES, "length": length, "crc": f"{crc:08x}"}
+    return place
+
+
+def _others(visit: Visit, dataset: Dataset, split: str, index: int, digest: str | None) -> list[dict[str, Any]]:
+    """What other readable versions on this machine have at the same place, the newest first; at most ten are read."""
+    result: list[dict[str, Any]] = []
+    for summary in visit.catalog.versions(dataset.reference)[: _MOST_VERSIONS + 1]:
+        if summary.version == dataset.version or str(summary.status) == "dropped" or len(result) == _MOST_VERSIONS:
+            continue
+        with suppress(RegistryError, OSError):
+            other = visit.catalog.look_up(summary.reference)
+            if other.folder.startswith("file:") and index < getattr(other.splits.get(split), "num_examples", 0):
+                equal = _digest(other.read(f"{split}[{index}:{index + 1}]", STORED_ORDER)) == digest
+                path = version_values(other)["version_path"]
+                result.append({"version": summary.version, "path": path, "is_equal": equal})
+    return result

@@ -1,0 +1,432 @@
+"""Filters, searches and sorts every record of a split expression, in bounded memory, by its columns.
+
+    columns of a split (kept in the cache, or read if the split is small) -> a bool for each record, remembered
+                                                                          -> the next records by value and position
+
+A page continues behind a position: its value is looked up, so that a deep page costs what the first one costs.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import pairwise
+from threading import Lock
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from registry.api import Dataset
+from registry.display import time_types
+from registry.errors import ConflictError, StorageError, UsageError, suggest
+from registry.features import ClassLabel, FeaturesDict, Tensor
+from registry.features.containers import Column, columns_of
+from registry.features.feature import TEXT
+from registry.reading.column_blocks import KeptColumns
+from registry.reading.conditions import Bounds, Condition, narrow, parse_condition
+from registry.reading.keeping import Filling
+from registry.reading.split_columns import SplitColumns, fill_memory
+from registry.splits import Plan
+
+SMALL_BYTES: Final = 2**26
+"""Columns of splits of at most this size are read when they are needed; those of others are kept first."""
+
+_STEP: Final = 2**20
+_REMEMBERED_BYTES: Final = 2**28
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What a page asks for: a condition, words in texts and names of classes, and a column, with ``-`` downwards."""
+
+    where: str = ""
+    q: str = ""
+    sort: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """The records of one page.
+
+    Attributes:
+        positions: their positions in the plan in stored order.
+        follows: whether there are more.
+        num_matches: number of all records that match; None without a condition and words.
+        missing: the columns that have to be kept before; then there are no positions.
+    """
+
+    positions: Sequence[int] = ()
+    follows: bool = False
+    num_matches: int | None = None
+    missing: Sequence[SplitColumns] = ()
+
+
+class Words:
+    """Which examples have some words in a text or in the name of a class. Upper and lower case are equal.
+
+    >>> from registry.features import Text
+    >>> words = Words("STRASSE", FeaturesDict({"place": Text()}))
+    >>> words.matches({"place": np.array(["Lange Straße".encode(), b"Hof"], object)}).tolist()
+    [True, False]
+    """
+
+    def __init__(self, text: str, features: FeaturesDict) -> None:
+        self.text = text
+        self._columns = [column for column in sortable_columns(features) if _is_searched(column)]
+        self.features = narrow(features, [column.names for column in self._columns])
+        self._needle = text.casefold()
+        self._classes = {
+            column.path: np.flatnonzero(_contain([name.encode() for name in column.leaf.names], self._needle))
+            for column in self._columns
+            if isinstance(column.leaf, ClassLabel)
+        }
+
+    def matches(self, block: Mapping[str, Any]) -> Mask:
+        """Which examples of a block match."""
+        results = []
+        for column in self._columns:
+            array: Any = reduce(operator.getitem, column.names, block)
+            values, present = np.ma.getdata(array), ~np.ma.getmaskarray(array)
+            if column.path in self._classes:
+                results.append(np.isin(values, self._classes[column.path]) & present)
+            else:
+                texts = [value if is_there else b"" for value, is_there in zip(values, present, strict=True)]
+                results.append(_contain(texts, self._needle) & present)
+        result: Mask = np.logical_or.reduce(results)
+        return result
+
+    def may_match(self, _bounds: Mapping[str, Bounds]) -> bool:
+        """Bounds say nothing of words."""
+        return True
+
+
+def _is_searched(column: Column) -> bool:
+    leaf = column.leaf
+    return leaf.names is not None if isinstance(leaf, ClassLabel) else leaf.dtype == TEXT
+
+
+def _contain(texts: Sequence[bytes], needle: str) -> Mask:
+    """Which texts contain ``needle``, which is in the form of ``str.casefold``."""
+    result = np.zeros(len(texts), np.bool_)
+    whole = b"\0".join(texts)
+    if whole.count(b"\0") != len(texts) - 1 or "\0" in needle:  # each on its own
+        result[:] = [needle in text.decode("utf-8", "replace").casefold() for text in texts]
+        return result
+    folded, sought = whole.decode("utf-8", "replace").casefold().encode(), needle.encode()
+    ends = np.append(np.flatnonzero(np.frombuffer(folded, np.uint8) == 0), len(folded))
+    place = folded.find(sought)
+    while place >= 0:
+        row = int(np.searchsorted(ends, place))
+        result[row] = True
+        place = folded.find(sought, int(ends[row]) + 1)
+    return result
+
+
+class Remembered:
+    """Arrays and columns of this process, at most 256 MiB of them: the least recently used ones are forgotten."""
+
+    def __init__(self, most: int = _REMEMBERED_BYTES) -> None:
+        self._most, self._size, self._lock = most, 0, Lock()
+        self._items: OrderedDict[Any, tuple[Any, int]] = OrderedDict()
+
+    def get(self, key: Any, make: Callable[[], tuple[Any, int]]) -> Any:
+        """The value of ``key``; ``make`` gives it, and its size in bytes. None is not remembered."""
+        with self._lock:
+            if key in self._items:
+                self._items.move_to_end(key)
+                return self._items[key][0]
+        value, size = make()
+        with self._lock:
+            if value is not None and key not in self._items and size <= self._most:
+                self._items[key] = value, size
+                self._size += size
+                while self._size > self._most:
+                    self._size -= self._items.popitem(last=False)[1][1]
+        return value
+
+
+_REMEMBERED: Final = Remembered()
+
+
+def sortable_columns(features: FeaturesDict) -> list[Column]:
+    """The leaves with one number, text, bool or class in each example."""
+    return [
+        column
+        for column in columns_of(features)
+        if not column.lengths and isinstance(column.leaf, Tensor) and not column.leaf.shape and column.leaf.parts
+    ]
+
+
+def select(
+    dataset: Dataset, plan: Plan, question: Question, after: int, most: int, *, stop: int | None = None
+) -> Selection:
+    """The next ``most`` records behind position ``after`` (-1: from the first one) that a question asks for.
+
+    Args:
+        dataset: the version.
+        plan: which of its records.
+        question: the condition, the words and the order.
+        after: the position of the last record before these.
+        most: number of records.
+        stop: without a question, the position to end at.
+
+    Raises:
+        UsageError: a condition is malformed, or there is no column to sort by or to search.
+        CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: while columns are read.
+    """
+    stop = plan.num_examples if stop is None else stop
+    after = min(after, plan.num_examples)
+    tests, column = _tests(dataset, question), _sorted_by(dataset.features, question.sort)
+    if not tests and column is None:
+        positions = range(min(after + 1, stop), min(after + 1 + most, stop))
+        return Selection(positions=positions, follows=bool(positions) and positions.stop < stop)
+    readable, splits = dataset.readable, dict.fromkeys(part.split for part in plan.ranges)
+    schemas = [test.features for test in tests]
+    schemas += [] if column is None else [narrow(dataset.features, [column.names])]
+    needed = {split: [SplitColumns(readable, split, schema) for schema in schemas] for split in splits}
+    opened: dict[str, list[KeptColumns]] = {}
+    missing: list[SplitColumns] = []
+    for split, each in needed.items():
+        kept = [_open(columns) for columns in each]
+        opened[split] = [columns for columns in kept if columns is not None]
+        missing += [columns for columns, it in zip(each, kept, strict=True) if it is None]
+    if missing:
+        return Selection(missing=missing)
+    masks = {
+        split: [_mask(*triple) for triple in zip(needed[split], opened[split], tests, strict=False)] for split in splits
+    }
+    parts = list(_parts(plan, masks))
+    if column is None:
+        found = _first(parts, after, most + 1)
+    else:
+        last = {split: each[-1] for split, each in opened.items()}
+        found = _best(last, parts, column, after, most + 1, is_down=question.sort != column.path)
+    count = sum(int(np.count_nonzero(mask)) for _, _, _, mask in parts) if tests else None
+    return Selection(positions=found[:most], follows=len(found) > most, num_matches=count)
+
+
+def _tests(dataset: Dataset, question: Question) -> list[Condition | Words]:
+    tests: list[Condition | Words] = []
+    if question.where:
+        tests.append(parse_condition(question.where, dataset.features, time_types(dataset.features, dataset.metadata)))
+    if question.q:
+        if not any(map(_is_searched, sortable_columns(dataset.features))):
+            raise UsageError("no feature is a text or a class with names", hint="Filter by a condition: price > 10.")
+        tests.append(Words(question.q, dataset.features))
+    return tests
+
+
+def _sorted_by(features: FeaturesDict, sort: str) -> Column | None:
+    columns = {column.path: column for column in sortable_columns(features)}
+    path = sort if sort in columns else sort.removeprefix("-")
+    if sort and path not in columns:
+        raise UsageError(f"records cannot be sorted by {path!r:.80}", hint=suggest(path, columns))
+    return columns.get(path)
+
+
+def _key(columns: SplitColumns) -> tuple[Any, ...]:
+    facts, paths = columns.readable.facts, (column.path for column in columns_of(columns.features))
+    return facts.reference, facts.content_digest, facts.location, columns.split, *paths
+
+
+def _open(columns: SplitColumns) -> KeptColumns | None:
+    """The columns of a split: kept ones, or those of a small split in memory; None if they must be kept first."""
+
+    def make() -> tuple[KeptColumns | None, int]:
+        opened, size = columns.open(), columns.num_records
+        if opened is not None:
+            return KeptColumns(columns.features, opened, np.zeros(0, np.int64), size, columns.mend), 2**20
+        if columns.readable.facts.split(columns.split).num_bytes > SMALL_BYTES:
+            return None, 0
+        filled = fill_memory(columns.readable, columns.plan, columns.features, "block")
+        if filled is None:
+            raise UsageError("the values of this feature cannot be compared", hint="Use dataset.sql(...).")
+        return filled, filled.row_bytes * size
+
+    result: KeptColumns | None = _REMEMBERED.get(("columns", *_key(columns)), make)
+    return result
+
+
+def _values(columns: KeptColumns, rows: slice) -> dict[str, Any]:
+    if not columns.prove(rows):
+        raise StorageError("a kept column is damaged, and its shards cannot be read", hint="See: registry verify")
+    return columns.decode(rows, copy=False).columns()
+
+
+def _mask(columns: SplitColumns, opened: KeptColumns, test: Condition | Words) -> Mask:
+    """Which records of a split match."""
+
+    def make() -> tuple[Mask, int]:
+        size = columns.num_records
+        result = np.zeros(size, np.bool_)
+        blocks = opened.possible_blocks(0, size, test.may_match)
+        for rows in _runs([(size, True)] if blocks is None else blocks):
+            result[rows] = test.matches(_values(opened, rows))
+        return result, result.nbytes
+
+    result: Mask = _REMEMBERED.get((type(test).__name__, test.text, *_key(columns)), make)
+    return result
+
+
+def _runs(blocks: Iterator[tuple[int, bool]] | Sequence[tuple[int, bool]]) -> Iterator[slice]:
+    """Consecutive blocks that may match, joined and cut to at most 2**20 rows."""
+    start = stop = 0
+    for count, may_match in [*blocks, (0, False)]:
+        if may_match:
+            stop += count
+            continue
+        for first in range(start, stop, _STEP):
+            yield slice(first, min(first + _STEP, stop))
+        start = stop = stop + count
+
+
+def _parts(plan: Plan, masks: Mapping[str, Sequence[Mask]]) -> Iterator[tuple[int, str, slice, Mask]]:
+    """The records of a plan in parts of at most 2**20: position, split, rows, and which of them match."""
+    position = 0
+    for part in plan.ranges:
+        for first, stop in pairwise([*range(part.start, part.stop, _STEP), part.stop]):
+            rows = slice(first, stop)
+            each = [mask[rows] for mask in masks[part.split]] or [np.ones(stop - first, np.bool_)]
+            yield position, part.split, rows, reduce(operator.and_, each)
+            position += stop - first
+
+
+def _first(parts: Sequence[tuple[int, str, slice, Mask]], after: int, most: int) -> list[int]:
+    """The first ``most`` positions behind ``after`` that match."""
+    found: list[int] = []
+    for position, _, _, mask in parts:
+        skipped = max(0, after + 1 - position)
+        if skipped < mask.size and len(found) < most:
+            found += (np.flatnonzero(mask[skipped:])[: most - len(found)] + position + skipped).tolist()
+    return found
+
+
+def _best(
+    columns: Mapping[str, Any],
+    parts: Sequence[tuple[int, str, slice, Mask]],
+    column: Column,
+    after: int,
+    most: int,
+    *,
+    is_down: bool,
+) -> list[int]:
+    """The next ``most`` positions by value, then by position. Missing values and NaN come last."""
+
+    def read(split: str, rows: slice) -> tuple[Any, Mask]:
+        array: Any = reduce(operator.getitem, column.names, _values(columns[split], rows))
+        values, present = np.ma.getdata(array), ~np.ma.getmaskarray(array)
+        if values.dtype.kind not in "iufO":  # bools, and floats of 16 bits of another package
+            values = values.astype(np.float32)
+        if values.dtype.kind == "f":
+            present &= ~np.isnan(values)
+        elif values.dtype == object and not present.all():
+            values = np.where(present, values, b"")
+        return values, present
+
+    last = None
+    is_absent = False
+    for position, split, rows, _ in parts:
+        if position <= after < position + rows.stop - rows.start:
+            row = rows.start + after - position
+            values, present = read(split, slice(row, row + 1))
+            last, is_absent = _scalar(values, values[0]) if present[0] else None, not present[0]
+    beyond = operator.lt if is_down else operator.gt
+    best_values: Any = None
+    best, absent = np.empty(0, np.int64), list[int]()
+    for position, split, rows, mask in parts:
+        values, present = read(split, rows)
+        if len(absent) < most and not present.all():
+            places = np.flatnonzero(mask & ~present) + position
+            absent += places[places > after if is_absent else slice(None)][: most - len(absent)].tolist()
+        if is_absent:
+            continue
+        keep = mask & present
+        if last is not None:
+            is_later = np.arange(position, position + mask.size) > after
+            keep &= _as_bool(beyond(values, last)) | (_as_bool(values == last) & is_later)
+        if best.size == most:  # only a value before the worst one can replace it
+            keep &= _as_bool(beyond(_scalar(values, best_values[-1]), values))
+        places = np.flatnonzero(keep)
+        values, places = values[places], places + position
+        chosen = _lowest(values, most, is_down=is_down)
+        values, places = values[chosen], places[chosen]
+        if best.size:
+            values, places = np.concatenate([best_values, values]), np.concatenate([best, places])
+            order = np.argsort(places)
+            chosen = order[_lowest(values[order], most, is_down=is_down)]
+            values, places = values[chosen], places[chosen]
+        best_values, best = values, places
+    return [*best.tolist(), *absent][:most]
+
+
+def _scalar(values: Any, item: Any) -> Any:
+    """``item`` as an array without dimensions: NumPy would cut the zeros at the end of bytes."""
+    result = np.empty((), values.dtype)
+    result[()] = item
+    return result
+
+
+def _as_bool(array: Any) -> Mask:
+    return np.asarray(array, np.bool_)
+
+
+def _lowest(values: Any, most: int, *, is_down: bool) -> npt.NDArray[np.intp]:
+    """The places of the ``most`` lowest values (``is_down``: the greatest) in order; equal ones in their order."""
+    places = np.arange(values.size)
+    if values.size > most:
+        place = values.size - most if is_down else most - 1
+        limit = _scalar(values, np.partition(values, place)[place])
+        inside = np.flatnonzero(_as_bool(values > limit if is_down else values < limit))
+        places = np.sort(np.append(inside, np.flatnonzero(_as_bool(values == limit))[: most - inside.size]))
+    some = values[places]
+    if is_down:  # stable downwards: equal values stay in their order
+        return places[::-1][np.argsort(some[::-1], kind="stable")[::-1]]
+    return places[np.argsort(some, kind="stable")]
+
+
+_FILLINGS: Final = OrderedDict[Any, Filling]()
+_FILLINGS_LOCK: Final = Lock()
+_MOST_FILLINGS: Final = 2
+
+
+def filling_values(selection: Selection) -> dict[str, Any] | None:
+    """What a page says of missing columns, and of the thread that fills them; None if none is missing."""
+    if not selection.missing:
+        return None
+    with _FILLINGS_LOCK:
+        filling = _FILLINGS.get(tuple(map(_key, selection.missing)))
+    total = sum(part.num_records for part in selection.missing)
+    names = [column.path for part in selection.missing for column in columns_of(part.features)]
+    return {
+        "columns": list(dict.fromkeys(names)),
+        "total": max(1, total),
+        "done": 0 if filling is None else min(filling.num_filled, total),
+        "is_running": filling is not None and filling.is_running,
+        "error": None if filling is None or filling.error is None else str(filling.error),
+    }
+
+
+def fill(selection: Selection) -> None:
+    """Begin to fill the missing columns in a thread, if none does it.
+
+    Raises:
+        ConflictError: two other threads fill columns.
+    """
+    key = tuple(map(_key, selection.missing))
+    with _FILLINGS_LOCK:
+        running = [each for each, filling in _FILLINGS.items() if filling.is_running]
+        if not key or key in running:
+            return
+        if len(running) >= _MOST_FILLINGS:
+            raise ConflictError("other columns are being read now", hint="Wait until they are kept, and try again.")
+        while len(_FILLINGS) > len(running) + 100:
+            _FILLINGS.popitem(last=False)
+        _FILLINGS[key] = filling = Filling(selection.missing)
+        filling.allow(math.inf)

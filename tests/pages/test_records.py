@@ -1,0 +1,217 @@
+"""Pages of records: rows as people read them, and filters, searches and orders over every record."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import registry
+from registry.pages import Page, Visit, answer, json_of, render
+from registry.pages.cells import STORED_ORDER
+from registry.pages.selection import Question, select
+
+GALLERY = ("datasets", "gallery", "1.0.0")
+
+
+def page_of(catalog: registry.Catalog, *rest: Any, is_live: bool = True, most: int | None = None, **query: str) -> Page:
+    path = (*GALLERY, *map(str, rest))
+    visit = Visit(catalog=catalog, path=path, query=query, is_live=is_live, most_records=most)
+    page = answer(visit)
+    assert isinstance(page, Page)
+    page.values["html"], page.values["targets"] = "", ()  # type: ignore[index]
+    html, targets = render(page, visit)
+    json.loads(json_of(page))
+    page.values["html"], page.values["targets"] = html, targets  # type: ignore[index]
+    return page
+
+
+def indices(page: Page) -> list[int]:
+    return [row["index"] for row in page.values["rows"]]
+
+
+def cells(row: Any) -> dict[str, Any]:
+    return {cell["name"]: cell for cell in row["cells"]}
+
+
+def test_rows_are_shown_as_people_read_them(gallery: registry.Catalog) -> None:
+    page = page_of(gallery, "records")
+    assert page.values["split"] == "train"
+    assert indices(page) == list(range(50))
+    reader = gallery.dataset("gallery").read("train", STORED_ORDER)
+    for row, example in zip(page.values["rows"][:5], reader, strict=False):
+        cell = cells(row)
+        assert cell["label"]["text"] == ("cat", "dog", "Straße")[example["label"]]
+        assert cell["age"]["text"] == ("null" if example["age"] is None else str(example["age"]))
+        assert cell["image"]["text"].startswith("24x32 RGB png")
+        assert len(cell["series"]["points"]) in (0, example["series"].size)
+        (image,) = cell["image"]["media"]
+        assert image["boxes"] == [
+            {"box": [0.1, 0.25, 0.5, 0.25], "name": ("cat", "dog")[example["objects"]["label"][0]]}
+        ]
+        assert image["mask"] == (*GALLERY, "media", "train", str(row["index"]), "mask", "small.png")
+        assert [item["kind"] for item in cell["clip"]["media"]] == ["image"] * 3
+        assert cell["sound"]["media"][0]["kind"] == "audio"
+        assert cell["samples"]["media"][0]["file"][-1] == "file.wav"
+    html = page.values["html"]
+    assert html.count("<audio") == 100
+    assert html.count("<polyline") > 50
+    assert "after=49" in html
+
+
+def test_a_site_has_the_first_records_and_no_query(gallery: registry.Catalog) -> None:
+    page = page_of(gallery, "records", is_live=False, most=70)
+    assert indices(page) == list(range(50))
+    assert (*GALLERY, "records", "train", "from-50") in page.values["targets"]
+    page = page_of(gallery, "records", "train", "from-50", is_live=False, most=70)
+    assert indices(page) == list(range(50, 70))
+    assert page.values["next"] is None
+    assert "<form" not in page.values["html"]
+    last = page_of(gallery, "records", "train", 69, is_live=False, most=70)
+    assert last.values["next"] is None
+
+
+def test_a_page_shows_chosen_columns_of_an_expression(gallery: registry.Catalog) -> None:
+    page = page_of(gallery, "records", split="train[118:]+test[:3]", columns="text,label")
+    assert [(row["split"], row["index"]) for row in page.values["rows"]] == [
+        ("train", 118),
+        ("train", 119),
+        ("test", 0),
+        ("test", 1),
+        ("test", 2),
+    ]
+    assert list(cells(page.values["rows"][0])) == ["text", "label"]
+    following = page_of(gallery, "records", split="train[118:]+test[:3]", after="2")
+    assert [row["index"] for row in following.values["rows"]] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "said"),
+    [
+        ({"where": "label = 3"}, 400, "Write == instead of =."),
+        ({"split": "trai["}, 400, "expected a number"),
+        ({"split": "missing"}, 404, "missing"),
+        ({"sort": "clip"}, 400, "records cannot be sorted by &#39;clip&#39;"),
+        ({"columns": "nothing"}, 400, "no feature &#39;nothing&#39;"),
+        ({"after": "x"}, 404, "there are no records behind x"),
+        ({"where": "x" * 3000}, 400, "more than 2,000 characters"),
+    ],
+)
+def test_mistakes_are_words_on_the_page(
+    gallery: registry.Catalog, query: dict[str, str], status: int, said: str
+) -> None:
+    page = page_of(gallery, "records", **query)
+    assert page.status == status
+    assert said in page.values["html"]
+    assert page.values["rows"] == ()
+
+
+@pytest.mark.parametrize(
+    "rest", [("missing",), ("train", "x"), ("train", "120"), ("train", "0", "x"), ("missing", "0")]
+)
+def test_a_page_that_does_not_exist_is_not_found(gallery: registry.Catalog, rest: tuple[str, ...]) -> None:
+    with pytest.raises(registry.errors.NotFoundError):
+        page_of(gallery, "records", *rest)
+
+
+def test_a_record_has_its_place_its_digest_and_its_neighbours(gallery: registry.Catalog) -> None:
+    page = page_of(gallery, "records", "train", 7)
+    dataset = gallery.dataset("gallery")
+    record = next(iter(dataset.read("train[7:8]", STORED_ORDER).records()))
+    digest = hashlib.sha256(record).hexdigest()
+    place = page.values["place"]
+    assert page.values["digest"] == digest
+    content = (Path(dataset.folder.removeprefix("file://")) / place["file"]).read_bytes()
+    frame = content[place["offset"] : place["offset"] + 12 + place["length"] + 4]
+    assert frame[12:-4] == record
+    assert f"{int.from_bytes(frame[-4:], 'little'):08x}" == place["crc"]
+    assert (page.values["previous"], page.values["next"]) == (6, 8)
+    assert page_of(gallery, "records", "train", 0).values["previous"] is None
+    assert page_of(gallery, "records", "train", 119).values["next"] is None
+
+
+def test_a_permalink_says_whether_it_is_the_record(gallery: registry.Catalog) -> None:
+    digest = page_of(gallery, "records", "train", 7).values["digest"]
+    assert "its digest is equal" in page_of(gallery, "records", "train", 7, sha256=digest).values["html"]
+    html = page_of(gallery, "records", "train", 8, sha256=digest).values["html"]
+    assert f"its digest differs. Expected sha256:{digest}" in html
+
+
+# Laws: the pages of any question are what brute force over all records gives.
+
+WHERE = ("", "price > 0", "label == 'dog' and age is not None", "age is None or price < -1", "price > 100")
+WORDS = ("", "strasse", "GALLERY", "record 1", "dog", "nothing of this")
+SORTS = ("", "price", "-price", "age", "-age", "text", "-text", "label", "-label")
+SPLITS = ("train", "test+train[10:60]", "train[50%:]+train[:20]", "train[:0]")
+
+
+def brute_force(rows: list[dict[str, Any]], where: str, words: str, sort: str) -> list[int]:
+    tests = {
+        "": lambda _: True,
+        WHERE[1]: lambda row: row["price"] > 0,
+        WHERE[2]: lambda row: row["label"] == 1 and row["age"] is not None,
+        WHERE[3]: lambda row: row["age"] is None or row["price"] < -1,
+        WHERE[4]: lambda _: False,
+    }
+    names = ("cat", "dog", "Straße")
+    needle = words.casefold()
+    found = [
+        position
+        for position, row in enumerate(rows)
+        if tests[where](row) and (needle in row["text"].decode().casefold() or needle in names[row["label"]].casefold())
+    ]
+    name = sort.removeprefix("-")
+    if not sort:
+        return found
+    absent = [p for p in found if rows[p][name] is None or rows[p][name] != rows[p][name]]
+    present = [p for p in found if p not in absent]
+    return [*sorted(present, key=lambda p: rows[p][name], reverse=sort.startswith("-")), *absent]
+
+
+@given(
+    split=st.sampled_from(SPLITS),
+    where=st.sampled_from(WHERE),
+    words=st.sampled_from(WORDS),
+    sort=st.sampled_from(SORTS),
+    size=st.integers(1, 60),
+)
+def test_pages_are_what_brute_force_gives(
+    gallery: registry.Catalog, split: str, where: str, words: str, sort: str, size: int
+) -> None:
+    dataset = gallery.dataset("gallery")
+    plan = dataset.resolve(split)
+    rows = list(dataset.read(split, STORED_ORDER).select("price", "age", "text", "label"))
+    expected = brute_force(rows, where, words, sort)
+    question, after, pages = Question(where=where, q=words, sort=sort), -1, list[int]()
+    while True:
+        selection = select(dataset, plan, question, after, size)
+        assert not selection.missing
+        assert selection.num_matches in (None, len(expected))
+        pages += selection.positions
+        if not selection.follows:
+            break
+        assert len(selection.positions) == size
+        after = selection.positions[-1]
+    assert pages == expected
+
+
+def test_large_splits_are_sorted_by_parts(gallery: registry.Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The law above, with parts of seven records: a page is merged from many parts."""
+    monkeypatch.setattr("registry.pages.selection._STEP", 7)
+    dataset = gallery.dataset("gallery")
+    for sort in SORTS[1:]:
+        rows = list(dataset.read("train", STORED_ORDER).select("price", "age", "text", "label"))
+        expected, after, pages = brute_force(rows, "", "", sort), -1, list[int]()
+        while len(pages) < len(rows):
+            pages += select(dataset, dataset.resolve("train"), Question(sort=sort), after, 9).positions
+            after = pages[-1]
+        assert pages == expected
+        assert not math.isnan(rows[pages[0]]["price"] if sort == "price" else 0)
+    assert np.unique(pages).size == len(rows)
