@@ -2,7 +2,7 @@
 # Each target uses the environment .venv of this folder; `make venv` creates it.
 
 bin := .venv/bin
-.PHONY: help venv quick test long check format docs azure chromium kills pgbouncer ray torch tfds release
+.PHONY: help venv quick test long check format docs azure chromium kills pages pgbouncer ray torch tfds release
 
 help:          ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -34,8 +34,11 @@ docs:          ## build the documentation site into site/
 azure:         ## the tests of object stores on Azure's emulator, which npm installs into .azurite
 	.ci/beside azure
 
-chromium:      ## the HTML of notebooks in a browser, light and dark
+chromium:      ## pages and the HTML of notebooks in a browser, light and dark
 	.ci/beside chromium
+
+pages:         ## the same, for many more pages in every combination of width, colours and JavaScript
+	REGISTRY_EVERY_PAGE=1 .ci/beside chromium
 
 pgbouncer:     ## the catalog's tests through PgBouncer in transaction mode
 	.ci/beside pgbouncer

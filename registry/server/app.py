@@ -1,4 +1,4 @@
-"""The application that serves pages: it checks who asks, answers with HTML, JSON or media, and sets every header.
+"""The application that serves pages: it checks each request, answers with HTML, JSON or media, and sets every header.
 
 Only requests whose address begins with the secret, and that name this host, get an answer: no other user of the machine
 knows the secret, and a page of another web site that guesses the port is refused by its ``Host``, its ``Origin`` or

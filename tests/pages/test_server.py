@@ -13,15 +13,17 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlsplit
 
 import pytest
+from support.browse_process import Browse
 from support.warm_python import PROGRAM
 
 import registry
 from registry.features import FeaturesDict, Scalar
 
 BROWSER = """\
+# It goes on running, as browsers for terminals do.
 import os, pathlib, sys, time
 os.closerange(1, 3)
 path = pathlib.Path(sys.argv[0])
@@ -42,49 +44,6 @@ class Numbers(registry.DatasetBuilder):
         return {"train": [(i, {"x": i}) for i in range(10)]}
 
 
-class Browse:
-    """A running ``registry browse``."""
-
-    def __init__(self, folder: Path, *options: str, **environment: str) -> None:
-        self.process = subprocess.Popen(
-            [PROGRAM, "browse", *options],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"REGISTRY_CATALOG": f"{folder}/c.db"} | environment,
-        )
-        assert self.process.stdout is not None
-        self.url = self.process.stdout.readline().strip()
-
-    def __enter__(self) -> Browse:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.communicate()
-
-    @property
-    def place(self) -> tuple[str, int]:
-        return "127.0.0.1", urlsplit(self.url).port or 0
-
-    def get(self, path: str = "") -> http.client.HTTPResponse:
-        """The status and the headers of an address."""
-        connection = http.client.HTTPConnection(*self.place, timeout=20)
-        url = urlsplit(urljoin(self.url, path))
-        connection.request("GET", url.path, headers={"Connection": "close"})
-        response = connection.getresponse()
-        response.read()
-        connection.close()
-        return response
-
-    def end(self, number: int = signal.SIGINT) -> tuple[int, str]:
-        """Exit code and stderr after a signal."""
-        self.process.send_signal(number)
-        _, printed = self.process.communicate(timeout=20)
-        return self.process.returncode, printed
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("browse")
@@ -95,7 +54,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def browse(folder: Path) -> Iterator[Browse]:
-    with Browse(folder, "--no-open") as browse:
+    with Browse(folder / "c.db", "--no-open") as browse:
         yield browse
 
 
@@ -109,7 +68,7 @@ def test_pages_are_served(browse: Browse) -> None:
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{32}/", browse.url)
     assert browse.get().status == 200
     response = browse.get("datasets/numbers/1.0.0/")
-    assert (response.status, response.getheader("server")) == (200, None)
+    assert (response.status, response.headers.get("server")) == (200, None)
     assert browse.get("/").status == 404
 
 
@@ -174,7 +133,7 @@ def test_no_other_interface_is_served(browse: Browse) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_with_open_connections(folder: Path, number: int) -> None:
-    with Browse(folder, "--no-open") as browse:
+    with Browse(folder / "c.db", "--no-open") as browse:
         kept = http.client.HTTPConnection(*browse.place, timeout=20)
         kept.request("GET", urlsplit(browse.url).path)
         kept.getresponse().read()
@@ -221,7 +180,7 @@ def test_a_taken_port_is_an_error_with_a_hint(folder: Path) -> None:
 
 
 def test_two_browses_have_their_own_secrets(folder: Path, browse: Browse) -> None:
-    with Browse(folder, "numbers", "--no-open") as other:
+    with Browse(folder / "c.db", "numbers", "--no-open") as other:
         assert other.url.endswith("/datasets/numbers/1.0.0/")
         assert other.get().status == 200
         assert other.get(urlsplit(browse.url).path).status == 404
@@ -233,7 +192,9 @@ def test_the_browser_gets_an_invitation_and_never_the_secret(folder: Path, tmp_p
     browser = tmp_path / "browser"
     browser.write_text(f"#!{sys.executable}\n{BROWSER}")
     browser.chmod(0o755)
-    with Browse(folder, "numbers", BROWSER=f"{browser} %s") as browse:  # it goes on running, as one for terminals
+    with Browse(
+        folder / "c.db", "numbers", BROWSER=f"{browser} %s"
+    ) as browse:  # it goes on running, as one for terminals
         assert browse.get().status == 200
         while not (tmp_path / "opened").exists():
             assert browse.process.poll() is None
@@ -241,13 +202,13 @@ def test_the_browser_gets_an_invitation_and_never_the_secret(folder: Path, tmp_p
         secret = urlsplit(browse.url).path.split("/")[1]
         assert secret not in invitation.path
         first, second = browse.get(invitation.path), browse.get(invitation.path)
-        assert (first.status, first.getheader("location")) == (303, f"/{secret}/datasets/numbers/1.0.0/")
+        assert (first.status, first.headers["location"]) == (303, f"/{secret}/datasets/numbers/1.0.0/")
         assert second.status == 410
         assert browse.end()[0] == 0
     browser.unlink()
 
 
 def test_without_a_browser_the_address_is_printed(folder: Path, tmp_path: Path) -> None:
-    with Browse(folder, PATH=str(tmp_path), BROWSER="", DISPLAY="", WAYLAND_DISPLAY="") as browse:
+    with Browse(folder / "c.db", PATH=str(tmp_path), BROWSER="", DISPLAY="", WAYLAND_DISPLAY="") as browse:
         assert browse.get().status == 200
         assert browse.end() == (0, "Press Ctrl-C to stop.\n")
