@@ -49,7 +49,7 @@ def overview(visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> Page:
         "events": [fields_of(event, "id", "at", "actor", "action", "version") for event in events],
         "preview": preview(dataset),
         "code": code_of(dataset),
-        "croissant": _croissant(dataset),
+        "croissant": None if visit.is_live else _croissant(dataset),  # for those who search the web
     }
     return Page(name="dataset", title=str(reference), values=values)
 

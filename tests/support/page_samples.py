@@ -154,11 +154,11 @@ class Wide(registry.DatasetBuilder):
     VERSION = "1.0.0"
 
     def features(self) -> FeaturesDict:
-        return FeaturesDict({f"a_rather_long_name_of_a_measured_value_{i}": Scalar("float64") for i in range(60)})
+        return FeaturesDict({f"a_rather_long_name_of_a_measured_value_{i}": Scalar("float64") for i in range(30)})
 
     def splits(self) -> Any:
         names = list(self.features())
-        return {f"split_{s}": [(i, dict.fromkeys(names, i * 1e9)) for i in range(12)] for s in range(6)}
+        return {f"split_{s}": [(i, dict.fromkeys(names, i * 1e9)) for i in range(12)] for s in range(3)}
 
 
 def make_catalog(folder: Path) -> Path:

@@ -28,7 +28,7 @@ class Html(HTMLParser):
     def __init__(self, text: str) -> None:
         super().__init__()
         self.title, self.links = "", list[str]()
-        self._place, self._form = "", None
+        self._place, self._form, self._has_title = "", None, False
         self._values: list[tuple[str, str]] = []
         self._select: str | None = None
         self.feed(text)
@@ -52,6 +52,7 @@ class Html(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         self._place = ""
+        self._has_title = self._has_title or tag == "title"
         if tag == "form" and self._form is not None:
             self.links.append(f"{self._form}?{urlencode(self._values)}")
             self._form = None
@@ -59,7 +60,7 @@ class Html(HTMLParser):
             self._select = None
 
     def handle_data(self, data: str) -> None:
-        if self._place == "title":
+        if self._place == "title" and not self._has_title:  # pictures have titles, too
             self.title += data
 
 

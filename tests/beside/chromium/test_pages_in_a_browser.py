@@ -21,9 +21,7 @@ from support.browse_process import Browse
 from support.page_samples import make_catalog
 from support.page_walk import Walk, kind_of, walk
 
-pytestmark = [
-    pytest.mark.chromium,
-]
+pytestmark = pytest.mark.chromium
 
 EVERY_PAGE: Final = bool(os.environ.get("REGISTRY_EVERY_PAGE"))
 WIDTHS: Final = (360, 768, 1280)
@@ -74,6 +72,7 @@ class Chromium:
         options.binary_location = shutil.which("chromium") or "chromium"
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         self.driver = webdriver.Chrome(options, webdriver.ChromeService(shutil.which("chromedriver")))
+        self.driver.set_script_timeout(120)  # axe-core takes its time for a page with thousands of elements
         self.driver.get("about:blank")  # away from the page that a new browser begins with
         self.axe = files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
 
