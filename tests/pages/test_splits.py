@@ -73,7 +73,7 @@ def test_both_slicing_rules_are_shown_where_they_differ(catalog: Catalog) -> Non
 
 
 def test_a_rule_that_refuses_an_expression_says_why(tmp_path: Path) -> None:
-    prepare(tmp_path / "data/animals/1.0.0", splits={"train": animals(10)})
+    prepare(tmp_path / "data/animals/1.0.0", splits={"train": animals(10)}, shards=2)
     with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as opened:
         opened.import_tfds(tmp_path / "data")
         page, html = page_of(opened, split="train[80%:20%]")
