@@ -237,10 +237,14 @@ def read_page(
     if before is not None:
         conditions.append(event.c.id < before)
     if newest is not None:
-        ids = sa.select(event.c.id).select_from(_WITH_CORRECTIONS).where(*conditions, event.c.id > after)
+        source = event if since is until is None else _WITH_CORRECTIONS  # most pages are found without the join
+        ids = sa.select(event.c.id).select_from(source).where(*conditions, event.c.id > after)
         ids = ids.order_by(event.c.id.desc()).limit(newest)
-        first = connection.execute(sa.select(sa.func.min(ids.subquery("newest").c.id))).scalar()
-        after = after if first is None else int(first) - 1
+        if newest <= limit:
+            conditions = [event.c.id.in_(connection.execute(ids).scalars().all())]  # these are searched for only once
+        else:
+            first = connection.execute(sa.select(sa.func.min(ids.subquery("newest").c.id))).scalar()
+            after = after if first is None else int(first) - 1
     query = select_events().where(*conditions, event.c.id > after).order_by(event.c.id).limit(limit)
     with stored_values():
         return tuple(read_event(row) for row in connection.execute(query))

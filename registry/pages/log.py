@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
@@ -10,11 +11,11 @@ from typing import Any, Final
 from registry.catalog.event_words import summarize
 from registry.envelope import fields_of
 from registry.errors import NotFoundError, RegistryError
-from registry.model import ACTIONS, Event, Reference
+from registry.model import ACTIONS, Event, Reference, VersionState
 from registry.pages.page import DATASETS, Page, Visit, version_path
 
 _PAGE: Final = 50
-_MOST_IN_SITE: Final = 1_000
+_MOST_IN_SITE: Final = 500
 _MOST_VERIFIED: Final = 20_000
 _MOST_DETAILS: Final = 30
 _PRIVATE: Final = frozenset({"data-dir", "mirror-add", "mirror-remove", "relocate", "imported", "producer"})
@@ -34,12 +35,13 @@ def log(visit: Visit) -> Page:
         events = _events(visit, before, **conditions)
     except RegistryError as error:
         events, problem = [], error.message
+    readable = {} if visit.is_live else _readable(visit)
     lowest = events[-1].id if events else 1
     is_filtered = any(conditions.values())
     ended = lowest == 1 if not is_filtered else len(events) < _PAGE
     is_cut = not visit.is_live and head - lowest >= _MOST_IN_SITE
     values = {
-        "events": [_event(visit, event) for event in events],
+        "events": [_event(visit, event, readable) for event in events],
         "head": {"id": head, "hash": "" if newest is None else newest.hash},
         "older": None if ended or is_cut or is_filtered else (lowest - 2) // _PAGE * _PAGE + 1,
         "after": lowest if is_filtered and not ended else None,
@@ -70,7 +72,7 @@ def _events(visit: Visit, before: int | None, *, dataset: str = "", action: str 
     return list(visit.catalog.log(dataset=dataset or None, actions=actions, before=before, limit=_PAGE))[::-1]
 
 
-def _event(visit: Visit, event: Event) -> dict[str, Any]:
+def _event(visit: Visit, event: Event, readable: Mapping[str, Reference]) -> dict[str, Any]:
     """An event as plain values. In a site, without who recorded it and where files of the owner are."""
     is_private = not visit.is_live and event.action in _PRIVATE
     public = event if visit.is_live else replace(event, details=_public(event.details))
@@ -78,7 +80,7 @@ def _event(visit: Visit, event: Event) -> dict[str, Any]:
     return {
         **fields_of(event, "id", "at", "action", "dataset", "version", "hash", "previous_hash", "stamped_at"),
         "actor": event.described_actor if visit.is_live else "",
-        "path": _path(visit, event),
+        "path": _path(visit, event, readable),
         "summary": "" if is_private else summarize(public),
         "details": [
             (name, json.dumps(details[name], ensure_ascii=False)[:500]) for name in list(details)[:_MOST_DETAILS]
@@ -90,14 +92,23 @@ def _public(details: Any) -> dict[str, Any]:
     return {name: value for name, value in details.items() if name not in ("imported_from", "location", "producer")}
 
 
-def _path(visit: Visit, event: Event) -> tuple[str, ...] | None:
-    """The address of the version or dataset of an event; in a site, only if it can be read today."""
-    if not event.dataset:
-        return None
+def _readable(visit: Visit) -> dict[str, Reference]:
+    """The versions that have a page in a site, by each name that their dataset had."""
+    sizes = [size for size in visit.catalog.backend.sizes() if size.state is not VersionState.DROPPED]
+    return {
+        f"{name}{'' if size.config is None else f'/{size.config}'}:{size.version}": size.reference
+        for size in sizes
+        for name in {size.name, *size.names}
+    }
+
+
+def _path(visit: Visit, event: Event, readable: Mapping[str, Reference]) -> tuple[str, ...] | None:
+    """The address of the version of an event, or of its dataset; in a site, only if it has a page."""
+    name = f"{event.dataset}:{event.version}" if event.version else event.dataset
+    if not visit.is_live:
+        return version_path(readable[name]) if name in readable else None
     with suppress(RegistryError):
-        reference = Reference.parse(f"{event.dataset}:{event.version}" if event.version else event.dataset)
-        if not visit.is_live:
-            return version_path(visit.catalog.look_up(reference).reference)
+        reference = Reference.parse(name)
         return version_path(reference) if event.version else (DATASETS, *event.dataset.split("/"))
     return None
 
