@@ -12,6 +12,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -422,7 +424,7 @@ def test_every_call_of_the_protocol_that_only_reads_is_passed_on(
         and not name.startswith("_")
         and not {"actor", "options"} & set(function.__code__.co_varnames[: function.__code__.co_argcount + 9])
     }
-    assert calls - unnamed == site_catalog._READS
+    assert calls - unnamed | {"snapshot"} == site_catalog._READS
 
 
 def _groups() -> dict[str, str]:
@@ -801,3 +803,50 @@ def test_an_unknown_dataset_is_looked_up_and_named(server: WebServer, client: Cl
     server.files = beneath(make_site(states[3]))
     with pytest.raises(DatasetNotFoundError, match="no dataset 'minst'"):
         found(client, "minst")
+
+
+# Certificates
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with a key, and a certificate for 127.0.0.1 that it signed itself."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "site")])
+    now = datetime.now(UTC)
+    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    builder = builder.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
+    address = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
+    signed_by_itself = builder.add_extension(address, critical=False).sign(key, hashes.SHA256())
+    pem = serialization.Encoding.PEM
+    plain = serialization.NoEncryption()
+    file = tmp_path_factory.mktemp("tls") / "site.pem"
+    file.write_bytes(
+        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain) + signed_by_itself.public_bytes(pem)
+    )
+    return file
+
+
+def test_https_needs_a_certificate_that_is_trusted_and_is_not_left(
+    server: WebServer, tmp_path: Path, states: list[bytes], certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = make_site(states[0])
+    with web_server(certificate) as secure:
+        client = Client(secure.url, tmp_path)
+        secure.files = files
+        with pytest.raises(CatalogError, match="CERTIFICATE_VERIFY_FAILED") as caught:
+            found(client)
+        assert not isinstance(caught.value, CatalogUnavailableError)
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        assert found(client) == "mnist:1.0.0"
+        secure.redirects, server.files = {"site.json": f"{server.url}site.json"}, files
+        with pytest.raises(CatalogError, match="which is not followed"):
+            found(client)
+        assert server.requests() == []
+        server.redirects = {"site.json": f"{secure.url}there.json"}
+        secure.redirects, secure.files["there.json"] = {}, files["site.json"]
+        assert found(Client(server.url, tmp_path)) == "mnist:1.0.0"  # to https is fine

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import sqlite3
+import ssl
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -164,8 +165,8 @@ class WebServer:
 
 
 @contextmanager
-def web_server() -> Iterator[WebServer]:
-    """A server that runs for as long as the block."""
+def web_server(certificate: Path | None = None) -> Iterator[WebServer]:
+    """A server that runs for as long as the block; with a ``certificate`` and its key in one file, by https."""
     state = WebServer()
 
     class Handler(BaseHTTPRequestHandler):
@@ -186,11 +187,15 @@ def web_server() -> Iterator[WebServer]:
             """Logs nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    if certificate is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
     server.daemon_threads = True
     server.block_on_close = False
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
-    state.url = f"http://127.0.0.1:{server.server_port}/"
+    state.url = f"{'http' if certificate is None else 'https'}://127.0.0.1:{server.server_port}/"
     try:
         yield state
     finally:

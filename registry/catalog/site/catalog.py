@@ -83,7 +83,7 @@ _ABOUT_VERSIONS: Final = frozenset(
 _READS: Final = _ABOUT_VERSIONS | frozenset(
     (
         *("find", "find_at", "published", "published_at", "published_digest", "neighbours", "standing", "versions"),
-        *("sizes", "datasets", "search", "explain_no_hits", "producers", "now", "backup"),
+        *("sizes", "datasets", "search", "explain_no_hits", "producers", "now", "backup", "snapshot"),
         *("aliases.list", "aliases.history", "configs.list", "configs.protection"),
         *("experiments.list", "experiments.defaults_for", "lifecycle.removals", "locations.outside"),
         *("log.page", "log.verify", "log.num_rows", "reservations.list", "shards.find", "shards.files_of"),
