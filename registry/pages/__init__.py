@@ -6,6 +6,7 @@ A function of a page calls the catalog and ``Dataset``, and returns plain values
 ``registry browse`` serves pages to their owner (``registry.server``), ``registry site`` writes them as files.
 """
 
+from registry.lazy import lazy_exports
 from registry.pages.page import Media, Page, Visit
 from registry.pages.rendering import json_of, render, render_alone, rendered_error
 from registry.pages.routes import FORM_PAGES, act, answer
@@ -14,6 +15,8 @@ __all__ = [
     "FORM_PAGES",
     "Media",
     "Page",
+    "SiteOptions",
+    "SiteReport",
     "Visit",
     "act",
     "answer",
@@ -21,4 +24,7 @@ __all__ = [
     "render",
     "render_alone",
     "rendered_error",
+    "write_site",
 ]
+
+__getattr__, __dir__ = lazy_exports(__name__, {"site": "SiteOptions SiteReport write_site"})

@@ -48,8 +48,8 @@ def overview(visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> Page:
         "versions": version_line(visit, reference.name, reference.config),
         "events": [fields_of(event, "id", "at", "actor", "action", "version") for event in events],
         "preview": preview(dataset),
-        "code": code_of(dataset),
-        "croissant": None if visit.is_live else _croissant(dataset),  # for those who search the web
+        "code": code_of(visit, reference, first_split(tuple(dataset.splits))),
+        "croissant": None if visit.is_live else _croissant(visit, dataset),  # for those who search the web
     }
     return Page(name="dataset", title=str(reference), values=values)
 
@@ -77,7 +77,10 @@ def _version(summary: VersionSummary, before: Version | None) -> dict[str, Any]:
     steps = () if before is None else ("major", "minor", "patch")
     step = next((it for it in steps if getattr(summary.version, it) != getattr(before, it)), "first")
     return {
-        **fields_of(summary, "version", "status", "num_examples", "num_bytes", "published_at", "published_by"),
+        **fields_of(
+            summary, "version", "status", "num_examples", "num_bytes", "published_at", "published_by", "splits"
+        ),
+        "content_digest": f"sha256:{summary.content_digest}",
         "note": summary.state_message or summary.release_note,
         "step": step,
         "before": before,
@@ -121,20 +124,47 @@ def _kind(feature: Feature) -> tuple[str, FeaturesDict | None]:
     return " of ".join((*words, str(feature))), None
 
 
-def code_of(dataset: Dataset) -> dict[str, str]:
+def older(visit: Visit, path: tuple[str, ...]) -> Page:
+    """The only page of an older version in a site of files: what it is, what it changed, and code to use it.
+
+    It is made from the list of versions, without a look-up: a site has ten times as many older versions as datasets.
+    """
+    _, name, *config, _ = path
+    versions = version_line(visit, name, config[0] if config else None)
+    row = next((it for it in versions if it["path"] == path), None)
+    if row is None:
+        raise NotFoundError(f"there is no version {'/'.join(path)!r:.200}")
+    reference, split = Reference.exactly(name, config[0] if config else None, row["version"]), row["splits"]
+    values = {
+        **{key: value for key, value in row.items() if key != "path"},
+        "dataset": reference.dataset,
+        "reference": reference,
+        "newest": versions[0]["version"],
+        "code": code_of(visit, reference, first_split(split)),
+    }
+    return Page(name="older", title=str(reference), values=values)
+
+
+def code_of(visit: Visit, reference: Reference, split: str | None) -> dict[str, str]:
     """Code that uses this very version, for people to copy: Python, shell, SQL and a pin."""
-    reference, split = str(dataset.reference), first_split(tuple(dataset.splits)) or "train"
-    quoted = shlex.quote(reference)
+    split, quoted = split or "train", shlex.quote(str(reference))
+    url = None if visit.site is None else visit.site.url
+    here, option = ("", "") if url is None else (f'"{url}"', f" --catalog {shlex.quote(url)}")
     return {
-        "Python": f'import registry\n\ndataset = registry.connect().dataset("{reference}")\n'
+        "Python": f'import registry\n\ndataset = registry.connect({here}).dataset("{reference}")\n'
         f'for example in dataset.read("{split}"):\n    ...',
-        "Shell": f"registry show {quoted}\nregistry head {quoted} {split}\nregistry read {quoted} {split} --take 10",
-        "SQL": f"registry sql 'SELECT count(*) FROM \"{reference}\"[{split}]'",  # noqa: S608 (for people to copy)
-        "Pin": f"registry pin create {quoted} {split} -o dataset.lock.yaml\nregistry pin cite dataset.lock.yaml",
+        "Shell": f"registry show {quoted}{option}\nregistry head {quoted} {split}{option}\n"
+        f"registry read {quoted} {split} --take 10{option}",
+        "SQL": f"registry sql 'SELECT count(*) FROM \"{reference}\"[{split}]'{option}",  # noqa: S608 (for people to copy)
+        "Pin": f"registry pin create {quoted} {split} -o dataset.lock.yaml{option}\n"
+        "registry pin cite dataset.lock.yaml",
     }
 
 
-def _croissant(dataset: Dataset) -> dict[str, Any] | None:
+def _croissant(visit: Visit, dataset: Dataset) -> dict[str, Any] | None:
+    """The document; in a site, without files that have no URL: their names would be relative to the page."""
+    base = None if visit.site is None else visit.site.folder(dataset.facts.locations[0])
     with suppress(RegistryError, OSError):
-        return dataset.croissant()
+        document = dataset.croissant(base_url=base)
+        return {key: value for key, value in document.items() if base or key not in ("distribution", "recordSet")}
     return None

@@ -7,15 +7,53 @@ below any prefix, and in a folder of files.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from registry.api import Catalog
-from registry.model import Reference
+from registry.model import Reference, is_absolute
 
 DATASETS: Final = "datasets"
+
+
+_PLAIN: Final = re.compile(
+    r"[\w+=@,~-]{1,150}(?:\.(?:\d{1,9}|png|jpg|jpeg|gif|webp|bmp|wav|mp3|ogg|flac|mp4|webm|txt|bin))*", re.ASCII
+)
+"""The segments that are names of files as they are. Others could be hidden, special, or run by a browser."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteView:
+    """What the pages of a site of files know about the site.
+
+    Attributes:
+        name: the name of the catalog.
+        url: the address of the site, which ends with ``/``; None if it is unknown.
+        data_url: the URL of the data directory, or its path relative to the site, which ends with ``/``; or None.
+        brief: the addresses of the versions that have one short page: a link to a part of one leads to that page.
+    """
+
+    name: str
+    url: str | None = None
+    data_url: str | None = None
+    brief: Collection[tuple[str, ...]] = frozenset()
+
+    def folder(self, location: str) -> str | None:
+        """The URL of the files of a version, given its location; None if there is none."""
+        if is_absolute(location):
+            return None if location.startswith(("/", "file:")) else location
+        root = (
+            self.data_url if self.data_url is None or "://" in self.data_url else self.url and self.url + self.data_url
+        )
+        return None if root is None else root + quote(location)
+
+    def address(self, path: tuple[str, ...]) -> str | None:
+        """The URL of the page at ``path``; None if that of the site is unknown."""
+        return None if self.url is None else self.url + "/".join(map(quote, (*file_names(path), "index.html")))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +67,7 @@ class Visit:
         form: the values of a form that was sent with the request, because they are too long for an address.
         is_live: whether a server answers. In a site of files, pages have no forms, and no address has a query.
         most_records: in a site of files, how many records of each split have pages; None for all.
+        site: the site of files, or None if a server answers.
     """
 
     catalog: Catalog
@@ -37,6 +76,7 @@ class Visit:
     form: Mapping[str, str] = field(default_factory=dict)
     is_live: bool = True
     most_records: int | None = None
+    site: SiteView | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +122,25 @@ def version_path(reference: Reference) -> tuple[str, ...]:
     return (DATASETS, reference.name, *config, str(reference.exact))
 
 
+def file_names(path: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of the folders, and of the file, that have an address in a site of files.
+
+    A segment may be the name of a split or a feature, and contain anything. No name begins with a dot, is that of a
+    page, or has an ending for which a browser would run the file.
+
+    >>> file_names(("datasets", "mnist", "3.0.1", "media", "train", "0", "a/b.html"))
+    ('datasets', 'mnist', '3.0.1', 'media', 'train', '0', 'a%2Fb%2Ehtml')
+    """
+    return path if path[:1] == ("static",) else tuple(map(_file_name, path))
+
+
+def _file_name(segment: str) -> str:
+    if _PLAIN.fullmatch(segment) and len(segment) <= 150:
+        return segment
+    plain = re.sub(rb"[^\w-]", lambda it: b"%%%02X" % ord(it[0]), segment.encode("utf-8", "surrogatepass")).decode()
+    return plain if len(plain) <= 150 else f"{plain[:100]}~{sha256(plain.encode()).hexdigest()[:32]}"
+
+
 class Links:
     """The links of one page, relative to its address. ``targets`` are the addresses that they lead to.
 
@@ -92,8 +151,12 @@ class Links:
     ('../../../', '../../../static/style.css', '../index.html')
     """
 
-    def __init__(self, path: tuple[str, ...], *, is_live: bool = True) -> None:
-        self._path, self._is_live = path, is_live
+    def __init__(
+        self, path: tuple[str, ...], *, is_live: bool = True, site: SiteView | None = None, root: str | None = None
+    ) -> None:
+        """``root`` begins every link, of a page that has no address of its own."""
+        self._path, self._is_live, self._root = path, is_live, root
+        self._brief = frozenset[tuple[str, ...]]() if site is None else site.brief
         self.targets: set[tuple[str, ...]] = set()
 
     def page(self, *segments: Any, **query: Any) -> str:
@@ -102,6 +165,7 @@ class Links:
         if values and not self._is_live:
             raise AssertionError("a page of a site links to no address with a query")
         path = _flat(segments)
+        path = next((path[:stop] for stop in (3, 4) if path[:stop] in self._brief), path) if self._brief else path
         self.targets.add(path)
         folder = self._relative(path)
         text = f"{folder}/" if folder else "./"
@@ -110,16 +174,20 @@ class Links:
     def file(self, *segments: Any) -> str:
         """The link to a file: a style sheet, a picture of a record, the JSON of a page."""
         path = _flat(segments)
-        if path[-1] != "index.json":  # it is written with its page
-            self.targets.add(path)
+        if path[-1] == "index.json":  # it is written with its page
+            return "/".join(filter(None, (self._relative(path[:-1]), path[-1])))
+        self.targets.add(path)
         return self._relative(path)
 
     def _relative(self, path: tuple[str, ...]) -> str:
+        names = path if self._is_live else file_names(path)
+        if self._root is not None:
+            return self._root + "/".join(quote(name, safe="") for name in names)
         common = 0
         while common < min(len(path), len(self._path)) and path[common] == self._path[common]:
             common += 1
         up = [".."] * (len(self._path) - common)
-        rest = [quote(segment, safe="") for segment in path[common:]]
+        rest = [quote(name, safe="") for name in names[common:]]
         if not up and rest and ":" in path[common]:
             up = ["."]
         return "/".join((*up, *rest))

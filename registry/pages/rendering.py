@@ -77,13 +77,15 @@ _STATUS: Final[Mapping[type[RegistryError], int]] = {
 }
 
 
-def render(page: Page, visit: Visit) -> tuple[str, set[tuple[str, ...]]]:
+def render(page: Page, visit: Visit, *, root: str | None = None) -> tuple[str, set[tuple[str, ...]]]:
     """The HTML of a page, and the addresses of the pages and files that it links to.
+
+    ``root`` is the address of the home page, for a page that a server shows at any address; None makes relative links.
 
     Raises:
         MissingExtraError: Jinja, markdown-it-py or nh3 is not installed (extra ``pages``).
     """
-    links = Links(visit.path, is_live=visit.is_live)
+    links = Links(visit.path, is_live=visit.is_live, site=visit.site, root=root)
     text = (
         _environment()
         .get_template(f"{page.name}.html")
@@ -99,6 +101,7 @@ def render(page: Page, visit: Visit) -> tuple[str, set[tuple[str, ...]]]:
             content_policy=CONTENT_POLICY,
             layout="base.html",
             is_alone=False,
+            canonical=None if visit.site is None or root is not None else visit.site.address(visit.path),
         )
     )
     return text, links.targets
@@ -139,6 +142,8 @@ def status_of(error: RegistryError) -> int:
 
 def catalog_name(visit: Visit) -> str:
     """How pages name the catalog: by the name of its file or database, without places of this machine."""
+    if visit.site is not None:
+        return visit.site.name
     file = visit.catalog.backend.file
     return file.stem if file is not None else visit.catalog.url.rstrip("/").rpartition("/")[2].partition("?")[0]
 

@@ -231,6 +231,18 @@ class LocalStore(Store):
                 os.unlink(source)
             sync_folder(os.path.dirname(target))
 
+    def move_in(self, name: str, source: Store, *, content_type: str) -> None:  # noqa: ARG002 (files have none)
+        """Rename the file ``name`` of another folder, whose ``sync`` was called, replacing the one that is here."""
+        path = self._inside(check_relative_name(name))
+        with storage_errors("write", path):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            os.replace(source.locate(name), path)
+
+    def sync(self) -> None:
+        """Wait until every file and folder is on the disk. The stores that write in one step have done so."""
+        with storage_errors("write", self._root):
+            _sync_tree(self._root)
+
     @contextmanager
     def exclusive(self, name: str) -> Iterator[None]:
         """Lock the folder that contains ``name``, without a lock file that could be left behind or removed.

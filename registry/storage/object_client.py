@@ -57,6 +57,7 @@ _WRITER: Final = "registrywriter"
 """Name of the user metadata that names the writer and identifies a conditional put; Azure accepts only letters."""
 
 _WRITER_END: Final = "/"
+_TYPE: Final = "Content-Type"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +182,16 @@ class BucketClient:
             raise TransientFault("the server sent bytes that do not match their ETag")
         return again
 
-    def put(self, key: str, content: bytes, *, overwrite: bool, writer: str = "", location: str) -> str | None:
+    def put(
+        self,
+        key: str,
+        content: bytes,
+        *,
+        overwrite: bool,
+        writer: str = "",
+        content_type: str | None = None,
+        location: str,
+    ) -> str | None:
         """Write a small object in one request that stores all of it or nothing.
 
         Args:
@@ -189,6 +199,7 @@ class BucketClient:
             content: the bytes.
             overwrite: replace an object of this name.
             writer: kept in the object's metadata; ``writer_of`` returns it.
+            content_type: with ``overwrite``, the type that the store tells browsers.
             location: the URL for messages.
 
         Returns:
@@ -198,9 +209,15 @@ class BucketClient:
             AlreadyStoredError: the name is taken and ``overwrite`` is False; the store itself decides.
         """
         if overwrite:
-            return _tag(
-                self._ask("write", location, lambda api, store: api.put_async(store, key, content, use_multipart=False))
-            )
+            attributes = {_TYPE: content_type} if content_type else None
+
+            def ask(api: ModuleType, store: Any) -> Coroutine[Any, Any, Any]:
+                put: Coroutine[Any, Any, Any] = api.put_async(
+                    store, key, content, attributes=attributes, use_multipart=False
+                )
+                return put
+
+            return _tag(self._ask("write", location, ask))
         mark = f"{writer}{_WRITER_END}{uuid.uuid4().hex}"
         result = self._ask_once(
             "write",
@@ -241,6 +258,7 @@ class BucketClient:
         *,
         overwrite: bool,
         writer: str = "",
+        content_type: str | None = None,
         before_end: Callable[[], None] | None = None,
         location: str,
     ) -> str | None:
@@ -248,8 +266,12 @@ class BucketClient:
 
         Each part is retried separately, within the same limits. Without ``overwrite``, the caller must ensure that
         nothing else uses the name. ``before_end`` is called when the file was read to its end; if it raises an error,
-        the object does not appear, and its parts are removed. ``writer`` and the result are those of ``put``.
+        the object does not appear, and its parts are removed. ``writer``, ``content_type`` and the result are those of
+        ``put``.
         """
+        attributes = ({_WRITER: f"{writer}{_WRITER_END}"} if writer else {}) | (
+            {_TYPE: content_type} if content_type else {}
+        )
         before = self._present(key, location=location) if overwrite else None
 
         async def parts() -> AsyncIterator[bytes]:
@@ -265,7 +287,7 @@ class BucketClient:
                 store,
                 key,
                 parts(),
-                attributes={_WRITER: f"{writer}{_WRITER_END}"} if writer else None,
+                attributes=attributes or None,
                 use_multipart=True,
                 chunk_size=PART_BYTES,
                 max_concurrency=_PARTS_AT_ONCE,

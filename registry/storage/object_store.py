@@ -205,6 +205,17 @@ class ObjectStore(RemoteStore):
         """Write a small object, in one request; the store decides whether the name is free."""
         self._bucket.put(self._key(check_relative_name(name)), content, overwrite=overwrite, location=self.locate(name))
 
+    def move_in(self, name: str, source: Store, *, content_type: str) -> None:
+        """Upload a file of this machine and replace the object that has its name."""
+        key, location = self._key(check_relative_name(name)), self.locate(name)
+        with source.open(name) as file:
+            if file.num_bytes <= PART_BYTES:
+                content = file.read()
+                self._bucket.put(key, content, overwrite=True, content_type=content_type, location=location)
+            else:
+                hashed, size = HashedFile(file), file.num_bytes
+                self._bucket.upload(key, hashed, size, overwrite=True, content_type=content_type, location=location)
+
     def require_writable(self, folder: str) -> None:
         """Send one request that would write an object below ``folder``, on a condition that is not fulfilled."""
         name = f"{check_relative_name(folder)}/{new_unfinished_name('probe')}"

@@ -346,6 +346,15 @@ class Store(abc.ABC):
         self.copy_to(name, final)
         self.remove_tree(name)
 
+    def move_in(self, name: str, source: Store, *, content_type: str) -> None:
+        """Take the file ``name`` from a folder of this machine, and replace the one that has its name, in one step.
+
+        A local store expects the folder on its own disk. An object store tells readers the ``content_type``.
+        """
+        del content_type
+        with source.open(name) as file, self.create(name, overwrite=True) as target:
+            target.writelines(file.pieces())
+
     @abc.abstractmethod
     def stage(self, final: str) -> StagedFolder:
         """Create a folder on this machine, to be filled and committed as ``final``: see ``staged``."""

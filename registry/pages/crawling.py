@@ -1,0 +1,230 @@
+"""Renders the pages of one dataset as files of a site: from their first page on, every page and file that is linked.
+
+Datasets are rendered in worker processes, each of which opens the snapshot. A snapshot never changes, so every answer
+of its catalog is remembered while the pages of a dataset are made: they ask for the same things.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from registry.api import Catalog
+from registry.api.locations import ClientDataDirectory
+from registry.catalog import open_catalog
+from registry.catalog.wrapper import CatalogWrapper, pass_call
+from registry.errors import NotFoundError, RegistryError, StorageError
+from registry.model import DatasetVersion, Reference, Version
+from registry.pages.dataset import older
+from registry.pages.page import DATASETS, Media, SiteView, Visit, file_names, version_path
+from registry.pages.rendering import json_of, render, rendered_error
+from registry.pages.routes import answer
+from registry.pages.site_files import FileFacts
+
+if TYPE_CHECKING:
+    from registry.api import Dataset
+    from registry.catalog import CatalogBackend
+
+Address: TypeAlias = tuple[str, ...]
+
+_NOT_MADE = "This page could not be made when the site was written: {}"
+
+
+def group_of(path: Address) -> str:
+    """The group of files that a page belongs to: the name of its dataset, or ``""`` for the whole catalog."""
+    return path[1] if path[0:1] == (DATASETS,) and len(path) > 1 else ""
+
+
+def page_name(path: Address) -> str:
+    """The file of the page at an address."""
+    return "/".join((*file_names(path), "index.html"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crawl:
+    """Pages of one group to render.
+
+    Attributes:
+        group: the name of the group, see ``group_of``.
+        roots: where to begin.
+        present: the files that the site has. Those that do not change are not written.
+        done: the files that were rendered before.
+    """
+
+    group: str
+    roots: tuple[Address, ...]
+    present: Mapping[str, FileFacts] = field(default_factory=dict)
+    done: Collection[str] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class Crawled:
+    """The files of the pages that were rendered.
+
+    Attributes:
+        files: by name.
+        types: the content types of media, by the names of their files.
+        links: addresses in other groups that the pages lead to.
+        problems: the addresses that have no page, and why.
+        is_complete: whether nothing but missing pages is among the problems, so that another run would do the same.
+        num_pages: the number of pages.
+    """
+
+    files: dict[str, FileFacts] = field(default_factory=dict)
+    types: dict[str, str] = field(default_factory=dict)
+    links: set[Address] = field(default_factory=set)
+    problems: list[tuple[str, str]] = field(default_factory=list)
+    is_complete: bool = True
+    num_pages: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteRenderer:
+    """Renders groups of pages.
+
+    Attributes:
+        snapshot: the path of the catalog that the site contains.
+        data_dir: the path or URL of the data directory.
+        folder: the path of the staged folder that gets the files.
+        view: the site.
+        records: how many records of each split have pages; None for all.
+        versions: how many of the newest versions of each dataset have all pages; None for all.
+        private: texts that no page may contain: paths of this machine.
+    """
+
+    snapshot: str
+    data_dir: str
+    folder: str
+    view: SiteView
+    records: int | None
+    versions: int | None
+    private: tuple[str, ...] = ()
+
+    def __call__(self, crawl: Crawl) -> Crawled:
+        """Render the pages of a group, and write the files that differ from those of the site."""
+        catalog = open_snapshot(self.snapshot, self.data_dir)
+        catalog.forget()
+        view = replace(self.view, brief=self._brief(catalog, crawl.group)) if crawl.group else self.view
+        result, waiting, seen = Crawled(), list(crawl.roots), set(crawl.roots)
+        while waiting:
+            path = waiting.pop()
+            if page_name(path) in crawl.done or "/".join(file_names(path)) in crawl.done:
+                continue
+            visit = Visit(catalog=catalog, path=path, is_live=False, most_records=self.records, site=view)
+            targets = self._write(visit, crawl, result)
+            for target in targets - seen:
+                seen.add(target)
+                if group_of(target) == crawl.group:
+                    waiting.append(target)
+                else:
+                    result.links.add(target)
+        return result
+
+    def _write(self, visit: Visit, crawl: Crawl, result: Crawled) -> set[Address]:
+        path, targets = visit.path, set[Address]()
+        name = "/".join(file_names(path))
+        if path[:1] == ("static",):
+            contents = {name: files("registry.pages").joinpath(*path).read_bytes()}
+        else:
+            page, text = self._answer(visit, result)
+            if isinstance(page, Media):
+                contents = {name: page.content}
+                result.types[name] = page.content_type or "application/octet-stream"
+            else:
+                html, targets = render(page, visit)
+                parts = {page_name(path): html, page_name(path).removesuffix("html") + "json": text}
+                contents = {part: self._without_private(content).encode() for part, content in parts.items()}
+                result.num_pages += 1
+        for part, content in contents.items():
+            facts = FileFacts(len(content), hashlib.sha256(content).hexdigest())
+            result.files[part] = facts
+            if crawl.present.get(part) != facts:
+                place = Path(self.folder, part)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(content)
+        return targets
+
+    def _answer(self, visit: Visit, result: Crawled) -> tuple[Any, str]:
+        """A page and its JSON, or media. A page that fails is words about it, so that links to it work."""
+        path = visit.path
+        try:
+            page = older(visit, path) if visit.site is not None and path in visit.site.brief else answer(visit)
+            return page, "" if isinstance(page, Media) else json_of(page)
+        except RegistryError as error:
+            result.problems.append(("/".join(path), error.message))
+            if isinstance(error, NotFoundError):
+                problem: RegistryError = error
+            else:  # the message may have paths of this machine
+                result.is_complete = False
+                problem = StorageError(_NOT_MADE.format(error.code), hint=None, details={})
+            if "media" in path[3:5]:
+                return Media(content=f"{problem.message}\n".encode(), content_type="text/plain; charset=utf-8"), ""
+            return rendered_error(problem)
+
+    def _without_private(self, text: str) -> str:
+        for private in self.private:
+            text = text.replace(private, "…")
+        return text
+
+    def _brief(self, catalog: Catalog, name: str) -> frozenset[Address]:
+        """The addresses of the versions of a dataset that have one short page."""
+        if self.versions is None:
+            return frozenset()
+        result = set()
+        try:
+            for entry in catalog.backend.configs.list(name):
+                summaries = catalog.versions(Reference(name=name, config=entry.config))
+                dataset = name if entry.config is None else f"{name}/{entry.config}"
+                pages: set[Version | None] = {alias.version for alias in catalog.aliases.list(dataset)}
+                readable = [it for it in summaries if str(it.status) != "dropped"]
+                pages |= {it.version for it in readable[: self.versions]} | {it.canonical for it in summaries}
+                result |= {version_path(it.reference) for it in readable if it.version not in pages}
+        except NotFoundError:  # its page says so
+            pass
+        return frozenset(result)
+
+
+class _Remembered(CatalogWrapper):
+    """The catalog of a snapshot: it gives the same answer to the same question."""
+
+    def __init__(self, backend: CatalogBackend) -> None:
+        self._backend, self.url, self.file = backend, backend.url, backend.file
+        self.answers: dict[tuple[Any, ...], Any] = {}
+
+    def _call(self, call: str, *args: Any, **kwargs: Any) -> Any:
+        values = (*args, *kwargs.items())
+        key = call, *(value.reference if isinstance(value, DatasetVersion) else value for value in values)
+        try:
+            if key not in self.answers:
+                self.answers[key] = pass_call(self._backend, call, *args, **kwargs)
+        except TypeError:  # a value that cannot be a key
+            return pass_call(self._backend, call, *args, **kwargs)
+        return self.answers[key]
+
+
+class SnapshotCatalog(Catalog):
+    """The catalog of a snapshot. It returns the same ``Dataset`` again, which keeps what it has read."""
+
+    def look_up(self, reference: Any, **options: Any) -> Dataset:
+        """See ``Catalog.look_up``."""
+        key = "look_up", str(reference), *options.items()
+        answers = cast("_Remembered", self.backend).answers
+        if key not in answers:
+            answers[key] = super().look_up(reference, **options)
+        return cast("Dataset", answers[key])
+
+    def forget(self) -> None:
+        """Forget every answer, to bound memory."""
+        cast("_Remembered", self.backend).answers.clear()
+
+
+@cache
+def open_snapshot(path: str, data_dir: str) -> SnapshotCatalog:
+    """The catalog of a snapshot, opened once in each process."""
+    backend = cast("CatalogBackend", _Remembered(open_catalog(path, create=False)))
+    return SnapshotCatalog(backend, directory=ClientDataDirectory(backend, data_dir))

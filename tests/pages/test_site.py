@@ -1,0 +1,265 @@
+"""A site is the pages of a catalog as files: every link works, and only what changed is written."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.clouds import Cloud
+from support.s3_server import S3Server
+from support.site_checks import broken_links, follow, get_url, tree_of, without_time
+from support.web_server import serve
+
+import registry
+from registry.errors import ConflictError, DatasetNotFoundError, UsageError
+from registry.features import ClassLabel, FeaturesDict, Image, Text
+from registry.pages import SiteOptions, write_site
+
+XSS = "</script><script>alert(1)</script>\"'`--><svg onload=alert(1)>"
+
+
+class Hostile(registry.DatasetBuilder):
+    VERSION = "1.0.0"
+    RELEASE_NOTES = {"1.0.0": XSS}
+
+    def features(self) -> FeaturesDict:
+        return FeaturesDict(
+            {
+                "x.html": Text(),
+                "index.html": Text(),
+                "..": Text(),
+                "pic?#%": Image(shape=(2, 2, 3)),
+                "a b": ClassLabel(names=[XSS]),
+            }
+        )
+
+    def splits(self) -> Any:
+        picture = np.zeros((2, 2, 3), np.uint8)
+        row = {"x.html": XSS, "index.html": XSS, "..": "", "a b": 0, "pic?#%": picture}
+        return {"train": [(i, row) for i in range(3)]}
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A catalog and its data, to be copied."""
+    folder = tmp_path_factory.mktemp("published")
+    with registry.connect(folder / "our catalog.db", create=True) as catalog:
+        for number in range(3):
+            table = folder / "rows.csv"
+            table.write_text("label,text\n" + "".join(f"{i % 2},row {i}\n" for i in range(4 + number)))
+            catalog.add(table, name="plain")
+        catalog.build(Hostile)
+        with pytest.warns(UserWarning, match="licence"):
+            catalog.describe("hostile:1.0.0", description=XSS, tags=[XSS], license=XSS, citation=XSS)
+    return folder
+
+
+@pytest.fixture
+def catalog(published: Path, tmp_path: Path) -> Iterator[registry.Catalog]:
+    shutil.copytree(published, tmp_path / "secret place")
+    with registry.connect(tmp_path / "secret place" / "our catalog.db") as catalog:
+        yield catalog
+
+
+def stamps(folder: Path) -> dict[str, tuple[int, int]]:
+    return {str(path): (path.stat().st_ino, path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_every_link_leads_to_a_file(catalog: registry.Catalog, tmp_path: Path) -> None:
+    report = write_site(catalog, tmp_path / "site")
+    assert broken_links(tmp_path / "site") == []
+    assert report.num_pages == len(list((tmp_path / "site").rglob("index.html"))) > 10
+    assert report.num_files == len(tree_of(tmp_path / "site"))
+    assert {page.partition("/")[0] for page, _ in report.problems} <= {"log", "pins", "health", "datasets"}
+    with serve(tmp_path) as url:
+        reached = follow(f"{url}/site/index.html", get_url)
+    assert f"{url}/site/datasets/plain/3.0.0/index.html" in reached
+    assert f"{url}/site/datasets/hostile/1.0.0/index.json" in reached
+    html = {url for url, content_type in reached.items() if content_type.startswith("text/html")}
+    assert {url.rpartition("/")[2] for url in html} == {"index.html"}  # no text of a record is a page
+
+
+def test_pages_link_below_a_prefix_and_name_their_address(catalog: registry.Catalog, tmp_path: Path) -> None:
+    write_site(catalog, tmp_path / "site", SiteOptions(base_url="https://example.org/a/b", with_data=True))
+    page = (tmp_path / "site" / "datasets" / "plain" / "3.0.0" / "index.html").read_text()
+    assert '<link rel="canonical" href="https://example.org/a/b/datasets/plain/3.0.0/index.html">' in page
+    assert "registry.connect(&#34;https://example.org/a/b/&#34;)" in page
+    site_map = (tmp_path / "site" / "sitemap.xml").read_text()
+    assert "<loc>https://example.org/a/b/datasets/plain/index.html</loc>" in site_map
+    assert "/records/" not in site_map
+    assert not (tmp_path / "site" / "robots.txt").exists()  # only the one of the host is read
+    assert 'href="https://example.org/a/b/static/style.css"' in (tmp_path / "site" / "404.html").read_text()
+    document = json.loads(page.partition('ld+json">')[2].partition("</script>")[0])
+    url = document["distribution"][0]["contentUrl"]
+    assert url.startswith("https://example.org/a/b/data/plain/3.0.0/")
+    assert (tmp_path / "site" / url.removeprefix("https://example.org/a/b/")).is_file()
+    assert (
+        "- [plain](https://example.org/a/b/datasets/plain/index.json): 6 records."
+        in (tmp_path / "site" / "llms.txt").read_text()
+    )
+
+
+def test_a_second_run_writes_nothing(catalog: registry.Catalog, tmp_path: Path) -> None:
+    first = write_site(catalog, tmp_path / "site")
+    before = stamps(tmp_path / "site")
+    second = write_site(catalog, tmp_path / "site")
+    assert stamps(tmp_path / "site") == before
+    assert (second.written, second.removed, second.unchanged) == (0, 0, first.num_files)
+    assert second.index == first.index
+    forced = write_site(catalog, tmp_path / "site", force=True)  # everything is made again, and is the same
+    assert forced.written == forced.num_files
+    assert forced.index == first.index
+
+
+def test_a_change_rewrites_the_pages_of_its_dataset(catalog: registry.Catalog, tmp_path: Path) -> None:
+    write_site(catalog, tmp_path / "site")
+    before, tree = stamps(tmp_path / "site"), tree_of(tmp_path / "site")
+    catalog.lifecycle.yank("plain:1.0.0", reason="wrong labels")
+    report = write_site(catalog, tmp_path / "site")
+    after = stamps(tmp_path / "site")
+    changed = {
+        Path(name).relative_to(tmp_path / "site").as_posix() for name in after if before.get(name) != after[name]
+    }
+    assert report.written == len(changed - {"site-files.json"})
+    assert not [name for name in changed if name.startswith(("datasets/hostile", "static", "404"))]
+    assert {"site.json", "catalog.db", "datasets/plain/1.0.0/index.html"} <= changed
+    assert "wrong labels" in (tmp_path / "site" / "datasets" / "plain" / "1.0.0" / "index.html").read_text()
+    snapshots = [name for name in tree_of(tmp_path / "site") if name.startswith("catalog/")]
+    assert len(snapshots) == 2  # readers of the index that was replaced still get theirs
+    catalog.lifecycle.yank("plain:2.0.0", reason="wrong labels")
+    assert write_site(catalog, tmp_path / "site").removed == 1
+    assert broken_links(tmp_path / "site") == []
+    assert not [name for name in tree if name.startswith("catalog/") and (tmp_path / "site" / name).exists()]
+
+
+def test_pages_of_what_is_no_longer_chosen_are_removed(catalog: registry.Catalog, tmp_path: Path) -> None:
+    write_site(catalog, tmp_path / "site")
+    with pytest.raises(ConflictError, match="does not continue the log"):
+        write_site(catalog, tmp_path / "site", SiteOptions(datasets=("plain",)))
+    write_site(catalog, tmp_path / "site", SiteOptions(datasets=("plain",)), new_log=True)
+    write_site(catalog, tmp_path / "other", SiteOptions(datasets=("plain",)))
+    left = {name: it for name, it in tree_of(tmp_path / "site").items() if not name.startswith("catalog/")}
+    assert without_time(left).keys() == {it for it in tree_of(tmp_path / "other") if not it.startswith("catalog/")}
+    assert not (tmp_path / "site" / "datasets" / "hostile").exists()
+    assert b"hostile" not in b"".join(left.values())
+    with pytest.raises(DatasetNotFoundError):
+        write_site(catalog, tmp_path / "no", SiteOptions(datasets=("nothing",)))
+
+
+def test_files_of_others_stay(catalog: registry.Catalog, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    (site / ".git").mkdir(parents=True)
+    others = {".git/config": "mine", "CNAME": "example.org", "datasets/notes.txt": "mine", "llms.txt": "mine"}
+    for name, text in others.items():
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_text(text)
+    with pytest.raises(ConflictError, match="none of them says that it is a site"):
+        write_site(catalog, site)
+    others.pop("llms.txt")
+    (site / "llms.txt").unlink()
+    write_site(catalog, site, force=True)
+    (site / "robots.txt").write_text("mine")
+    report = write_site(catalog, site, SiteOptions(base_url="https://example.org/"))
+    assert "robots.txt is not a file of the site, and stays as it is" in report.notes
+    catalog.lifecycle.yank("plain:1.0.0", reason="wrong labels")
+    write_site(catalog, site, SiteOptions(datasets=("hostile",)), new_log=True)
+    for name, text in (others | {"robots.txt": "mine"}).items():
+        assert (site / name).read_text() == text
+
+
+def test_nothing_private_is_in_a_site(catalog: registry.Catalog, tmp_path: Path) -> None:
+    catalog.lifecycle.yank("plain:1.0.0", reason="wrong labels")
+    write_site(catalog, tmp_path / "site", SiteOptions(with_data=True, base_url="https://example.org/"))
+    content = b"".join(tree_of(tmp_path / "site").values()) + (tmp_path / "site" / "site-files.json").read_bytes()
+    for private in (str(tmp_path), "secret place", str(Path.home()), f"{getpass.getuser()}@", socket.gethostname()):
+        assert private.encode() not in content
+
+
+def test_names_of_people_are_only_in_a_site_that_should_have_them(
+    catalog: registry.Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGISTRY_ACTOR", "Zoe Example")
+    catalog.lifecycle.yank("plain:1.0.0", reason="wrong labels")
+    write_site(catalog, tmp_path / "site")
+    write_site(catalog, tmp_path / "named", SiteOptions(with_actors=True))
+    assert b"Zoe Example" not in b"".join(tree_of(tmp_path / "site").values())
+    assert "Zoe Example" in (tmp_path / "named" / "datasets" / "plain" / "index.html").read_text()
+
+
+def test_files_that_were_lost_are_written_again(catalog: registry.Catalog, tmp_path: Path) -> None:
+    write_site(catalog, tmp_path / "site")
+    tree = tree_of(tmp_path / "site")
+    (tmp_path / "site" / "datasets" / "plain" / "index.html").unlink()
+    (tmp_path / "site" / "static" / "style.css").write_text("")
+    assert write_site(catalog, tmp_path / "site").written == 2
+    assert tree_of(tmp_path / "site") == tree
+
+
+def test_a_dry_run_writes_nothing(catalog: registry.Catalog, tmp_path: Path) -> None:
+    report = write_site(catalog, tmp_path / "site", dry_run=True)
+    assert not (tmp_path / "site").exists()
+    assert report.written == report.num_files > 10
+    write_site(catalog, tmp_path / "site")
+    before = stamps(tmp_path / "site")
+    catalog.lifecycle.yank("plain:1.0.0", reason="wrong labels")
+    assert 0 < write_site(catalog, tmp_path / "site", dry_run=True).written < report.written
+    assert stamps(tmp_path / "site") == before
+
+
+def test_a_site_with_data_has_every_file(catalog: registry.Catalog, tmp_path: Path) -> None:
+    report = write_site(catalog, tmp_path / "site", SiteOptions(with_data=True))
+    assert report.index.data_url == "data/"
+    assert not report.problems or {message for _, message in report.problems}
+    with registry.connect(tmp_path / "site" / "catalog.db", data_dir=tmp_path / "site" / "data") as other:
+        for reference in ("plain:3.0.0", "plain:1.0.0", "hostile:1.0.0"):
+            ours = list(catalog.dataset(reference).read("train").records())
+            assert list(other.dataset(reference).read("train").records()) == ours
+    before = stamps(tmp_path / "site" / "data")
+    catalog.lifecycle.yank("plain:1.0.0", reason="wrong labels")
+    write_site(catalog, tmp_path / "site", SiteOptions(with_data=True))
+    assert stamps(tmp_path / "site" / "data") == before
+
+
+def test_a_site_in_a_bucket(
+    catalog: registry.Catalog, tmp_path: Path, cloud: Cloud, bucket: str, s3_server: S3Server
+) -> None:
+    write_site(catalog, tmp_path / "site")
+    report = write_site(catalog, f"{bucket}/a/site")
+    here = f"/{bucket.removeprefix('s3://')}/a/site/"
+    for name, content in without_time(tree_of(tmp_path / "site")).items():
+        if name != "site.json":
+            status, answer = s3_server.request("GET", here + name.replace("%", "%25"))
+            assert (status, answer) == (200, content), name
+    assert report.written == report.num_files
+    assert write_site(catalog, f"{bucket}/a/site").written == 0
+    catalog.lifecycle.yank("plain:1.0.0", reason="wrong labels")
+    assert 0 < write_site(catalog, f"{bucket}/a/site").written < report.written
+
+
+def test_a_killed_run_leaves_a_whole_site(catalog: registry.Catalog, tmp_path: Path) -> None:
+    catalog.close()
+    script = Path(__file__).parents[1] / "support" / "killed_sites.py"
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    command = [sys.executable, str(script), catalog.backend.url, str(tmp_path)]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert result.returncode == 0, result.stderr
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    assert len(rows) > 20
+    assert {row["state"] for row in rows} == {"old", "new"}
+
+
+@pytest.mark.parametrize("url", ["example.org", "ftp://example.org/", "https://a:b@example.org/", 'https://a/"x'])
+def test_addresses_are_checked(catalog: registry.Catalog, tmp_path: Path, url: str) -> None:
+    with pytest.raises(UsageError):
+        write_site(catalog, tmp_path / "site", SiteOptions(base_url=url))
+    assert tree_of(tmp_path / "site") == {}
