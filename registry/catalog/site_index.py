@@ -14,10 +14,12 @@ import re
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, NoReturn
+from urllib.parse import unquote
 
 from registry.errors import PreparedFormatError, SiteFormatError, UsageError
 from registry.json_node import JsonNode, parse_json
 from registry.masking import has_secret, may_hide_secret
+from registry.model import is_absolute
 
 SCHEMA: Final = "registry.site/1"
 
@@ -34,7 +36,7 @@ _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _KEYID: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _SIGNATURE_BYTES: Final = 64
 _LONGEST_TEXT: Final = 2000
-_LOCAL: Final = frozenset({"file", "local", "memory"})
+_SERVERS: Final = re.compile(r"(?:https?|s3a?|gs|az)://[^\s/]+(?:/.*)?")
 _HINT: Final = "The site is damaged, or is not one. Ask its publisher to write it again: registry site"
 
 
@@ -135,21 +137,25 @@ def require_data_url(url: str | None) -> None:
         raise UsageError("the URL of the data contains a password or token", hint="Readers of the site would see it.")
     if not url.endswith("/") or not url.isprintable() or re.search(r"[\\?#]", url):
         raise UsageError(f"the URL of the data, {url!r:.200}, must end with '/', without a query or fragment")
-    scheme, separator, _ = url.partition("://")
-    is_url = bool(separator) and re.fullmatch(r"[A-Za-z][\w+.-]*", scheme, re.ASCII) is not None and not is_local(url)
-    is_inside = ":" not in url and all(part not in ("", ".", "..") for part in url.split("/")[:-1])
+    is_url = is_absolute(url) and not is_local(url)
+    is_inside = ":" not in url and all(unquote(part) not in ("", ".", "..") for part in url.split("/")[:-1])
     if not is_url and not is_inside:
-        raise UsageError(f"expected a URL, or a relative path inside the site such as 'data/', found {url!r:.200}")
+        raise UsageError(
+            "expected the URL of a web server or bucket, or a relative path inside the site such as 'data/', found "
+            f"{url!r:.200}"
+        )
 
 
 def is_local(location: str) -> bool:
-    """Whether a location is a place on one machine: an absolute path, or a URL such as ``file:///data``.
+    """Whether a location is neither on a web server nor in a bucket, nor below the data directory.
+
+    Such as an absolute path. A site must not make its readers open files of their own machines, and fsspec has many
+    protocols that do.
 
     >>> is_local("/data/mnist"), is_local("file:///data/mnist"), is_local("s3://data/mnist"), is_local("mnist/1.0.0")
     (True, True, False, False)
     """
-    scheme, separator, _ = location.partition("://")
-    return location.startswith("/") or (separator != "" and scheme.lower() in _LOCAL)
+    return is_absolute(location) and (_SERVERS.fullmatch(location) is None or "::" in location)
 
 
 def parse_site_index(data: bytes, source: str = INDEX_NAME) -> SiteIndex:

@@ -424,7 +424,7 @@ def test_every_call_of_the_protocol_that_only_reads_is_passed_on(
         and not name.startswith("_")
         and not {"actor", "options"} & set(function.__code__.co_varnames[: function.__code__.co_argcount + 9])
     }
-    assert calls - unnamed | {"snapshot"} == site_catalog._READS
+    assert calls - unnamed == site_catalog._READS
 
 
 def _groups() -> dict[str, str]:
@@ -696,7 +696,7 @@ def test_an_index_that_is_none_is_refused(server: WebServer, client: Client, ind
     [
         *("/etc/", "../data/", "a/../../b/", "%2e%2e/b/", "a/%2E%2E/", "file:///etc/", "memory://a/", "ftp://host/a/"),
         *("github://a:b@c/", "zip://a::file:///etc/", "https://host/::file:///etc/", "C:/data/", "\\\\host\\share\\"),
-        *("local://a/", "s3a://bucket/", "FILE:///etc/", "https:///etc/"),
+        *("local://a/", "FILE:///etc/", "https:///etc/"),
     ],
 )
 def test_data_is_on_a_web_server_or_in_a_bucket(
@@ -705,12 +705,14 @@ def test_data_is_on_a_web_server_or_in_a_bucket(
     text = make_site(states[0])
     text["site.json"] = text["site.json"].replace(b'"data/"', json.dumps(place).encode())
     server.files = beneath(text)
-    with pytest.raises((SiteFormatError, SiteMismatchError)):
+    with pytest.raises(SiteFormatError, match="data_url: "):
         found(client)
     assert [path for path, _ in server.requests()] == [INDEX]
 
 
-@pytest.mark.parametrize("place", ["https://host/a", "s3://bucket/a", "gs://bucket/a", "az://container/a"])
+@pytest.mark.parametrize(
+    "place", ["https://host/a", "s3://bucket/a", "s3a://bucket/a", "gs://bucket/a", "az://container/a"]
+)
 def test_data_may_be_elsewhere(server: WebServer, client: Client, states: list[bytes], place: str) -> None:
     server.files = beneath(make_site(states[0], data_url=f"{place}/"))
     with client.open() as catalog:

@@ -27,7 +27,6 @@ from hashlib import blake2b
 from pathlib import Path
 from threading import RLock
 from typing import Any, Final
-from urllib.parse import unquote
 
 from registry.catalog.revision import HEAD
 from registry.catalog.site.history import Head, KnownHead
@@ -35,7 +34,6 @@ from registry.catalog.site.requests import SiteServer
 from registry.catalog.site.snapshot import (
     MissingSnapshot,
     download,
-    is_remote,
     mismatch,
     open_snapshot,
     require_head,
@@ -198,19 +196,10 @@ class SiteCatalog(CatalogWrapper):
 
     def _data_dir(self, index: SiteIndex) -> DataDirectory | None:
         """The URL of the data; the record in the snapshot is that of the publisher's machine."""
-        place = index.data_url
-        if place is None:
+        if index.data_url is None:
             return None
-        if "://" not in place:
-            if any(unquote(part) in (".", "..") for part in place.split("/")):
-                raise mismatch(self.url, "data_url", f"has its data outside of the site ({place!r:.200})")
-            place = f"{self._public}{place}"
-        place = place.rstrip("/")
-        if not is_remote(place):
-            raise mismatch(
-                self.url, "data_url", f"has its data neither on a web server nor in a bucket ({place!r:.200})"
-            )
-        return DataDirectory(recorded=place, place=place)
+        place = index.data_url if "://" in index.data_url else f"{self._public}{index.data_url}"
+        return DataDirectory(recorded=place.rstrip("/"), place=place.rstrip("/"))
 
     def _current(self) -> _State:
         """The snapshot that the server has, or the cached one if the server does not answer."""
@@ -262,7 +251,6 @@ class SiteCatalog(CatalogWrapper):
         index = parse_site_index(content, f"{self.url}{INDEX_NAME}")
         if self.options.check is not None:
             self.options.check(index)
-        self._data_dir(index)
         return index
 
     def _adopt(

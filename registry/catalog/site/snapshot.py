@@ -23,6 +23,7 @@ from registry.catalog.schema import upgrade, wrong_triggers
 from registry.catalog.search import OWN_TABLES, SQLITE_INDEX, missing_parts
 from registry.catalog.session import open_engine, reading
 from registry.catalog.site.history import Head, KnownHead, head_of
+from registry.catalog.site_index import is_local
 from registry.catalog.sql_catalog import SqlCatalog, open_sql_catalog
 from registry.catalog.tables import dataset_version, version_location, whole_metadata
 from registry.catalog.urls import describe_url, parse_url
@@ -45,14 +46,8 @@ MOST_BYTES: Final = 2**32
 
 _PIECE_BYTES: Final = 2**18
 _OTHER_TABLES: Final = frozenset({"alembic_version", "sqlite_sequence", "sqlite_stat1", "sqlite_stat4"})
-_REMOTE: Final = re.compile(r"(?:https?|s3|gs|az)://[^\s/]+(?:/.*)?")
 _GZIP_WINDOW: Final = 31
 _HINT: Final = "The site is damaged, or was changed. What was read before is kept. Ask its publisher to write it again."
-
-
-def is_remote(place: str) -> bool:
-    """Whether a URL is on a web server or in a bucket: a site must not make its readers open their own files."""
-    return _REMOTE.fullmatch(place) is not None and "::" not in place
 
 
 def mismatch(url: str, field: str, problem: str, *, expected: Any = None, found: Any = None) -> SiteMismatchError:
@@ -214,9 +209,9 @@ def _check_schema(url: str, connection: sa.Connection) -> None:
 
 def _check_locations(url: str, connection: sa.Connection) -> None:
     for column in (dataset_version.c.location, version_location.c.location):
-        is_outside = sa.or_(column.like("/%"), column.like("%:%"))
+        is_outside = sa.or_(column.like("/%"), column.like("%://%"))
         for location in connection.execute(sa.select(column).where(is_outside).distinct()).scalars():
-            if not is_remote(location):
+            if is_local(location):
                 raise mismatch(url, "location", f"has a version whose files are not on a server ({location!r:.200})")
 
 
