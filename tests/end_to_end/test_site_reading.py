@@ -14,6 +14,7 @@ from support.sites import make_site, snapshot
 from support.web_server import serve
 
 import registry
+from registry.api.site_index import write_index
 from registry.catalog.site_index import parse_site_index
 from registry.cli.main import run
 from registry.errors import (
@@ -22,10 +23,13 @@ from registry.errors import (
     DataDirectoryMissingError,
     MissingExtraError,
     SignatureError,
+    SiteHistoryError,
     UsageError,
+    YankedVersionWarning,
 )
 from registry.pins.keys import load_private_key, new_key
 from registry.pins.signature import sign_index
+from registry.storage import open_store
 
 
 @pytest.fixture(autouse=True)
@@ -209,3 +213,32 @@ def test_without_urllib3_the_extra_is_named(url: str, monkeypatch: pytest.Monkey
         registry.connect(url).datasets()
     assert str(caught.value) == "the catalog of a web site needs the package 'urllib3', which is not installed"
     assert caught.value.hint == "Install it with: pip install 'shardbook[http]'"
+
+
+def test_a_site_that_is_written_again_goes_on_and_one_with_another_choice_is_refused(
+    url: str, folder: Path, catalog: registry.Catalog, tmp_path: Path
+) -> None:
+    def write(**choice: Any) -> None:
+        index = write_index(catalog.backend, open_store(folder), data_url="data/", **choice)
+        (folder / "site.json").write_bytes(index.to_json())
+
+    (folder / "site.json").unlink()
+    catalog.add({"number": range(5)}, name="others")
+    catalog.add({"number": range(5)}, name="in_place")
+    catalog.mirrors.add("in_place:1.0.0", str(tmp_path / "data" / "in_place" / "1.0.0"))
+    write(datasets=["numbers", "in_place"])
+    site = registry.connect(url)
+    assert [row.dataset for row in site.datasets()] == ["in_place", "numbers"]
+    assert site.backend.find("in_place").locations == ("in_place/1.0.0",)
+    assert site.verify_log().is_sound
+    catalog.add({"number": range(200)}, name="numbers")
+    catalog.lifecycle.yank("numbers:1.0.0", reason="too small")
+    shutil.copytree(tmp_path / "data", folder / "data", dirs_exist_ok=True)
+    write(datasets=["numbers", "in_place"])
+    site = registry.connect(url)
+    assert len(list(site.dataset("numbers").read("train"))) == 200
+    with pytest.warns(YankedVersionWarning, match="too small"):
+        site.dataset("numbers:1.0.0")
+    write(datasets=["others"], new_log=True)
+    with pytest.raises(SiteHistoryError, match=r"the event log of .* was (forked|rolled back)"):
+        registry.connect(url).datasets()
