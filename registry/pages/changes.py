@@ -24,7 +24,7 @@ from registry.features.containers import Column, columns_of
 from registry.features.content import content_path
 from registry.images import encode_png
 from registry.model import Reference, Version
-from registry.order import ReadConfig
+from registry.pages.cells import STORED_ORDER
 from registry.pages.dataset import version_values
 from registry.pages.page import Page, Visit, version_path
 from registry.pages.previews import data_url, near_statistics
@@ -65,6 +65,7 @@ def changes(visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> Page:
     chosen = Version.parse(rest[0]) if rest else max(lower, default=None)
     others = [version for version in readable if version not in (dataset.version, chosen)] if visit.is_live else []
     values = {**version_values(dataset), "comparison": None, "others": others[:50], "has_more": False}
+    values["num_linked"] = None if visit.is_live else visit.most_records
     if chosen is not None:
         old = visit.catalog.look_up(Reference.exactly(reference.name, reference.config, chosen))
         is_asked = visit.is_live and visit.query.get("records") == "1"
@@ -109,7 +110,13 @@ def changes_as_file(old: Dataset, new: Dataset, diff: VersionDiff) -> str:
     Raises:
         MissingExtraError: see ``render``.
     """
-    values = {"comparison": comparison(old, new, diff), "version": new.version, "others": (), "has_more": False}
+    values = {
+        "comparison": comparison(old, new, diff),
+        "version": new.version,
+        "others": (),
+        "has_more": False,
+        "num_linked": 0,
+    }
     return render_alone(Page(name="changes", title=f"{old.reference} to {new.reference}", values=values))
 
 
@@ -172,8 +179,7 @@ def _examples(dataset: Dataset, split: str, places: Sequence[int | None]) -> dic
     if not positions or info.num_bytes // max(1, info.num_examples) * len(positions) > _MOST_READ:
         return {}
     with suppress(RegistryError, OSError):
-        in_order = ReadConfig(interleave_cycle_length=1)
-        reader = dataset.read(split, in_order, keep=None).files_as_bytes().missing_as_none()
+        reader = dataset.read(split, STORED_ORDER, keep=None).files_as_bytes().missing_as_none()
         return dict(zip(positions, reader.examples_at(positions), strict=True))
     return {}
 
@@ -223,8 +229,12 @@ def marked_words(before: str, after: str) -> list[tuple[str, str]]:
 
 def _num_same(before: Sequence[str], after: Sequence[str]) -> int:
     """How many letters or words at the beginning of both are equal."""
-    differ = (at for at, pair in enumerate(zip(before, after, strict=False)) if pair[0] != pair[1])
-    return next(differ, min(len(before), len(after)))
+    low, high = 0, min(len(before), len(after))
+    while low < high:
+        middle = (low + high + 1) // 2
+        is_same = before[low:middle] == after[low:middle]
+        low, high = (middle, high) if is_same else (low, middle - 1)
+    return low
 
 
 def _statistics(old: Dataset, new: Dataset) -> Iterator[dict[str, Any]]:

@@ -9,7 +9,9 @@ from registry.envelope import fields_of
 from registry.errors import PinFormatError, RegistryError
 from registry.pages.page import Page, Visit, version_path
 
-MOST_BYTES: Final = 2**20
+_MOST_BYTES: Final = 2**18
+"""A file with a thousand shards is smaller. To read a megabyte of YAML takes seconds."""
+
 _MOST_PINS: Final = 100
 _MOST_SENTENCES: Final = 60
 
@@ -24,7 +26,7 @@ _CODE: Final = {
 def pins(visit: Visit) -> Page:
     """What a pin is and how to make one; with a form, what the pins of a file are and whether they are still good."""
     text = visit.form.get("text", "").replace("\r\n", "\n")  # browsers send lines of forms so
-    values: dict[str, Any] = {"text": text[:MOST_BYTES], "problem": None, "checked": None, "code": _CODE}
+    values: dict[str, Any] = {"text": text[:_MOST_BYTES], "problem": None, "checked": None, "code": _CODE}
     if text.strip():
         try:
             values["checked"] = _checked(visit, text.encode("utf-8", "surrogatepass"))
@@ -41,9 +43,9 @@ def _checked(visit: Visit, data: bytes) -> dict[str, Any]:
     """
     from registry.pins import PinFile
 
-    if len(data) > MOST_BYTES:
+    if len(data) > _MOST_BYTES:
         raise PinFormatError(
-            f"the file has {len(data):,} bytes, more than {MOST_BYTES:,}", hint="registry pin show FILE"
+            f"the file has {len(data):,} bytes, more than {_MOST_BYTES:,}", hint="registry pin show FILE"
         )
     file = PinFile.from_yaml(data, "the text")
     chosen = list(islice(file.values(), _MOST_PINS))

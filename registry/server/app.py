@@ -42,8 +42,8 @@ _JSON: Final = "index.json"
 _MOST_ADDRESS: Final = 8_000
 """Bytes of an address with its query. Browsers send more, but no page has a longer link."""
 
-_MOST_FORM: Final = 2 * 2**20
-"""Bytes of a form: a file of 1 MiB, of which some letters take three bytes."""
+_MOST_FORM: Final = 2**20
+"""Bytes of a form."""
 
 _RANGE: Final = re.compile(r"bytes=(\d{1,15})-(\d{0,15})")
 
@@ -148,7 +148,7 @@ def _takes_form(path: str) -> bool:
 
 
 async def _form_of(request: Request) -> dict[str, str] | None:
-    """The values of a form; None if the request is no form, or it is too long."""
+    """The values of a form; None if the request is not a form, or is too long."""
     length, kind = request.headers.get("content-length", ""), request.headers.get("content-type", "")
     if not re.fullmatch("[0-9]{1,9}", length) or int(length) > _MOST_FORM:
         return None

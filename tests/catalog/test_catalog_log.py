@@ -68,6 +68,9 @@ def test_the_log_is_given_by_dataset_config_action_and_number(catalog: CatalogBa
     assert ids(limit=2) == [5, 6]
     assert ids(limit=100) == [1, 2, 3, 4, 5, 6]
     assert ids(actions=["nothing"], limit=3) == []
+    assert ids(before=4, limit=2) == [2, 3]
+    assert ids(dataset="mnist", before=6, limit=1) == [4]
+    assert ids(before=1) == ids(before=1, limit=5) == []
 
 
 def test_the_log_is_given_by_time_both_ends_included(catalog: CatalogBackend) -> None:

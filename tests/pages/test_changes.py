@@ -68,8 +68,11 @@ def catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[registry.Catal
         yield catalog
 
 
-def page_of(catalog: registry.Catalog, *path: str, is_live: bool = True, **query: str) -> tuple[Page, str]:
-    visit = Visit(catalog=catalog, path=("datasets", "changing", *path), is_live=is_live, query=query)
+def page_of(
+    catalog: registry.Catalog, *path: str, is_live: bool = True, most_records: int | None = None, **query: str
+) -> tuple[Page, str]:
+    path = ("datasets", "changing", *path)
+    visit = Visit(catalog=catalog, path=path, is_live=is_live, most_records=most_records, query=query)
     page = answer(visit)
     assert isinstance(page, Page)
     return page, render(page, visit)[0]
@@ -92,7 +95,8 @@ def test_a_version_is_compared_with_the_one_below(catalog: registry.Catalog, is_
     assert html.count("<script") == 1
     assert "onerror=alert(1)>" not in html
     assert "differing pixels in red" in html
-    assert ("records/train/" in html) is is_live
+    assert "records/train/6/" in html
+    assert "records/train/6/" not in page_of(catalog, "2.0.0", "changes", is_live=False, most_records=6)[1]
 
 
 def test_the_lowest_version_has_nothing_to_compare(catalog: registry.Catalog) -> None:

@@ -10,7 +10,7 @@ for (const button of document.querySelectorAll("[data-copy]")) {
   });
 }
 for (const area of document.querySelectorAll("[data-drop]")) {
-  const fill = async (files) => { if (files.length && files[0].size < 2 ** 20) area.value = await files[0].text(); };
+  const fill = async (files) => { if (files.length && files[0].size < 2 ** 18) area.value = await files[0].text(); };
   const choose = area.form.querySelector("[data-choose]");
   choose.hidden = false;
   choose.addEventListener("change", (event) => fill(event.target.files));
