@@ -507,6 +507,30 @@ def test_a_broken_chain_is_refused(server: WebServer, client: Client, states: li
     assert not client.heads.exists()
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE shard SET sha256 = replace(sha256, '1', '2')",
+        "UPDATE shard SET num_bytes = num_bytes + 1 WHERE shard_index = 2",
+        "UPDATE dataset_version SET features_json = replace(features_json, '10', '11')",
+        "UPDATE dataset_version SET content_digest = replace(content_digest, '1', '2')",
+        "DELETE FROM shard WHERE shard_index = 2",
+    ],
+)
+def test_a_version_whose_rows_were_changed_without_the_log_is_refused(
+    server: WebServer, client: Client, states: list[bytes], statement: str
+) -> None:
+    server.files = beneath(make_site(states[0]))
+    found(client)
+    server.files = beneath(make_site(changed(states[0], statement)))
+    for _ in range(2):
+        with pytest.raises(RegistryError) as caught:
+            found(client)
+        assert isinstance(caught.value, LogTamperedError | CatalogError)
+        with client.open() as catalog, pytest.raises((LogTamperedError, CatalogError)):
+            catalog.find_at(Reference.parse("mnist"), datetime.now(UTC))
+
+
 def test_the_memory_of_heads_is_not_silently_lost(server: WebServer, client: Client, states: list[bytes]) -> None:
     server.files = beneath(make_site(states[3]))
     found(client)

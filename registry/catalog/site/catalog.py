@@ -38,6 +38,7 @@ from registry.catalog.site.snapshot import (
     open_snapshot,
     require_head,
     verify_snapshot,
+    verify_version,
 )
 from registry.catalog.site_index import INDEX_NAME, MAX_INDEX_BYTES, SiteIndex, parse_site_index
 from registry.catalog.sql_catalog import SqlCatalog
@@ -180,12 +181,23 @@ class SiteCatalog(CatalogWrapper):
         state = self._cached() if is_exact or call in _ABOUT_VERSIONS else None
         if state is not None and is_exact:
             with suppress(NotFoundError):
-                return pass_call(state.catalog, call, *args, **kwargs)
+                return self._ask(state, call, *args, **kwargs)
         if state is None or is_exact:  # it may have been published since
             state = self._current()
         if call == "locations.data_dir":
             return self._data_dir(state.index)
-        return pass_call(state.catalog, call, *args, **kwargs)
+        return self._ask(state, call, *args, **kwargs)
+
+    def _ask(self, state: _State, call: str, *args: Any, **kwargs: Any) -> Any:
+        """Pass a call to the snapshot; a version that it looks up is proved, once for each snapshot."""
+        result = pass_call(state.catalog, call, *args, **kwargs)
+        version = result.version if call == "find_at" else result
+        if call in ("find", "find_at", "published") and version is not None:
+            subject, content = str(version.reference).encode(), state.note.sha256.encode()
+            if not self._memory.holds("proved", subject, content):
+                verify_version(self.url, state.catalog, version)
+                self._memory.add("proved", subject, content)
+        return result
 
     def _read_only(self) -> CatalogPermissionError:
         return CatalogPermissionError(

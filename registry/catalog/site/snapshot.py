@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import sqlalchemy as sa
 
-from registry.catalog.events import Faults, walk_chain
+from registry.catalog.events import Faults, events_of_version, walk_chain
+from registry.catalog.log_verify import recompute_contents
+from registry.catalog.queries import find_version_id
 from registry.catalog.revision import read_status
 from registry.catalog.schema import upgrade, wrong_triggers
 from registry.catalog.search import OWN_TABLES, SQLITE_INDEX, missing_parts
@@ -27,6 +29,7 @@ from registry.catalog.site_index import is_local
 from registry.catalog.sql_catalog import SqlCatalog, open_sql_catalog
 from registry.catalog.tables import dataset_version, version_location, whole_metadata
 from registry.catalog.urls import describe_url, parse_url
+from registry.catalog.values import stored_values
 from registry.errors import (
     CatalogError,
     CatalogUnavailableError,
@@ -40,6 +43,7 @@ from registry.storage.faults import storage_errors
 if TYPE_CHECKING:
     from registry.catalog.site.requests import SiteServer
     from registry.catalog.site_index import SiteIndex
+    from registry.model import DatasetVersion
 
 MOST_BYTES: Final = 2**32
 """A snapshot of a thousand datasets with ten versions each has about 50 megabytes."""
@@ -168,6 +172,27 @@ def open_snapshot(url: str, file: Path) -> SqlCatalog:
     """The catalog in a file that was verified; nobody writes to it."""
     with _named(url, file):
         return open_sql_catalog(str(file), create=False, frozen=True)
+
+
+def verify_version(url: str, catalog: SqlCatalog, version: DatasetVersion) -> None:
+    """Compare the content of a version with the event that published it: the chain proves events, and not rows.
+
+    Raises:
+        LogTamperedError: its schema, labels or shards are not those that were published.
+    """
+    with reading(catalog._engine) as connection, stored_values():
+        version_id = find_version_id(connection, version.name, version.config, version.version)
+        rows = connection.execute(sa.select(dataset_version).where(dataset_version.c.id == version_id)).all()
+        contents = recompute_contents(connection, rows, lambda _: None).values()
+        events = events_of_version(connection, version.reference.dataset, str(version.version), "publish")
+        published = {event.details.get("content_digest") for event in events}
+    digests = {version.content_digest, *(content.hasher.hexdigest() for content in contents)}
+    if published != digests or any(content.contradictory for content in contents):
+        raise LogTamperedError(
+            f"{version.reference} in the catalog of {url} has other content than was published",
+            hint=_HINT,
+            details={"faults": [str(version.reference)]},
+        )
 
 
 def require_head(
