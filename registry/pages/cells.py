@@ -17,6 +17,7 @@ import numpy as np
 
 from registry.api import Dataset
 from registry.display import converter_of, describe_file, media_kind, text_of, time_types
+from registry.escaping import without_steering
 from registry.features import Audio, BBox, ClassLabel, FeaturesDict, Image, LabeledImage, NestedExamples, Tensor, Text
 from registry.features.containers import Column, columns_of
 from registry.features.feature import TEXT
@@ -70,6 +71,12 @@ def feature_segments(features: FeaturesDict, column: Column) -> tuple[str, ...]:
     if all(map(_SAFE.fullmatch, column.names)):
         return column.names
     return (f"~{[each.names for each in columns_of(features)].index(column.names)}",)
+
+
+def address_names(names: Sequence[str]) -> dict[str, str]:
+    """Names by how an address writes them: as they are, or ``~`` and their place if that would be misread."""
+    pairs = ((place, name, "," in name or name[:1] in "~-") for place, name in enumerate(names))
+    return {f"~{place}" if is_odd or without_steering(name) != name else name: name for place, name, is_odd in pairs}
 
 
 def find_feature(features: FeaturesDict, segments: Sequence[str]) -> tuple[Column, tuple[int, ...]] | None:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Any, Final
 
 from registry.api import Dataset
 from registry.envelope import fields_of
 from registry.errors import NotFoundError, RegistryError, StorageError, UsageError, suggest
-from registry.pages.cells import STORED_ORDER, Cells
+from registry.pages.cells import STORED_ORDER, Cells, address_names
 from registry.pages.dataset import version_values
 from registry.pages.page import Page, Visit
 from registry.pages.previews import first_split
 from registry.pages.rendering import status_of
-from registry.pages.selection import Question, fill, filling_values, select, sortable_columns
+from registry.pages.selection import Question, fill, filling_values, select, sort_paths
 from registry.reading import Reader
 from registry.shards import open_shard
 from registry.splits import Plan
@@ -45,8 +46,8 @@ def records(visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> Page:
         "splits": [fields_of(it, "name", "num_examples") for it in dataset.facts.splits],
         "split": split or "",
         **fields_of(question, "where", "q", "sort"),
-        "sortable": [column.path for column in sortable_columns(dataset.features)][:200],
-        "all_columns": dataset.metadata.in_source_order(list(dataset.features))[:1000],
+        "sortable": dict(islice(sort_paths(dataset.features).items(), 200)),
+        "all_columns": address_names(dataset.metadata.in_source_order(list(dataset.features))[:1000]),
         "is_plain": split in dataset.splits,
         **dict.fromkeys(("columns", "rows"), ()),
         **dict.fromkeys(("problem", "next", "filling"), None),
@@ -132,14 +133,12 @@ def place_of(plan: Plan, position: int) -> tuple[str, int]:
     raise AssertionError("a position outside of its plan")
 
 
-def _columns(text: str | None, names: Sequence[str]) -> Sequence[str]:
-    if not text:
-        return names[:_COLUMNS]
-    chosen = [text] if text in names else list(dict.fromkeys(text.split(",")))
+def _columns(text: str | None, names: Mapping[str, str]) -> Sequence[str]:
+    chosen = list(dict.fromkeys(text.split(","))) if text else list(names)
     for name in chosen:
         if name not in names:
             raise UsageError(f"no feature {name!r:.80}", hint=suggest(name, names))
-    return chosen[:_COLUMNS]
+    return [names[name] for name in chosen[:_COLUMNS]]
 
 
 def _splits_of(dataset: Dataset) -> str:

@@ -12,10 +12,14 @@ datasets/NAME[/CONFIG]/VERSION/PART/...    a part of it: records, statistics, sp
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, Final, TypeAlias
+from weakref import WeakKeyDictionary
 
+from registry.api import Catalog, Dataset
 from registry.errors import NotFoundError
 from registry.model import Reference
 from registry.pages.page import DATASETS, Media, Page, Visit
@@ -50,6 +54,9 @@ VERSION_PAGES: Final = {
 
 VERSION_ACTIONS: Final = {"records": "records:build"}
 """What the buttons of these pages do: functions as those of pages, which return nothing."""
+
+_DATASETS: Final = WeakKeyDictionary[Catalog, OrderedDict[Reference, Dataset]]()
+_MOST_DATASETS: Final = 16
 
 _VERSION: Final = re.compile(r"\d+\.\d+\.\d+")
 
@@ -94,8 +101,20 @@ def _of_version(visit: Visit, segments: list[str], table: Mapping[str, str]) -> 
     part, *arguments = rest or [""]
     if part not in table:
         raise NotFoundError(f"{text} has no page {part!r:.80}", hint=f"Its pages: {', '.join(table)}")
-    dataset = visit.catalog.look_up(Reference.parse(text))
+    reference = Reference.parse(text)
+    # A page of pictures asks for media 50 times, and media do not depend on the state of their version.
+    dataset = _look_up_once(visit.catalog, reference) if part == "media" else visit.catalog.look_up(reference)
     return _load(table[part])(visit, dataset, tuple(arguments))
+
+
+def _look_up_once(catalog: Catalog, reference: Reference) -> Dataset:
+    datasets = _DATASETS.setdefault(catalog, OrderedDict())
+    dataset = datasets.pop(reference, None) or catalog.look_up(reference)
+    datasets[reference] = dataset  # the last one used
+    if len(datasets) > _MOST_DATASETS:
+        with suppress(KeyError):  # another thread took the last one
+            datasets.popitem(last=False)
+    return dataset
 
 
 def _load(place: str) -> Callable[..., Any]:

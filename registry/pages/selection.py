@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 import operator
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from itertools import pairwise
+from itertools import chain, pairwise
 from threading import Lock
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ from registry.errors import ConflictError, StorageError, UsageError, suggest
 from registry.features import ClassLabel, FeaturesDict, Tensor
 from registry.features.containers import Column, columns_of
 from registry.features.feature import TEXT
+from registry.pages.cells import address_names
 from registry.reading.column_blocks import KeptColumns
 from registry.reading.conditions import Bounds, Condition, narrow, parse_condition
 from registry.reading.keeping import Filling
@@ -37,6 +38,7 @@ SMALL_BYTES: Final = 2**26
 """Columns of splits of at most this size are read when they are needed; those of others are kept first."""
 
 _STEP: Final = 2**20
+_STEP_BYTES: Final = 2**25
 _REMEMBERED_BYTES: Final = 2**28
 
 Mask = npt.NDArray[np.bool_]
@@ -155,6 +157,11 @@ class Remembered:
 _REMEMBERED: Final = Remembered()
 
 
+def sort_paths(features: FeaturesDict) -> dict[str, str]:
+    """The paths of the leaves to sort by, by how an address writes them."""
+    return address_names([column.path for column in sortable_columns(features)])
+
+
 def sortable_columns(features: FeaturesDict) -> list[Column]:
     """The leaves with one number, text, bool or class in each example."""
     return [
@@ -202,12 +209,12 @@ def select(
     masks = {
         split: [_mask(*triple) for triple in zip(needed[split], opened[split], tests, strict=False)] for split in splits
     }
-    parts = list(_parts(plan, masks))
+    parts = list(_parts(plan, masks, min(map(_step, chain.from_iterable(opened.values())))))
     if column is None:
         found = _first(parts, after, most + 1)
     else:
         last = {split: each[-1] for split, each in opened.items()}
-        found = _best(last, parts, column, after, most + 1, is_down=question.sort != column.path)
+        found = _best(last, parts, column, after, most + 1, is_down=question.sort.startswith("-"))
     count = sum(int(np.count_nonzero(mask)) for _, _, _, mask in parts) if tests else None
     return Selection(positions=found[:most], follows=len(found) > most, num_matches=count)
 
@@ -224,8 +231,8 @@ def _tests(dataset: Dataset, question: Question) -> list[Condition | Words]:
 
 
 def _sorted_by(features: FeaturesDict, sort: str) -> Column | None:
-    columns = {column.path: column for column in sortable_columns(features)}
-    path = sort if sort in columns else sort.removeprefix("-")
+    columns = dict(zip(sort_paths(features), sortable_columns(features), strict=True))
+    path = sort.removeprefix("-")
     if sort and path not in columns:
         raise UsageError(f"records cannot be sorted by {path!r:.80}", hint=suggest(path, columns))
     return columns.get(path)
@@ -257,7 +264,13 @@ def _open(columns: SplitColumns) -> KeptColumns | None:
 def _values(columns: KeptColumns, rows: slice) -> dict[str, Any]:
     if not columns.prove(rows):
         raise StorageError("a kept column is damaged, and its shards cannot be read", hint="See: registry verify")
-    return columns.decode(rows, copy=False).columns()
+    has_text = any(column.leaf.dtype == TEXT for column in columns_of(columns.features))  # without copies, views
+    return columns.decode(rows, copy=has_text).columns()
+
+
+def _step(columns: KeptColumns) -> int:
+    """How many rows are decoded at once."""
+    return max(1, min(_STEP, _STEP_BYTES // columns.row_bytes))
 
 
 def _mask(columns: SplitColumns, opened: KeptColumns, test: Condition | Words) -> Mask:
@@ -267,7 +280,7 @@ def _mask(columns: SplitColumns, opened: KeptColumns, test: Condition | Words) -
         size = columns.num_records
         result = np.zeros(size, np.bool_)
         blocks = opened.possible_blocks(0, size, test.may_match)
-        for rows in _runs([(size, True)] if blocks is None else blocks):
+        for rows in _runs([(size, True)] if blocks is None else blocks, _step(opened)):
             result[rows] = test.matches(_values(opened, rows))
         return result, result.nbytes
 
@@ -275,23 +288,23 @@ def _mask(columns: SplitColumns, opened: KeptColumns, test: Condition | Words) -
     return result
 
 
-def _runs(blocks: Iterator[tuple[int, bool]] | Sequence[tuple[int, bool]]) -> Iterator[slice]:
-    """Consecutive blocks that may match, joined and cut to at most 2**20 rows."""
+def _runs(blocks: Iterable[tuple[int, bool]], step: int) -> Iterator[slice]:
+    """Consecutive blocks that may match, joined and cut to at most ``step`` rows."""
     start = stop = 0
     for count, may_match in [*blocks, (0, False)]:
         if may_match:
             stop += count
             continue
-        for first in range(start, stop, _STEP):
-            yield slice(first, min(first + _STEP, stop))
+        for first in range(start, stop, step):
+            yield slice(first, min(first + step, stop))
         start = stop = stop + count
 
 
-def _parts(plan: Plan, masks: Mapping[str, Sequence[Mask]]) -> Iterator[tuple[int, str, slice, Mask]]:
-    """The records of a plan in parts of at most 2**20: position, split, rows, and which of them match."""
+def _parts(plan: Plan, masks: Mapping[str, Sequence[Mask]], step: int) -> Iterator[tuple[int, str, slice, Mask]]:
+    """The records of a plan in parts of at most ``step``: position, split, rows, and which of them match."""
     position = 0
     for part in plan.ranges:
-        for first, stop in pairwise([*range(part.start, part.stop, _STEP), part.stop]):
+        for first, stop in pairwise([*range(part.start, part.stop, step), part.stop]):
             rows = slice(first, stop)
             each = [mask[rows] for mask in masks[part.split]] or [np.ones(stop - first, np.bool_)]
             yield position, part.split, rows, reduce(operator.and_, each)
@@ -400,15 +413,19 @@ def filling_values(selection: Selection) -> dict[str, Any] | None:
     """What a page says of missing columns, and of the thread that fills them; None if none is missing."""
     if not selection.missing:
         return None
+    key = tuple(map(_key, selection.missing))
     with _FILLINGS_LOCK:
-        filling = _FILLINGS.get(tuple(map(_key, selection.missing)))
+        filling = _FILLINGS.get(key)
+        is_running = filling is not None and filling.error is None
+        if filling is not None and not filling.is_running:  # it may have ended after the selection was made
+            del _FILLINGS[key]
     total = sum(part.num_records for part in selection.missing)
     names = [column.path for part in selection.missing for column in columns_of(part.features)]
     return {
         "columns": list(dict.fromkeys(names)),
         "total": max(1, total),
         "done": 0 if filling is None else min(filling.num_filled, total),
-        "is_running": filling is not None and filling.is_running,
+        "is_running": is_running,
         "error": None if filling is None or filling.error is None else str(filling.error),
     }
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.page_elements import XSS, Elements
 
 import registry
 from registry.features import ClassLabel, FeaturesDict, Scalar, Text
 from registry.pages import Page, Visit, answer, json_of, render
 
-XSS = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'`--><svg onload=alert(1)>"
 CARD = f"""# Title
 
 Some *words*, [a link](https://example.org/), [bad](javascript:alert(1)), ![picture](https://example.org/x.png)
@@ -25,22 +24,6 @@ Some *words*, [a link](https://example.org/), [bad](javascript:alert(1)), ![pict
 |---|---|
 | 1 | 2 |
 """
-
-
-class Elements(HTMLParser):
-    """Collects what a browser would run or load."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.found: list[tuple[str, dict[str, str | None]]] = []
-        self.data: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.data.append(data)
 
 
 class Hostile(registry.DatasetBuilder):

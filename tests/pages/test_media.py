@@ -1,0 +1,145 @@
+"""Files of records: stored bytes under their own name, and small pictures of images and arrays."""
+
+from __future__ import annotations
+
+import io
+import wave
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import registry
+from registry.images import decode_picture, read_picture
+from registry.pages import Media, Page, Visit, act, answer, render
+from registry.pages.cells import STORED_ORDER
+
+GALLERY = ("datasets", "gallery", "1.0.0")
+
+
+def media_of(catalog: registry.Catalog, *rest: Any) -> Media:
+    media = answer(Visit(catalog=catalog, path=(*GALLERY, "media", "train", *map(str, rest))))
+    assert isinstance(media, Media)
+    return media
+
+
+def pixels_of(media: Media) -> Any:
+    assert media.content_type == "image/png"
+    return decode_picture(read_picture(media.content), channels=None, wide=False)
+
+
+def test_files_are_the_stored_bytes(gallery: registry.Catalog) -> None:
+    row = gallery.dataset("gallery").read("train", STORED_ORDER).files_as_bytes()[3]
+    assert media_of(gallery, 3, "image", "file.png").content == row["image"]
+    assert media_of(gallery, 3, "clip", 2, "file.png").content == row["clip"][2]
+    sound = media_of(gallery, 3, "sound", "file.wav")
+    assert (sound.content, sound.content_type) == (row["sound"], "audio/wav")
+
+
+def test_arrays_become_pictures_and_samples_sounds(gallery: registry.Catalog) -> None:
+    row = gallery.dataset("gallery").read("train", STORED_ORDER)[3]
+    heat = pixels_of(media_of(gallery, 3, "heat", "file.png"))
+    assert heat.shape[:2] == (5, 7)
+    assert heat[..., 0].argmax() == row["heat"].argmax()
+    with wave.open(io.BytesIO(media_of(gallery, 3, "samples", "file.wav").content)) as file:
+        assert file.getframerate() == 8000
+        assert np.frombuffer(file.readframes(400), "<i2").tolist() == row["samples"].tolist()
+
+
+def test_small_pictures_show_images_and_the_classes_of_masks(gallery: registry.Catalog) -> None:
+    row = gallery.dataset("gallery").read("train", STORED_ORDER)[3]
+    assert np.array_equal(pixels_of(media_of(gallery, 3, "image", "small.png")), row["image"])
+    mask = pixels_of(media_of(gallery, 3, "mask", "small.png"))
+    assert np.array_equal(mask[..., 3] == 0, row["mask"][..., 0] == 0)
+    assert np.unique(mask[mask[..., 3] > 0], axis=0).shape == (1, 4)
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        ("120", "image", "file.png"),
+        ("x", "image", "file.png"),
+        ("3", "image", "file.jpg"),
+        ("3", "image", "0", "file.png"),
+        ("3", "clip", "file.png"),
+        ("3", "clip", "3", "file.png"),
+        ("3", "clip", "-1", "file.png"),
+        ("3", "nothing", "file.png"),
+        ("3", "label", "small.png"),
+        ("3",),
+        (),
+    ],
+)
+def test_other_addresses_are_not_found(gallery: registry.Catalog, rest: tuple[str, ...]) -> None:
+    with pytest.raises(registry.errors.NotFoundError):
+        media_of(gallery, *rest)
+
+
+class Plain(registry.DatasetBuilder):
+    VERSION = "1.0.0"
+    RELEASE_NOTES = {"1.0.0": "First"}
+
+    def features(self) -> registry.features.FeaturesDict:
+        return registry.features.FeaturesDict({"n": registry.features.Scalar("int64"), "s": registry.features.Text()})
+
+    def splits(self) -> Any:
+        return {"train": [(i, {"n": i % 9, "s": f"text {i}"}) for i in range(60)]}
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Any:
+    with registry.connect(tmp_path / "catalog.db", create=True) as catalog:
+        catalog.build(Plain)
+        yield catalog
+
+
+def records(catalog: registry.Catalog, *rest: str, **query: str) -> tuple[Page, str]:
+    visit = Visit(catalog=catalog, path=("datasets", "plain", "1.0.0", "records", *rest), query=query)
+    page = answer(visit)
+    assert isinstance(page, Page)
+    return page, render(page, visit)[0]
+
+
+def shard_of(catalog: registry.Catalog) -> Path:
+    (path,) = Path(catalog.dataset("plain").folder.removeprefix("file://")).glob("*.tfrecord*")
+    return path
+
+
+def test_one_damaged_record_is_words_in_its_row(plain: registry.Catalog) -> None:
+    path = shard_of(plain)
+    place = records(plain, "train", "7")[0].values["place"]
+    content = bytearray(path.read_bytes())
+    content[place["offset"] + 14] ^= 1
+    path.write_bytes(content)
+    page, html = records(plain, "train")
+    assert page.status == 500
+    assert page.values["problem"] or all(row["problem"] for row in page.values["rows"])
+    assert "plain-train.tfrecord" in html
+    page, html = records(plain, "train", "7")
+    assert page.status == 500
+    assert page.values["problem"]["message"].splitlines()[0] in html.replace("&#39;", "'")
+
+
+def test_missing_files_are_words(plain: registry.Catalog) -> None:
+    shard_of(plain).unlink()
+    for rest in (("train",), ("train", "7")):
+        page, html = records(plain, *rest)
+        assert page.status >= 400
+        assert page.values["problem"] or page.values["rows"][0]["problem"]
+        assert "plain-train.tfrecord" in html
+
+
+def test_a_button_keeps_the_columns_of_a_large_split(plain: registry.Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("registry.pages.selection.SMALL_BYTES", 0)
+    expected = [i for i, row in enumerate(plain.dataset("plain").read("train", STORED_ORDER)) if row["n"] == 4]
+    page, html = records(plain, where="n == 4")
+    assert page.values["filling"]["columns"] == ["n"]
+    assert '<form method="post"' in html
+    assert not page.values["rows"]
+    act(Visit(catalog=plain, path=("datasets", "plain", "1.0.0", "records"), query={"where": "n == 4"}))
+    while (page := records(plain, where="n == 4")[0]).values["filling"] is not None:
+        assert page.values["refresh"] == 2
+    assert [row["index"] for row in page.values["rows"]] == expected
+    page, _ = records(plain, where="n == 4", q="text")
+    assert page.values["filling"]["columns"] == ["s"]
