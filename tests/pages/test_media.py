@@ -130,7 +130,11 @@ def test_missing_files_are_words(plain: registry.Catalog) -> None:
         assert "plain-train.tfrecord" in html
 
 
-def test_a_button_keeps_the_columns_of_a_large_split(plain: registry.Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_button_keeps_the_columns_of_a_large_split(
+    plain: registry.Catalog, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("REGISTRY_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("REGISTRY_CACHE_BYTES", "100MB")
     monkeypatch.setattr("registry.pages.selection.SMALL_BYTES", 0)
     expected = [i for i, row in enumerate(plain.dataset("plain").read("train", STORED_ORDER)) if row["n"] == 4]
     page, html = records(plain, where="n == 4")
@@ -139,7 +143,11 @@ def test_a_button_keeps_the_columns_of_a_large_split(plain: registry.Catalog, mo
     assert not page.values["rows"]
     act(Visit(catalog=plain, path=("datasets", "plain", "1.0.0", "records"), query={"where": "n == 4"}))
     while (page := records(plain, where="n == 4")[0]).values["filling"] is not None:
-        assert page.values["refresh"] == 2
+        assert page.values["refresh"] == 2, page.values["filling"]["error"]
     assert [row["index"] for row in page.values["rows"]] == expected
-    page, _ = records(plain, where="n == 4", q="text")
+    monkeypatch.setenv("REGISTRY_CACHE_BYTES", "0")
+    query = {"where": "n == 4", "q": "text"}
+    act(Visit(catalog=plain, path=("datasets", "plain", "1.0.0", "records"), query=query))
+    page, html = records(plain, **query)
+    assert "the cache is switched off" in html
     assert page.values["filling"]["columns"] == ["s"]

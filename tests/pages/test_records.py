@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 from pathlib import Path
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 import registry
 from registry.pages import Page, Visit, answer, json_of, render
 from registry.pages.cells import STORED_ORDER
-from registry.pages.selection import Question, select
+from registry.pages.selection import Question, Remembered, select
 
 GALLERY = ("datasets", "gallery", "1.0.0")
 
@@ -200,6 +201,23 @@ def test_pages_are_what_brute_force_gives(
         assert len(selection.positions) == size
         after = selection.positions[-1]
     assert pages == expected
+
+
+@pytest.mark.parametrize("sort", SORTS)
+def test_kept_columns_give_the_same_pages(
+    gallery: registry.Catalog, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sort: str
+) -> None:
+    monkeypatch.setenv("REGISTRY_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("REGISTRY_CACHE_BYTES", "100MB")
+    monkeypatch.setattr("registry.pages.selection.SMALL_BYTES", 0)
+    monkeypatch.setattr("registry.pages.selection._REMEMBERED", Remembered())
+    dataset = gallery.dataset("gallery")
+    dataset.keep_columns(columns=["price", "age", "text", "label"])
+    plan = dataset.resolve("train[10:]+test")
+    rows = list(dataset.read("train[10:]+test", STORED_ORDER).select("price", "age", "text", "label"))
+    for where, words in itertools.product(WHERE, WORDS):
+        selection = select(dataset, plan, Question(where=where, q=words, sort=sort), -1, 200)
+        assert list(selection.positions) == brute_force(rows, where, words, sort)
 
 
 def test_large_splits_are_sorted_by_parts(gallery: registry.Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
