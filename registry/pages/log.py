@@ -73,13 +73,13 @@ def _events(visit: Visit, before: int | None, *, dataset: str = "", action: str 
 
 
 def _event(visit: Visit, event: Event, readable: Mapping[str, Reference]) -> dict[str, Any]:
-    """An event as plain values. In a site, without who recorded it and where files of the owner are."""
+    """An event as plain values. In a site, without who recorded it and where files are; its snapshot hides actors."""
     is_private = not visit.is_live and event.action in _PRIVATE
     public = event if visit.is_live else replace(event, details=_public(event.details))
     details = {} if is_private or not visit.is_live else event.details
     return {
         **fields_of(event, "id", "at", "action", "dataset", "version", "hash", "previous_hash", "stamped_at"),
-        "actor": event.described_actor if visit.is_live else "",
+        "actor": event.described_actor if visit.is_live else event.actor,
         "path": _path(visit, event, readable),
         "summary": "" if is_private else summarize(public),
         "details": [
