@@ -179,3 +179,13 @@ def _page(visit: Visit) -> Page:
     page = answer(visit)
     assert isinstance(page, Page)
     return page
+
+
+def test_the_numbers_of_the_page_of_health_follow_the_log(tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db", create=True) as catalog:
+        visit = Visit(catalog=catalog, path=("health",))
+        assert _page(visit).values["num_versions"] == 0
+        catalog.build(Logged)
+        assert (_page(visit).values["num_versions"], _page(visit).values["num_withdrawn"]) == (1, 0)
+        catalog.lifecycle.deprecate("logged:1.0.0", reason="old")
+        assert _page(visit).values["num_withdrawn"] == 1
