@@ -1,0 +1,203 @@
+"""Measures the pages of ``registry browse``: server time of every kind of page, and two of them beside Datasette.
+
+    python benchmarks/pages.py [--datasets 1000] [--versions 3] [--rounds 30]
+
+The catalog has the digits with their statistics, and datasets of a few versions without files. The pages are those that
+links reach from home. ``first byte`` is what the server needs for a page, because it makes a page before it sends it;
+``complete`` includes the style, the script and the pictures of the page, all from one connection as it is kept open.
+``CPU`` is what the process of the server used for the page, so other work on the machine matters less.
+
+Datasette (from the extra ``peers``) serves the same digits from a table of SQLite, in a process of its own: label and
+image of each record. Its table is asked for as many records as a page of ours has. Both are asked in turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import os
+import shutil
+import socket
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import closing, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+from urllib.parse import urljoin, urlsplit
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from support.browse_process import Browse  # type: ignore[import-not-found]  # a module of the tests
+from support.catalog_samples import sample  # type: ignore[import-not-found]  # the same
+from support.page_walk import Html, kind_of, walk  # type: ignore[import-not-found]  # the same
+
+import registry
+from registry.catalog import PublicationDetails, open_catalog
+from registry.features import features_to_json
+from registry.model import FeatureFingerprint, SplitFingerprint
+
+LOADED: Final = (".css", ".js", ".svg", ".png", "/media/", "/static/", "/-/static/")
+TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
+class Server:
+    """One kept connection to a server, and the CPU time of its process."""
+
+    def __init__(self, url: str, pid: int) -> None:
+        self.url, self.pid = url, pid
+        place = urlsplit(url)
+        self._connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=60)
+
+    def cpu_seconds(self) -> float:
+        """The CPU time of the process of the server until now."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS
+
+    def get(self, address: str) -> tuple[float, bytes]:
+        """The seconds to the first byte of an answer, and its body."""
+        url = urlsplit(urljoin(self.url, address))
+        start = time.perf_counter()
+        self._connection.request("GET", url.path + (f"?{url.query}" if url.query else ""))
+        response = self._connection.getresponse()
+        first = time.perf_counter() - start
+        body = response.read()
+        assert response.status == 200, (address, response.status)
+        return first, body
+
+    def open(self, address: str, loaded: list[str]) -> tuple[float, float]:
+        """The seconds to the first byte of a page, and until it is complete."""
+        start = time.perf_counter()
+        first, _ = self.get(address)
+        for target in loaded:
+            self.get(target)
+        return first, time.perf_counter() - start
+
+    def loaded_by(self, address: str) -> list[str]:
+        """What a browser loads for a page: styles, scripts and pictures."""
+        base = urljoin(self.url, address)
+        targets = [urljoin(base, link) for link in Html(self.get(address)[1].decode()).links]
+        is_ours = urlsplit(self.url).netloc
+        return [it for it in dict.fromkeys(targets) if urlsplit(it).netloc == is_ours and any(w in it for w in LOADED)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--datasets", type=int, default=1000, help="datasets beside the digits")
+    parser.add_argument("--versions", type=int, default=3, help="versions of each of them")
+    parser.add_argument("--rounds", type=int, default=30, help="how often each page is asked for")
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="bench-"))
+    try:
+        file = make_catalog(folder, options.datasets, options.versions)
+        with Browse(file, "--no-open") as browse:
+            ours = Server(browse.url, browse.process.pid)
+            pages = [page for page in walk(browse, most=1, most_answers=300).pages if not page.endswith("/static/")]
+            kinds = {kind_of(browse.url, page)[2:]: page for page in reversed(pages) if is_representative(page)}
+            print(f"{options.datasets + 1:,} datasets; {options.rounds} rounds; milliseconds")
+            print(f"{'page':<44} {'p50':>7} {'p95':>7} {'CPU':>7} {'KB':>7}")
+            for page in sorted(kinds.values(), key=len):
+                measure(ours, page, options.rounds)
+            if find_spec("datasette") is None:
+                print("Datasette is not installed, so nothing is compared: pip install -e '.[peers]'")
+                return
+            compare(ours, folder, options.rounds)
+    finally:
+        shutil.rmtree(folder)
+
+
+def make_catalog(folder: Path, num_datasets: int, num_versions: int) -> Path:
+    file = folder / "catalog.db"
+    with registry.connect(file, create=True) as catalog:
+        catalog.build("digits")
+        digits = catalog.dataset("digits")
+        digits.compute_statistics()
+        features, label = features_to_json(digits.features), FeatureFingerprint.of_leaves(b"\0" * 32, num_examples=7)
+    with open_catalog(f"sqlite:///{file}") as backend:
+        for number in range(num_datasets * num_versions):
+            reference = f"set_{number // num_versions:05}:1.0.{number % num_versions}"
+            version, shards = sample(reference, content=reference, features_json=features)
+            proof = {
+                split.name: SplitFingerprint(num_examples=split.num_examples, features={"label": label})
+                for split in version.splits
+            }
+            details = PublicationDetails(fingerprints=proof)
+            backend.publish(version, shards, promote=True, actor="benchmark", details=details)
+    return file
+
+
+def is_representative(page: str) -> bool:
+    return "/datasets/" not in page or "/datasets/digits/" in page
+
+
+def measure(server: Server, page: str, rounds: int) -> None:
+    server.get(page)
+    before, times, body = server.cpu_seconds(), list[float](), b""
+    for _ in range(rounds):
+        first, body = server.get(page)
+        times.append(first)
+    cpu = (server.cpu_seconds() - before) / rounds
+    cuts = statistics.quantiles(times, n=20)
+    name = page.removeprefix(server.url) or "home"
+    print(
+        f"{name:<44.44} {cuts[9] * 1e3:7.1f} {cuts[18] * 1e3:7.1f} {cpu * 1e3:7.1f} {len(body) / 1e3:7.1f}", flush=True
+    )
+
+
+def compare(ours: Server, folder: Path, rounds: int) -> None:
+    """The page of records and that of one record, beside Datasette's pages of the table and of a row."""
+    with registry.connect(folder / "catalog.db") as catalog:
+        digits = catalog.dataset("digits")
+        rows = [(row["label"], row["image"]) for row in digits.read("train").files_as_bytes()]
+    with closing(sqlite3.connect(folder / "rows.db")) as database:
+        database.execute("CREATE TABLE digits (id INTEGER PRIMARY KEY, label INTEGER, image BLOB)")
+        database.executemany("INSERT INTO digits (label, image) VALUES (?, ?)", [(int(a), bytes(b)) for a, b in rows])
+        database.commit()
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "datasette", str(folder / "rows.db"), "--port", str(port), "--nolock"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            theirs = Server(f"http://127.0.0.1:{port}/", process.pid)
+            wait_for(theirs)
+            records = "datasets/digits/1.0.0/records/train/"
+            num_records = len(
+                {link for link in Html(ours.get(records)[1].decode()).links if link.strip("./").isdigit()}
+            )
+            print(f"\n{len(rows):,} records: ours, Datasette's, and ours divided by it (p50)")
+            pairs = {
+                f"{num_records} records": (records, f"rows/digits?_size={max(1, num_records)}"),
+                "a record": (f"{records}100/", "rows/digits/101"),
+            }
+            for name, (page, peer) in pairs.items():
+                beside(name, ours, page, theirs, peer, rounds)
+        finally:
+            process.terminate()
+
+
+def wait_for(server: Server) -> None:
+    place = urlsplit(server.url)
+    for _ in range(300):
+        with suppress(OSError), socket.create_connection((place.hostname, place.port)):
+            return
+        time.sleep(0.1)
+    raise SystemExit("Datasette does not answer")
+
+
+def beside(name: str, ours: Server, page: str, theirs: Server, peer: str, rounds: int) -> None:
+    sides = {"ours": (ours, page, ours.loaded_by(page)), "peer": (theirs, peer, theirs.loaded_by(peer))}
+    times: dict[str, list[tuple[float, float]]] = {side: [] for side in sides}
+    for _ in range(rounds):
+        for side, (server, address, loaded) in sides.items():
+            times[side].append(server.open(address, loaded))
+    for column, what in enumerate(("first byte", "complete")):
+        mine, other = (statistics.median(pair[column] for pair in times[side]) * 1e3 for side in ("ours", "peer"))
+        print(f"{name:<14} {what:<12} {mine:8.1f} ms {other:8.1f} ms {mine / other:6.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
