@@ -10,11 +10,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -163,6 +165,22 @@ def test_one_open_catalog_asks_once_a_minute(
         assert [status for _, status in server.requests()] == [200, 200]
         monkeypatch.undo()
         assert len(load_shards(catalog.shards, before, "train")) == 3  # a version of the snapshot before
+
+
+def test_threads_share_the_look_up_of_a_cold_site(server: WebServer, client: Client, states: list[bytes]) -> None:
+    server.files = beneath(make_site(states[3]))
+    barrier = Barrier(8, timeout=60)
+    with client.open() as catalog, ThreadPoolExecutor(8) as threads:
+
+        def look_up(reference: str) -> str:
+            barrier.wait()
+            return str(catalog.find(reference).reference)
+
+        references = ["mnist", "mnist:1.0.0", "mnist@paper", "cifar"] * 2
+        assert (
+            list(threads.map(look_up, references)) == ["mnist:1.1.0", "mnist:1.0.0", "mnist:1.0.0", "cifar:1.0.0"] * 2
+        )
+    assert len(server.requests()) == 2
 
 
 def test_a_server_without_tags_is_asked_by_date(server: WebServer, client: Client, states: list[bytes]) -> None:
@@ -630,7 +648,12 @@ def test_every_flip_in_the_index_is_noticed(
     assert unnoticed < (60 if is_signed else 110)
 
 
-def test_every_flip_and_cut_of_the_catalog_is_noticed(server: WebServer, client: Client, states: list[bytes]) -> None:
+@pytest.mark.parametrize("library", ["isal", "zlib"])
+def test_every_flip_and_cut_of_the_catalog_is_noticed(
+    server: WebServer, client: Client, states: list[bytes], library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if library == "zlib":
+        monkeypatch.setitem(sys.modules, "isal", None)
     files = make_site(states[0])
     name = next(path for path in files if path != "site.json")
     content, chance = files[name], random.Random(2)
@@ -760,6 +783,7 @@ def test_a_site_without_data_records_none(server: WebServer, client: Client, sta
         "DROP TRIGGER event_no_delete",
         "CREATE VIRTUAL TABLE other USING fts5(a)",
         "DROP TABLE search_index",
+        "ALTER TABLE builder ADD COLUMN a AS (printf('%.*c', 100000000, 'x'))",
         "DROP TABLE shard",
         "UPDATE alembic_version SET version_num = '0000'",
         "DELETE FROM alembic_version",

@@ -228,6 +228,11 @@ def _check_schema(url: str, connection: sa.Connection) -> None:
         is_virtual = row.sql != SQLITE_INDEX and re.match(r"\s*CREATE\s+VIRTUAL", row.sql, re.IGNORECASE)
         if row.type != "table" or row.name not in tables or is_virtual:
             raise mismatch(url, "schema", f"has a {row.type} that is not part of a catalog ({row.name!r:.80})")
+    generated = (
+        "SELECT m.name FROM sqlite_master m, pragma_table_xinfo(m.name) c WHERE m.type = 'table' AND c.hidden > 1"
+    )
+    for name in connection.exec_driver_sql(generated).scalars():
+        raise mismatch(url, "schema", f"has a table with columns that are computed ({name})")
     for problem in (*wrong_triggers(connection), *missing_parts(connection)):
         raise mismatch(url, "schema", f"has another schema than a catalog ({problem:.200})")
 
