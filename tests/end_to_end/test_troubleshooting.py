@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
+from support.sites import make_site, snapshot, truncated, web_server
 
 import registry
 from registry import DatasetBuilder, errors
@@ -223,6 +224,16 @@ def _without_extra(_: SimpleNamespace) -> None:
     raise MissingExtraError(package="torch", extra="torch", needed_for="a read into torch")
 
 
+def _open_site(world: SimpleNamespace, change: Callable[[bytes], dict[str, bytes]]) -> None:
+    world.setenv("XDG_DATA_HOME", str(Path("home").absolute()))
+    content = snapshot(Path("catalog.db"))
+    with web_server() as server:
+        server.files = make_site(content)
+        registry.connect(server.url).datasets()
+        server.files = change(content)
+        registry.connect(server.url).datasets()
+
+
 PROVOKED: dict[str, Callable[[SimpleNamespace], object]] = {
     "no dataset '…' in the catalog": lambda it: it.catalog.dataset("rian"),
     "no config '…' in …": lambda it: it.catalog.dataset("rain/de"),
@@ -266,6 +277,12 @@ PROVOKED: dict[str, Callable[[SimpleNamespace], object]] = {
     "the catalog does not match its event log: …": _verify_tampered,
     "… is not empty: it has rows in the table …": _restore_over_rows,
     "…: line …: the file ends too early: it was cut off": _restore_a_part,
+    "the event log of … was rolled back to event …: …": lambda it: _open_site(
+        it, lambda content: make_site(truncated(content, 1))
+    ),
+    "the catalog of … has another sha256: …": lambda it: _open_site(
+        it, lambda content: make_site(content, sha256="1" * 64)
+    ),
     "…: this was changed since the file was written: its digest does not match its content": _load_edited_pins,
     "the files of … are not in any folder that was searched": _read_lost_pins,
     "there is no pin file …": lambda _: registry.load_pin("absent.yaml"),
