@@ -76,7 +76,7 @@ def _fill(values: dict[str, Any], visit: Visit, dataset: Dataset, question: Ques
         raise UsageError(f"a value of the address has more than {_MOST_ADDRESS:,} characters", hint="Use Python.")
     chosen = _columns(values["columns_query"], values["all_columns"])
     plan = dataset.resolve(values["split"])
-    end = plan.num_examples if visit.is_live else min(plan.num_examples, visit.most_records or plan.num_examples)
+    end = _num_pages(visit, plan.num_examples)
     values |= {"columns": chosen, "num_examples": plan.num_examples}
     if values["first"] >= max(1, end) or (after is not None and not after.isdecimal()):
         raise NotFoundError(f"there are no records behind {after or values['first']}", hint=f"There are {end:,}.")
@@ -93,6 +93,11 @@ def _fill(values: dict[str, Any], visit: Visit, dataset: Dataset, question: Ques
         values["next"] = found.positions[-1] if visit.is_live else values["first"] + most
     faults = [row for row in rows if isinstance(row, RegistryError)]
     return status_of(faults[0]) if faults and len(faults) == len(rows) else 200
+
+
+def _num_pages(visit: Visit, num_examples: int) -> int:
+    """How many records have a page: in a site of files, the first ones."""
+    return num_examples if visit.is_live or visit.most_records is None else min(num_examples, visit.most_records)
 
 
 def _row(cells: Cells, row: Any, plan: Plan, position: int) -> dict[str, Any]:
@@ -161,7 +166,7 @@ def record(visit: Visit, dataset: Dataset, split: str, index: int) -> Page:
             hint=f"It has {num_examples:,} records." if num_examples else _splits_of(dataset),
         )
     expression = f"{split}[{index}:{index + 1}]"
-    most = num_examples if visit.is_live else min(num_examples, visit.most_records or num_examples)
+    most = _num_pages(visit, num_examples)
     values: dict[str, Any] = {
         **version_values(dataset),
         **dict.fromkeys(("problem", "digest", "asked", "place")),
