@@ -91,7 +91,7 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or pu
         SearchHit,
         VersionSummary,
     )
-    from registry.model import DatasetVersion, Event, ProgressCallback, Standing
+    from registry.model import DatasetVersion, Event, ProgressCallback, Standing, Version
     from registry.publishing import VersionDiff
     from registry.publishing.garbage import Leftover
     from registry.publishing.removal import RemovalReport, Remover
@@ -430,7 +430,14 @@ class Catalog(Adding):
         """
         return self.backend.search(text, limit=limit)
 
-    def versions(self, reference: DatasetLike, *, at: Moment | None = None) -> tuple[VersionSummary, ...]:
+    def versions(
+        self,
+        reference: DatasetLike,
+        *,
+        at: Moment | None = None,
+        below: Version | None = None,
+        limit: int | None = None,
+    ) -> tuple[VersionSummary, ...]:
         """Every published version of a dataset, the highest first, dropped ones included.
 
         >>> [str(one.version) for one in catalog.versions("digits")]
@@ -440,13 +447,15 @@ class Catalog(Adding):
             reference: the dataset, ``name[/config]``, or a value that names it, see ``dataset``. A version in it is
                 ignored. Without a config it means the default config.
             at: the versions that were published at this moment, in their state at that time. None is now.
+            below: only versions with a lower number.
+            limit: at most this many, the highest.
 
         Raises:
             DatasetNotFoundError, ConfigNotFoundError: the dataset does not exist, or did not at that moment.
             UsageError: ``reference`` or ``at`` has a wrong type.
         """
         wanted = read_reference(reference)
-        return self.backend.versions(wanted.name, wanted.config, at=read_moment(at))
+        return self.backend.versions(wanted.name, wanted.config, at=read_moment(at), below=below, limit=limit)
 
     def standing(self, reference: DatasetLike, *, at: Moment | None = None) -> Standing:
         """The states of all versions of a dataset, its canonical version and its aliases.

@@ -543,11 +543,18 @@ class CatalogBackend(Protocol):
         """
 
     def versions(
-        self, name: str, config: str | None = None, *, at: datetime | None = None
+        self,
+        name: str,
+        config: str | None = None,
+        *,
+        at: datetime | None = None,
+        below: Version | None = None,
+        limit: int | None = None,
     ) -> tuple[VersionSummary, ...]:
         """Every published version of a config in any state, highest first; None is the default config.
 
-        With ``at``: the versions published at that moment, in their state at that moment.
+        With ``at``: the versions published at that moment, in their state at that moment. With ``below``: those with
+        a lower number. With ``limit``: at most ``limit`` versions, the highest.
 
         Raises:
             DatasetNotFoundError, ConfigNotFoundError

@@ -83,6 +83,13 @@ _EAGER: Final = 4096
 
 _MOST_PRODUCERS: Final = 100
 
+_KINDS: Final = {
+    "image": ('.Image"', '.LabeledImage"', '.Video"', "The bytes of an image file."),
+    "audio": ('.Audio"', "The bytes of an audio file."),
+    "text": ('.Text"', '.Translation"', '.TranslationVariableLanguages"'),
+}
+"""What a schema contains if features have media or text: the ends of their class names, or their descriptions."""
+
 
 class SqlLookUps:
     """The look-ups of ``CatalogBackend`` in SQL."""
@@ -195,6 +202,8 @@ class SqlLookUps:
                 canonical.c.id.label("shown_id"),
                 canonical.c.state,
                 canonical.c.metadata_json,
+                canonical.c.content_digest,
+                *(_is_kind(canonical.c.features_json, signs).label(f"has_{kind}") for kind, signs in _KINDS.items()),
                 corrected(canonical.c.published_at),
                 canonical.c.published_by,
             )
@@ -215,6 +224,10 @@ class SqlLookUps:
                 _read_dataset(row, text, splits.get(row.shown_id, ())) for row, text in zip(rows, texts, strict=True)
             )
             return tuple(summary for summary in found if _is_listed(summary, wanted))
+
+
+def _is_kind(features_json: sa.ColumnElement[str], signs: tuple[str, ...]) -> sa.ColumnElement[bool]:
+    return sa.or_(*(features_json.contains(sign, autoescape=True) for sign in signs))
 
 
 def _filter_conditions(wanted: DatasetFilter, shown: sa.FromClause) -> Iterator[sa.ColumnElement[bool]]:
@@ -256,6 +269,9 @@ def _read_dataset(row: Any, text: DatasetMetadata, splits: tuple[tuple[str, int,
         description=text.description,
         config_description=text.config_description,
         config_tags=text.config_tags,
+        license=text.license,
+        kinds=tuple(kind for kind in _KINDS if getattr(row, f"has_{kind}")),
+        content_digest=row.content_digest,
         is_protected=bool(row.is_protected),
     )
 
@@ -307,7 +323,14 @@ def load_splits(connection: sa.Connection, version_id: int) -> list[Split]:
     return [_read_split(row, SqlShards(connection.engine)) for row in connection.execute(query)]
 
 
-def list_versions(connection: sa.Connection, name: str, config: str | None) -> tuple[VersionSummary, ...]:
+def list_versions(
+    connection: sa.Connection,
+    name: str,
+    config: str | None,
+    *,
+    below: Version | None = None,
+    limit: int | None = None,
+) -> tuple[VersionSummary, ...]:
     """See ``CatalogBackend.versions`` without a moment."""
     is_config = meant_config(config)
     query = (
@@ -329,14 +352,18 @@ def list_versions(connection: sa.Connection, name: str, config: str | None) -> t
         .outerjoin(canonical_version, canonical_version.c.id == builder_config.c.canonical_version_id)
         .where(is_named(name), is_config)
         .order_by(*(part.desc() for part in NUMBER))
+        .limit(limit)
     )
+    if below is not None:
+        number = sa.literal(below.major), sa.literal(below.minor), sa.literal(below.patch)
+        query = query.where(sa.tuple_(*NUMBER) < sa.tuple_(*number))
     with stored_values():
         rows = connection.execute(query).all()
-    if not rows:
+    if not rows and below is None:
         raise explain_dataset(connection, Reference(name=name, config=config))
-    ids = sa.select(dataset_version.c.id).select_from(published_versions()).where(is_named(name), is_config)
+    listed = query.with_only_columns(dataset_version.c.id).subquery("listed")
     with stored_values():
-        splits = _split_sizes(connection, split.c.version_id.in_(ids))
+        splits = _split_sizes(connection, split.c.version_id.in_(sa.select(listed.c.id)))
         return tuple(_read_summary(row, splits.get(row.id, ())) for row in rows)
 
 

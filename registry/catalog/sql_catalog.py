@@ -44,6 +44,7 @@ if TYPE_CHECKING:  # loaded when they are used, to keep look-ups on the command 
         Shard,
         SplitFingerprint,
         Standing,
+        Version,
     )
 
 
@@ -200,14 +201,21 @@ class SqlCatalog(SqlLookUps):
             return load_standing(connection, name, config)
 
     def versions(
-        self, name: str, config: str | None = None, *, at: datetime | None = None
+        self,
+        name: str,
+        config: str | None = None,
+        *,
+        at: datetime | None = None,
+        below: Version | None = None,
+        limit: int | None = None,
     ) -> tuple[VersionSummary, ...]:
         with reading(self._engine) as connection:
             if at is not None:
                 from registry.catalog import history
 
-                return history.versions_at(connection, name, config, at)
-            return list_versions(connection, name, config)
+                versions = history.versions_at(connection, name, config, at)
+                return tuple(it for it in versions if below is None or it.version < below)[:limit]
+            return list_versions(connection, name, config, below=below, limit=limit)
 
     def search(self, text: str, *, limit: int = 20) -> tuple[SearchHit, ...]:
         from registry.catalog import search

@@ -56,8 +56,9 @@ class DatasetSummary:
         withdrawn: the canonical version if it is yanked or dropped: look-ups without a version are refused. Or None.
         latest: the highest version that is not yanked or dropped; if all are, the highest.
         num_versions: number of published versions in any state.
-        status, num_examples, num_bytes, splits, description, config_description, config_tags, published_at,
-            published_by: of the canonical version, or of the latest if there is none.
+        status, num_examples, num_bytes, splits, description, config_description, config_tags, license, content_digest,
+            published_at, published_by: of the canonical version, or of the latest if there is none.
+        kinds: which of ``image``, ``audio`` and ``text`` its features are; empty for numbers and labels.
         is_protected: whether only `registry promote` changes the canonical version.
     """
 
@@ -75,6 +76,9 @@ class DatasetSummary:
     published_by: str
     config_description: str = ""
     config_tags: tuple[str, ...] = ()
+    license: str = ""
+    kinds: tuple[str, ...] = ()
+    content_digest: str = ""
     is_protected: bool = False
     withdrawn: Version | None = None
     status: VersionStatus = VersionStatus.CANONICAL

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shlex
 from contextlib import suppress
 from itertools import pairwise
@@ -20,6 +22,7 @@ from registry.pages.previews import first_split, near_statistics, preview
 from registry.statistics import distribution
 
 _EVENTS: Final = 20
+_VERSIONS: Final = 100
 _MOST_FEATURES: Final = 200
 
 
@@ -45,7 +48,7 @@ def overview(visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> Page:
         "splits": [fields_of(split, "name", "num_examples", "num_shards", "num_bytes") for split in facts.splits],
         "features": feature_rows(dataset),
         "aliases": [it.alias for it in aliases],
-        "versions": version_line(visit, reference.name, reference.config),
+        **version_line(visit, reference, below=None),
         "events": [fields_of(event, "id", "at", "actor", "action", "version") for event in events],
         "preview": preview(dataset),
         "code": code_of(visit, reference, first_split(tuple(dataset.splits))),
@@ -66,11 +69,25 @@ def version_values(dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def version_line(visit: Visit, name: str, config: str | None) -> list[dict[str, Any]]:
-    """The versions, the newest first, each with the step of its number and what it changed."""
-    summaries = visit.catalog.versions(Reference(name=name, config=config))
+def versions(visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> Page:
+    """The versions of a dataset below a number, as ``versions/below-1.2.0`` has it in its address."""
+    match = re.fullmatch(r"below-(\d{1,9}\.\d{1,9}\.\d{1,9})", "/".join(rest)) if rest else None
+    if rest and match is None:
+        raise NotFoundError(f"{dataset.reference} has no page {'/'.join(rest)!r:.80} of versions")
+    line = version_line(visit, dataset.reference, below=None if match is None else Version.parse(match[1]))
+    values = {**version_values(dataset), "notes": dataset.notes, **line}
+    return Page(name="versions", title=f"Versions of {dataset.reference.dataset}", values=values)
+
+
+def version_line(
+    visit: Visit, reference: Reference, *, below: Version | None, limit: int = _VERSIONS
+) -> dict[str, Any]:
+    """At most ``limit`` versions, the newest first, each with the step of its number and what it changed."""
+    of_dataset = Reference(name=reference.name, config=reference.config)
+    summaries = visit.catalog.versions(of_dataset, below=below, limit=limit + 1)
     befores: dict[Version, Version] = {newer.version: older.version for newer, older in pairwise(summaries)}
-    return [_version(summary, befores.get(summary.version)) for summary in summaries]
+    line = [_version(summary, befores.get(summary.version)) for summary in summaries[:limit]]
+    return {"versions": line, "older": line[-1]["version"] if len(summaries) > limit else None}
 
 
 def _version(summary: VersionSummary, before: Version | None) -> dict[str, Any]:
@@ -129,34 +146,37 @@ def older(visit: Visit, path: tuple[str, ...]) -> Page:
 
     It is made from the list of versions, without a look-up: a site has ten times as many older versions as datasets.
     """
-    _, name, *config, _ = path
-    versions = version_line(visit, name, config[0] if config else None)
-    row = next((it for it in versions if it["path"] == path), None)
-    if row is None:
+    _, name, *config, number = path
+    version = Version.parse(number)
+    reference = Reference.exactly(name, config[0] if config else None, version)
+    (newest,) = version_line(visit, reference, below=None, limit=1)["versions"]
+    next_number = Version(version.major, version.minor, version.patch + 1)
+    row = next(iter(version_line(visit, reference, below=next_number, limit=1)["versions"]), None)
+    if row is None or row["path"] != path:
         raise NotFoundError(f"there is no version {'/'.join(path)!r:.200}")
-    reference, split = Reference.exactly(name, config[0] if config else None, row["version"]), row["splits"]
     values = {
         **{key: value for key, value in row.items() if key != "path"},
         "dataset": reference.dataset,
         "reference": reference,
-        "newest": versions[0]["version"],
-        "code": code_of(visit, reference, first_split(split)),
+        "newest": newest["version"],
+        "code": code_of(visit, reference, first_split(row["splits"])),
     }
     return Page(name="older", title=str(reference), values=values)
 
 
 def code_of(visit: Visit, reference: Reference, split: str | None) -> dict[str, str]:
-    """Code that uses this very version, for people to copy: Python, shell, SQL and a pin."""
+    """Code that uses this very version, for people to copy. ``split`` may be any expression, except for SQL."""
     split, quoted = split or "train", shlex.quote(str(reference))
+    chosen = shlex.quote(split)
     url = None if visit.site is None else visit.site.url
     here, option = ("", "") if url is None else (f'"{url}"', f" --catalog {shlex.quote(url)}")
     return {
         "Python": f'import registry\n\ndataset = registry.connect({here}).dataset("{reference}")\n'
-        f'for example in dataset.read("{split}"):\n    ...',
-        "Shell": f"registry show {quoted}{option}\nregistry head {quoted} {split}{option}\n"
-        f"registry read {quoted} {split} --take 10{option}",
+        f"for example in dataset.read({json.dumps(split)}):\n    ...",
+        "Shell": f"registry show {quoted}{option}\nregistry head {quoted} {chosen}{option}\n"
+        f"registry read {quoted} {chosen} --take 10{option}",
         "SQL": f"registry sql 'SELECT count(*) FROM \"{reference}\"[{split}]'{option}",  # noqa: S608 (for people to copy)
-        "Pin": f"registry pin create {quoted} {split} -o dataset.lock.yaml{option}\n"
+        "Pin": f"registry pin create {quoted} {chosen} -o dataset.lock.yaml{option}\n"
         "registry pin cite dataset.lock.yaml",
     }
 

@@ -2,76 +2,140 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
-from functools import lru_cache
+import re
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final
 
-from registry.api import Catalog, Dataset
+from registry.api.catalog import SORTS
 from registry.catalog import DatasetSummary
 from registry.envelope import fields_of
-from registry.errors import RegistryError
-from registry.pages.page import DATASETS, Page, Visit
-from registry.pages.previews import preview
+from registry.errors import NotFoundError
+from registry.model import Reference
+from registry.pages.page import LISTED, Page, Visit, version_path
+from registry.pages.previews import Remembered, remembered_preview
 
 _CARDS: Final = 24
-_SORTS: Final = ("name", "date", "size", "examples", "versions")
+_LISTED: Final = 200
+_MOST_CHOICES: Final = 200
+_MOST_HITS: Final = 240
 _STATES: Final = ("supported", "deprecated", "experimental", "yanked")
+_KINDS: Final = ("image", "audio", "text", "table")
+_SIZES: Final = {"below 1 MB": (0, 10**6), "1 MB to 1 GB": (10**6, 10**9), "1 GB or more": (10**9, None)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Shelf:
+    """All datasets of a catalog by name, as its event ``head`` left them, and the values that filters offer."""
+
+    head: Hashable
+    datasets: tuple[DatasetSummary, ...]
+    tags: list[str]
+    licenses: list[str]
+
+
+_SHELVES: Final = Remembered(2)
+"""Listing 10,000 datasets takes half a second; most visits follow another one, without an event in between."""
 
 
 def home(visit: Visit) -> Page:
-    """The datasets that meet the conditions of the address, 24 to a page."""
-    query = visit.query
-    words, tag, state = query.get("q", "").strip(), query.get("tag", ""), query.get("state", "")
-    sort = query["sort"] if query.get("sort") in _SORTS else "name"
-    datasets = visit.catalog.datasets(tags=[tag] if tag else (), state=state or None, sort=sort)
-    tags = sorted({name for summary in datasets for name in summary.config_tags})[:200]
-    if words:
-        ranks = {hit.dataset: place for place, hit in enumerate(visit.catalog.search(words, limit=1000))}
-        datasets = tuple(sorted((it for it in datasets if it.dataset in ranks), key=lambda it: ranks[it.dataset]))
-    if not state:
-        datasets = tuple(summary for summary in datasets if not summary.is_withdrawn)
-    first = _first(query.get("after", ""), datasets) if visit.is_live else 0
-    cards = datasets[first : first + _CARDS] if visit.is_live else datasets
-    newest = max((event.id for event in visit.catalog.log(limit=1)), default=0)
-    follows = visit.is_live and len(datasets) > first + _CARDS
+    """The datasets that meet the conditions of the address, 24 to a page; in a site of files all, 200 to a page."""
+    query, shelf = visit.query, _shelf(visit)
+    names = ("q", "tag", "state", "kind", "license", "size")
+    conditions = {name: query.get(name, "").strip() for name in names if visit.is_live and not visit.path}
+    sort = query["sort"] if conditions and query.get("sort") in SORTS else "name"
+    datasets = list(_matching(visit, shelf, conditions))
+    if sort != "name" and not conditions["q"]:
+        datasets.sort(key=attrgetter(SORTS[sort]), reverse=True)
+    first, most = (_first(query.get("after", ""), datasets), _CARDS) if conditions else (_start(visit.path), _LISTED)
+    cards = datasets[first : first + most]
+    if first and not cards:
+        raise NotFoundError(f"there is no page {'/'.join(visit.path)!r:.200}", hint="Begin at the home page.")
+    follows = len(datasets) > first + most
     values = {
-        "datasets": [_card(visit, summary, newest) for summary in cards],
+        "datasets": [_card(visit, shelf, summary) for summary in cards],
         "num_datasets": len(datasets),
+        "is_cut": bool(conditions.get("q")) and len(datasets) == _MOST_HITS,
         "first": first,
-        "after": cards[-1].dataset if follows else None,
-        "words": words,
-        "conditions": {"tag": tag, "state": state, "sort": sort},
-        "tags": tags,
-        "sorts": _SORTS,
-        "states": _STATES,
+        "after": cards[-1].dataset if follows and conditions else None,
+        "next_page": (LISTED, f"from-{first + most}") if follows and not conditions else None,
+        "conditions": dict.fromkeys(names, "") | conditions | {"sort": sort},
+        "is_filtered": any(conditions.values()),
+        "choices": {
+            "kind": _KINDS,
+            "license": shelf.licenses,
+            "tag": shelf.tags,
+            "size": list(_SIZES),
+            "state": _STATES,
+            "sort": list(SORTS),
+        },
     }
     return Page(name="home", title="Datasets", values=values)
 
 
+def _shelf(visit: Visit) -> _Shelf:
+    event = next(iter(visit.catalog.log(limit=1)), None)
+    head = (visit.catalog.url, event and event.hash)
+    return _SHELVES.get(head, lambda: _make_shelf(visit, head))
+
+
+def _make_shelf(visit: Visit, head: Hashable) -> _Shelf:
+    datasets = visit.catalog.datasets()
+    tags = sorted({tag for summary in datasets for tag in summary.config_tags})[:_MOST_CHOICES]
+    licenses = Counter(summary.license for summary in datasets if summary.license).most_common(_MOST_CHOICES)
+    return _Shelf(head, datasets, tags, sorted(name for name, _ in licenses))
+
+
+def _matching(visit: Visit, shelf: _Shelf, conditions: dict[str, str]) -> Iterator[DatasetSummary]:
+    """The datasets that meet the conditions, the best match of a search first."""
+    datasets: Sequence[DatasetSummary] = shelf.datasets
+    if words := conditions.get("q", ""):
+        by_name = {summary.dataset: summary for summary in datasets}
+        hits = visit.catalog.search(words, limit=_MOST_HITS)
+        datasets = [by_name[hit.dataset] for hit in hits if hit.dataset in by_name]
+    tag, state, kind, license_ = (conditions.get(name, "") for name in ("tag", "state", "kind", "license"))
+    low, high = _SIZES.get(conditions.get("size", ""), (0, None))
+    for summary in datasets:
+        if (
+            (summary.is_withdrawn if not state else not _is_state(summary, state))
+            or (tag and tag not in summary.config_tags)
+            or (license_ and license_ != summary.license)
+            or (kind and kind not in (summary.kinds or ("table",)))
+            or summary.num_bytes < low
+            or (high is not None and summary.num_bytes >= high)
+        ):
+            continue
+        yield summary
+
+
+def _is_state(summary: DatasetSummary, state: str) -> bool:
+    """Whether the version has this state; the canonical one is supported."""
+    return state == ("supported" if summary.status == "canonical" else summary.status)
+
+
+def _start(path: tuple[str, ...]) -> int:
+    """The place of the first dataset at the address ``list/from-200``."""
+    match = re.fullmatch(rf"{LISTED}/from-(\d{{1,9}})", "/".join(path)) if path else None
+    if path and match is None:
+        raise NotFoundError(f"there is no page {'/'.join(path)!r:.200}", hint="Begin at the home page.")
+    return 0 if match is None else int(match[1])
+
+
 def _first(after: str, datasets: Sequence[DatasetSummary]) -> int:
     """The place behind the dataset ``after``, which is the last one of the page before."""
-    return next((place + 1 for place, summary in enumerate(datasets) if summary.dataset == after), 0)
+    return next((place + 1 for place, summary in enumerate(datasets) if summary.dataset == after), 0) if after else 0
 
 
-def _card(visit: Visit, summary: DatasetSummary, newest: int) -> dict[str, Any]:
+def _card(visit: Visit, shelf: _Shelf, summary: DatasetSummary) -> dict[str, Any]:
     version = summary.canonical or summary.latest
-    name = summary.name if summary.config is None else f"{summary.name}/{summary.config}"
-    card: dict[str, Any] = {
+    reference = Reference.exactly(summary.name, summary.config, version)
+    return {
         **fields_of(summary, "dataset", "status", "num_versions", "num_examples", "num_bytes", "splits"),
-        **fields_of(summary, "published_at", "description", "config_tags", "is_empty"),
+        **fields_of(summary, "published_at", "description", "config_tags", "is_empty", "license"),
         "version": version,
-        "path": (DATASETS, *name.split("/"), str(version)),
-        "preview": None,
-        "license": "",
+        "kinds": summary.kinds or ("table",),
+        "path": version_path(reference),
+        "preview": remembered_preview(summary.content_digest, shelf.head, lambda: visit.catalog.look_up(reference)),
     }
-    with suppress(RegistryError, OSError):
-        card |= _details(visit.catalog, f"{name}:{version}", newest)
-    return card
-
-
-@lru_cache(maxsize=1_000)
-def _details(catalog: Catalog, reference: str, _newest: int) -> dict[str, Any]:
-    """What no summary has. It takes 10 ms, so it is kept until the next event of the catalog."""
-    dataset: Dataset = catalog.look_up(reference)
-    return {"license": dataset.metadata.license, "preview": preview(dataset)}

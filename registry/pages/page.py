@@ -19,6 +19,9 @@ from registry.model import Reference, is_absolute
 
 DATASETS: Final = "datasets"
 
+LISTED: Final = "list"
+"""The first segment of the addresses ``list/from-200``, which have all datasets without a query."""
+
 
 _PLAIN: Final = re.compile(
     r"[\w+=@,~-]{1,150}(?:\.(?:\d{1,9}|png|jpg|jpeg|gif|webp|bmp|wav|mp3|ogg|flac|mp4|webm|txt|bin))*", re.ASCII

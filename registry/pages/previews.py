@@ -54,6 +54,7 @@ class Remembered:
 
 _STATISTICS: Final = Remembered(8)
 _PREVIEWS: Final = Remembered(2000)
+_ABSENT: Final = Remembered(2000)
 
 
 def first_split(names: Sequence[str]) -> str | None:
@@ -71,9 +72,20 @@ def near_statistics(dataset: Dataset, *, most: int = _MOST_ROOM) -> Statistics |
     return None
 
 
-def remembered_preview(content_digest: str, load: Callable[[], Dataset]) -> dict[str, Any] | None:
-    """The preview of the version with this content, which is loaded if its preview is not remembered."""
-    return _PREVIEWS.get(content_digest, lambda: preview(load()))
+def remembered_preview(content_digest: str, head: Hashable, load: Callable[[], Dataset]) -> dict[str, Any] | None:
+    """The preview of the version with this content, which is loaded if its preview is not remembered.
+
+    That there is none is remembered as long as ``head`` is the newest event of the catalog: then statistics of it may
+    have been attached. A look-up that fails is tried again.
+    """
+
+    def make() -> dict[str, Any] | None:
+        with suppress(RegistryError, OSError):
+            return preview(load()) or {}
+        return None
+
+    key = (content_digest, head)
+    return _PREVIEWS.get(content_digest, lambda: _ABSENT.get(key, make) or None)
 
 
 def preview(dataset: Dataset) -> dict[str, Any] | None:

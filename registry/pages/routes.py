@@ -2,7 +2,7 @@
 
 Addresses below the root, and what they show::
 
-()                                         home
+()  list/from-N                            home, and the datasets that follow
 log  pins  health                          pages of the whole catalog
 datasets/NAME[/CONFIG]                     the version that a look-up gives
 datasets/NAME[/CONFIG]/VERSION             a version
@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 from registry.api import Catalog, Dataset
 from registry.errors import NotFoundError
 from registry.model import Reference
-from registry.pages.page import DATASETS, Media, Page, Visit
+from registry.pages.page import DATASETS, LISTED, Media, Page, Visit
 
 Answer: TypeAlias = Page | Media
 CatalogPage: TypeAlias = Callable[[Visit], Answer]
@@ -32,10 +32,11 @@ CATALOG_PAGES: Final = {
     "log": "log:log",
     "pins": "pins:pins",
     "health": "health:health",
+    LISTED: "home:home",
 }
 """The pages of the whole catalog by the first segment of their address: module and function."""
 
-_WITH_PARTS: Final = {"log"}
+_WITH_PARTS: Final = {"log", LISTED}
 """Those that have further pages, by the segments of ``Visit.path`` behind the first one."""
 
 FORM_PAGES: Final = {("pins",)}
@@ -43,6 +44,7 @@ FORM_PAGES: Final = {("pins",)}
 
 VERSION_PAGES: Final = {
     "": "dataset:overview",
+    "versions": "dataset:versions",
     "statistics": "statistics:statistics",
     "splits": "splits:splits",
     "changes": "changes:changes",

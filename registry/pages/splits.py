@@ -5,8 +5,6 @@ Without a query, and in a site of files, the page shows the splits with their sh
 
 from __future__ import annotations
 
-import json
-import shlex
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -14,7 +12,7 @@ from registry.api import Dataset
 from registry.envelope import fields_of
 from registry.errors import NotFoundError, RegistryError, UsageError
 from registry.model import SlicingRule
-from registry.pages.dataset import version_values
+from registry.pages.dataset import code_of, version_values
 from registry.pages.page import Page, Visit
 from registry.pages.previews import first_split
 from registry.splits import RecordRange, even_splits, k_fold, print_ranges
@@ -50,7 +48,7 @@ def splits(visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> Page:
         except (UsageError, NotFoundError) as error:
             errors[field] = fields_of(error, "code", "hint") | {"message": str(error)}
 
-    plan = attempt("split", lambda: _plan_values(dataset, query["split"]))
+    plan = attempt("split", lambda: _plan_values(visit, dataset, query["split"]))
     relation = attempt("other", lambda: _relation_values(dataset, query), needs=("split",))
     values = {
         **version_values(dataset),
@@ -70,10 +68,10 @@ def splits(visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> Page:
     return Page(name="splits", title=title, values=values, status=400 if errors else 200)
 
 
-def _plan_values(dataset: Dataset, expression: str) -> dict[str, Any]:
+def _plan_values(visit: Visit, dataset: Dataset, expression: str) -> dict[str, Any]:
     explanation = dataset.explain(expression)
     plan, reasons = explanation.plan, explanation_values(explanation)
-    reference, quoted = shlex.quote(str(dataset.reference)), shlex.quote(plan.expression)
+    code = code_of(visit, dataset.reference, plan.expression)
     rules = [_rule_values(dataset, expression, rule) for rule in SlicingRule]
     return {
         "expression": plan.expression,
@@ -89,12 +87,7 @@ def _plan_values(dataset: Dataset, expression: str) -> dict[str, Any]:
         "sentences": reasons["files"],
         "rules": rules,
         "rules_differ": rules[0] != {**rules[1], "slicing": rules[0]["slicing"]},
-        "code": {
-            "Python": f'import registry\n\ndataset = registry.connect().dataset("{dataset.reference}")\n'
-            f"for example in dataset.read({json.dumps(plan.expression, ensure_ascii=False)}):\n    ...",
-            "Shell": f"registry resolve {reference} {quoted} --why\nregistry read {reference} {quoted} --take 10",
-            "Pin": f"registry pin create {reference} {quoted} -o dataset.lock.yaml",
-        },
+        "code": {name: text for name, text in code.items() if name != "SQL"},
     }
 
 

@@ -56,8 +56,7 @@ def statistics(visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> Page:
     document = near_statistics(dataset, most=_MOST_BYTES)
     values = {**version_values(dataset), "notes": dataset.notes, "is_attached": document is not None}
     values["is_unreadable"] = document is None and any(it.kind == "statistics" for it in dataset.attachments)
-    if document is not None:
-        values |= _contents(visit, dataset, document, rest)
+    values |= _contents(visit, dataset, document or Statistics(splits={}), rest)
     # Not final: a version may be deprecated, and statistics may be attached later.
     return Page(name="statistics", title=f"Statistics of {dataset.reference}", values=values)
 
@@ -66,12 +65,15 @@ def _contents(visit: Visit, dataset: Dataset, document: Statistics, rest: tuple[
     splits = list(document)[:_MOST_SPLITS]
     paths = list(dict.fromkeys(path for split in splits for path in document[split]))
     first, path = _first(rest), visit.query.get("feature", "")
-    if (path and path not in paths) or (first and first >= len(paths)) or len(rest) > 1:
+    if (path and path not in paths and splits) or (first and first >= len(paths)) or len(rest) > 1:
         raise NotFoundError(
             f"{dataset.reference} has no statistics of {path or '/'.join(rest)!r:.200}", hint=suggest(path, paths)
         )
-    key = (dataset.reference, dataset.facts.content_digest)
-    filters, differences = _DERIVED.get(key, lambda: (_filters(dataset), _differences(document, splits)))
+    filters: dict[str, _Filters] = {}
+    differences: list[Difference] = []
+    if splits:
+        key = (dataset.reference, dataset.facts.content_digest)
+        filters, differences = _DERIVED.get(key, lambda: (_filters(dataset), _differences(document, splits)))
     marks: dict[tuple[str, str], list[str]] = {}
     for it in differences:
         marks.setdefault((it.split, it.feature), []).append(it.text)
@@ -82,7 +84,7 @@ def _contents(visit: Visit, dataset: Dataset, document: Statistics, rest: tuple[
     return {
         "splits": [{"name": split, "num_examples": document[split].num_examples} for split in splits],
         "num_splits": len(document),
-        "sentences": duplicate_sentences(document, splits),
+        "sentences": duplicate_sentences(document, splits) if splits else [],
         "differences": [it._asdict() for it in differences[:_MOST_LINES]],
         "num_differences": len(differences),
         "features": blocks,

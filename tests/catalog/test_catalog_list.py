@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -12,7 +13,10 @@ from support.catalog_samples import publish
 from support.levels import examples
 
 from registry.catalog import CatalogBackend, DatasetFilter
-from registry.model import DatasetMetadata, Reference, VersionState
+from registry.errors import DatasetNotFoundError
+from registry.features import Audio, ClassLabel, FeaturesDict, Image, Scalar, Text
+from registry.features.schema import features_to_json
+from registry.model import DatasetMetadata, Reference, Version, VersionState
 
 TAGS = ("images", "Images", "a_b", "100%", 'quo"te', "é/ü", "back\\slash")
 NAMES = ("mnist", "mnist_2", "cifar/ten", "cifar/hundred", "m")
@@ -80,3 +84,35 @@ def test_a_list_takes_two_queries_whatever_it_lists(filled: CatalogBackend, quer
         queries.clear()
         filled.datasets(wanted)
         assert len([query for query in queries if query.startswith("SELECT")]) == 2
+
+
+def test_a_summary_says_its_licence_its_content_and_what_its_features_are(catalog: CatalogBackend) -> None:
+    kinds: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+        "digits": (("image",), {"image": Image(shape=(8, 8, 1))}),
+        "speech": (("audio", "text"), {"sound": Audio(), "words": Text()}),
+        "plain": ((), {"image": Scalar("int64"), "Audio": ClassLabel(names=["Text", "Image"])}),
+    }
+    for name, (_, features) in kinds.items():
+        publish(
+            catalog,
+            f"{name}:1.0.0",
+            features_json=features_to_json(FeaturesDict(features)),
+            metadata=DatasetMetadata(license=f"license of {name}"),
+        )
+    for summary in catalog.datasets():
+        assert summary.kinds == kinds[summary.name][0]
+        assert summary.license == f"license of {summary.name}"
+        assert summary.content_digest == catalog.find(summary.name).content_digest
+
+
+def test_versions_are_listed_below_a_number(catalog: CatalogBackend) -> None:
+    for number in ("0.9.0", "1.0.0", "1.0.1", "1.2.0", "2.0.0"):
+        publish(catalog, f"mnist:{number}")
+    every, now = catalog.versions("mnist"), datetime.now(UTC)
+    for below in (None, *(summary.version for summary in every), Version(1, 1, 5), Version(9, 0, 0)):
+        for limit in (None, 1, 3, 10):
+            listed = tuple(summary for summary in every if below is None or summary.version < below)[:limit]
+            assert catalog.versions("mnist", below=below, limit=limit) == listed
+            assert catalog.versions("mnist", at=now, below=below, limit=limit) == listed
+    with pytest.raises(DatasetNotFoundError):
+        catalog.versions("cifar", limit=1)

@@ -1,68 +1,203 @@
-"""The home page keeps what is slow to find out about each dataset, and asks again when something has happened."""
+"""The home page: filters in the address select what brute force selects, and a change is seen at once."""
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
+import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.attached_folds import attach_nothing
+from support.catalog_samples import sample
+from support.prepared_samples import animals, prepare
 
 import registry
-from registry.errors import StorageUnavailableError
-from registry.features import FeaturesDict, Scalar
-from registry.pages import Page, Visit, answer
+from registry.api import Catalog
+from registry.errors import NotFoundError, StorageUnavailableError, UsageError
+from registry.features import Audio, ClassLabel, Feature, FeaturesDict, Image, Scalar, Text
+from registry.features.schema import features_to_json
+from registry.model import DatasetMetadata
+from registry.pages import Page, Visit, answer, home, json_of, render
+
+XSS = "<script>alert('\"1\"')</script>"
+KINDS: dict[str, dict[str, Feature]] = {
+    "image": {"image": Image(shape=(8, 8, 1)), "label": ClassLabel(num_classes=3)},
+    "audio": {"sound": Audio(), "words": Text()},
+    "text": {"words": Text()},
+    "table": {"image": Scalar("int64"), "Audio": Scalar("float32")},
+}
+LICENSES = ("", "mit", XSS)
+SIZES = {"below 1 MB": 5000, "1 MB to 1 GB": 10**6, "1 GB or more": 10**9}
 
 
-class Numbers(registry.DatasetBuilder):
-    VERSION = "1.0.0"
-
-    def features(self) -> FeaturesDict:
-        return FeaturesDict({"x": Scalar("int64")})
-
-    def splits(self) -> Any:
-        return {"train": [(i, {"x": i * i}) for i in range(10)]}
-
-
-def test_cards_are_made_again_after_an_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with registry.connect(tmp_path / "c.db", create=True) as catalog:
-        catalog.build(Numbers)
-        look_ups: list[str] = []
-        look_up = registry.Catalog.look_up
-
-        def counted(self: registry.Catalog, reference: str) -> Any:
-            look_ups.append(reference)
-            return look_up(self, reference)
-
-        monkeypatch.setattr(registry.Catalog, "look_up", counted)
-
-        def card() -> Any:
-            page = answer(Visit(catalog=catalog))
-            assert isinstance(page, Page)
-            return page.values["datasets"][0]
-
-        first = card()
-        assert (card(), look_ups) == (first, ["numbers:1.0.0"])
-        catalog.describe("numbers:1.0.0", license="MIT")
-        assert (first["license"], card()["license"]) == ("", "MIT")
-        assert len(look_ups) == 2
-
-
-def test_a_dataset_that_cannot_be_read_has_a_card_and_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def publish(
+    catalog: Catalog, reference: str, kind: str = "table", license_: str = "", size: int = 5000, **more: Any
 ) -> None:
-    with registry.connect(tmp_path / "c.db", create=True) as catalog:
-        catalog.build(Numbers)
-        catalog.describe("numbers:1.0.0", license="MIT")
+    version, shards = sample(reference, {"train": [3]}, content=reference)
+    splits = tuple(dataclasses.replace(split, num_bytes=size) for split in version.splits)
+    features = features_to_json(FeaturesDict(KINDS[kind]))
+    metadata = DatasetMetadata(description=f"{XSS} of {reference}", license=license_, **more)
+    changed = dataclasses.replace(version, splits=splits, features_json=features, metadata=metadata)
+    catalog.backend.publish(changed, shards, promote=True, actor="test")
 
-        def fail(self: registry.Catalog, reference: str) -> Any:
+
+@pytest.fixture(scope="module")
+def catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Catalog]:
+    folder = tmp_path_factory.mktemp("home")
+    with registry.connect(folder / "catalog.db", data_dir=folder / "data", create=True) as opened:
+        for place, kind in enumerate(KINDS):
+            for license_ in LICENSES:
+                for number, size in enumerate(SIZES.values()):
+                    tags = ("even" if number % 2 == 0 else XSS,)
+                    name = f"{kind}_{LICENSES.index(license_)}_{number}"
+                    publish(opened, f"{name}:1.{place}.0", kind, license_, size, config_tags=tags)
+        yield opened
+
+
+def page_of(catalog: Catalog, *path: str, is_live: bool = True, **query: str) -> tuple[Page, str]:
+    visit = Visit(catalog=catalog, path=path, query=query, is_live=is_live)
+    page = answer(visit)
+    assert isinstance(page, Page)
+    json.loads(json_of(page))
+    return page, render(page, visit)[0]
+
+
+def names_of(catalog: Catalog, **query: str) -> list[str]:
+    """The names on all pages that follow each other."""
+    names: list[str] = []
+    after: dict[str, str] = {}
+    while True:
+        values = page_of(catalog, **query, **after)[0].values
+        assert len(values["datasets"]) <= 24
+        names += [card["dataset"] for card in values["datasets"]]
+        assert values["first"] + len(values["datasets"]) == len(names)
+        if values["after"] is None:
+            assert len(names) == values["num_datasets"]
+            return names
+        after = {"after": values["after"]}
+
+
+@pytest.mark.parametrize("kind", ["", *KINDS])
+def test_filters_select_what_brute_force_selects(catalog: Catalog, kind: str) -> None:
+    every = sorted(f"{kind}_{place}_{number}" for kind in KINDS for place in range(3) for number in range(3))
+    for license_, size, tag in itertools.product(LICENSES, ["", *SIZES], ["", "even", XSS]):
+        chosen = [
+            name
+            for name in every
+            if (not kind or kind in (name.split("_")[0], "text" if name.startswith("audio") else ""))
+            and (not license_ or LICENSES[int(name.split("_")[1])] == license_)
+            and (not size or list(SIZES)[int(name[-1])] == size)
+            and (not tag or (int(name[-1]) % 2 == 0) == (tag == "even"))
+        ]
+        assert names_of(catalog, kind=kind, license=license_, size=size, tag=tag) == chosen
+
+
+def test_the_form_offers_the_values_that_datasets_have(catalog: Catalog) -> None:
+    page, html = page_of(catalog, kind="image", license=XSS, sort="size")
+    assert page.values["choices"]["license"] == [XSS, "mit"]
+    assert page.values["choices"]["tag"] == [XSS, "even"]
+    assert [card["num_bytes"] for card in page.values["datasets"]] == [10**9, 10**6, 5000]
+    assert "<script>alert" not in html
+    assert '<option value="image" selected>' in html
+    nothing, words = page_of(catalog, kind="video")
+    assert (nothing.values["num_datasets"], "No dataset meets these conditions." in words) == (0, True)
+
+
+def test_a_search_is_ranked_and_filtered(catalog: Catalog) -> None:
+    hits = [hit.dataset for hit in catalog.search("audio_1", limit=100)]
+    assert names_of(catalog, q="audio_1", size="below 1 MB") == [name for name in hits if name.endswith("_0")]
+    with pytest.raises(UsageError, match="no word to search for"):
+        page_of(catalog, q="!!")
+
+
+@pytest.mark.parametrize("is_live", [True, False])
+def test_all_datasets_are_listed_without_a_query(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch, is_live: bool
+) -> None:
+    monkeypatch.setattr(home, "_LISTED", 15)
+    first = page_of(catalog, is_live=False)[0].values
+    assert (len(first["datasets"]), first["next_page"]) == (15, ("list", "from-15"))
+    page, html = page_of(catalog, "list", "from-30", is_live=is_live)
+    assert (len(page.values["datasets"]), page.values["next_page"]) == (6, None)
+    assert ("<form" in html) is is_live
+    for path in (("list",), ("list", "from-x"), ("list", "from-36"), ("list", "from-15", "more")):
+        with pytest.raises(NotFoundError, match="there is no page"):
+            page_of(catalog, *path, is_live=is_live)
+
+
+def test_a_change_is_seen_at_once(tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data", create=True) as catalog:
+        assert page_of(catalog)[0].values["num_datasets"] == 0
+        publish(catalog, "first:1.0.0")
+        publish(catalog, "second:1.0.0")
+        assert names_of(catalog) == ["first", "second"]
+        catalog.lifecycle.deprecate("first:1.0.0", reason="old")
+        assert names_of(catalog, state="deprecated") == ["first"]
+        assert names_of(catalog, state="supported") == ["second"]
+        catalog.lifecycle.yank("second:1.0.0", reason="wrong")
+        assert names_of(catalog) == ["first"]
+        assert names_of(catalog, state="yanked") == ["second"]
+
+
+def test_a_preview_appears_when_statistics_are_attached(tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data", create=True) as catalog:
+        with pytest.MonkeyPatch.context() as patch:
+            attach_nothing(patch)
+            catalog.publish(prepare(tmp_path / "animals", splits={"train": animals(12)}))
+        for _ in range(2):
+            assert page_of(catalog)[0].values["datasets"][0]["preview"] is None
+        catalog.dataset("animals").compute_statistics()
+        (card,) = page_of(catalog)[0].values["datasets"]
+        assert card["preview"]["feature"] == "age"
+        catalog.lifecycle.drop("animals:1.0.0", reason="gone")
+        assert page_of(catalog)[0].values["datasets"] == []
+
+
+def test_a_card_costs_a_look_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data", create=True) as catalog:
+        catalog.publish(prepare(tmp_path / "animals", splits={"train": animals(14)}))
+        look_ups, look_up = list[str](), Catalog.look_up
+
+        def fail(_catalog: Catalog, _reference: Any) -> Any:
             raise StorageUnavailableError("silent")
 
-        def card() -> Any:
-            page = answer(Visit(catalog=catalog))
-            assert isinstance(page, Page)
-            return page.values["datasets"][0]
+        def count(self: Catalog, reference: Any) -> Any:
+            look_ups.append(str(reference))
+            return look_up(self, reference)
 
-        with monkeypatch.context() as context:
-            context.setattr(registry.Catalog, "look_up", fail)
-            assert (card()["license"], card()["path"]) == ("", ("datasets", "numbers", "1.0.0"))
-        assert card()["license"] == "MIT"
+        monkeypatch.setattr(Catalog, "look_up", fail)
+        (card,) = page_of(catalog)[0].values["datasets"]
+        assert (card["preview"], card["path"]) == (None, ("datasets", "animals", "1.0.0"))
+        monkeypatch.setattr(Catalog, "look_up", count)
+        for _ in range(3):
+            (card,) = page_of(catalog)[0].values["datasets"]
+            assert (card["license"], card["preview"]["feature"]) == ("", "age")
+        catalog.describe("animals:1.0.0", license="MIT")
+        look_ups.clear()
+        assert page_of(catalog)[0].values["datasets"][0]["license"] == "MIT"
+        assert look_ups == []
+
+
+def test_versions_are_on_pages_by_their_numbers(tmp_path: Path) -> None:
+    features = features_to_json(FeaturesDict(KINDS["text"]))
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data", create=True) as catalog:
+        for number in range(120):
+            version, shards = sample(f"many:1.{number}.0", {"train": [3]}, content=str(number))
+            changed = dataclasses.replace(version, features_json=features)
+            catalog.backend.publish(changed, shards, promote=True, actor="test")
+        for is_live in (True, False):
+            page, html = page_of(catalog, "datasets", "many", "1.7.0", is_live=is_live)
+            numbers = [str(it["version"]) for it in page.values["versions"]]
+            assert numbers == [f"1.{number}.0" for number in range(119, 19, -1)]
+            assert page.values["versions"][-1]["step"] == "minor"
+            assert "versions/below-1.20.0/" in html
+            page, html = page_of(catalog, "datasets", "many", "1.7.0", "versions", "below-1.20.0", is_live=is_live)
+            assert [str(it["version"]) for it in page.values["versions"]] == [f"1.{it}.0" for it in range(19, -1, -1)]
+            assert page.values["older"] is None
+        assert page_of(catalog, "datasets", "many", "1.7.0", "versions", "below-1.0.0")[0].values["versions"] == []
+        for rest in (("below-1.x.0",), ("1.2.0",), ("below-1.2.0", "more")):
+            with pytest.raises(NotFoundError, match="of versions"):
+                page_of(catalog, "datasets", "many", "1.7.0", "versions", *rest)

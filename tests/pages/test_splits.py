@@ -49,7 +49,8 @@ def test_an_expression_is_explained_as_resolve_explains_it(catalog: Catalog) -> 
     assert "50% of 101 records is 50.5, and a half goes up" in html
     assert plan["num_examples"] == 3
     assert [file["take"] for file in plan["files"]] == [file.take for file in explanation.plan]
-    assert plan["code"]["Pin"] == ("registry pin create animals:1.0.0 'train[49%:50%]+test[:1]' -o dataset.lock.yaml")
+    command = "registry pin create animals:1.0.0 'train[49%:50%]+test[:1]' -o dataset.lock.yaml"
+    assert plan["code"]["Pin"].startswith(command)
 
 
 def test_the_bar_of_a_split_shows_what_is_selected_and_its_shards(catalog: Catalog) -> None:
