@@ -215,7 +215,8 @@ class SnapshotCatalog(Catalog):
         key = "look_up", str(reference), *options.items()
         answers = cast("_Remembered", self.backend).answers
         if key not in answers:
-            answers[key] = super().look_up(reference, **options)
+            dataset = super().look_up(reference, **options)
+            answers[key] = answers.setdefault(("look_up", str(dataset.reference)), dataset)
         return cast("Dataset", answers[key])
 
     def forget(self) -> None:

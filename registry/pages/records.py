@@ -14,7 +14,7 @@ from registry.envelope import fields_of
 from registry.errors import NotFoundError, RegistryError, StorageError, UsageError, suggest
 from registry.pages.cells import STORED_ORDER, Cells, address_names
 from registry.pages.dataset import version_values
-from registry.pages.page import Page, Visit
+from registry.pages.page import Page, Visit, version_path
 from registry.pages.previews import first_split
 from registry.pages.rendering import status_of
 from registry.pages.selection import Question, fill, filling_values, select, sort_paths
@@ -218,7 +218,10 @@ def _place(dataset: Dataset, plan: Plan) -> dict[str, Any]:
 def _others(visit: Visit, dataset: Dataset, split: str, index: int, digest: str | None) -> list[dict[str, Any]]:
     """What other readable versions on this machine have at the same place, the newest first; at most ten are read."""
     result: list[dict[str, Any]] = []
+    brief = () if visit.site is None else visit.site.brief  # their records have no pages
     for summary in visit.catalog.versions(dataset.reference)[: _MOST_VERSIONS + 1]:
+        if version_path(summary.reference) in brief:
+            continue
         if summary.version == dataset.version or str(summary.status) == "dropped" or len(result) == _MOST_VERSIONS:
             continue
         with suppress(RegistryError, OSError):

@@ -21,9 +21,13 @@ from support.site_checks import broken_links, follow, get_url, tree_of, without_
 from support.web_server import serve
 
 import registry
+from registry.catalog.site_index import parse_site_index
+from registry.cli.main import run
 from registry.errors import ConflictError, DatasetNotFoundError, UsageError
 from registry.features import ClassLabel, FeaturesDict, Image, Text
 from registry.pages import SiteOptions, write_site
+from registry.pins.keys import load_public_key, new_key
+from registry.pins.signature import verify_index
 
 XSS = "</script><script>alert(1)</script>\"'`--><svg onload=alert(1)>"
 
@@ -181,7 +185,13 @@ def test_nothing_private_is_in_a_site(catalog: registry.Catalog, tmp_path: Path)
     catalog.lifecycle.yank("plain:1.0.0", reason="wrong labels")
     write_site(catalog, tmp_path / "site", SiteOptions(with_data=True, base_url="https://example.org/"))
     content = b"".join(tree_of(tmp_path / "site").values()) + (tmp_path / "site" / "site-files.json").read_bytes()
-    for private in (str(tmp_path), "secret place", str(Path.home()), f"{getpass.getuser()}@", socket.gethostname()):
+    for private in (
+        str(tmp_path),
+        "secret place",
+        str(Path.home()),
+        f"{getpass.getuser()}@",
+        f"@{socket.gethostname()}",
+    ):
         assert private.encode() not in content
 
 
@@ -246,16 +256,43 @@ def test_a_site_in_a_bucket(
     assert 0 < write_site(catalog, f"{bucket}/a/site").written < report.written
 
 
-def test_a_killed_run_leaves_a_whole_site(catalog: registry.Catalog, tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", [1, pytest.param(12, marks=pytest.mark.long)])
+def test_a_killed_run_leaves_a_whole_site(catalog: registry.Catalog, tmp_path: Path, step: int) -> None:
     catalog.close()
     script = Path(__file__).parents[1] / "support" / "killed_sites.py"
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
-    command = [sys.executable, str(script), catalog.backend.url, str(tmp_path)]
+    command = [sys.executable, str(script), catalog.backend.url, str(tmp_path), str(step)]
     result = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert result.returncode == 0, result.stderr
     rows = [json.loads(line) for line in result.stdout.splitlines()]
-    assert len(rows) > 20
+    assert len(rows) > 5
     assert {row["state"] for row in rows} == {"old", "new"}
+
+
+def test_two_runs_at_once_end_with_a_whole_site(catalog: registry.Catalog, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "registry", "site", str(tmp_path / "site"), "--catalog", catalog.url]
+    runs = [subprocess.Popen([*command, "--format", "json"], stdout=subprocess.PIPE) for _ in range(2)]
+    results = [json.loads(run.communicate()[0])["data"] for run in runs]
+    assert [run.returncode for run in runs] == [0, 0]
+    assert sorted(it["written"] for it in results) == [0, results[0]["num_files"]]  # the second one waits
+    assert broken_links(tmp_path / "site") == []
+
+
+def test_the_command_says_what_it_wrote(
+    catalog: registry.Catalog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site, key = tmp_path / "site", tmp_path / "site.key"
+    new_key(key)
+    assert run(["site", str(site), "--catalog", catalog.url, "--sign", str(key), "--versions", "3"]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith(f"wrote {site}: ")
+    assert " files written (" in said.out
+    note = "nothing says where the data is, so readers of the site cannot read records: see --with-data, --data-url"
+    assert said.err == f"note: {note}\n"
+    assert verify_index(parse_site_index((site / "site.json").read_bytes()), [load_public_key(f"{key}.pub")])
+    assert (site / "datasets" / "plain" / "1.0.0" / "records" / "train" / "index.html").is_file()
+    assert run(["site", str(tmp_path), "--catalog", catalog.url]) == 4
+    assert "none of them says that it is a site" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("url", ["example.org", "ftp://example.org/", "https://a:b@example.org/", 'https://a/"x'])

@@ -1,6 +1,8 @@
 """Writes a site again after a change, killed at many of its writing calls: a script, with a JSON line for each kill.
 
-    python killed_sites.py CATALOG FOLDER
+    python killed_sites.py CATALOG FOLDER STEP
+
+A larger STEP kills more runs: the next one is killed 1 / STEP later.
 
 After each kill, every file is that of the old site or of the new one, and the first page and the index are not ahead of
 the others. Then the next run finishes, and leaves what a run that was not killed leaves.
@@ -24,7 +26,7 @@ FOREIGN = {"CNAME": b"example.org"}
 
 
 def main() -> None:
-    url, folder = sys.argv[1], Path(sys.argv[2])
+    url, folder, step = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         assert run(["site", str(folder / "old"), "--catalog", url]) == 0
         (folder / "old" / "CNAME").write_bytes(FOREIGN["CNAME"])
@@ -59,7 +61,7 @@ def main() -> None:
         assert not list(site.glob("incomplete.*"))
         sys.stdout.write(json.dumps({"number": number, "code": code, "state": "new" if is_new else "old"}) + "\n")
         shutil.rmtree(site)
-        number += 1 + number // 4
+        number += 1 + number // step
 
 
 if __name__ == "__main__":
