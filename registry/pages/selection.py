@@ -339,8 +339,9 @@ def _best(
             values = values.astype(np.float32)
         if values.dtype.kind == "f":
             present &= ~np.isnan(values)
-        elif values.dtype == object and not present.all():
-            values = np.where(present, values, b"")
+        elif values.dtype == object:  # long values are views of their file, which have no order
+            items = (bytes(value) if exists else b"" for value, exists in zip(values, present, strict=True))
+            values = np.fromiter(items, object, values.size)
         return values, present
 
     last = None

@@ -6,6 +6,7 @@ import http.client
 import os
 import signal
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urljoin, urlsplit
@@ -25,10 +26,11 @@ class Browse:
     """A running ``registry browse`` of the catalog ``catalog``; ``url`` is the address that it prints."""
 
     def __init__(self, catalog: Path, *options: str, **environment: str) -> None:
+        self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 (of the object): nobody reads a pipe meanwhile
         self.process = subprocess.Popen(
             [PROGRAM, "browse", *options],
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=self._stderr,
             text=True,
             env=os.environ | {"REGISTRY_CATALOG": str(catalog)} | environment,
         )
@@ -42,6 +44,7 @@ class Browse:
         if self.process.poll() is None:
             self.process.kill()
         self.process.communicate()
+        self._stderr.close()
 
     @property
     def place(self) -> tuple[str, int]:
@@ -62,5 +65,9 @@ class Browse:
     def end(self, number: int = signal.SIGINT) -> tuple[int, str]:
         """Exit code and stderr after a signal."""
         self.process.send_signal(number)
-        _, printed = self.process.communicate(timeout=20)
-        return self.process.returncode, printed
+        self.process.communicate(timeout=20)
+        return self.process.returncode, self.printed()
+
+    def printed(self) -> str:
+        """What it has written to stderr until now."""
+        return os.pread(self._stderr.fileno(), 2**24, 0).decode()
