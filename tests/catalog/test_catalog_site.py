@@ -833,6 +833,12 @@ def test_a_site_of_an_older_release_is_read(
     server.requests()
     assert found(client) == "mnist:1.0.0"
     assert server.requests() == [(INDEX, 304)]
+    (upgraded,) = client.cache.rglob("*.db")
+    before = upgraded.stat()
+    with client.open() as catalog:
+        (catalog._memory.file("site", b"")).unlink()  # as for a process that was first to verify it
+    assert found(client) == "mnist:1.0.0"
+    assert (upgraded.stat().st_ino, upgraded.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
 @pytest.mark.parametrize("number", range(60))

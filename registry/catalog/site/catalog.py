@@ -20,7 +20,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from hashlib import blake2b
@@ -64,6 +64,7 @@ _FRESH_SECONDS: Final = 60
 """How long an answer of the server counts as new."""
 
 _NOTE: Final = "site"
+_DIGEST: Final = "digest"
 _TRIES_WITH_CACHE: Final = 2
 _LEAST_AGE: Final = timedelta(seconds=2)
 """``Last-Modified`` has whole seconds: a file may change again within the second of its last change."""
@@ -110,15 +111,11 @@ class SiteOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Note:
-    """What the cache has about a site: its index, the conditions for the next request, and the digest of the snapshot.
-
-    A snapshot that was upgraded has another digest than the one in the index.
-    """
+    """What the cache has about a site: its index, the conditions for the next request, and when it was read."""
 
     index: str
     conditions: dict[str, str]
     read_at: str
-    sha256: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +190,7 @@ class SiteCatalog(CatalogWrapper):
         result = pass_call(state.catalog, call, *args, **kwargs)
         version = result.version if call == "find_at" else result
         if call in ("find", "find_at", "published") and version is not None:
-            subject, content = str(version.reference).encode(), state.note.sha256.encode()
+            subject, content = str(version.reference).encode(), state.index.sha256.encode()
             if not self._memory.holds("proved", subject, content):
                 verify_version(self.url, state.catalog, version)
                 self._memory.add("proved", subject, content)
@@ -272,12 +269,11 @@ class SiteCatalog(CatalogWrapper):
         earlier = None if cached is None else cached.catalog
         file = self._file(index)
         if cached is not None and self._file(cached.index) == file:
-            catalog, digest = cached.catalog, cached.note.sha256
+            catalog = cached.catalog
         else:
             self._store_snapshot(server, index, file)
-            catalog, digest = open_snapshot(self.url, file), _digest(file) or ""
+            catalog = open_snapshot(self.url, file)
         newest = require_head(index, catalog, self._known, head, earlier)
-        note = replace(note, sha256=digest)
         self._memory.keep(_NOTE, b"", b"", json.dumps(asdict(note)).encode())
         self._known.keep(newest)
         if earlier is not catalog:
@@ -286,11 +282,12 @@ class SiteCatalog(CatalogWrapper):
                 with suppress(OSError):
                     if time.time() - other.stat().st_mtime > _LEAST_KEPT_SECONDS:
                         other.unlink()
+                        self._memory.forget(_DIGEST, other.name.encode())
         return _State(note, index, catalog)
 
     def _store_snapshot(self, server: SiteServer, index: SiteIndex, file: Path) -> None:
         """Download and verify the snapshot, unless another process has done so. A file that is open is not replaced."""
-        if _digest(file) == index.sha256:
+        if self._is_sound(file):
             return
         with storage_errors("write", str(file)):
             make_private(self._folder)
@@ -298,6 +295,7 @@ class SiteCatalog(CatalogWrapper):
         with suppress(AlreadyStoredError), LocalStore(self._folder).create_path(file.name) as path:
             download(server, index, Path(path))
             verify_snapshot(self.url, Path(path))
+            self._memory.keep(_DIGEST, file.name.encode(), b"", _digest(Path(path)))
 
     def _cached(self) -> _State | None:
         """The snapshot that answered last, or that the cache has."""
@@ -316,9 +314,12 @@ class SiteCatalog(CatalogWrapper):
         except (TypeError, ValueError):  # another release wrote it, or the key that is trusted now did not sign it
             return None
         file = self._file(index)
-        if _digest(file) != note.sha256:
-            return None
-        return _State(note, index, open_snapshot(self.url, file))
+        return _State(note, index, open_snapshot(self.url, file)) if self._is_sound(file) else None
+
+    def _is_sound(self, file: Path) -> bool:
+        """Whether a snapshot is as it was verified. One that was upgraded has another digest than the index says."""
+        digest = self._memory.load(_DIGEST, file.name.encode())
+        return digest is not None and bytes(digest) == _digest(file)
 
     def _file(self, index: SiteIndex) -> Path:
         """The file of the snapshot, whose name says what was verified: sizes and digests, and the schema."""
@@ -347,10 +348,10 @@ def _conditions(headers: Mapping[str, str]) -> dict[str, str]:
     return result
 
 
-def _digest(file: Path) -> str | None:
-    """The sha256 of a file; None if it cannot be read."""
+def _digest(file: Path) -> bytes:
+    """The sha256 of a file; empty if it cannot be read."""
     try:
         with file.open("rb") as content:
-            return hashlib.file_digest(content, "sha256").hexdigest()
+            return hashlib.file_digest(content, "sha256").digest()
     except OSError:
-        return None
+        return b""
