@@ -11,8 +11,10 @@ import gzip
 import hashlib
 import shutil
 from collections.abc import Collection
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
@@ -43,12 +45,13 @@ def write_index(
     with_actors: bool = False,
     key: Ed25519PrivateKey | None = None,
     new_log: bool = False,
+    verify: bool = False,
     progress: ProgressCallback | None = None,
 ) -> SiteIndex:
     """Write a snapshot of ``catalog`` to a site, and return the index, which the caller stores as ``site.json``.
 
-    The snapshot has a new name if its content is new, so the site stays readable until its index is replaced. If
-    nothing changed since the index in ``store`` was written, nothing is written, and the result is that index.
+    The snapshot has a new name if its content is new, so the site stays readable until its index is replaced. If the
+    log has not grown since the index in ``store`` was written, nothing is written, and the result is that index.
 
     Args:
         catalog: the catalog.
@@ -58,6 +61,7 @@ def write_index(
         with_actors: keep who published and changed something.
         key: signs the index.
         new_log: replace a site whose log this one does not continue. Its readers will refuse the new one.
+        verify: compare every row with the event log first, which takes longer than the rest.
         progress: called with a ``Progress``, in rows.
 
     Raises:
@@ -65,27 +69,36 @@ def write_index(
         UsageError: one of ``datasets`` names a config or version, or ``data_url`` is a path of this machine.
         ConflictError: the site has a log that the snapshot does not continue, because it is of another catalog or has
             other datasets; and ``new_log`` is False.
-        LogTamperedError: other software changed the catalog.
+        LogTamperedError: other software changed the events of the catalog, or, with ``verify``, other rows.
         StorageError: a file cannot be written.
     """
-    from registry.catalog.snapshot import write_snapshot
+    from registry.catalog.revision import HEAD
+    from registry.catalog.snapshot import read_log_lines, write_snapshot
 
     require_data_url(data_url)
     previous = _read_previous(store)
+    made_by = f"shardbook {version('shardbook')}, schema {HEAD}"
+    advance = count_progress(progress, "writing the catalog of", store.url, unit="rows")
+    lines = catalog.snapshot(datasets=datasets, with_actors=with_actors, advance=advance)
+    log = read_log_lines(lines, None if previous is None else previous.head)
+    if previous is not None and not (log.has_anchor or new_log):
+        raise ConflictError(
+            f"the snapshot does not continue the log of the site {store.locate('')}: other datasets, or names of "
+            "people, were chosen when the site was written, or it is of another catalog",
+            hint="Repeat the earlier choice, write to another place, or replace the log with "
+            f"{spell('new_log', True)}: readers who know the site refuse it then.",
+            details={"expected": previous.head, "found": log.head},
+        )
+    if (
+        previous is not None
+        and not verify
+        and (log.head, made_by, data_url) == (previous.head, previous.made_by, previous.data_url)
+        and all(map(store.exists, (previous.path, CATALOG_NAME)))
+    ):
+        return _sign(replace(previous, signature=None), key)
     with TemporaryDirectory(prefix="registry-") as folder:
         plain, packed = Path(folder, CATALOG_NAME), Path(folder, f"{CATALOG_NAME}.gz")
-        advance = count_progress(progress, "writing the catalog of", store.url, unit="rows")
-        lines = catalog.snapshot(datasets=datasets, with_actors=with_actors, advance=advance)
-        anchor = None if previous is None else previous.head
-        snapshot = write_snapshot(plain, lines, source=catalog.url, anchor=anchor)
-        if not (snapshot.has_anchor or new_log):
-            raise ConflictError(
-                f"the snapshot does not continue the log of the site {store.locate('')}: other datasets, or names of "
-                "people, were chosen when the site was written, or it is of another catalog",
-                hint="Repeat the earlier choice, write to another place, or replace the log with "
-                f"{spell('new_log', True)}: readers who know the site refuse it then.",
-                details={"expected": anchor, "found": snapshot.head},
-            )
+        write_snapshot(plain, chain(log.pieces, lines), source=catalog.url, verify=verify)
         with (
             plain.open("rb") as source,
             packed.open("wb") as target,
@@ -94,19 +107,23 @@ def write_index(
             shutil.copyfileobj(source, compressed)
         index = SiteIndex(
             sha256=_sha256(plain),
-            num_bytes=snapshot.num_bytes,
+            num_bytes=plain.stat().st_size,
             compressed_sha256=_sha256(packed),
             compressed_bytes=packed.stat().st_size,
-            head=snapshot.head,
-            num_events=snapshot.num_events,
+            head=log.head,
+            num_events=log.num_events,
             made_at=datetime.now(UTC).replace(microsecond=0),
-            made_by=f"shardbook {version('shardbook')}",
+            made_by=made_by,
             data_url=data_url,
         ).made_as(previous)
         if not store.exists(index.path):
             _copy(packed, store, index.path)
         if previous is None or previous.sha256 != index.sha256 or not store.exists(CATALOG_NAME):
             _copy(plain, store, CATALOG_NAME)
+    return _sign(index, key)
+
+
+def _sign(index: SiteIndex, key: Ed25519PrivateKey | None) -> SiteIndex:
     if key is None:
         return index
     from registry.pins.signature import sign_index

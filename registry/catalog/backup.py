@@ -7,7 +7,7 @@ is included without a change here. ``restore`` inserts the rows; ``backup_file``
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -110,9 +110,10 @@ def backup_rows(
     )
 
 
-def read_batches(connection: sa.Connection, query: sa.Select[Any]) -> Iterator[Sequence[Any]]:
+def read_batches(connection: sa.Connection, query: sa.Select[Any]) -> Generator[Sequence[Any]]:
     """The rows of a query, some at a time."""
-    return connection.execute(query.execution_options(yield_per=_BATCH)).partitions()
+    with connection.execute(query.execution_options(yield_per=_BATCH)) as result:
+        yield from result.partitions()
 
 
 def stored_tables(connection: sa.Connection) -> list[sa.Table]:

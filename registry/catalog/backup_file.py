@@ -244,11 +244,14 @@ class BackupReader:
 
 
 def _line(value: Any) -> bytes:
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=True, allow_nan=False, default=_moment)
-    return f"{text}\n".encode("ascii")
+    return f"{_ENCODER.encode(value)}\n".encode("ascii")
 
 
 def _moment(value: Any) -> str:
     if not isinstance(value, datetime):
         raise TypeError(f"a value of the type {type(value).__name__} cannot be stored")
     return value.isoformat(timespec="microseconds")
+
+
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=_moment)
+"""``json.dumps`` would make one for each row."""

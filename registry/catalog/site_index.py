@@ -96,11 +96,11 @@ class SiteIndex:
         return f"{json.dumps(self._values(), indent=2, ensure_ascii=True)}\n".encode("ascii")
 
     def made_as(self, previous: SiteIndex | None) -> SiteIndex:
-        """This index, with the time and software of ``previous`` if all else is equal. The result is not signed."""
+        """This index, with the time of ``previous`` if all else is equal. The result is not signed."""
         unsigned = replace(self, signature=None)
         if previous is None:
             return unsigned
-        earlier = replace(unsigned, made_at=previous.made_at, made_by=previous.made_by)
+        earlier = replace(unsigned, made_at=previous.made_at)
         return earlier if earlier == replace(previous, signature=None) else unsigned
 
     def _values(self) -> dict[str, Any]:

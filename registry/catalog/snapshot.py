@@ -62,12 +62,13 @@ from registry.catalog.tables import (
     version_ledger,
     version_location,
 )
-from registry.errors import UsageError
+from registry.errors import LogTamperedError, UsageError
 from registry.masking import has_secret
 from registry.model import LocationStep, Version, current_locations, is_absolute
 
 if TYPE_CHECKING:
     from registry.catalog.backend import Advance
+    from registry.catalog.outcomes import BackupFacts
 
 _FROM_CATALOG: Final = "copied from "
 _OTHER_CATALOG: Final = "another catalog"
@@ -132,6 +133,9 @@ def snapshot_lines(
         datasets: the names of datasets, present or former ones; None for the whole catalog.
         with_actors: keep who published and changed something.
         advance: called with the number of rows that were read since its last call.
+
+    Raises:
+        LogTamperedError: the chain of the catalog's events is broken. A new one would hide it.
     """
     names = None if datasets is None else [_parse_name(dataset) for dataset in datasets]
     require_current(read_status(engine))  # before a connection creates the file
@@ -143,47 +147,61 @@ def snapshot_lines(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
-    """An SQLite file that was written: the hash of its last event, the number of its events, and its size in bytes.
+class LogLines:
+    """The beginning of the lines of a snapshot, which is its log: every change of a catalog is an event.
 
-    ``has_anchor`` says whether its log contains the event that the caller named.
+    Attributes:
+        pieces: the lines that were read.
+        head: the hash of the last event, 64 zeros if there is none.
+        num_events: their number.
+        has_anchor: whether the hash that the caller named is that of an event, or of the beginning of every log.
     """
 
+    pieces: tuple[bytes, ...]
     head: str
     num_events: int
-    num_bytes: int
     has_anchor: bool
 
 
-def write_snapshot(path: Path, lines: Iterable[bytes], *, source: str, anchor: str | None = None) -> Snapshot:
+def read_log_lines(lines: Iterator[bytes], anchor: str | None = None) -> LogLines:
+    """Read the lines of ``snapshot_lines`` up to the table that follows the log."""
+    pieces, num_events, last, is_log = [], 0, b"", False
+    has_anchor, ending = anchor in (None, FIRST_PREVIOUS), f'"{anchor}"]'.encode()
+    for piece in lines:
+        pieces.append(piece)
+        if piece.startswith(b'{"table"'):
+            if is_log:
+                break
+            is_log = True
+        rows = [line for line in piece.splitlines() if line.startswith(b"[")]
+        num_events += len(rows)
+        has_anchor = has_anchor or any(row.endswith(ending) for row in rows)
+        last = rows[-1] if rows else last
+    head = json.loads(last)[-1] if last else FIRST_PREVIOUS  # the hash is the last column
+    return LogLines(pieces=tuple(pieces), head=head, num_events=num_events, has_anchor=has_anchor)
+
+
+def write_snapshot(path: Path, lines: Iterable[bytes], *, source: str, verify: bool = False) -> BackupFacts:
     """Make a new SQLite file of the lines of a snapshot. The same rows give the same bytes.
 
     Args:
         path: the new file.
         lines: of ``snapshot_lines``.
         source: the catalog that they come from, for messages.
-        anchor: the hash of an event, e.g. the head of an earlier snapshot; None, or 64 zeros, is in every log.
+        verify: compare every row with the event log, which takes longer than the rest.
 
     Raises:
-        LogTamperedError: the rows differ from the event log: other software changed the catalog.
+        LogTamperedError: with ``verify``, rows differ from the event log: other software changed the catalog.
     """
     with TemporaryDirectory(dir=path.parent) as folder:
         spool = Path(folder, "lines.gz")
         with gzip.open(spool, "wb", compresslevel=1) as packed:
             packed.writelines(lines)
-        log = restore_backup(str(path), lambda: spool.open("rb"), shown=source).log
-    if log is None:
-        raise AssertionError("a restoration is verified by default")
+        restored = restore_backup(str(path), lambda: spool.open("rb"), shown=source, verify=verify)
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
         file.execute("PRAGMA journal_mode=DELETE")  # readers of a file in WAL mode write beside it
         file.execute("VACUUM")
-        named = file.execute("SELECT 1 FROM event WHERE hash = ?", [anchor]).fetchone()
-    return Snapshot(
-        head=log.head,
-        num_events=log.num_events,
-        num_bytes=path.stat().st_size,
-        has_anchor=anchor in (None, FIRST_PREVIOUS) or named is not None,
-    )
+    return restored.facts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,13 +269,13 @@ def _is_of(table: sa.Table, ids: Sequence[int]) -> sa.ColumnElement[bool]:
 class _Places:
     """The locations of one version, while the events are read: in the catalog and in the snapshot.
 
-    ``home`` is the public location in the row: that in the catalog, or, for a path, the one that TFDS would use below
-    a data directory, with the name of the dataset at the time of the publication.
+    ``folder`` is the place below the data directory that takes the place of a path which is read first: the one in the
+    row, or else the one that TFDS would use, with the name of the dataset at the time of the publication.
     """
 
     version_id: int
     published: str
-    home: str
+    folder: str
     steps: tuple[LocationStep, ...] = ()
     public: tuple[str, ...] = ()
 
@@ -265,21 +283,23 @@ class _Places:
     def was_local(self) -> bool:
         return is_local(self.published)
 
-    def start(self, home: str) -> None:
+    @property
+    def home(self) -> str:
+        """The location in the row of the snapshot."""
+        return self.folder if self.was_local else self.published
+
+    def start(self, folder: str) -> None:
         """The version is published."""
-        if self.was_local:
-            self.home = home
+        if is_absolute(self.published):
+            self.folder = folder
         self.public = (self.home,)
 
     def move(self, steps: tuple[LocationStep, ...]) -> Iterator[tuple[str, dict[str, Any]]]:
-        """The events that a change of the locations in the catalog is in the snapshot.
-
-        A path that is read first is ``home`` in the snapshot; other paths are left out.
-        """
+        """The events that a change of the locations in the catalog is in the snapshot."""
         self.steps += steps
         present = current_locations(self.published, self.steps)
-        after = [self.home if place == 0 and is_local(at) else at for place, at in enumerate(present)]
-        after = [at for at in after if not is_local(at)]
+        first = self.folder if is_local(present[0]) else present[0]
+        after = [first, *(at for at in present[1:] if not is_local(at))]
         gone = [at for at in self.public if at not in after]
         added = [at for at in dict.fromkeys(after) if at not in self.public]
         moves: list[tuple[str, dict[str, Any]]] = []
@@ -313,6 +333,7 @@ class _PublicLog:
         self._choice = choice
         self._with_actors = with_actors
         self._sources: list[int] = []  # for each event, its number in the catalog
+        self._before = (0, FIRST_PREVIOUS)
         self._present = present_names(connection)
         self._messages: dict[tuple[str, str], dict[str, str]] = {}
         query = sa.select(builder_config.c.id, builder_config.c.name, builder.c.name.label("dataset"))
@@ -322,25 +343,36 @@ class _PublicLog:
 
     def read(self) -> Iterator[list[tuple[Any, ...]]]:
         """The rows of ``event``, some at a time."""
-        columns = event.columns.keys()
-        for batch in read_batches(self._connection, sa.select(event).order_by(event.c.id)):
-            rows: list[tuple[Any, ...]] = []
-            for row in batch:
-                if not self._choice.covers(row.dataset):
-                    continue
-                for action, details in self._public(row, json.loads(row.details_json)):
-                    values = {
-                        **row._mapping,
-                        "id": len(self._sources) + 1,
-                        "action": action,
-                        "actor": row.actor if self._with_actors else ANONYMOUS,
-                        "details_json": canonical_json(details),
-                        "previous_hash": self.head,
-                    }
-                    self.head = values["hash"] = event_hash(values)
-                    self._sources.append(row.id)
-                    rows.append(tuple(values[name] for name in columns))
-            yield rows
+        with closing(read_batches(self._connection, sa.select(event).order_by(event.c.id))) as batches:
+            for batch in batches:
+                yield [public for row in batch for public in self._public_rows(row)]
+
+    def _public_rows(self, row: Any) -> Iterator[tuple[Any, ...]]:
+        self._check_chain(row)
+        if not self._choice.covers(row.dataset):
+            return
+        for action, details in self._public(row, json.loads(row.details_json)):
+            values = {
+                **row._mapping,
+                "id": len(self._sources) + 1,
+                "action": action,
+                "actor": row.actor if self._with_actors else ANONYMOUS,
+                "details_json": canonical_json(details),
+                "previous_hash": self.head,
+            }
+            self.head = values["hash"] = event_hash(values)
+            self._sources.append(row.id)
+            yield tuple(values[column.name] for column in event.columns)
+
+    def _check_chain(self, row: Any) -> None:
+        """The new chain must not hide that the catalog's own is broken."""
+        if (row.id - 1, row.previous_hash) != self._before or event_hash(row._mapping) != row.hash:
+            raise LogTamperedError(
+                f"event {row.id} of the catalog was changed, or does not follow event {self._before[0]}",
+                hint="See which events and rows other software changed: registry log verify",
+                details={"event": row.id, "faults": []},
+            )
+        self._before = (row.id, row.hash)
 
     def make_public(self, table: sa.Table, batches: Iterable[Sequence[Any]]) -> Iterable[Sequence[Sequence[Any]]]:
         """Rows of another table without private values."""
@@ -367,7 +399,8 @@ class _PublicLog:
         query = sa.select(dataset_version.c.id, dataset_version.c.config_id, dataset_version.c.location, *NUMBER)
         for row in self._connection.execute(query.select_from(published_versions()).where(is_outside | is_changed)):
             dataset, number = self._datasets[row.config_id], str(Version(row.major, row.minor, row.patch))
-            yield (dataset, number), _Places(version_id=row.id, published=row.location, home=row.location)
+            folder = f"{dataset}/{number}" if is_absolute(row.location) else row.location
+            yield (dataset, number), _Places(version_id=row.id, published=row.location, folder=folder)
 
     def _public(self, row: Any, told: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         """The events of the snapshot for an event of the catalog: one, or none; rarely several."""

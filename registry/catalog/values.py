@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeAlias
 
-from registry.errors import CatalogError, NotFoundError
+from registry.errors import CatalogError, LogTamperedError, NotFoundError
 from registry.model import (
     Candidate,
     Choice,
@@ -244,7 +244,7 @@ def stored_values() -> Iterator[None]:
     """
     try:
         yield
-    except (CatalogError, NotFoundError):
+    except (CatalogError, LogTamperedError, NotFoundError):
         raise
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise damaged(f"a stored value cannot be read ({type(error).__name__}: {error!s:.200})") from error

@@ -15,15 +15,15 @@ from support.catalog_snapshots import AT, PRIVATE, chain, file_of, fill, public_
 
 from registry.catalog import CatalogBackend, open_catalog, schema
 from registry.catalog.restore import restore_backup
-from registry.catalog.snapshot import _DETAILS, _NAMED, _PARENTS, _WHOLE, write_snapshot
+from registry.catalog.snapshot import _DETAILS, _NAMED, _PARENTS, _WHOLE, read_log_lines, write_snapshot
 from registry.catalog.tables import builder, metadata
 from registry.errors import DatasetNotFoundError, LogTamperedError, UsageError
 from registry.model import current_locations
 from registry.model.event import ACTIONS
 
 HEADS = {
-    None: "22d049155c6c4c733d0dcb4fb089831df6eb1475d8648c67e8cd12261dc77232",
-    ("feathers",): "9ee2a8400eba42c14bbfc487592ef40030dcab34f26252f96abbe57ffa788bb1",
+    None: "49b0db770637c9df966efb74eecd6a419835ad2b5d445a46daa9b67b67bb4e43",
+    ("feathers",): "1cef03c47f7d41f60a13a7833cbd8b49b829a718cf82dc099c0f82c058aa0c9f",
 }
 
 
@@ -56,9 +56,9 @@ def test_a_snapshot_answers_as_the_catalog(shared: CatalogBackend, chosen: list[
         assert sorted({one.name for one in snapshot.datasets()}) == names
         report = snapshot.log.verify()
         assert report.faults == ()
-        assert (facts.head, facts.num_events) == (report.head, report.num_events)
+        assert (facts.head, facts.rows["event"]) == (report.head, report.num_events)
         events = list(logged(snapshot))
-        assert [event.id for event in events] == list(range(1, facts.num_events + 1))
+        assert [event.id for event in events] == list(range(1, report.num_events + 1))
         assert {event.actor for event in events} == ({"zoe", "yann"} if with_actors else {"anonymous"})
 
 
@@ -143,14 +143,13 @@ def test_the_chain_of_a_catalog_never_changes(shared: CatalogBackend, chosen: tu
     assert chain(shared, chosen)[-1] == HEADS[chosen]
 
 
-def test_an_anchor_is_searched_in_the_log(shared: CatalogBackend, tmp_path: Path) -> None:
+def test_the_log_comes_first_in_the_lines_and_an_anchor_is_searched_in_it(shared: CatalogBackend) -> None:
     hashes = chain(shared)
-    for place, (anchor, has_anchor) in enumerate(
-        [(hashes[3], True), ("0" * 64, True), (None, True), ("1" * 64, False)]
-    ):
-        facts = write_snapshot(tmp_path / f"{place}.db", shared.snapshot(), source="catalog", anchor=anchor)
-        assert facts.has_anchor is has_anchor
-    assert [path.suffix for path in tmp_path.iterdir() if path.name != "catalog.db"] == [".db"] * 4
+    for anchor, has_anchor in [(hashes[3], True), ("0" * 64, True), (None, True), ("1" * 64, False)]:
+        lines = shared.snapshot()
+        log = read_log_lines(lines, anchor)
+        assert (log.head, log.num_events, log.has_anchor) == (hashes[-1], len(hashes), has_anchor)
+        assert lines_of(packed([*log.pieces, *lines]))[:-1] == lines_of(packed(shared.snapshot()))[:-1]
 
 
 def test_a_snapshot_is_one_file_that_can_be_read_where_nothing_can_be_written(
@@ -198,9 +197,18 @@ def test_a_catalog_that_was_changed_by_others_is_not_published(
 ) -> None:
     damage(catalog_url, "UPDATE dataset_version SET metadata_json = '{}' WHERE location = 'birds/1.3.0'")
     with pytest.raises(LogTamperedError, match=r"^catalog: .*feathers:1\.3\.0"):
-        write_snapshot(tmp_path / "snapshot.db", filled.snapshot(), source="catalog")
+        write_snapshot(tmp_path / "snapshot.db", filled.snapshot(), source="catalog", verify=True)
     assert not (tmp_path / "snapshot.db").exists()
-    write_snapshot(tmp_path / "snapshot.db", filled.snapshot(datasets=["hidden"]), source="catalog")
+    write_snapshot(tmp_path / "snapshot.db", filled.snapshot(datasets=["hidden"]), source="catalog", verify=True)
+
+
+def test_a_new_chain_does_not_hide_that_the_log_of_the_catalog_was_changed(
+    filled: CatalogBackend, catalog_url: str
+) -> None:
+    """Even if the event is of another dataset."""
+    damage(catalog_url, "UPDATE event SET version = '1.0.1' WHERE dataset = 'secret/tiny' AND action = 'publish'")
+    with pytest.raises(LogTamperedError, match=r"^event 7 of the catalog was changed, or does not follow event 6\n"):
+        list(filled.snapshot(datasets=["feathers"]))
 
 
 def test_every_table_and_every_event_has_a_rule() -> None:

@@ -22,7 +22,8 @@ from registry.catalog import (
     load_shards,
     open_catalog,
 )
-from registry.catalog.snapshot import Snapshot, write_snapshot
+from registry.catalog.outcomes import BackupFacts
+from registry.catalog.snapshot import write_snapshot
 from registry.errors import RegistryError
 from registry.model import Attachment, DatasetMetadata, Description, Producer, Reference, Version
 from support.catalog_clocks import as_before, freeze_clocks
@@ -141,7 +142,7 @@ def _imported() -> Any:
 @contextmanager
 def snapshot_of(
     catalog: CatalogBackend, datasets: Collection[str] | None = None, *, with_actors: bool = False
-) -> Iterator[tuple[CatalogBackend, Path, Snapshot]]:
+) -> Iterator[tuple[CatalogBackend, Path, BackupFacts]]:
     """An open snapshot of a catalog, its file, and what ``write_snapshot`` says about it."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "snapshot.db")
