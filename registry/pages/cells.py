@@ -34,9 +34,13 @@ MOST_PIXELS: Final = 2**24
 
 _LETTERS: Final = 60_000
 _SHORT: Final = (24, 300)
+_NAME: Final = 80
 _POINTS: Final = 64
+_MOST_POINTS: Final = 20_000
+_MOST_MEDIA: Final = 600
 _MOST_BOXES: Final = 200
-_SAFE: Final = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
+_FEW_BOXES: Final = 16
+_SAFE: Final = re.compile(r"[A-Za-z_][\w-]{0,79}", re.ASCII)
 _TYPES: Final[tuple[tuple[bytes, int, str, str], ...]] = (
     (b"\x89PNG\r\n\x1a\n", 0, "png", "image/png"),
     (b"\xff\xd8\xff", 0, "jpg", "image/jpeg"),
@@ -75,8 +79,13 @@ def feature_segments(features: FeaturesDict, column: Column) -> tuple[str, ...]:
 
 def address_names(names: Sequence[str]) -> dict[str, str]:
     """Names by how an address writes them: as they are, or ``~`` and their place if that would be misread."""
-    pairs = ((place, name, "," in name or name[:1] in "~-") for place, name in enumerate(names))
-    return {f"~{place}" if is_odd or without_steering(name) != name else name: name for place, name, is_odd in pairs}
+    pairs = ((place, name, "," in name or name[:1] in "~-" or cut(name) != name) for place, name in enumerate(names))
+    return {f"~{place}" if is_odd else name: name for place, name, is_odd in pairs}
+
+
+def cut(name: str) -> str:
+    """A name as pages show it: at most 80 letters, none of which steers a terminal or a browser."""
+    return without_steering(name if len(name) <= _NAME else f"{name[: _NAME - 1]}…")
 
 
 def find_feature(features: FeaturesDict, segments: Sequence[str]) -> tuple[Column, tuple[int, ...]] | None:
@@ -134,7 +143,8 @@ class Cells:
         self._columns = {name: columns_of(FeaturesDict({name: it})) for name, it in self._features.items()}
         least, most = _SHORT
         self._short = max(least, min(most, _LETTERS // max(1, num_rows * len(self.names))))
-        self._room = _LETTERS
+        self._points = max(8, min(_POINTS, _MOST_POINTS // max(1, num_rows * len(self.names))))
+        self._room, self._media_room = _LETTERS, _MOST_MEDIA
         self._most_media = most_media
         self._is_whole = is_whole
 
@@ -150,7 +160,9 @@ class Cells:
 
     def _cell(self, row: Mapping[str, Any], name: str, named: Any, place: tuple[str, str]) -> dict[str, Any]:
         columns = self._columns[name]
-        media = [item for column in columns for item in self._media(row, column, place)][: self._most_media]
+        items = (item for column in columns for item in self._media(row, column, place))
+        media = list(islice(items, min(self._most_media, self._media_room)))
+        self._media_room -= len(media)
         text = text_of(named, most=self._short)
         more, leaf = "", columns[0].leaf if columns else None
         is_file = bool(media) and len(columns) == 1
@@ -160,8 +172,12 @@ class Cells:
             self._room -= len(more)
         if is_file and len(media) > 1:
             text = f"{len(named)} files, the first: {media[0]['text']}"
-        points = plot_points(row[name]) if isinstance(leaf, Tensor) and not isinstance(leaf, BBox) and columns else []
-        return {"name": name, "text": text, "more": more, "media": media, "points": points}
+        points = (
+            plot_points(row[name], self._points)
+            if isinstance(leaf, Tensor) and not isinstance(leaf, BBox) and columns
+            else []
+        )
+        return {"name": cut(name), "text": text, "more": more, "media": media, "points": points}
 
     def _media(self, row: Mapping[str, Any], column: Column, place: tuple[str, str]) -> Iterator[dict[str, Any]]:
         leaf = column.leaf
@@ -194,7 +210,8 @@ class Cells:
             return {**result, "is_mask": True}
         if isinstance(leaf, Image) and not column.lengths:
             every = [each for inner in self._columns.values() for each in inner]
-            result["boxes"] = list(islice(_boxes(row, every, header.height, header.width), _MOST_BOXES))
+            most = _MOST_BOXES if self._is_whole else _FEW_BOXES
+            result["boxes"] = list(islice(_boxes(row, every, header.height, header.width), most))
         return result
 
 
@@ -216,7 +233,7 @@ def _boxes(row: Mapping[str, Any], columns: Sequence[Column], height: int, width
             box = _relative(column.leaf.bbox_format, [float(number) for number in value], height, width)
             if box is not None:
                 name = class_name(label.leaf, classes[place]) if label and place in classes else ""  # type: ignore[arg-type]  # a ClassLabel
-                yield {"box": box, "name": name}
+                yield {"box": box, "name": cut(name)}
 
 
 def _relative(form: str | None, box: list[float], height: int, width: int) -> list[float] | None:
@@ -231,15 +248,15 @@ def _relative(form: str | None, box: list[float], height: int, width: int) -> li
     return [round(number, 5) for number in (left, top, max(0.0, right - left), max(0.0, bottom - top))]
 
 
-def plot_points(value: Any) -> list[float]:
-    """At most 64 means of consecutive numbers of an array with one dimension; none for anything else.
+def plot_points(value: Any, most: int = _POINTS) -> list[float]:
+    """At most ``most`` means of consecutive numbers of an array with one dimension; none for anything else.
 
     >>> plot_points(np.arange(4.0)), plot_points(np.float64(1)), len(plot_points(np.zeros(10**6)))
     ([0.0, 1.0, 2.0, 3.0], [], 64)
     """
     if not isinstance(value, np.ndarray) or value.ndim != 1 or value.size < 2 or value.dtype.kind not in "iufV":
         return []
-    count = min(_POINTS, value.size)
+    count = min(most, value.size)
     edges = np.arange(count) * value.size // count
     with np.errstate(all="ignore"):
         numbers = value.astype(np.float64)

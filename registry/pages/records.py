@@ -12,7 +12,7 @@ from typing import Any, Final
 from registry.api import Dataset
 from registry.envelope import fields_of
 from registry.errors import NotFoundError, RegistryError, StorageError, UsageError, suggest
-from registry.pages.cells import STORED_ORDER, Cells, address_names
+from registry.pages.cells import STORED_ORDER, Cells, address_names, cut
 from registry.pages.dataset import version_values
 from registry.pages.page import Page, Visit, version_path
 from registry.pages.previews import first_split
@@ -41,16 +41,17 @@ def records(visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> Page:
     query = {name: value for name, value in visit.query.items() if visit.is_live and value.strip()}
     split = query.get("split") or (rest[0] if rest else first_split(tuple(dataset.splits)))
     question = Question(**{name: query.get(name, "") for name in ("where", "q", "sort")})
+    names = address_names(dataset.metadata.in_source_order(list(dataset.features)))
     values: dict[str, Any] = {
         **version_values(dataset),
         "splits": [fields_of(it, "name", "num_examples") for it in dataset.facts.splits],
         "split": split or "",
         **fields_of(question, "where", "q", "sort"),
-        "sortable": dict(islice(sort_paths(dataset.features).items(), 200)),
-        "all_columns": address_names(dataset.metadata.in_source_order(list(dataset.features))[:1000]),
+        "sortable": _listed(sort_paths(dataset.features), 200),
+        "all_columns": _listed(names, 1000),
         "is_plain": split in dataset.splits,
         **dict.fromkeys(("columns", "rows"), ()),
-        **dict.fromkeys(("problem", "next", "filling"), None),
+        **dict.fromkeys(("problem", "next", "filling", "refresh")),
         "num_examples": 0,
         "num_matches": None,
         "first": int(match[1]) if match else 0,
@@ -60,7 +61,7 @@ def records(visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> Page:
     if split is None:
         return Page(name="records", title=title, values=values)
     try:
-        status = _fill(values, visit, dataset, question, query.get("after"))
+        status = _fill(values, visit, dataset, question, names)
     except (RegistryError, OSError) as error:
         fault = error if isinstance(error, RegistryError) else StorageError(str(error))
         values["problem"] = fields_of(fault, "code", "message", "hint")
@@ -70,14 +71,16 @@ def records(visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> Page:
     return Page(name="records", title=title, values={**values, "refresh": refresh}, status=status)
 
 
-def _fill(values: dict[str, Any], visit: Visit, dataset: Dataset, question: Question, after: str | None) -> int:
+def _fill(values: dict[str, Any], visit: Visit, dataset: Dataset, question: Question, names: Mapping[str, str]) -> int:
     """Add the rows to the values of a page; returns the HTTP status."""
     if any(len(value) > _MOST_ADDRESS for value in visit.query.values()):
         raise UsageError(f"a value of the address has more than {_MOST_ADDRESS:,} characters", hint="Use Python.")
-    chosen = _columns(values["columns_query"], values["all_columns"])
+    chosen, after = _columns(values["columns_query"], names), visit.query.get("after") if visit.is_live else None
     plan = dataset.resolve(values["split"])
     end = _num_pages(visit, plan.num_examples)
-    values |= {"columns": chosen, "num_examples": plan.num_examples}
+    sorts = {path: address for address, path in sort_paths(dataset.features).items()}
+    columns = [{"name": cut(name), "sorts": sorts.get(name, "")} for name in chosen]
+    values |= {"columns": columns, "num_examples": plan.num_examples}
     if values["first"] >= max(1, end) or (after is not None and not after.isdecimal()):
         raise NotFoundError(f"there are no records behind {after or values['first']}", hint=f"There are {end:,}.")
     most = _page_rows(dataset, plan)
@@ -85,7 +88,7 @@ def _fill(values: dict[str, Any], visit: Visit, dataset: Dataset, question: Ques
     values |= {"num_matches": found.num_matches, "filling": filling_values(found)}
     if found.missing:
         return 200
-    reader = dataset.read(plan.instruction, STORED_ORDER, keep=None).select(list(chosen)).files_as_bytes()
+    reader = dataset.read(plan.instruction, STORED_ORDER, keep=None).select(chosen).files_as_bytes()
     rows = _read(reader, found.positions)
     cells = Cells(dataset, reader, num_rows=len(rows), most_media=4, is_whole=False)
     values["rows"] = [_row(cells, row, plan, position) for row, position in zip(rows, found.positions, strict=True)]
@@ -138,12 +141,17 @@ def place_of(plan: Plan, position: int) -> tuple[str, int]:
     raise AssertionError("a position outside of its plan")
 
 
-def _columns(text: str | None, names: Mapping[str, str]) -> Sequence[str]:
+def _columns(text: str | None, names: Mapping[str, str]) -> list[str]:
+    """The features that an address chooses, or the first ones; at most 30."""
     chosen = list(dict.fromkeys(text.split(","))) if text else list(names)
     for name in chosen:
         if name not in names:
             raise UsageError(f"no feature {name!r:.80}", hint=suggest(name, names))
     return [names[name] for name in chosen[:_COLUMNS]]
+
+
+def _listed(names: Mapping[str, str], most: int) -> list[dict[str, str]]:
+    return [{"address": address, "name": cut(name)} for address, name in islice(names.items(), most)]
 
 
 def _splits_of(dataset: Dataset) -> str:

@@ -14,7 +14,7 @@ import pytest
 from support.page_elements import XSS, Elements
 
 import registry
-from registry.features import ClassLabel, FeaturesDict, Scalar, Sequence, Tensor, Text
+from registry.features import BBox, ClassLabel, FeaturesDict, Image, Scalar, Sequence, Tensor, Text
 from registry.pages import Media, Page, Visit, answer, json_of, render
 from registry.pages.cells import STORED_ORDER
 
@@ -194,3 +194,36 @@ def test_words_are_found_in_texts_and_classes_of_any_letters(catalog: registry.C
     rows = catalog.dataset("hostile_records").read("train", STORED_ORDER).select(NAME, STEERING)
     expected = [i for i, row in enumerate(rows) if row[STEERING] == 1 or b"gnp.exe" in row[NAME]]
     assert [row["index"] for row in page.values["rows"]] == expected
+
+
+class Heavy(registry.DatasetBuilder):
+    """Rows with as much of everything as a page could show, and names of thousands of letters."""
+
+    VERSION = "1.0.0"
+    RELEASE_NOTES = {"1.0.0": "First"}
+
+    def features(self) -> FeaturesDict:
+        pictures = {f"{'p' * 3000}{i}": Sequence(Image(shape=(None, None, 3))) for i in range(8)}
+        series = {f"series {i}": Sequence("float32") for i in range(30)}
+        boxes = Sequence({"box": BBox(), "label": ClassLabel(names=["<" * 2000, "b"])})
+        return FeaturesDict({"a": Image(shape=(None, None, 3)), "boxes": boxes, **pictures, **series})
+
+    def splits(self) -> Any:
+        picture, series = np.zeros((2, 2, 3), np.uint8), np.random.default_rng(0).normal(size=500).astype(np.float32)
+        row = {name: [picture] * 6 for name in self.features() if name.startswith("p")}
+        row |= {f"series {i}": series for i in range(30)}
+        row |= {"a": picture, "boxes": [{"box": (0.123456, 0.234567, 0.9876543, 0.87654), "label": 0}] * 1000}
+        return {"train": [(i, row) for i in range(55)]}
+
+
+def test_heavy_rows_make_small_pages(tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db", create=True) as catalog:
+        catalog.build(Heavy)
+        series = ",".join(f"series {i}" for i in range(30))
+        for rest, query in [((), {}), (("train", "3"), {}), ((), {"columns": series}), ((), {"columns": "a,boxes"})]:
+            visit = Visit(catalog=catalog, path=("datasets", "heavy", "1.0.0", "records", *rest), query=query)
+            page = answer(visit)
+            assert isinstance(page, Page)
+            assert page.status == 200
+            assert len(render(page, visit)[0].encode()) < MOST_BYTES
+            assert len(json_of(page).encode()) < MOST_BYTES
