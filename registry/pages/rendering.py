@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from importlib.resources import files
@@ -161,6 +161,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {"markdown": markdown, "size": size, "day": _day, "clean": without_steering, "data": _data}
+    environment.filters["polyline"] = polyline
     environment.filters["number"] = lambda value: f"{value:,}"
     return environment
 
@@ -179,6 +180,19 @@ def markdown(text: str) -> Any:
     schemes = {"http", "https", "mailto"}
     cleaned = nh3.clean(html, tags=_TAGS, attributes={"a": {"href", "title"}}, url_schemes=schemes)
     return _safe(cleaned)
+
+
+def polyline(points: Sequence[float], width: int, height: int) -> str:
+    """The ``points`` of an SVG polyline through numbers from left to right, which fills the height.
+
+    >>> polyline([1, 3, 2], 10, 8)
+    '1.0,6.0 5.0,2.0 9.0,4.0'
+    """
+    low, span = min(points), max(points) - min(points) or 1
+    step = (width - 2) / max(1, len(points) - 1)
+    tall = height - 4  # numbers are divided first: a span may be infinite
+    pairs = ((1 + place * step, height - 2 - tall * (point / span - low / span)) for place, point in enumerate(points))
+    return " ".join(f"{across:.1f},{down:.1f}" for across, down in pairs)
 
 
 def _day(moment: datetime | str | None) -> str:

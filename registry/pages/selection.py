@@ -39,6 +39,9 @@ SMALL_BYTES: Final = 2**26
 
 _STEP: Final = 2**20
 _STEP_BYTES: Final = 2**25
+_MAPPED_BYTES: Final = 2**23
+"""What a kept column counts as: it takes no memory of its own, but nobody can evict it from the cache."""
+
 _REMEMBERED_BYTES: Final = 2**28
 
 Mask = npt.NDArray[np.bool_]
@@ -249,7 +252,7 @@ def _open(columns: SplitColumns) -> KeptColumns | None:
     def make() -> tuple[KeptColumns | None, int]:
         opened, size = columns.open(), columns.num_records
         if opened is not None:
-            return KeptColumns(columns.features, opened, np.zeros(0, np.int64), size, columns.mend), 2**20
+            return KeptColumns(columns.features, opened, np.zeros(0, np.int64), size, columns.mend), _MAPPED_BYTES
         if columns.readable.facts.split(columns.split).num_bytes > SMALL_BYTES:
             return None, 0
         filled = fill_memory(columns.readable, columns.plan, columns.features, "block")

@@ -87,6 +87,15 @@ class Plain(registry.DatasetBuilder):
         return {"train": [(i, {"n": i % 9, "s": f"text {i}"}) for i in range(60)]}
 
 
+class OtherPlain(Plain):
+    name = "plain"
+    VERSION = "2.0.0"
+    RELEASE_NOTES = {"2.0.0": "One other text"}
+
+    def splits(self) -> Any:
+        return {"train": [(i, {"n": i % 9, "s": f"text {i}" if i != 30 else "another"}) for i in range(60)]}
+
+
 @pytest.fixture
 def plain(tmp_path: Path) -> Any:
     with registry.connect(tmp_path / "catalog.db", create=True) as catalog:
@@ -151,3 +160,15 @@ def test_a_button_keeps_the_columns_of_a_large_split(
     page, html = records(plain, **query)
     assert "the cache is switched off" in html
     assert page.values["filling"]["columns"] == ["s"]
+
+
+def test_a_record_is_compared_with_its_place_in_other_versions(plain: registry.Catalog) -> None:
+    plain.build(OtherPlain)
+    texts = [[row["s"] for row in plain.dataset(f"plain:{v}").read("train", STORED_ORDER)] for v in ("1.0.0", "2.0.0")]
+    changed = next(i for i in range(60) if texts[0][i] != texts[1][i])
+    for index, word in ((changed, "another record"), ((changed + 1) % 60, "the same record")):
+        page, html = records(plain, "train", str(index))
+        assert [(str(it["version"]), it["is_equal"]) for it in page.values["others"]] == [
+            ("2.0.0", word == "the same record")
+        ]
+        assert word in html
