@@ -11,6 +11,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -52,6 +53,7 @@ _RULES: Final = {
 }
 _MEMORY: Final[OrderedDict[tuple[object, ...], dict[str, Any]]] = OrderedDict()
 _MOST_REMEMBERED: Final = 8
+_OTHERS: Final = 50
 
 
 def changes(visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> Page:
@@ -59,12 +61,10 @@ def changes(visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> Page:
     if len(rest) > 1:
         raise NotFoundError(f"{dataset.reference} has no page {'/'.join(rest)!r:.80}")
     reference = dataset.reference
-    summaries = visit.catalog.versions(Reference(name=reference.name, config=reference.config))
-    readable = [it.version for it in summaries if str(it.status) != "dropped"]
-    lower = [version for version in readable if version < dataset.version]
-    chosen = Version.parse(rest[0]) if rest else max(lower, default=None)
-    others = [version for version in readable if version not in (dataset.version, chosen)] if visit.is_live else []
-    values = {**version_values(dataset), "comparison": None, "others": others[:50], "has_more": False}
+    chosen = Version.parse(rest[0]) if rest else next(_readable(visit, reference, dataset.version), None)
+    newest = islice(_readable(visit, reference, None), _OTHERS + 2 if visit.is_live else 0)
+    others = [version for version in newest if version not in (dataset.version, chosen)]
+    values = {**version_values(dataset), "comparison": None, "others": others[:_OTHERS], "has_more": False}
     values["num_linked"] = None if visit.is_live else visit.most_records
     if chosen is not None:
         old = visit.catalog.look_up(Reference.exactly(reference.name, reference.config, chosen))
@@ -72,6 +72,14 @@ def changes(visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> Page:
         values["comparison"] = _remembered(visit.catalog, old, dataset, _ON_REQUEST if is_asked else _AT_ONCE)
         values["has_more"] = visit.is_live and not is_asked and bool(values["comparison"]["unread"])
     return Page(name="changes", title=f"Changes of {reference}", values=values)
+
+
+def _readable(visit: Visit, reference: Reference, below: Version | None) -> Iterator[Version]:
+    """The versions below a number that are not dropped, the highest first: a part of thousands at once."""
+    of_dataset = Reference(name=reference.name, config=reference.config)
+    while summaries := visit.catalog.versions(of_dataset, below=below, limit=_OTHERS + 2):
+        yield from (it.version for it in summaries if str(it.status) != "dropped")
+        below = summaries[-1].version
 
 
 def _remembered(catalog: Catalog, old: Dataset, new: Dataset, most_bytes: int) -> dict[str, Any]:

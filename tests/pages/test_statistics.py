@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import ml_dtypes
 import numpy as np
@@ -180,3 +183,15 @@ def test_a_label_shows_its_most_frequent_classes(tmp_path: Path) -> None:
     assert len(block["classes"]) <= 50
     assert (block["classes"][0]["name"], block["classes"][0]["counts"]) == ("999999", [9])
     assert "of 1,000,000 classes" in html
+
+
+def test_a_bar_leads_to_a_page_with_its_records(dataset: tuple[Catalog, Dataset]) -> None:
+    catalog, _ = dataset
+    html = page_of(catalog)[1]
+    links = re.findall(r'href="\.\./(records/\?[^"]*where=[^"]*)" aria-label="([^"]*): (\d+)"', html)
+    assert len(links) > 50
+    for link, label, count in links[:: len(links) // 12]:
+        query = dict(parse_qsl(urlsplit(unescape(link)).query))
+        page = answer(Visit(catalog=catalog, path=("datasets", "odd", "1.0.0", "records"), query=query))
+        assert isinstance(page, Page)
+        assert (page.values["problem"], page.values["num_matches"]) == (None, int(count)), label
