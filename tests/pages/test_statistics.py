@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import ml_dtypes
 import numpy as np
+import pyarrow as pa
 import pytest
 from support.attached_folds import attach_nothing
 from support.prepared_samples import prepare
@@ -195,3 +197,26 @@ def test_a_bar_leads_to_a_page_with_its_records(dataset: tuple[Catalog, Dataset]
         page = answer(Visit(catalog=catalog, path=("datasets", "odd", "1.0.0", "records"), query=query))
         assert isinstance(page, Page)
         assert (page.values["problem"], page.values["num_matches"]) == (None, int(count)), label
+
+
+def test_bars_of_dates_and_times_select_their_records(tmp_path: Path) -> None:
+    chance = np.random.default_rng(5)
+    start = datetime(2024, 1, 31, 12, tzinfo=UTC)
+    seconds = chance.integers(0, 10**8, 300).tolist()
+    rows = {
+        "at": [start + timedelta(seconds=it, microseconds=7) for it in seconds],
+        "day": [(start + timedelta(seconds=it)).date() for it in seconds],
+        "waited": [timedelta(seconds=it % 5000) for it in seconds],
+    }
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data", create=True) as catalog:
+        catalog.add(pa.table(rows), "times")
+        page, html = page_of(catalog, name="times")
+        times = catalog.dataset("times")
+        for block in page.values["features"]:
+            (split,) = block["splits"]
+            assert sum(bar["count"] for bar in split["bars"]) == 300
+            for bar in split["bars"]:
+                assert len(times.read("train").where(bar["where"])) == bar["count"], (block["path"], bar)
+    assert [it["kind"] for it in page.values["features"]] == ["datetime", "date", "duration"]
+    assert "day &gt;= &#39;2024-" not in html  # conditions are only in addresses
+    assert re.search(r"where=day%20%3E%3D%20%272024-\d\d-\d\d%27", html)
