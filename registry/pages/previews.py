@@ -53,6 +53,9 @@ class Remembered:
 
 
 _STATISTICS: Final = Remembered(8)
+_LARGE: Final = Remembered(1)
+"""The last statistics with more than a megabyte. Parsed, they take about 15 times as much memory as their document."""
+
 _PREVIEWS: Final = Remembered(2000)
 _ABSENT: Final = Remembered(2000)
 
@@ -68,7 +71,8 @@ def near_statistics(dataset: Dataset, *, most: int = _MOST_ROOM) -> Statistics |
         for file in dataset.attachments:
             if file.kind == "statistics" and file.num_bytes <= most:
                 key = (dataset.reference, dataset.facts.content_digest, file.sha256)
-                return _STATISTICS.get(key, lambda: dataset.statistics)
+                memory = _STATISTICS if file.num_bytes <= _MOST_ROOM else _LARGE
+                return memory.get(key, lambda: dataset.statistics)
     return None
 
 

@@ -43,7 +43,7 @@ _MOST_SPLITS: Final = 6
 _MOST_CLASSES: Final = 50
 _MOST_FREQUENT: Final = 10
 _MOST_LINES: Final = 100
-_MOST_BYTES: Final = 16 * 2**20
+_MOST_BYTES: Final = 8 * 2**20
 _MOST_LETTERS: Final = 1000
 _EXACT: Final = 2**53
 

@@ -22,7 +22,7 @@ import registry
 from registry.api import Catalog, Dataset
 from registry.errors import NotFoundError
 from registry.features import ClassLabel, FeaturesDict, Scalar, Sequence, Tensor, Text
-from registry.pages import Page, Visit, answer, json_of, render
+from registry.pages import Page, Visit, answer, json_of, render, statistics
 
 XSS = "<script>alert('\"1\"')</script>"
 PATH = XSS.replace("/", r"\/")
@@ -160,6 +160,15 @@ def test_a_version_without_statistics_names_the_command(tmp_path: Path, monkeypa
         page, html = page_of(catalog, name="animals")
     assert (page.values["is_attached"], page.is_final) == (False, False)
     assert "registry stats animals:1.0.0 --compute" in html
+
+
+def test_statistics_that_are_too_large_for_a_page_are_words(
+    dataset: tuple[Catalog, Dataset], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statistics, "_MOST_BYTES", 1000)
+    page, html = page_of(dataset[0])
+    assert (page.values["is_attached"], page.values["is_unreadable"]) == (False, True)
+    assert "<code>registry stats odd:1.0.0</code>" in html
 
 
 def test_features_are_on_pages_of_25(tmp_path: Path) -> None:
