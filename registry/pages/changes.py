@@ -7,6 +7,7 @@ last comparisons are remembered, because two published versions always differ in
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
@@ -266,7 +267,8 @@ def _shift(old: NumberStatistics | None, new: NumberStatistics | None) -> float 
     """How far the mean moved, in standard deviations of the old values."""
     if old is None or new is None or old.mean is None or new.mean is None or not old.std:
         return None
-    return (new.mean - old.mean) / old.std
+    shift = (new.mean - old.mean) / old.std
+    return shift if math.isfinite(shift) else None
 
 
 def common_bins(old: FeatureStatistics, new: FeatureStatistics) -> tuple[list[int], list[int]]:
@@ -279,7 +281,8 @@ def common_bins(old: FeatureStatistics, new: FeatureStatistics) -> tuple[list[in
     if sides[0] is None or sides[1] is None:
         return [], []
     edges = [np.array(side.edges, np.float64) for side in sides if side is not None]
-    parts = np.linspace(min(it[0] for it in edges), max(it[-1] for it in edges), _BARS + 1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        parts = np.linspace(min(it[0] for it in edges), max(it[-1] for it in edges), _BARS + 1)
     if not np.isfinite(parts).all() or parts[0] == parts[-1]:
         return [], []
     sums = [np.cumsum([0, *side.counts]) for side in sides if side is not None]

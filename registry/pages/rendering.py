@@ -123,7 +123,8 @@ def render_alone(page: Page) -> str:
 
 def json_of(page: Page) -> str:
     """The values of a page as JSON: ``{"schema": "registry.page.NAME/1", "data": ...}``."""
-    return json.dumps(result_envelope(f"page.{page.name}", page.values, ()), ensure_ascii=False, allow_nan=False) + "\n"
+    text = json.dumps(result_envelope(f"page.{page.name}", page.values, ()), ensure_ascii=False, allow_nan=False)
+    return text.encode("utf-8", "backslashreplace").decode() + "\n"  # half a character of UTF-16 becomes its escape
 
 
 def rendered_error(error: RegistryError) -> tuple[Page, str]:

@@ -191,3 +191,43 @@ def test_the_command_writes_one_file(
     assert f"{file} already exists" in capsys.readouterr().err
     assert run([*command, "--force"]) == 0
     assert file.read_text("utf-8").startswith("<!doctype html>")
+
+
+class Odd(registry.DatasetBuilder):
+    """Values at the ends of their types."""
+
+    VERSION = "1.0.0"
+    FACTOR = 1
+
+    def features(self) -> FeaturesDict:
+        return FeaturesDict(
+            {"big": Scalar("float32"), "count": Scalar("int64"), "flag": Scalar("bool"), "deep": {"a/b": Text()}}
+        )
+
+    def splits(self) -> Any:
+        values = [3.3e38, -3.3e38, 0.0, 1e-45, float("nan"), float("inf")]
+        row = {"count": (2**63 - 1) * self.FACTOR, "flag": self.FACTOR > 0, "deep": {"a/b": f"x {self.FACTOR}"}}
+        return {"train": [(at, {"big": value * self.FACTOR, **row}) for at, value in enumerate(values)]}
+
+
+def test_values_at_the_ends_of_their_types_are_compared(tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db", create=True) as catalog:
+        catalog.build(Odd)
+        catalog.build(type("Odd", (Odd,), {"VERSION": "2.0.0", "FACTOR": -1}))
+        catalog.build(type("Odd", (Odd,), {"VERSION": "2.0.1", "FACTOR": -1, "__doc__": "The same."}))
+        for number in ("1.0.0", "2.0.0"):
+            catalog.dataset(f"odd:{number}").compute_statistics()
+        visit = Visit(catalog=catalog, path=("datasets", "odd", "2.0.0", "changes"))
+        page = answer(visit)
+        assert isinstance(page, Page)
+        render(page, visit)
+        found = json.loads(json_of(page))["data"]["comparison"]
+        features = found["records"][0]["first"][0]["features"]
+        assert features["count"]["change"] == "-18,446,744,073,709,551,614"
+        assert features["deep/a\\/b"]["words"] == [["same", "x "], ["old", "1"], ["new", "-1"]]
+        assert features["flag"]["kind"] == "text"
+        visit = Visit(catalog=catalog, path=("datasets", "odd", "2.0.1", "changes"))
+        page = answer(visit)
+        assert isinstance(page, Page)
+        assert page.values["comparison"]["level"] in ("none", "patch")
+        assert "Records of" not in render(page, visit)[0]

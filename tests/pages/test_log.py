@@ -125,6 +125,25 @@ def test_hostile_texts_stay_texts(catalog: registry.Catalog) -> None:
     assert "\u202e" not in html
 
 
+def test_events_of_other_software_are_shown(tmp_path: Path) -> None:
+    import sqlite3
+
+    with registry.connect(tmp_path / "catalog.db", create=True) as catalog:
+        catalog.build(Logged)
+    details = {"before": {"state": XSS}, "after": {"state": [1], "message": "\ud800"}, XSS: [[[1]] * 999] * 3}
+    with sqlite3.connect(tmp_path / "catalog.db") as database:
+        last, head = database.execute("SELECT id, hash FROM event ORDER BY id DESC LIMIT 1").fetchone()
+        row = (last + 1, "2100-01-01 00:00:00.000000", XSS, "yank", XSS, "x", json.dumps(details), head, "a" * 64)
+        database.execute("INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+    with registry.connect(tmp_path / "catalog.db") as catalog:
+        for is_live in (True, False):
+            page, html = page_of(catalog, is_live=is_live)
+            assert "<script>alert" not in html
+            assert "onerror=alert(1)>" not in html
+            assert json.loads(json_of(page).encode())["data"]["events"][0]["action"] == "yank"
+            assert len(html) < 20_000
+
+
 def test_a_site_says_nothing_of_machines_and_places(catalog: registry.Catalog) -> None:
     visit = Visit(catalog=catalog, path=("log", "from-1"), is_live=False)
     page = answer(visit)
