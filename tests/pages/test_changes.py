@@ -231,3 +231,12 @@ def test_values_at_the_ends_of_their_types_are_compared(tmp_path: Path) -> None:
         assert isinstance(page, Page)
         assert page.values["comparison"]["level"] in ("none", "patch")
         assert "Records of" not in render(page, visit)[0]
+
+
+def test_a_limit_of_bytes_keeps_records_unread(catalog: registry.Catalog) -> None:
+    old, new = catalog.dataset("changing:1.0.0"), catalog.dataset("changing:2.0.0")
+    assert catalog.diff(old, new, most_bytes=2**20) == catalog.diff(old, new)
+    limited = catalog.diff(old, new, most_bytes=10)
+    assert limited.records == ()
+    assert limited.unread == "10 may differ, which takes a while: registry diff changing:1.0.0 changing:2.0.0"
+    assert limited.changes == catalog.diff(old, new).changes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from urllib.parse import urlencode
 import pytest
 
 import registry
+from registry.cli.main import run
 from registry.features import FeaturesDict, Scalar
 from registry.pages import Page, Visit, answer, json_of, render
 from registry.server.app import make_app
@@ -157,3 +159,25 @@ def test_the_server_refuses_other_requests(
     post: Callable[..., Any], path: str, content: str | bytes, headers: dict[str, str], status: int
 ) -> None:
     assert post(path, content=content, **headers).status_code == status
+
+
+def test_pins_of_two_files_are_compared_in_one_file(
+    catalog: registry.Catalog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dataset = catalog.dataset("pinned:1.0.1")
+    old = dataset.pin({"a": "train[:3]", "b": "train[3:]"}).save(tmp_path / "old.yaml")
+    new = dataset.pin({"a": "train[:3]", "b": "train[4:]", "c": "train"}).save(tmp_path / "new.yaml")
+    file = tmp_path / "pins.html"
+    command = ["pin", "diff", old, new, "--html", str(file)]
+    assert run(command) == 0
+    html = file.read_text("utf-8")
+    assert "<title>old.yaml to new.yaml</title>" in html
+    assert str(tmp_path) not in html
+    assert [words in html for words in ("the same records", "other records", "only one of the files has it")] == [
+        True
+    ] * 3
+    assert "number of records: 7 -&gt; 6" in html
+    assert not re.findall(r"<(?:script|link|a|form|iframe|img)\b", html)
+    assert run(command) != 0
+    assert "already exists" in capsys.readouterr().err
+    assert run([*command, "--force"]) == 0

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from registry.display import Graphics, draw, shrink
-from registry.features import Image
+from registry.display import Graphics, draw, mark_differences, shrink
+from registry.features import Image, Text
 from registry.images import decode_picture, encode_png, read_picture
 
 pictures = arrays.arrays(np.uint8, st.tuples(st.integers(1, 20), st.integers(1, 20), st.just(3)))
@@ -102,3 +102,43 @@ def test_damaged_and_huge_images_are_left_out() -> None:
     header = chunk(b"IHDR", struct.pack(">IIBBBBB", 2**16, 2**16, 8, 2, 0, 0, 0))
     bomb = b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(bytes(10**6))) + chunk(b"IEND", b"")
     assert shrink(leaf, bomb, 8) is None
+
+
+RED = [214, 40, 40]
+
+
+@given(arrays.arrays(np.uint8, st.tuples(st.integers(1, 60), st.integers(1, 60), st.just(3))), st.data())
+def test_a_pixel_that_differs_is_red(pixels: Any, data: Any) -> None:
+    changed = pixels.copy()
+    place = data.draw(st.tuples(st.integers(0, len(pixels) - 1), st.integers(0, pixels.shape[1] - 1)))
+    changed[place] = 255 - changed[place]
+    files = encode_png(pixels), encode_png(changed)
+    marked = mark_differences(Image(shape=(None, None, 3)), files, 64)
+    assert marked is not None
+    assert (marked.num_differing, marked.num_pixels) == (1, pixels.shape[0] * pixels.shape[1])
+    assert marked.marked is not None
+    assert marked.old.shape == marked.new.shape == marked.marked.shape
+    times = marked.marked.shape[0] // len(pixels)
+    is_red = (marked.marked == RED).all(2)
+    assert is_red.sum() == times**2
+    assert is_red[place[0] * times, place[1] * times]
+
+
+def test_a_pixel_of_a_large_image_stays_visible() -> None:
+    pixels = np.zeros((1000, 700, 1), np.uint8)
+    changed = pixels.copy()
+    changed[500, 300] = 1
+    marked = mark_differences(Image(shape=(None, None, 1)), (encode_png(pixels), encode_png(changed)), 100)
+    assert marked is not None
+    assert marked.marked is not None
+    assert marked.marked.shape == (100, 70, 3)
+    assert np.argwhere((marked.marked == RED).all(2)).tolist() == [[50, 30]]
+
+
+def test_images_of_other_sizes_have_no_marks_and_damaged_ones_no_pictures() -> None:
+    small, large = (encode_png(np.zeros((side, side, 3), np.uint8)) for side in (3, 9))
+    marked = mark_differences(Image(shape=(None, None, 3)), (small, large), 60)
+    assert marked is not None
+    assert (marked.marked, marked.num_pixels) == (None, 0)
+    assert mark_differences(Image(shape=(None, None, 3)), (small, small[:30]), 60) is None
+    assert mark_differences(Text(), (small, large), 60) is None
