@@ -9,27 +9,25 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
 from registry.api import Catalog, Dataset
-from registry.display import mark_differences, shrink, time_types
+from registry.display import mark_differences, shrink
 from registry.envelope import fields_of
 from registry.errors import NotFoundError, RegistryError
-from registry.features import ClassLabel
 from registry.features.containers import Column, columns_of
 from registry.features.content import content_path
 from registry.images import encode_png
 from registry.model import Reference, Version
-from registry.pages.cells import STORED_ORDER
+from registry.pages.cells import STORED_ORDER, leaf_values
 from registry.pages.dataset import version_values
 from registry.pages.page import Page, Visit, version_path
-from registry.pages.previews import data_url, near_statistics
+from registry.pages.previews import Remembered, data_url, near_statistics
 from registry.pages.rendering import render_alone
 from registry.publishing import ChangeLevel, VersionDiff
 from registry.statistics import FeatureStatistics, NumberStatistics, distribution, measured
@@ -52,8 +50,7 @@ _RULES: Final = {
     "minor": "The same records, with more features. Programs that read the old version read the new one.",
     "major": "Records, features or rules changed. A program that reads the old version may get other values.",
 }
-_MEMORY: Final[OrderedDict[tuple[object, ...], dict[str, Any]]] = OrderedDict()
-_MOST_REMEMBERED: Final = 8
+_MEMORY: Final = Remembered(8)
 _OTHERS: Final = 50
 
 
@@ -85,16 +82,13 @@ def _readable(visit: Visit, reference: Reference, below: Version | None) -> Iter
 
 def _remembered(catalog: Catalog, old: Dataset, new: Dataset, most_bytes: int) -> dict[str, Any]:
     sides = [(it.reference, it.facts.content_digest, repr(it.metadata), len(it.attachments)) for it in (old, new)]
-    key = (catalog.url, *sides, most_bytes)
-    values = _MEMORY.get(key)
-    if values is None:
-        diff = catalog.diff(old, new, show=_SHOWN, most_bytes=most_bytes)
-        values = comparison(old, new, diff)
-        if not diff.unread:  # files that cannot be read today may be readable tomorrow
-            _MEMORY[key] = values
-            while len(_MEMORY) > _MOST_REMEMBERED:
-                _MEMORY.popitem(last=False)
-    return values
+    values: dict[str, Any] = {}
+
+    def compare() -> dict[str, Any] | None:
+        values.update(comparison(old, new, catalog.diff(old, new, show=_SHOWN, most_bytes=most_bytes)))
+        return None if values["unread"] else values  # files that cannot be read today may be readable tomorrow
+
+    return _MEMORY.get((catalog.url, *sides, most_bytes), compare) or values
 
 
 def comparison(old: Dataset, new: Dataset, diff: VersionDiff) -> dict[str, Any]:
@@ -119,13 +113,8 @@ def changes_as_file(old: Dataset, new: Dataset, diff: VersionDiff) -> str:
     Raises:
         MissingExtraError: see ``render``.
     """
-    values = {
-        "comparison": comparison(old, new, diff),
-        "version": new.version,
-        "others": (),
-        "has_more": False,
-        "num_linked": 0,
-    }
+    values = {"comparison": comparison(old, new, diff), "version": new.version}
+    values |= {"others": (), "has_more": False, "num_linked": 0}
     return render_alone(Page(name="changes", title=f"{old.reference} to {new.reference}", values=values))
 
 
@@ -144,41 +133,33 @@ class _Pictures:
         return url if self._room > 0 else None
 
 
-class _Leaf(NamedTuple):
-    """A feature that holds values: its column, and whether its numbers are dates or times."""
-
-    column: Column
-    is_time: bool
-
-    def value_in(self, example: Any) -> Any:
-        """Its value in an example; None if it is missing or inside of a list of dicts."""
-        for name in self.column.names:
-            example = example.get(name) if isinstance(example, Mapping) else None
-        return example
-
-
 def _split(old: Dataset, new: Dataset, values: dict[str, Any], pictures: _Pictures) -> dict[str, Any]:
     """The values of a split's records, with what the first ones look like."""
     places = ([it["old"] for it in values["first"]], [it["new"] for it in values["first"]])
     examples = [_examples(side, values["split"], at) for side, at in zip((old, new), places, strict=True)]
-    leaves = [_leaves(side) for side in (old, new)]
+    columns = [
+        {content_path(column.names): column for column in columns_of(side.features) if not column.lengths}
+        for side in (old, new)
+    ]
     for record in values["first"]:
         pair = examples[0].get(record["old"]), examples[1].get(record["new"])
-        for path in record["features"]:
-            record["features"][path] |= _difference(leaves[1].get(path), pair, pictures)
+        for path, texts in record["features"].items():
+            texts["kind"] = "text"
+            if path in columns[1] and None not in pair:
+                texts.update(_difference(columns[1][path], pair, texts, pictures))
         which = 0 if record["new"] is None else 1
         record["pictures"] = {}
-        for path in record.get("values", ()) if pair[which] is not None else ():
-            leaf = leaves[which].get(path)
-            picture = leaf and shrink(leaf.column.leaf, leaf.value_in(pair[which]), _SIDE, grow=True)
-            if (url := pictures.url(picture)) is not None:
-                record["pictures"][path] = url
+        for path in record.get("values", ()):
+            if (column := columns[which].get(path)) is not None:
+                picture = shrink(column.leaf, _value(pair[which], column), _SIDE, grow=True)
+                if (url := pictures.url(picture)) is not None:
+                    record["pictures"][path] = url
     return values
 
 
-def _leaves(dataset: Dataset) -> dict[str, _Leaf]:
-    times = time_types(dataset.features, dataset.metadata)
-    return {content_path(it.names): _Leaf(it, it.path in times) for it in columns_of(dataset.features)}
+def _value(example: Any, column: Column) -> Any:
+    """The value of a feature outside of lists, in an example; None for a missing one."""
+    return next((value for _, value in leaf_values(example, column, 1)), None)
 
 
 def _examples(dataset: Dataset, split: str, places: Sequence[int | None]) -> dict[int, Any]:
@@ -193,24 +174,21 @@ def _examples(dataset: Dataset, split: str, places: Sequence[int | None]) -> dic
     return {}
 
 
-def _difference(leaf: _Leaf | None, pair: tuple[Any, Any], pictures: _Pictures) -> dict[str, Any]:
+def _difference(column: Column, pair: tuple[Any, Any], texts: Mapping[str, str], pictures: _Pictures) -> dict[str, Any]:
     """What two values of a feature look like: pictures, words, or numbers and their difference."""
-    result: dict[str, Any] = {"kind": "text"}
-    if leaf is None or None in pair:
-        return result
-    before, after = (leaf.value_in(example) for example in pair)
-    feature = leaf.column.leaf
-    if (marked := mark_differences(feature, (before, after), _SIDE)) is not None:
+    before, after = (_value(example, column) for example in pair)
+    if (marked := mark_differences(column.leaf, (before, after), _SIDE)) is not None:
         urls = {name: pictures.url(getattr(marked, name)) for name in ("old", "new", "marked")}
         return {"kind": "image", "pictures": urls, **fields_of(marked, "num_differing", "num_pixels")}
     if isinstance(before, bytes) and isinstance(after, bytes):
         with suppress(UnicodeDecodeError):
             return {"kind": "words", "words": marked_words(before.decode(), after.decode())}
-    is_number = np.ndim(before) == np.ndim(after) == 0 and all(isinstance(it, np.number) for it in (before, after))
-    if is_number and not leaf.is_time and not isinstance(feature, ClassLabel):
+    # Otherwise the texts are names of classes, moments, or parts of arrays.
+    is_plain = str(before) == texts["old"] and str(after) == texts["new"]
+    if is_plain and isinstance(before, np.number) and isinstance(after, np.number):
         change = after.item() - before.item()
         return {"kind": "number", "change": f"{change:+,}" if isinstance(change, int) else f"{change:+.6g}"}
-    return result
+    return {}
 
 
 def marked_words(before: str, after: str) -> list[tuple[str, str]]:

@@ -13,11 +13,11 @@ from registry.errors import RegistryError
 from registry.masking import mask
 from registry.model import VersionState
 from registry.pages.page import Page, Visit, version_path
+from registry.pages.previews import Remembered
 from registry.publishing.verify_state import last_run, state_file
 
 _MOST_LISTED: Final = 50
-_MOST_CATALOGS: Final = 16
-_COUNTS: Final[dict[str, tuple[str, dict[str, Any]]]] = {}
+_COUNTS: Final = Remembered(8)
 _WITHDRAWN: Final = (VersionState.DEPRECATED, VersionState.YANKED)
 
 
@@ -26,7 +26,7 @@ def health(visit: Visit) -> Page:
     catalog = visit.catalog
     newest = next(iter(catalog.log(limit=1)), None)
     values = {
-        **_counts(catalog, "" if newest is None else newest.hash),
+        **_COUNTS.get((catalog.url, newest and newest.hash), lambda: _counts(catalog)),  # each change has an event
         "head": None if newest is None else fields_of(newest, "id", "hash", "at"),
         "places": _places(catalog) if visit.is_live else None,
         "usage": _usage(catalog) if visit.is_live and visit.query.get("usage") == "1" else None,
@@ -34,29 +34,23 @@ def health(visit: Visit) -> Page:
     return Page(name="health", title="Health", values=values)
 
 
-def _counts(catalog: Catalog, head: str) -> dict[str, Any]:
-    """The numbers of the catalog. They are remembered until an event changes the head of the log: they take a while."""
-    head_then, values = _COUNTS.get(catalog.url, ("", {}))
-    if head_then != head or not values:
-        datasets, sizes = catalog.datasets(), catalog.backend.sizes()
-        present = [size for size in sizes if size.state is not VersionState.DROPPED]
-        bare = [size for size in present if not size.num_attachments]
-        withdrawn = [size for size in sizes if size.state in _WITHDRAWN]
-        values = {
-            "num_datasets": len(datasets),
-            "num_versions": len(present),
-            "num_dropped": len(sizes) - len(present),
-            "num_files": sum(size.num_files for size in present),
-            "num_bytes": sum(size.num_bytes + size.attachment_bytes for size in present),
-            "without_statistics": _listed(bare),
-            "withdrawn": _listed(withdrawn),
-            "num_without_statistics": len(bare),
-            "num_withdrawn": len(withdrawn),
-        }
-        if len(_COUNTS) >= _MOST_CATALOGS:
-            _COUNTS.clear()
-        _COUNTS[catalog.url] = head, values
-    return values
+def _counts(catalog: Catalog) -> dict[str, Any]:
+    """The numbers of the catalog, which take a while."""
+    datasets, sizes = catalog.datasets(), catalog.backend.sizes()
+    present = [size for size in sizes if size.state is not VersionState.DROPPED]
+    bare = [size for size in present if not size.num_attachments]
+    withdrawn = [size for size in sizes if size.state in _WITHDRAWN]
+    return {
+        "num_datasets": len(datasets),
+        "num_versions": len(present),
+        "num_dropped": len(sizes) - len(present),
+        "num_files": sum(size.num_files for size in present),
+        "num_bytes": sum(size.num_bytes + size.attachment_bytes for size in present),
+        "without_statistics": _listed(bare),
+        "withdrawn": _listed(withdrawn),
+        "num_without_statistics": len(bare),
+        "num_withdrawn": len(withdrawn),
+    }
 
 
 def _listed(sizes: list[VersionSize]) -> list[dict[str, Any]]:
