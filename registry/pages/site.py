@@ -164,7 +164,7 @@ def write_site(
         try:
             if options.with_data:
                 build.copy_data(open_snapshot(pages, f"{store.locate('').rstrip('/')}/{DATA}"), dry_run=dry_run)
-            build.render(pages, settings)
+            build.render(pages, settings, dry_run=dry_run)
             build.write_extras(open_snapshot(pages, catalog.data_dir))
         finally:
             open_snapshot.cache_clear()
@@ -255,9 +255,12 @@ class _Build:
                     files = self._store.scan(f"{DATA}/{location}")
                     group.files.update((it.name, FileFacts(it.num_bytes, _PROVED)) for it in files if not it.is_folder)
 
-    def render(self, pages: str, settings: Sequence[object]) -> None:
+    def render(self, pages: str, settings: Sequence[object], *, dry_run: bool) -> None:
         """Render the groups of pages that changed, and every page that others lead to."""
-        source = open_snapshot(pages, self._catalog.data_dir)
+        # With the data, the site also has files that the catalog reads elsewhere on this machine.
+        has_data = self._options.with_data and self._store.local_root is not None and not dry_run
+        data_dir = f"{self._store.local_root}/{DATA}" if has_data else self._catalog.data_dir
+        source = open_snapshot(pages, data_dir)
         keys = _keys_of(source, settings)
         roots: dict[str, set[Address]] = {"": {()}}
         for summary in source.datasets():
@@ -271,12 +274,12 @@ class _Build:
                 del roots[name]
         renderer = SiteRenderer(
             snapshot=pages,
-            data_dir=self._catalog.data_dir,
+            data_dir=data_dir,
             folder=str(self._folder),
             view=self._view,
             records=self._options.records,
             versions=self._options.versions,
-            private=tuple(filter(None, (_private(self._catalog.data_dir), _private(pages), str(Path.home())))),
+            private=tuple(filter(None, (*map(_private, (data_dir, self._catalog.data_dir, pages)), str(Path.home())))),
         )
         advance = count_progress(self._progress, "rendering", unit="rows")
         with choose_engine(None, num_bytes=None) as engine:

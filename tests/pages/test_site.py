@@ -89,6 +89,7 @@ def test_every_link_leads_to_a_file(catalog: registry.Catalog, tmp_path: Path) -
         reached = follow(f"{url}/site/index.html", get_url)
     assert f"{url}/site/datasets/plain/3.0.0/index.html" in reached
     assert f"{url}/site/datasets/hostile/1.0.0/index.json" in reached
+    assert {it for url, it in reached.items() if "/media/" in url} == {"image/png"}
     html = {url for url, content_type in reached.items() if content_type.startswith("text/html")}
     assert {url.rpartition("/")[2] for url in html} == {"index.html"}  # no text of a record is a page
 
