@@ -3,8 +3,8 @@
     python benchmarks/pages.py [--datasets 1000] [--versions 3] [--rounds 30]
 
 The catalog has the digits with their statistics, and datasets of a few versions without files. The pages are those that
-links reach from home. ``first byte`` is what the server needs for a page, because it makes a page before it sends it;
-``complete`` includes the style, the script and the pictures of the page, all from one connection as it is kept open.
+links reach from home, and some questions. ``first byte`` is what the server needs for a page, because it makes a page
+before it sends it; ``complete`` includes the style, the script and the pictures of the page, all from one connection.
 ``CPU`` is what the process of the server used for the page, so other work on the machine matters less.
 
 Datasette (from the extra ``peers``) serves the same digits from a table of SQLite, in a process of its own: label and
@@ -42,6 +42,13 @@ from registry.features import features_to_json
 from registry.model import FeatureFingerprint, SplitFingerprint
 
 LOADED: Final = (".css", ".js", ".svg", ".png", "/media/", "/static/", "/-/static/")
+QUERIES: Final = (
+    "?q=digits",
+    "datasets/digits/1.0.0/records/?split=train%5B10%25%3A%5D",
+    "datasets/digits/1.0.0/records/?split=train&where=label+%3D%3D+3",
+    "datasets/digits/1.0.0/records/?split=train&sort=label",
+    "datasets/digits/1.0.0/splits/?split=train%5B%3A80%25%5D",
+)
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -96,9 +103,9 @@ def main() -> None:
         file = make_catalog(folder, options.datasets, options.versions)
         with Browse(file, "--no-open") as browse:
             ours = Server(browse.url, browse.process.pid)
-            pages = [page for page in walk(browse, most=1, most_answers=300).pages if not page.endswith("/static/")]
-            kinds = {kind_of(browse.url, page)[2:]: page for page in reversed(pages) if is_representative(page)}
-            print(f"{options.datasets + 1:,} datasets; {options.rounds} rounds; milliseconds")
+            pages = walk(browse, most=1, follows=is_representative).pages
+            kinds = {kind_of(browse.url, page): page for page in (*map(browse.url.__add__, QUERIES), *reversed(pages))}
+            print(f"{options.datasets + 1:,} datasets; {options.rounds} rounds; milliseconds", flush=True)
             print(f"{'page':<44} {'p50':>7} {'p95':>7} {'CPU':>7} {'KB':>7}")
             for page in sorted(kinds.values(), key=len):
                 measure(ours, page, options.rounds)
@@ -131,7 +138,8 @@ def make_catalog(folder: Path, num_datasets: int, num_versions: int) -> Path:
 
 
 def is_representative(page: str) -> bool:
-    return "/datasets/" not in page or "/datasets/digits/" in page
+    """Whether a page is of the digits, or of the whole catalog, and asks no question."""
+    return "?" not in page and ("/datasets/" not in page or "/datasets/digits/" in page)
 
 
 def measure(server: Server, page: str, rounds: int) -> None:
@@ -164,6 +172,7 @@ def compare(ours: Server, folder: Path, rounds: int) -> None:
         try:
             theirs = Server(f"http://127.0.0.1:{port}/", process.pid)
             wait_for(theirs)
+            ours = Server(ours.url, ours.pid)  # the server has closed the connection that was idle meanwhile
             records = "datasets/digits/1.0.0/records/train/"
             num_records = len(
                 {link for link in Html(ours.get(records)[1].decode()).links if link.strip("./").isdigit()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, deque
+from collections.abc import Callable
 from html.parser import HTMLParser
 from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, unquote, urldefrag, urlencode, urljoin, urlsplit
@@ -76,18 +77,23 @@ def kind_of(root: str, address: str) -> tuple[str, ...]:
     """What pages have in common that differ only by their version, split, record or values of the query."""
     url = urlsplit(address.removeprefix(root))
     segments = [unquote(segment) for segment in url.path.split("/")]
+    if segments[0] != "datasets":
+        segments = [re.sub(r"\d+", "N", segment) for segment in segments]
     at = next((place for place, segment in enumerate(segments) if VERSION.fullmatch(segment)), len(segments))
     names = sorted({name for name, value in parse_qsl(url.query) if value})
     return (*segments[:at], *segments[at + 1 : at + 2], str(len(segments) - at), *names)
 
 
-def walk(browse: Browse, *, most: int, most_answers: int = 2_000) -> Walk:
+def walk(
+    browse: Browse, *, most: int, most_answers: int = 2_000, follows: Callable[[str], bool] = lambda _address: True
+) -> Walk:
     """Follow links from home, breadth first.
 
     Args:
         browse: the server.
         most: how many pages of a kind are followed; of four times as many the status is asked for.
         most_answers: how many addresses are asked for altogether.
+        follows: whether an address is asked for.
     """
     root = browse.url
     pages: dict[str, Html] = {}
@@ -111,7 +117,7 @@ def walk(browse: Browse, *, most: int, most_answers: int = 2_000) -> Walk:
         pages[address] = html = Html(answer.body.decode())
         for link in html.links:
             target = urldefrag(urljoin(address, link)).url
-            if target not in seen and target.startswith(root):
+            if target not in seen and target.startswith(root) and follows(target):
                 seen.add(target)
                 queue.append((target, address))
     return Walk(pages, broken, num_answers)
