@@ -267,7 +267,8 @@ def _open(columns: SplitColumns) -> KeptColumns | None:
 def _values(columns: KeptColumns, rows: slice) -> dict[str, Any]:
     if not columns.prove(rows):
         raise StorageError("a kept column is damaged, and its shards cannot be read", hint="See: registry verify")
-    has_text = any(column.leaf.dtype == TEXT for column in columns_of(columns.features))  # without copies, views
+    # Without copies, long texts are views of their file, which have no order.
+    has_text = any(column.leaf.dtype == TEXT for column in columns_of(columns.features))
     return columns.decode(rows, copy=has_text).columns()
 
 
@@ -342,9 +343,8 @@ def _best(
             values = values.astype(np.float32)
         if values.dtype.kind == "f":
             present &= ~np.isnan(values)
-        elif values.dtype == object:  # long values are views of their file, which have no order
-            items = (bytes(value) if exists else b"" for value, exists in zip(values, present, strict=True))
-            values = np.fromiter(items, object, values.size)
+        elif values.dtype == object and not present.all():
+            values = np.where(present, values, b"")
         return values, present
 
     last = None
