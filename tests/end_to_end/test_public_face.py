@@ -500,7 +500,7 @@ OPTIONS_OF_CALLS: dict[str, tuple[Callable[..., Any], set[str]]] = {
     "import tfds": (registry.Catalog.import_tfds, set()),
     "import parquet": (registry.Catalog.import_parquet, {"dry-run"}),
     "search": (registry.Catalog.search, {"all"}),
-    "diff": (registry.Catalog.diff, set()),
+    "diff": (registry.Catalog.diff, {"html", "force"}),
     "describe": (registry.Catalog.describe, set()),
     "deprecate": (Lifecycle.deprecate, {"undo"}),
     "yank": (Lifecycle.yank, {"undo"}),
