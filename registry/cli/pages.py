@@ -58,7 +58,7 @@ def browse(session: Session, reference: str | None, *, port: int, opens: bool) -
 @click.argument("out", metavar="OUT")
 @click.option("--datasets", multiple=True, metavar="NAME", help="Only this dataset; may be repeated.  [default: all]")
 @click.option(
-    "--records", type=click.IntRange(0), default=100, show_default=True, metavar="N", help="Records of a split."
+    "--records", type=click.IntRange(1), default=100, show_default=True, metavar="N", help="Records of a split."
 )
 @click.option(
     "--versions",

@@ -7,6 +7,7 @@ of its catalog is remembered while the pages of a dataset are made: they ask for
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -94,7 +95,7 @@ class SiteRenderer:
         view: the site.
         records: how many records of each split have pages; None for all.
         versions: how many of the newest versions of each dataset have all pages; None for all.
-        private: texts that no page may contain: paths of this machine.
+        private: a pattern of what no page may contain: paths of this machine.
     """
 
     snapshot: str
@@ -103,7 +104,7 @@ class SiteRenderer:
     view: SiteView
     records: int | None
     versions: int | None
-    private: tuple[str, ...] = ()
+    private: str
 
     def __call__(self, crawl: Crawl) -> Crawled:
         """Render the pages of a group, and write the files that differ from those of the site."""
@@ -138,7 +139,7 @@ class SiteRenderer:
             else:
                 html, targets = render(page, visit)
                 parts = {page_name(path): html, page_name(path).removesuffix("html") + "json": text}
-                contents = {part: self._without_private(content).encode() for part, content in parts.items()}
+                contents = {part: re.sub(self.private, "…", content).encode() for part, content in parts.items()}
                 result.num_pages += 1
         for part, content in contents.items():
             facts = FileFacts(len(content), hashlib.sha256(content).hexdigest())
@@ -165,11 +166,6 @@ class SiteRenderer:
             if "media" in path[3:5]:
                 return Media(content=f"{problem.message}\n".encode(), content_type="text/plain; charset=utf-8"), ""
             return rendered_error(problem)
-
-    def _without_private(self, text: str) -> str:
-        for private in self.private:
-            text = text.replace(private, "…")
-        return text
 
     def _brief(self, catalog: Catalog, name: str) -> frozenset[Address]:
         """The addresses of the versions of a dataset that have one short page."""

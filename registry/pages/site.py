@@ -31,14 +31,14 @@ from registry.api.site_index import CATALOG_NAME, write_index
 from registry.catalog import EventFilter, stream_events
 from registry.catalog.site_index import INDEX_NAME, SiteIndex, is_local, parse_site_index
 from registry.engines import Piece, choose_engine, watch_tasks
-from registry.errors import NotStoredError, SiteFormatError, StorageError, UsageError
+from registry.errors import NotStoredError, SiteFormatError, StorageError, UsageError, spell
 from registry.escaping import without_steering
-from registry.model import Reference, VersionState, count_progress, is_absolute
+from registry.model import Reference, VersionState, count_progress, is_absolute, whole_number
 from registry.pages.crawling import Address, Crawl, SiteRenderer, group_of, open_snapshot, page_name
 from registry.pages.page import DATASETS, Page, SiteView, Visit, file_names
 from registry.pages.rendering import catalog_name, render
 from registry.pages.site_files import DATA, MANIFEST, FileFacts, FileGroup, SiteFiles, place_files, sizes_of
-from registry.storage import LocalStore, Store, open_store, require_no_secrets
+from registry.storage import LocalStore, Store, open_store, require_no_secrets, spell_place
 from registry.storage.temporary import TemporaryStore
 
 if TYPE_CHECKING:
@@ -140,12 +140,15 @@ def write_site(
         StorageError: a file cannot be written.
         MissingExtraError: Jinja is not installed (extra ``pages``).
     """
+    for name in ("records", "versions"):
+        if (number := getattr(options, name)) is not None:
+            whole_number(number, name, least=1, hint="None is all.")
     store = open_store(out)
     with ExitStack() as stack:
         if not dry_run:
             stack.enter_context(store.exclusive(MANIFEST))
             store.clear_abandoned()
-        old = SiteFiles() if force and not store.exists(MANIFEST) else SiteFiles.read(store, force=force)
+        old = SiteFiles.read(store, force=force)
         view, notes = _view(catalog, options)
         settings = [_software(), asdict(options), view.name, view.data_url, catalog.data_dir, _name_of(key)]
         newest = catalog.backend.log.page(EventFilter(), newest=1)
@@ -279,7 +282,7 @@ class _Build:
             view=self._view,
             records=self._options.records,
             versions=self._options.versions,
-            private=tuple(filter(None, (*map(_private, (data_dir, self._catalog.data_dir, pages)), str(Path.home())))),
+            private=_private(data_dir, self._catalog.data_dir, pages),
         )
         advance = count_progress(self._progress, "rendering", unit="rows")
         with choose_engine(None, num_bytes=None) as engine:
@@ -356,7 +359,8 @@ def _view(catalog: Catalog, options: SiteOptions) -> tuple[SiteView, tuple[str, 
     if data is None and "://" in catalog.data_dir and not is_local(catalog.data_dir):
         data = catalog.data_dir
     if data is None:
-        note = "nothing says where the data is, so readers of the site cannot read records: see --with-data, --data-url"
+        options_of_data = f"{spell('with_data', True)} or {spell('data_url=URL')}"
+        note = f"readers of the site find no records, because nothing says where the data is: {options_of_data}"
         return SiteView(name=catalog_name(Visit(catalog=catalog)), url=url), (note,)
     return SiteView(name=catalog_name(Visit(catalog=catalog)), url=url, data_url=data.rstrip("/") + "/"), notes
 
@@ -399,9 +403,11 @@ def _digest(*values: object) -> str:
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()
 
 
-def _private(place: str) -> str:
-    """The text of a path of this machine, which no page may contain; ``""`` for the URL of another one."""
-    return place.removeprefix("file://") if is_local(place) or "://" not in place else ""
+def _private(*places: str) -> str:
+    """A pattern of paths of this machine, which no page may contain; a short one, such as ``/data``, says nothing."""
+    paths = (path for place in places for path in spell_place(place) if path.startswith("/") and path.count("/") > 1)
+    spellings = {text for path in paths for text in (path, quote(path))}
+    return rf"(?<![\w.-])(?:{'|'.join(map(re.escape, sorted(spellings)))})" if spellings else r"(?!)"
 
 
 def _is_main(name: str) -> bool:

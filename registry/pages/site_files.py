@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from registry.catalog.site_index import INDEX_NAME
-from registry.errors import ConflictError, NotStoredError, StorageError
+from registry.errors import ConflictError, NotStoredError, StorageError, spell
 from registry.model import Advance
 from registry.storage import LocalStore, Store, is_unfinished
 
@@ -110,7 +110,8 @@ class SiteFiles:
         if with_files and not force:
             raise ConflictError(
                 f"{store.locate('')} contains files, and none of them says that it is a site",
-                hint="Name an empty folder, or add the site to these files, which stay, with --force.",
+                hint=f"Name an empty folder, or add the site to these files with {spell('force', True)}: "
+                "it replaces those that have the name of a page.",
                 details={"path": store.locate("")},
             )
         return cls()

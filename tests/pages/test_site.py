@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -26,6 +28,7 @@ from registry.cli.main import run
 from registry.errors import ConflictError, DatasetNotFoundError, UsageError
 from registry.features import ClassLabel, FeaturesDict, Image, Text
 from registry.pages import SiteOptions, write_site
+from registry.pages.site import _private
 from registry.pins.keys import load_public_key, new_key
 from registry.pins.signature import verify_index
 
@@ -196,6 +199,19 @@ def test_nothing_private_is_in_a_site(catalog: registry.Catalog, tmp_path: Path)
         assert private.encode() not in content
 
 
+@pytest.mark.parametrize("place", ["/srv/data", "/srv/my data"])
+def test_paths_of_this_machine_are_replaced_and_addresses_stay(place: str) -> None:
+    pattern = _private(place, "s3://bucket/srv/data", "/data")
+    texts = {
+        f"cannot read {place}/x": "cannot read …/x",
+        f'"file://{quote(place)}/x"': '"file://…/x"',
+        f"https://example.org{place}/x": f"https://example.org{place}/x",
+        "s3://bucket/srv/data/x": "s3://bucket/srv/data/x",
+        "/data/x": "/data/x",
+    }
+    assert {text: re.sub(pattern, "…", text) for text in texts} == texts
+
+
 def test_names_of_people_are_only_in_a_site_that_should_have_them(
     catalog: registry.Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,7 +304,7 @@ def test_the_command_says_what_it_wrote(
     said = capsys.readouterr()
     assert said.out.startswith(f"wrote {site}: ")
     assert " files written (" in said.out
-    note = "nothing says where the data is, so readers of the site cannot read records: see --with-data, --data-url"
+    note = "readers of the site find no records, because nothing says where the data is: --with-data or --data-url URL"
     assert said.err == f"note: {note}\n"
     assert verify_index(parse_site_index((site / "site.json").read_bytes()), [load_public_key(f"{key}.pub")])
     assert (site / "datasets" / "plain" / "1.0.0" / "records" / "train" / "index.html").is_file()
