@@ -24,11 +24,11 @@ VERSION: Final = re.compile(r"\d+\.\d+\.\d+")
 
 
 class Html(HTMLParser):
-    """The title and the links of a page. A form is the link that it leads to if nobody changes it."""
+    """The title of a page, its links, and those that a browser loads. A form is a link, with the values that it has."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
-        self.title, self.links = "", list[str]()
+        self.title, self.links, self.loaded = "", list[str](), list[str]()
         self._place, self._form, self._has_title = "", None, False
         self._values: list[tuple[str, str]] = []
         self._select: str | None = None
@@ -41,6 +41,8 @@ class Html(HTMLParser):
             self._form, self._values = fields.get("action", ""), []
         elif LINKS.get(tag) in fields:
             self.links.append(fields[LINKS[tag]])
+            if tag not in ("a", "link") or fields.get("rel") in ("stylesheet", "icon"):
+                self.loaded.append(fields[LINKS[tag]])
         if tag == "select":
             self._select = fields.get("name")
         elif tag == "option" and self._select:
