@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import json
 import re
 from dataclasses import dataclass, replace
@@ -92,8 +93,13 @@ class SiteIndex:
         return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode("ascii")
 
     def to_json(self) -> bytes:
-        """The document; equal indexes have the same bytes."""
-        return f"{json.dumps(self._values(), indent=2, ensure_ascii=True)}\n".encode("ascii")
+        """The document; equal indexes have the same bytes. Its last key is its own digest, which finds damage."""
+        values = {**self._values(), "digest": self._digest}
+        return f"{json.dumps(values, indent=2, ensure_ascii=True)}\n".encode("ascii")
+
+    @property
+    def _digest(self) -> str:
+        return hashlib.sha256(self.signed_bytes).hexdigest()
 
     def made_as(self, previous: SiteIndex | None) -> SiteIndex:
         """This index, with the time of ``previous`` if all else is equal. The result is not signed."""
@@ -186,7 +192,7 @@ def _parse(data: bytes, source: str) -> SiteIndex:
     schema = root.entries().get("schema")
     if schema is None or schema.value != SCHEMA:
         root.fail(f"it is not the index of a site: expected the schema {SCHEMA}")
-    names = "schema", "catalog", "head", "num_events", "made_at", "made_by", "data_url"
+    names = "schema", "catalog", "head", "num_events", "made_at", "made_by", "data_url", "digest"
     nodes = _require_keys(root, *names, optional="signature")
     catalog = _require_keys(
         nodes["catalog"], "path", "sha256", "num_bytes", "compressed_sha256", "compressed_bytes", optional=""
@@ -211,6 +217,8 @@ def _parse(data: bytes, source: str) -> SiteIndex:
     )
     if catalog["path"].value != index.path:
         catalog["path"].fail(f"expected {index.path}")
+    if nodes["digest"].value != index._digest:
+        nodes["digest"].fail("the document was changed: it has another digest")
     return index
 
 

@@ -37,7 +37,7 @@ def tree_of(folder: Path) -> dict[str, bytes]:
 
 def without_time(tree: dict[str, bytes]) -> dict[str, bytes]:
     """The files of a site without the time in its index."""
-    index = {**json.loads(tree["site.json"]), "made_at": ""}
+    index = {**json.loads(tree["site.json"]), "made_at": "", "digest": ""}
     return {**tree, "site.json": json.dumps(index).encode()}
 
 
