@@ -224,6 +224,10 @@ class _Build:
         with suppress(NotStoredError, SiteFormatError):
             before = read_index(self._store)
             staged.write_bytes(INDEX_NAME, before.to_json())  # the new index is compared with it
+            # With these files, an unchanged catalog is not written again.
+            for name, facts in _files_of(before).items():
+                if self._present.get(name) == facts:
+                    self._store.copy(name, staged)
         index = write_index(
             self._catalog.backend,
             staged,
@@ -235,8 +239,7 @@ class _Build:
             progress=self._progress,
         )
         group = self.new.groups[""].files
-        group[index.path] = FileFacts(index.compressed_bytes, index.compressed_sha256)
-        group[CATALOG_NAME] = FileFacts(index.num_bytes, index.sha256)
+        group.update(_files_of(index))
         self._add(INDEX_NAME, index.to_json())
         # Whoever has just read the old index still gets its snapshot; the next change removes it.
         if before is not None and before.path in self._present:
@@ -391,6 +394,14 @@ def _software() -> str:
         if path.is_file() and path.suffix != ".pyc":
             digest.update(path.read_bytes())
     return digest.hexdigest()
+
+
+def _files_of(index: SiteIndex) -> dict[str, FileFacts]:
+    """The files that an index names."""
+    return {
+        index.path: FileFacts(index.compressed_bytes, index.compressed_sha256),
+        CATALOG_NAME: FileFacts(index.num_bytes, index.sha256),
+    }
 
 
 def _name_of(key: Ed25519PrivateKey | None) -> str:
