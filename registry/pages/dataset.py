@@ -170,12 +170,13 @@ def code_of(visit: Visit, reference: Reference, split: str | None) -> dict[str, 
     chosen = shlex.quote(split)
     url = None if visit.site is None else visit.site.url
     here, option = ("", "") if url is None else (f'"{url}"', f" --catalog {shlex.quote(url)}")
+    query = f'SELECT count(*) FROM "{reference}[{split}]"'  # noqa: S608 (for people to copy)
     return {
         "Python": f'import registry\n\ndataset = registry.connect({here}).dataset("{reference}")\n'
         f"for example in dataset.read({json.dumps(split)}):\n    ...",
         "Shell": f"registry show {quoted}{option}\nregistry head {quoted} {chosen}{option}\n"
         f"registry read {quoted} {chosen} --take 10{option}",
-        "SQL": f"registry sql 'SELECT count(*) FROM \"{reference}\"[{split}]'{option}",  # noqa: S608 (for people to copy)
+        "SQL": f"registry sql {shlex.quote(query)}{option}",
         "Pin": f"registry pin create {quoted} {chosen} -o dataset.lock.yaml{option}\n"
         "registry pin cite dataset.lock.yaml",
     }
