@@ -185,7 +185,7 @@ class Links:
     def _relative(self, path: tuple[str, ...]) -> str:
         names = path if self._is_live else file_names(path)
         if self._root is not None:
-            return self._root + "/".join(quote(name, safe="") for name in names)
+            return "/".join((self._root.rstrip("/"), *(quote(name, safe="") for name in names)))
         common = 0
         while common < min(len(path), len(self._path)) and path[common] == self._path[common]:
             common += 1

@@ -102,7 +102,8 @@ def _of_version(visit: Visit, segments: list[str], table: Mapping[str, str]) -> 
     text = (name if config is None else f"{name}/{config}") + ("" if version is None else f":{version}")
     part, *arguments = rest or [""]
     if part not in table:
-        raise NotFoundError(f"{text} has no page {part!r:.80}", hint=f"Its pages: {', '.join(table)}")
+        names = ", ".join(name for name in table if name not in ("", "media"))
+        raise NotFoundError(f"{text} has no page {part!r:.80}", hint=f"Its pages: {names}")
     reference = Reference.parse(text)
     # A page of pictures asks for media 50 times, and media do not depend on the state of their version.
     dataset = _look_up_once(visit.catalog, reference) if part == "media" else visit.catalog.look_up(reference)
