@@ -21,6 +21,7 @@ from support.warm_python import PROGRAM
 
 import registry
 from registry.features import FeaturesDict, Scalar
+from registry.server.browse import listen
 
 BROWSER = """\
 # It goes on running, as browsers for terminals do.
@@ -164,6 +165,11 @@ with registry.connect({str(folder / "c.db")!r}) as catalog:
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(0.5)
     assert process.returncode == 0
+
+
+def test_connections_send_at_once() -> None:
+    with listen(0) as listener, socket.create_connection(listener.getsockname()), listener.accept()[0] as connection:
+        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_a_taken_port_is_an_error_with_a_hint(folder: Path) -> None:
