@@ -22,7 +22,7 @@ from registry.catalog.wrapper import CatalogWrapper, pass_call
 from registry.errors import NotFoundError, RegistryError, StorageError
 from registry.model import DatasetVersion, Reference, Version
 from registry.pages.dataset import older
-from registry.pages.page import DATASETS, Media, SiteView, Visit, file_names, version_path
+from registry.pages.page import DATASETS, Media, Page, SiteView, Visit, file_names, version_path
 from registry.pages.rendering import json_of, render, rendered_error
 from registry.pages.routes import answer
 from registry.pages.site_files import FileFacts
@@ -155,7 +155,10 @@ class SiteRenderer:
         path = visit.path
         try:
             page = older(visit, path) if visit.site is not None and path in visit.site.brief else answer(visit)
-            return page, "" if isinstance(page, Media) else json_of(page)
+            if isinstance(page, Media):
+                return page, ""
+            page = _with_public_faults(page, path, result)
+            return page, json_of(page)
         except RegistryError as error:
             result.problems.append(("/".join(path), error.message))
             if isinstance(error, NotFoundError):
@@ -183,6 +186,30 @@ class SiteRenderer:
         except NotFoundError:  # its page says so
             pass
         return frozenset(result)
+
+
+def _with_public_faults(page: Page, path: Address, result: Crawled) -> Page:
+    """A page of records without the messages of records that cannot be read, which may have paths of this machine."""
+    if page.values.get("is_unreadable"):  # statistics, which may be there again
+        result.is_complete = False
+    if page.name not in ("record", "records"):
+        return page
+    values = dict(page.values)
+    parts = [values, *values.get("rows", ())]
+    faults = [part["problem"] for part in parts if part["problem"] is not None]
+    if not faults:
+        return page
+    result.is_complete = False
+    result.problems.append(("/".join(path), faults[0]["message"]))
+    public = [
+        part if part["problem"] is None else {**part, "problem": {**part["problem"], **_said(part["problem"]["code"])}}
+        for part in parts
+    ]
+    return replace(page, values=public[0] | ({"rows": public[1:]} if "rows" in values else {}))
+
+
+def _said(code: str) -> dict[str, Any]:
+    return {"message": _NOT_MADE.format(code), "hint": None}
 
 
 class _Remembered(CatalogWrapper):

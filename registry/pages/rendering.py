@@ -14,6 +14,7 @@ from datetime import datetime
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from registry.envelope import error_envelope, result_envelope, to_plain
 from registry.errors import (
@@ -146,7 +147,8 @@ def catalog_name(visit: Visit) -> str:
     if visit.site is not None:
         return visit.site.name
     file = visit.catalog.backend.file
-    return file.stem if file is not None else visit.catalog.url.rstrip("/").rpartition("/")[2].partition("?")[0]
+    path = urlsplit(visit.catalog.url).path.rstrip("/")  # without user and host, even if it names no database
+    return file.stem if file is not None else path.rpartition("/")[2] or "catalog"
 
 
 @cache

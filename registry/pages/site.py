@@ -38,7 +38,7 @@ from registry.pages.crawling import Address, Crawl, SiteRenderer, group_of, open
 from registry.pages.page import DATASETS, Page, SiteView, Visit, file_names
 from registry.pages.rendering import catalog_name, render
 from registry.pages.site_files import DATA, MANIFEST, FileFacts, FileGroup, SiteFiles, place_files, sizes_of
-from registry.storage import LocalStore, Store, open_store, require_no_secrets, spell_place
+from registry.storage import LocalStore, Store, expand_home, open_store, require_no_secrets, spell_place
 from registry.storage.temporary import TemporaryStore
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def write_site(
         finally:
             open_snapshot.cache_clear()
         build.drop_unchanged()
-        build.new.key = whole
+        build.new.key = whole if build.is_complete else ""
         advance = count_progress(progress, "writing", store.locate(""), unit="rows")
         folder.sync()
         placed = place_files(
@@ -215,6 +215,7 @@ class _Build:
         self.new = SiteFiles(groups={"": FileGroup()})
         self.types: dict[str, str] = {}
         self.problems: list[tuple[str, str]] = []
+        self.is_complete = True  # else the next run tries again what failed
         self.notes: list[str] = []
 
     def write_catalog(self, key: Ed25519PrivateKey | None, *, new_log: bool) -> SiteIndex:
@@ -254,6 +255,7 @@ class _Build:
             [version.reference for version in versions], copies, dry_run=dry_run, progress=self._progress
         )
         self.problems += [(str(it.reference), it.error.message) for it in report.failed if it.error is not None]
+        self.is_complete &= not report.failed
         group = self.new.groups.setdefault(f"/{DATA}", FileGroup())
         for version in versions:
             for location in copies.look_up(version.reference).facts.locations if not dry_run else ():
@@ -285,7 +287,7 @@ class _Build:
             view=self._view,
             records=self._options.records,
             versions=self._options.versions,
-            private=_private(data_dir, self._catalog.data_dir, pages),
+            private=_private(data_dir, self._catalog.data_dir, pages, str(expand_home("~"))),
         )
         advance = count_progress(self._progress, "rendering", unit="rows")
         with choose_engine(None, num_bytes=None) as engine:
@@ -301,6 +303,7 @@ class _Build:
                     group.key = known if is_new else group.key and known
                     self.types |= crawled.types
                     self.problems += crawled.problems
+                    self.is_complete &= crawled.is_complete
                     if advance is not None:
                         advance(crawled.num_pages)
                 roots = self._missing()
@@ -388,9 +391,9 @@ def _keys_of(source: Catalog, settings: Sequence[object]) -> dict[str, str]:
 
 
 def _software() -> str:
-    """A digest of the templates and the code of pages: what an older version made is made again."""
+    """A digest of the templates and of all code, which pages call: what an older version made is made again."""
     digest = hashlib.sha256()
-    for path in sorted(Path(str(files("registry.pages"))).rglob("*.*")):
+    for path in sorted(Path(str(files("registry"))).rglob("*.*")):
         if path.is_file() and path.suffix != ".pyc":
             digest.update(path.read_bytes())
     return digest.hexdigest()
@@ -415,10 +418,13 @@ def _digest(*values: object) -> str:
 
 
 def _private(*places: str) -> str:
-    """A pattern of paths of this machine, which no page may contain; a short one, such as ``/data``, says nothing."""
+    """A pattern of paths of this machine, as HTML, JSON and URLs spell them; ``/data`` alone says nothing."""
+    from markupsafe import escape
+
     paths = (path for place in places for path in spell_place(place) if path.startswith("/") and path.count("/") > 1)
-    spellings = {text for path in paths for text in (path, quote(path))}
-    return rf"(?<![\w.-])(?:{'|'.join(map(re.escape, sorted(spellings)))})" if spellings else r"(?!)"
+    texts = {text for path in paths for text in (path, quote(path), json.dumps(path)[1:-1])}
+    spellings = sorted(texts | {str(escape(text)) for text in texts}, key=len, reverse=True)
+    return rf"(?<![\w.%~-])(?:{'|'.join(map(re.escape, spellings))})" if spellings else r"(?!)"
 
 
 def _is_main(name: str) -> bool:

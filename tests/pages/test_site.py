@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
@@ -27,7 +28,8 @@ from registry.catalog.site_index import parse_site_index
 from registry.cli.main import run
 from registry.errors import ConflictError, DatasetNotFoundError, UsageError
 from registry.features import ClassLabel, FeaturesDict, Image, Text
-from registry.pages import SiteOptions, write_site
+from registry.pages import SiteOptions, Visit, write_site
+from registry.pages.rendering import catalog_name
 from registry.pages.site import _private
 from registry.pins.keys import load_public_key, new_key
 from registry.pins.signature import verify_index
@@ -210,6 +212,45 @@ def test_paths_of_this_machine_are_replaced_and_addresses_stay(place: str) -> No
         "/data/x": "/data/x",
     }
     assert {text: re.sub(pattern, "…", text) for text in texts} == texts
+
+
+def test_what_could_not_be_read_is_said_without_paths_and_tried_again(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("a,b\n1,x\n2,y\n")
+    with registry.connect(tmp_path / "o'brien & co" / "catalog.db", create=True) as catalog:
+        catalog.add(tmp_path / "rows.csv", name="plain")
+        (shard,) = Path(catalog.data_dir).rglob("*.tfrecord*")
+        shard.rename(tmp_path / "kept")
+        failed = write_site(catalog, tmp_path / "site")
+        assert "datasets/plain/1.0.0/records/train/0" in dict(failed.problems)
+        content = b"".join(tree_of(tmp_path / "site").values())
+        assert b"brien" not in content
+        assert b"could not be made" in content
+        assert write_site(catalog, tmp_path / "site").problems == failed.problems
+        (tmp_path / "kept").rename(shard)
+        assert write_site(catalog, tmp_path / "site").problems == ()
+        write_site(catalog, tmp_path / "fresh")
+    assert without_time(tree_of(tmp_path / "site")) == without_time(tree_of(tmp_path / "fresh"))
+
+
+@pytest.mark.parametrize("home", ["/", "/datasets"])
+def test_a_short_home_folder_changes_no_link(
+    catalog: registry.Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str
+) -> None:
+    monkeypatch.setenv("HOME", home)
+    write_site(catalog, tmp_path / "site")
+    assert broken_links(tmp_path / "site") == []
+    assert 'href="../../../log/index.html"' in (tmp_path / "site/datasets/plain/3.0.0/index.html").read_text()
+
+
+def test_the_name_of_a_catalog_has_no_user_and_no_host() -> None:
+    for url, name in (
+        ("postgresql://ann@db.internal:5432", "catalog"),
+        ("postgresql://ann@db.internal?sslmode=require", "catalog"),
+        ("postgresql://ann@db.internal/science?host=%2Fhome%2Fann", "science"),
+        ("https://data.example.org/catalog/", "catalog"),
+    ):
+        catalog: Any = SimpleNamespace(url=url, backend=SimpleNamespace(file=None))
+        assert catalog_name(Visit(catalog=catalog)) == name
 
 
 def test_names_of_people_are_only_in_a_site_that_should_have_them(
