@@ -9,13 +9,14 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import Any, Final
 
-from registry.api import Dataset
-from registry.catalog import VersionSummary
+from registry.api import Dataset, catalog_url
+from registry.catalog import VersionSummary, masked_url, sqlite_path
 from registry.envelope import fields_of
 from registry.errors import NotFoundError, RegistryError
 from registry.features import Dataset as Nested
 from registry.features import Feature, FeaturesDict
 from registry.features import Sequence as ListOf
+from registry.masking import MASK
 from registry.model import Reference, Version
 from registry.pages.page import Page, Visit, version_path
 from registry.pages.previews import first_split, near_statistics, preview
@@ -164,12 +165,23 @@ def older(visit: Visit, path: tuple[str, ...]) -> Page:
     return Page(name="older", title=str(reference), values=values)
 
 
+def opened_by(visit: Visit) -> tuple[str, str]:
+    """The argument of ``connect`` and the option of commands that open the catalog of a page; empty for the default."""
+    if visit.site is not None:
+        url = visit.site.url or "URL of this site"
+    else:
+        file, default = visit.catalog.backend.file, sqlite_path(catalog_url())
+        url = visit.catalog.url if file is None else str(file.absolute())
+        if url in (masked_url(catalog_url()), str(default and default.absolute())) or MASK in url:
+            return "", ""  # a URL with a password comes from the environment
+    return json.dumps(url), f" --catalog {shlex.quote(url)}"
+
+
 def code_of(visit: Visit, reference: Reference, split: str | None) -> dict[str, str]:
     """Code that uses this very version, for people to copy. ``split`` may be any expression, except for SQL."""
     split, quoted = split or "train", shlex.quote(str(reference))
     chosen = shlex.quote(split)
-    url = None if visit.site is None else visit.site.url
-    here, option = ("", "") if url is None else (f'"{url}"', f" --catalog {shlex.quote(url)}")
+    here, option = opened_by(visit)
     query = f'SELECT count(*) FROM "{reference}[{split}]"'  # noqa: S608 (for people to copy)
     return {
         "Python": f'import registry\n\ndataset = registry.connect({here}).dataset("{reference}")\n'

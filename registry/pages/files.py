@@ -12,7 +12,7 @@ from registry.envelope import fields_of
 from registry.errors import NotFoundError, RegistryError
 from registry.masking import mask
 from registry.model import Split
-from registry.pages.dataset import version_values
+from registry.pages.dataset import opened_by, version_values
 from registry.pages.page import Page, Visit
 
 _PAGE: Final = 200
@@ -25,7 +25,7 @@ def version_files(visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> Page
     """The first files of every split, or 200 of one split: ``files/train/200``."""
     facts = dataset.facts
     splits = [_files(visit, dataset, *_part(dataset, rest), most=_PAGE)] if rest else list(_first_files(visit, dataset))
-    reference = shlex.quote(str(dataset.reference))
+    reference, option = shlex.quote(str(dataset.reference)), opened_by(visit)[1]
     values = {
         **version_values(dataset),
         "is_part": bool(rest),
@@ -40,9 +40,9 @@ def version_files(visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> Page
         "num_attachments": len(dataset.attachments),
         "locations": list(_locations(visit, dataset)) if visit.is_live and not rest else [],
         "code": {
-            "Check every file": f"registry verify {reference}",
-            "Fetch the files into the cache": f"registry cache fetch {reference}",
-            "Copy the version to another catalog": f"registry copy {reference} --to CATALOG",
+            "Check every file": f"registry verify {reference}{option}",
+            "Fetch the files into the cache": f"registry cache fetch {reference}{option}",
+            "Copy the version to another catalog": f"registry copy {reference}{option} --to CATALOG",
         },
     }
     return Page(name="files", title=f"Files of {dataset.reference}", values=values)

@@ -13,7 +13,7 @@ from registry.api import Dataset
 from registry.envelope import fields_of
 from registry.errors import NotFoundError, RegistryError, StorageError, UsageError, suggest
 from registry.pages.cells import STORED_ORDER, Cells, address_names, cut
-from registry.pages.dataset import version_values
+from registry.pages.dataset import opened_by, version_values
 from registry.pages.page import Page, Visit, version_path
 from registry.pages.previews import first_split
 from registry.pages.rendering import status_of
@@ -184,7 +184,7 @@ def record(visit: Visit, dataset: Dataset, split: str, index: int) -> Page:
         "num_examples": num_examples,
         "previous": index - 1 if index else None,
         "next": index + 1 if index + 1 < most else None,
-        "code": f'import registry\n\ndataset = registry.connect().dataset("{dataset.reference}")\n'
+        "code": f'import registry\n\ndataset = registry.connect({opened_by(visit)[0]}).dataset("{dataset.reference}")\n'
         f'example = dataset.read("{expression}")[0]',
     }
     status = 200

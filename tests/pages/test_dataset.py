@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -133,3 +136,24 @@ def test_states_and_aliases_are_shown(tmp_path: Path) -> None:
         page, text = page_of(catalog, "datasets", "steps")
         assert str(page.values["version"]) == "2.0.0"
         assert 'href="1.0.0/"' not in text  # a dropped version has no page
+
+
+def test_code_opens_the_catalog_that_is_shown(
+    catalog: registry.Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = catalog.backend.file
+    assert file is not None
+    page, _ = page_of(catalog, "datasets", "hostile", "1.1.0")
+    assert f"connect({json.dumps(str(file.absolute()))})" in page.values["code"]["Python"]
+    (tmp_path / "code.sh").write_text(page.values["code"]["SQL"])
+    done = subprocess.run(["sh", "code.sh"], cwd=tmp_path, capture_output=True, text=True, env=commands(), check=True)
+    assert done.stdout.split() == ["count_star()", "3"]
+    monkeypatch.setenv("REGISTRY_CATALOG", str(file))
+    page, _ = page_of(catalog, "datasets", "hostile", "1.1.0")
+    assert "registry.connect().dataset" in page.values["code"]["Python"]
+    assert "--catalog" not in page.values["code"]["Shell"]
+
+
+def commands() -> dict[str, str]:
+    """The environment, with the commands of this installation on its PATH."""
+    return {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
