@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
 from registry.api import Catalog, Dataset
-from registry.errors import NotFoundError
+from registry.errors import NotFoundError, StorageError
 from registry.model import Reference
 from registry.pages.page import DATASETS, LISTED, Media, Page, Visit
 
@@ -105,9 +105,12 @@ def _of_version(visit: Visit, segments: list[str], table: Mapping[str, str]) -> 
         names = ", ".join(name for name in table if name not in ("", "media"))
         raise NotFoundError(f"{text} has no page {part!r:.80}", hint=f"Its pages: {names}")
     reference = Reference.parse(text)
-    # A page of pictures asks for media 50 times, and media do not depend on the state of their version.
-    dataset = _look_up_once(visit.catalog, reference) if part == "media" else visit.catalog.look_up(reference)
-    return _load(table[part])(visit, dataset, tuple(arguments))
+    make = _load(table[part])
+    if part == "media":  # a page asks for 50 of them, and they do not depend on the state of their version
+        with suppress(StorageError):  # it was moved since it was looked up
+            return make(visit, _look_up_once(visit.catalog, reference), tuple(arguments))
+        _DATASETS[visit.catalog].pop(reference, None)
+    return make(visit, visit.catalog.look_up(reference), tuple(arguments))
 
 
 def _look_up_once(catalog: Catalog, reference: Reference) -> Dataset:

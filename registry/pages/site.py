@@ -150,9 +150,10 @@ def write_site(
             store.clear_abandoned()
         old = SiteFiles.read(store, force=force)
         view, notes = _view(catalog, options)
-        settings = [_software(), asdict(options), view.name, view.data_url, catalog.data_dir, _name_of(key)]
+        # Nothing private: readers of the site could test guesses of a path against the digests in its list of files.
+        settings = [_software(), asdict(options), view.name, view.data_url, _name_of(key)]
         newest = catalog.backend.log.page(EventFilter(), newest=1)
-        whole = _digest(settings, catalog.url, *(event.hash for event in newest))
+        whole = _digest(settings, *(event.hash for event in newest))
         sizes = sizes_of(store, old.files)
         present = {name: it for name, it in old.files.items() if it.sha256 and sizes.get(name) == it.num_bytes}
         if old.key == whole and len(present) == len(old.files) and not force:

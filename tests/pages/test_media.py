@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 import wave
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import registry
+from registry.errors import MirrorWarning
 from registry.images import decode_picture, read_picture
 from registry.pages import Media, Page, Visit, act, answer, render
 from registry.pages.cells import STORED_ORDER
@@ -172,3 +174,14 @@ def test_a_record_is_compared_with_its_place_in_other_versions(plain: registry.C
             ("2.0.0", word == "the same record")
         ]
         assert word in html
+
+
+def test_media_of_a_version_that_was_moved_meanwhile_are_found(gallery: registry.Catalog, tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db", create=True) as catalog:
+        gallery.copy(["gallery:1.0.0"], catalog)
+        before = media_of(catalog, 0, "image", "small.png")
+        copy = tmp_path / "elsewhere"
+        shutil.move(catalog.data_dir, copy)
+        catalog.mirrors.add("gallery:1.0.0", str(copy / "gallery" / "1.0.0"))
+        with pytest.warns(MirrorWarning):
+            assert media_of(catalog, 0, "image", "small.png") == before

@@ -232,6 +232,19 @@ def test_what_could_not_be_read_is_said_without_paths_and_tried_again(tmp_path: 
     assert without_time(tree_of(tmp_path / "site")) == without_time(tree_of(tmp_path / "fresh"))
 
 
+def test_no_digest_of_a_site_depends_on_a_path(catalog: registry.Catalog, tmp_path: Path) -> None:
+    write_site(catalog, tmp_path / "site")
+    shutil.copytree(tmp_path / "secret place", tmp_path / "other")
+    with registry.connect(tmp_path / "other" / "our catalog.db") as other:
+        write_site(other, tmp_path / "second")
+    keys = []
+    for site in ("site", "second"):
+        document = json.loads((tmp_path / site / "site-files.json").read_bytes())
+        keys.append([document["key"], *(group["key"] for group in document["groups"].values())])
+    assert keys[0] == keys[1]
+    assert keys[0][0]
+
+
 @pytest.mark.parametrize("home", ["/", "/datasets"])
 def test_a_short_home_folder_changes_no_link(
     catalog: registry.Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str
