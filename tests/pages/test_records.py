@@ -134,6 +134,7 @@ def test_a_record_has_its_place_its_digest_and_its_neighbours(gallery: registry.
     assert frame[12:-4] == record
     assert f"{int.from_bytes(frame[-4:], 'little'):08x}" == place["crc"]
     assert (page.values["previous"], page.values["next"]) == (6, 8)
+    assert ", counted from 0</span></h2>" in page.values["html"]
     assert page_of(gallery, "records", "train", 0).values["previous"] is None
     assert page_of(gallery, "records", "train", 119).values["next"] is None
 
