@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -44,6 +44,7 @@ _MOST_WORDS: Final = 2_000
 _MOST_LETTERS: Final = 20_000
 _MOST_ROWS: Final = 100
 _BARS: Final = 24
+_MOST_BARS: Final = 64
 _RULES: Final = {
     "none": "Both versions have the very same content.",
     "patch": "The same records and features in the same order. Programs that read the old version read the new one.",
@@ -250,14 +251,23 @@ def _shift(old: NumberStatistics | None, new: NumberStatistics | None) -> float 
 
 
 def common_bins(old: FeatureStatistics, new: FeatureStatistics) -> tuple[list[int], list[int]]:
-    """How often each class occurs in both, or how many values are in 24 parts of the range of both."""
+    """How often each class or value occurs in both, or how many values are in parts of the range of both.
+
+    Counts are exact where both statistics have them for each value, or in the same bins; those in other bins are
+    spread evenly over each bin.
+    """
     if old.classes is not None and new.classes is not None:
         before, after = list(distribution(old)), list(distribution(new))
-        length = min(64, max(len(before), len(after)))
+        length = min(_MOST_BARS, max(len(before), len(after)))
         return (before + [0] * length)[:length], (after + [0] * length)[:length]
+    counts = [_value_counts(side) for side in (old, new)]
+    if counts[0] is not None and counts[1] is not None and len(both := sorted({*counts[0], *counts[1]})) <= _MOST_BARS:
+        return [counts[0].get(value, 0) for value in both], [counts[1].get(value, 0) for value in both]
     sides = [(measured(side) or side).histogram for side in (old, new)]
     if sides[0] is None or sides[1] is None:
         return [], []
+    if sides[0].edges == sides[1].edges:
+        return list(sides[0].counts), list(sides[1].counts)
     edges = [np.array(side.edges, np.float64) for side in sides if side is not None]
     with np.errstate(over="ignore", invalid="ignore"):
         parts = np.linspace(min(it[0] for it in edges), max(it[-1] for it in edges), _BARS + 1)
@@ -266,3 +276,17 @@ def common_bins(old: FeatureStatistics, new: FeatureStatistics) -> tuple[list[in
     sums = [np.cumsum([0, *side.counts]) for side in sides if side is not None]
     bars = [np.diff(np.interp(parts, *pair)).round().astype(int).tolist() for pair in zip(edges, sums, strict=True)]
     return bars[0], bars[1]
+
+
+def _value_counts(feature: FeatureStatistics) -> dict[Any, int] | None:
+    """How often each finite value occurs; None if the statistics do not say that of every value."""
+    numbers = measured(feature) or feature
+    if feature.dtype == "bool":
+        return {False: numbers.zeros, True: numbers.count - numbers.zeros}
+    num_finite = numbers.count - numbers.nan - numbers.infinities - numbers.negative_infinities
+    if numbers.distinct is not None and sum(entry.count for entry in numbers.frequent) == num_finite:
+        return {entry.value: entry.count for entry in numbers.frequent}
+    bins = numbers.histogram
+    if bins is not None and all(isinstance(low, int) and high - low == 1 for low, high in pairwise(bins.edges)):
+        return dict(zip(bins.edges, bins.counts, strict=False))
+    return None

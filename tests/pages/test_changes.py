@@ -16,7 +16,10 @@ import registry
 from registry.cli.main import run
 from registry.features import ClassLabel, FeaturesDict, Image, Scalar, Sequence, Text
 from registry.pages import Page, Visit, answer, json_of, render
-from registry.pages.changes import changes_as_file, marked_words
+from registry.pages.changes import changes_as_file, common_bins, marked_words
+from registry.statistics import FeatureStatistics
+from registry.statistics.numbers import Numbers
+from registry.statistics.values import number_fields
 
 XSS = "</style></script><script>alert(1)</script><img src=x onerror=alert(1)>"
 
@@ -240,3 +243,31 @@ def test_a_limit_of_bytes_keeps_records_unread(catalog: registry.Catalog) -> Non
     assert limited.records == ()
     assert limited.unread == "10 may differ, which takes a while: registry diff changing:1.0.0 changing:2.0.0"
     assert limited.changes == catalog.diff(old, new).changes
+
+
+def _of_values(values: list[Any], dtype: str) -> FeatureStatistics:
+    numbers = Numbers(dtype)
+    numbers.add(np.array(values, dtype))
+    return FeatureStatistics(kind="number", dtype=dtype, **number_fields(numbers.end()))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "old", "new", "bars"),
+    [
+        ("bool", [True] * 3 + [False], [True] * 5, ([1, 3], [0, 5])),
+        ("bool", [True], [False], ([0, 1], [1, 0])),
+        ("int64", [1, 2, 2, 5], [2, 7], ([1, 2, 0, 0, 1, 0, 0], [0, 1, 0, 0, 0, 0, 1])),
+        ("int64", [10**6] * 2 + [0] * 3, [10**6] * 4, ([3, 2], [0, 4])),
+        ("float32", [0.5] * 2 + [2.0] * 3, [0.5] * 4, ([2, 3], [4, 0])),
+    ],
+)
+def test_bars_are_exact_where_the_counts_of_values_are_known(
+    dtype: str, old: list[Any], new: list[Any], bars: tuple[list[int], list[int]]
+) -> None:
+    assert common_bins(_of_values(old, dtype), _of_values(new, dtype)) == bars
+
+
+def test_bars_of_the_same_bins_are_those_of_the_statistics() -> None:
+    old, new = _of_values(list(range(101)), "int64"), _of_values([0, *range(101)], "int64")
+    before, after = common_bins(old, new)
+    assert (sum(before), sum(after), after[0] - before[0], before[1:]) == (101, 102, 1, after[1:])
