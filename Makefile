@@ -16,7 +16,7 @@ quick:         ## tests without databases, servers and processes: under a minute
 test:          ## the README's test line: SQLite, PostgreSQL, S3, kills
 	$(bin)/pytest -q -n auto
 
-long:          ## the long variants, and every law with 40 examples or more; .ci/run runs an eighth of them
+long:          ## the long variants, and every law with 40 examples or more; .ci/run runs a tenth of them
 	REGISTRY_EXAMPLES=40 $(bin)/pytest -q -n auto -m "(long or hypothesis) and not azure and not chromium and not pgbouncer and not ray and not tfds and not torch"
 
 kills:         ## every test that kills processes, before each of their steps: an hour
