@@ -213,7 +213,7 @@ def select(
         split: [_mask(*triple) for triple in zip(needed[split], opened[split], tests, strict=False)] for split in splits
     }
     parts = list(_parts(plan, masks, min(map(_step, chain.from_iterable(opened.values())))))
-    if column is None:
+    if column is None or after >= plan.num_examples:  # no record follows, in any order
         found = _first(parts, after, most + 1)
     else:
         last = {split: each[-1] for split, each in opened.items()}

@@ -79,6 +79,11 @@ def test_a_site_has_the_first_records_and_no_query(gallery: registry.Catalog) ->
     assert last.values["next"] is None
 
 
+def test_no_record_follows_a_position_behind_the_last_one(gallery: registry.Catalog) -> None:
+    for query in ({}, {"sort": "price"}, {"sort": "-age", "where": "price > 0"}):
+        assert indices(page_of(gallery, "records", after="120", **query)) == []
+
+
 def test_a_page_shows_chosen_columns_of_an_expression(gallery: registry.Catalog) -> None:
     page = page_of(gallery, "records", split="train[118:]+test[:3]", columns="text,label")
     assert [(row["split"], row["index"]) for row in page.values["rows"]] == [
