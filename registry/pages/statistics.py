@@ -136,7 +136,7 @@ def _block(
         }
         for split, feature in features.items()
     }
-    names = dict.fromkeys(name for of_split in facts.values() for name in of_split)
+    names = dict.fromkeys(name for of_split in facts.values() for name, value in of_split.items() if value != "")
     return {
         "path": path,
         "kind": kind_text(first, unit, number="number"),

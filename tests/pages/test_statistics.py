@@ -132,6 +132,14 @@ def test_the_facts_of_a_feature_are_beside_each_other_for_its_splits(dataset: tu
     assert "datasets" not in html.split("records/?")[1].split('"')[0]
 
 
+def test_a_fact_that_no_split_has_is_not_a_row(gallery: Catalog) -> None:
+    page, _ = page_of(gallery, name="gallery")
+    facts = {block["path"]: {it["name"]: it["values"] for it in block["facts"]} for block in page.values["features"]}
+    assert "distinct" not in facts["image"]
+    assert facts["image"]["formats"] == ["png 120", "png 10"]
+    assert all(any(value != "" for value in values) for block in facts.values() for values in block.values())
+
+
 @pytest.mark.parametrize("is_live", [True, False])
 def test_foreign_names_are_only_text(dataset: tuple[Catalog, Dataset], is_live: bool) -> None:
     html = page_of(dataset[0], is_live=is_live)[1]
