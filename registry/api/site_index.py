@@ -45,6 +45,7 @@ def write_index(
     with_actors: bool = False,
     key: Ed25519PrivateKey | None = None,
     new_log: bool = False,
+    place: str | None = None,
     verify: bool = False,
     progress: ProgressCallback | None = None,
 ) -> SiteIndex:
@@ -61,6 +62,7 @@ def write_index(
         with_actors: keep who published and changed something.
         key: signs the index.
         new_log: replace a site whose log this one does not continue. Its readers will refuse the new one.
+        place: the path or URL of the site in errors, if ``store`` is a copy of it that is not in place yet.
         verify: compare every row with the event log first, which takes longer than the rest.
         progress: called with a ``Progress``, in rows.
 
@@ -83,8 +85,8 @@ def write_index(
     log = read_log_lines(lines, None if previous is None else previous.head)
     if previous is not None and not (log.has_anchor or new_log):
         raise ConflictError(
-            f"the snapshot does not continue the log of the site {store.locate('')}: other datasets, or names of "
-            "people, were chosen when the site was written, or it is of another catalog",
+            f"the snapshot does not continue the log of the site {place or store.locate('')}: other datasets, or "
+            "names of people, were chosen when the site was written, or it is of another catalog",
             hint="Repeat the earlier choice, write to another place, or replace the log with "
             f"{spell('new_log', True)}: readers who know the site refuse it then.",
             details={"expected": previous.head, "found": log.head},

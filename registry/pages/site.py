@@ -238,6 +238,7 @@ class _Build:
             with_actors=self._options.with_actors,
             key=key,
             new_log=new_log,
+            place=self._store.locate(""),
             progress=self._progress,
         )
         group = self.new.groups[""].files

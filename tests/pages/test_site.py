@@ -154,7 +154,7 @@ def test_a_change_rewrites_the_pages_of_its_dataset(catalog: registry.Catalog, t
 
 def test_pages_of_what_is_no_longer_chosen_are_removed(catalog: registry.Catalog, tmp_path: Path) -> None:
     write_site(catalog, tmp_path / "site")
-    with pytest.raises(ConflictError, match="does not continue the log"):
+    with pytest.raises(ConflictError, match=f"does not continue the log of the site {tmp_path / 'site'}/?: "):
         write_site(catalog, tmp_path / "site", SiteOptions(datasets=("plain",)))
     write_site(catalog, tmp_path / "site", SiteOptions(datasets=("plain",)), new_log=True)
     write_site(catalog, tmp_path / "other", SiteOptions(datasets=("plain",)))
