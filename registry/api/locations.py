@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from registry.catalog import DataDirectory, catalog_identity, quote_catalog, sqlite_path
+from registry.catalog import DataDirectory, catalog_identity, is_site, quote_catalog, sqlite_path
 from registry.environment import read_variable
 from registry.errors import (
     CatalogError,
@@ -379,11 +379,14 @@ class ClientDataDirectory:
         path = self.path
         is_unknown = self._named is None and self._recorded is None and self._backend.file is None
         if is_unknown and not any(map(is_absolute, version.locations)):
+            name = f"{spell('data_dir=URL')}, or the environment variable {DATA_DIR_VARIABLE}."
             raise DataDirectoryMissingError(
                 f"{self._backend.url} records no data directory, so the files of {version.reference} cannot be found",
-                hint="Record the place that has them, for everybody: registry config data-dir URL "
-                f"{quote_catalog(self._backend.url)}\n"
-                f"Or name it: {spell('data_dir=URL')}, or the environment variable {DATA_DIR_VARIABLE}.",
+                hint="Ask the publisher of the site to write it with --with-data or --data-url.\n"
+                f"Or name a copy of the files: {name}"
+                if is_site(self._backend.url)
+                else "Record the place that has them, for everybody: registry config data-dir URL "
+                f"{quote_catalog(self._backend.url)}\nOr name it: {name}",
                 details={"catalog": self._backend.url, "variable": DATA_DIR_VARIABLE},
             )
         return path

@@ -199,8 +199,12 @@ def test_keys_come_from_the_call_or_the_environment(
 
 def test_a_site_without_data_needs_a_data_directory(url: str, folder: Path, tmp_path: Path) -> None:
     write_site(folder, snapshot(tmp_path / "catalog.db"), data_url=None)
-    with pytest.raises(DataDirectoryMissingError):
+    with pytest.raises(DataDirectoryMissingError) as caught:
         list(registry.connect(url).dataset("numbers").read("train"))
+    assert caught.value.hint == (
+        "Ask the publisher of the site to write it with --with-data or --data-url.\n"
+        "Or name a copy of the files: data_dir=URL, or the environment variable REGISTRY_DATA_DIR."
+    )
     site = registry.connect(url, data_dir=tmp_path / "data")
     assert len(list(site.dataset("numbers:1.0.0").read("train"))) == 100
 
