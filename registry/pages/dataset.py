@@ -99,7 +99,8 @@ def _version(summary: VersionSummary, before: Version | None) -> dict[str, Any]:
             summary, "version", "status", "num_examples", "num_bytes", "published_at", "published_by", "splits"
         ),
         "content_digest": f"sha256:{summary.content_digest}",
-        "note": summary.state_message or summary.release_note,
+        "note": summary.release_note,
+        "reason": summary.state_message,
         "step": step,
         "before": before,
         "path": version_path(summary.reference),

@@ -16,6 +16,7 @@ from support.page_elements import XSS, Elements
 import registry
 from registry.features import ClassLabel, FeaturesDict, Scalar, Text
 from registry.pages import Page, Visit, answer, json_of, render
+from registry.pages.dataset import older
 
 CARD = f"""# Title
 
@@ -108,6 +109,7 @@ def test_a_page_is_json_too(catalog: registry.Catalog) -> None:
 def test_states_and_aliases_are_shown(tmp_path: Path) -> None:
     class Steps(registry.DatasetBuilder):
         VERSION = "1.0.0"
+        RELEASE_NOTES = {"1.0.0": "Begins"}
 
         def features(self) -> FeaturesDict:
             return FeaturesDict({"x": Scalar("int64")})
@@ -132,6 +134,14 @@ def test_states_and_aliases_are_shown(tmp_path: Path) -> None:
             ("2.0.0", "major", "1.0.0"),
             ("1.0.0", "first", "None"),
         ]
+        row = page.values["versions"][1]
+        assert (row["note"], row["reason"]) == ("Begins", "wrong labels")
+        assert "<p>yanked: wrong labels</p>" in text
+        assert '<p class="muted">Begins</p>' in text
+        visit = Visit(catalog=catalog, path=("datasets", "steps", "1.0.0"), is_live=False)
+        text = render(older(visit, visit.path), visit)[0]
+        assert '<p class="banner yanked" role="note">yanked: wrong labels</p>' in text
+        assert "This is the first version. Begins</p>" in text
         catalog.lifecycle.drop("steps:1.0.0", reason="gone")
         page, text = page_of(catalog, "datasets", "steps")
         assert str(page.values["version"]) == "2.0.0"
