@@ -148,6 +148,7 @@ class SqlLookUps:
                 attachment.c.version_id,
                 sa.func.count().label("num_attachments"),
                 sa.cast(sa.func.sum(attachment.c.num_bytes), sa.BigInteger).label("attachment_bytes"),
+                sa.func.sum(sa.case((attachment.c.kind == "statistics", 1), else_=0)).label("num_statistics"),
             )
             .group_by(attachment.c.version_id)
             .subquery("attached")
@@ -158,6 +159,7 @@ class SqlLookUps:
                 builder_config.c.name.label("config_name"),
                 *NUMBER,
                 dataset_version.c.state,
+                dataset_version.c.state_message,
                 dataset_version.c.location,
                 location_steps().label("location_steps"),
                 names_column(),
@@ -165,6 +167,7 @@ class SqlLookUps:
                 sa.func.coalesce(stored.c.num_bytes, 0).label("num_bytes"),
                 sa.func.coalesce(attached.c.num_attachments, 0).label("num_attachments"),
                 sa.func.coalesce(attached.c.attachment_bytes, 0).label("attachment_bytes"),
+                sa.func.coalesce(attached.c.num_statistics, 0).label("num_statistics"),
             )
             .select_from(published_versions())
             .outerjoin(stored, stored.c.version_id == dataset_version.c.id)
@@ -292,6 +295,8 @@ def _read_size(row: Any) -> VersionSize:
         num_bytes=row.num_bytes,
         num_attachments=row.num_attachments,
         attachment_bytes=row.attachment_bytes,
+        num_statistics=row.num_statistics,
+        message=row.state_message,
     )
 
 

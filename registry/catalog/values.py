@@ -139,12 +139,13 @@ class VersionSize:
     Attributes:
         name, config, version: config is None if the dataset has no configs.
         names: as ``DatasetVersion.names``.
-        state: the state of the version.
+        state, message: the state of the version, and why it has it.
         locations: the places of its files now: relative to the data directory, absolute paths or URLs.
         former: the places that it had before, where files may still be.
         num_files: the number of its shard files.
         num_bytes: the sum of their sizes.
         num_attachments, attachment_bytes: the number and the sizes of its attachments, which are not counted above.
+        num_statistics: how many of these are statistics.
     """
 
     name: str
@@ -158,6 +159,8 @@ class VersionSize:
     names: tuple[str, ...] = ()
     num_attachments: int = 0
     attachment_bytes: int = 0
+    num_statistics: int = 0
+    message: str = ""
 
     @property
     def reference(self) -> Reference:

@@ -38,7 +38,7 @@ def _counts(catalog: Catalog) -> dict[str, Any]:
     """The numbers of the catalog, which take a while."""
     datasets, sizes = catalog.datasets(), catalog.backend.sizes()
     present = [size for size in sizes if size.state is not VersionState.DROPPED]
-    bare = [size for size in present if not size.num_attachments]
+    bare = [size for size in present if not size.num_statistics]
     withdrawn = [size for size in sizes if size.state in _WITHDRAWN]
     return {
         "num_datasets": len(datasets),
@@ -55,7 +55,7 @@ def _counts(catalog: Catalog) -> dict[str, Any]:
 
 def _listed(sizes: list[VersionSize]) -> list[dict[str, Any]]:
     return [
-        {"reference": size.reference, "state": size.state, "path": version_path(size.reference)}
+        {**fields_of(size, "reference", "state", "message"), "path": version_path(size.reference)}
         for size in sizes[:_MOST_LISTED]
     ]
 

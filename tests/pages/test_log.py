@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.attached_folds import KIND, attach_counts
 
 import registry
 from registry.errors import NotFoundError
@@ -206,5 +207,19 @@ def test_the_numbers_of_the_page_of_health_follow_the_log(tmp_path: Path) -> Non
         assert _page(visit).values["num_versions"] == 0
         catalog.build(Logged)
         assert (_page(visit).values["num_versions"], _page(visit).values["num_withdrawn"]) == (1, 0)
-        catalog.lifecycle.deprecate("logged:1.0.0", reason="old")
+        text = render(_page(visit), visit)[0]
+        assert "No version is deprecated or yanked." in text
+        assert "Every version has statistics." in text
+        assert "Reservations" not in text
+        catalog.lifecycle.deprecate("logged:1.0.0", reason="old <b>")
         assert _page(visit).values["num_withdrawn"] == 1
+        assert '<span class="muted">old &lt;b&gt;</span>' in render(_page(visit), visit)[0]
+
+
+def test_a_version_with_other_attachments_lacks_statistics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    attach_counts(monkeypatch)
+    with registry.connect(tmp_path / "catalog.db", create=True) as catalog:
+        catalog.build(Logged)
+        assert [file.kind for file in catalog.dataset("logged").attachments] == [KIND]
+        page = _page(Visit(catalog=catalog, path=("health",)))
+        assert [str(it["reference"]) for it in page.values["without_statistics"]] == ["logged:1.0.0"]
