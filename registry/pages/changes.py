@@ -30,7 +30,8 @@ from registry.pages.page import Page, Visit, version_path
 from registry.pages.previews import Remembered, data_url, near_statistics
 from registry.pages.rendering import render_alone
 from registry.publishing import ChangeLevel, VersionDiff
-from registry.statistics import FeatureStatistics, NumberStatistics, distribution, measured
+from registry.statistics import FeatureStatistics, Moment, NumberStatistics, distribution, measured
+from registry.statistics.rows import number_text
 
 _SHOWN: Final = 20
 _AT_ONCE: Final = 8 * 2**20
@@ -230,6 +231,7 @@ def _statistics(old: Dataset, new: Dataset) -> Iterator[dict[str, Any]]:
     before, after = near_statistics(old), near_statistics(new)
     if before is None or after is None:
         return
+    moments = [side.moments or {} for side in (before, after)]
     for split in (name for name in after if name in before):
         for path, feature in after[split].features.items():
             other = before[split].features.get(path)
@@ -237,9 +239,33 @@ def _statistics(old: Dataset, new: Dataset) -> Iterator[dict[str, Any]]:
                 continue
             sides = [measured(side) for side in (other, feature)]
             means = [None if numbers is None else numbers.mean for numbers in sides]
-            row = {"split": split, "feature": path, "means": means, "bars": common_bins(other, feature)}
+            units = [of_side.get(path) if feature.kind == "number" else None for of_side in moments]
+            row: dict[str, Any] = {"split": split, "feature": path, "means": means, "bars": common_bins(other, feature)}
+            row |= {"mean_texts": None if None in means else different_texts(means, units)}
             row |= {"count": [other.count, feature.count], "nulls": [other.nulls, feature.nulls]}
             yield row | {"shift": _shift(*sides)}
+
+
+def different_texts(means: Sequence[Any], units: Sequence[Moment | None]) -> list[str]:
+    """Two means as the page of statistics writes them, in as many more digits as tell them apart.
+
+    >>> different_texts([11.8512, 11.8541], [None, None]), different_texts([0.5, 0.5], [None, None])
+    (['11.851', '11.854'], ['0.5', '0.5'])
+    """
+    texts = [number_text(mean, unit or "") for mean, unit in zip(means, units, strict=True)]
+    if means[0] == means[1] or texts[0] != texts[1]:
+        return texts
+    if (written := _written(means, units)) is not None:
+        nearly = [texts[0], f"slightly {'more' if means[1] > means[0] else 'less'}"]
+        return written if written[0] != written[1] else nearly
+    longer = ([f"{mean:,.{digits}g}" for mean in means] for digits in range(5, 18))
+    return next((pair for pair in longer if pair[0] != pair[1]), texts)
+
+
+def _written(means: Sequence[Any], units: Sequence[Moment | None]) -> list[str] | None:
+    """Means of moments in full precision; None if they are not moments, or outside of their types."""
+    texts = [None if unit is None else unit.write(int(mean)) for mean, unit in zip(means, units, strict=True)]
+    return None if None in texts else [str(text) for text in texts]
 
 
 def _shift(old: NumberStatistics | None, new: NumberStatistics | None) -> float | None:

@@ -5,19 +5,23 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from datetime import date, timedelta
+from functools import partial
 from html import unescape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import registry
 from registry.cli.main import run
+from registry.display import TimeType, moment_text
 from registry.features import ClassLabel, FeaturesDict, Image, Scalar, Sequence, Text
 from registry.pages import Page, Visit, answer, json_of, render
-from registry.pages.changes import changes_as_file, common_bins, marked_words
-from registry.statistics import FeatureStatistics
+from registry.pages.changes import changes_as_file, common_bins, different_texts, marked_words
+from registry.statistics import FeatureStatistics, Moment
 from registry.statistics.numbers import Numbers
 from registry.statistics.values import number_fields
 
@@ -271,3 +275,34 @@ def test_bars_of_the_same_bins_are_those_of_the_statistics() -> None:
     old, new = _of_values(list(range(101)), "int64"), _of_values([0, *range(101)], "int64")
     before, after = common_bins(old, new)
     assert (sum(before), sum(after), after[0] - before[0], before[1:]) == (101, 102, 1, after[1:])
+
+
+def test_different_means_are_written_differently() -> None:
+    plain = (None, None)
+    times = TimeType("date", "D"), TimeType("duration", "s")
+    day, second = (Moment(time.kind, partial(moment_text, time=time)) for time in times)
+    assert different_texts([1234567.1, 1234567.2], plain) == ["1,234,567.1", "1,234,567.2"]
+    assert different_texts([11.85, 11.85], plain) == ["11.85", "11.85"]
+    assert different_texts([0.0, 5e-324], plain) == ["0", "4.941e-324"]
+    assert different_texts([18876.2, 18877.9], [day, day]) == ["2021-09-06", "2021-09-07"]
+    assert different_texts([18876.2, 18876.9], [day, day]) == ["2021-09-06", "slightly more"]
+    assert different_texts([90.5, 90.25], [second, second]) == ["00:01:30", "slightly less"]
+    assert different_texts([2.0**80, 2.0**80 * 1.00001], [day, day]) == ["1.20893e+24", "1.20894e+24"]
+
+
+def test_statistics_of_dates_and_durations_are_dates_and_durations(tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db", create=True) as catalog:
+        for number in (1, 2):
+            columns = {
+                "day": [date(2021, 9, number)] * 4,
+                "stay": [timedelta(hours=number)] * 4,
+                "was_fun": [at < number for at in range(4)],
+            }
+            catalog.add(pa.table(columns), "changing", number=f"{number}.0.0")
+            catalog.dataset(f"changing:{number}.0.0").compute_statistics()
+        page, html = page_of(catalog, "2.0.0", "changes")
+        rows = {row["feature"]: row for row in page.values["comparison"]["statistics"]}
+        assert rows["day"]["mean_texts"] == ["2021-09-01", "2021-09-02"]
+        assert rows["stay"]["mean_texts"] == ["01:00:00", "02:00:00"]
+        assert rows["was_fun"]["bars"] == ([3, 1], [2, 2])
+        assert "2021-09-01 → 2021-09-02" in html
