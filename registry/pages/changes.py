@@ -99,7 +99,11 @@ def comparison(old: Dataset, new: Dataset, diff: VersionDiff) -> dict[str, Any]:
     pictures = _Pictures()
     return {
         **diff.to_json(),
-        "records": [_split(old, new, record.to_json(), pictures) for record in diff.records if not record.is_equal],
+        "records": [
+            {**_split(old, new, record.to_json(), pictures), "num_differing": record.num_differing}
+            for record in diff.records
+            if not record.is_equal
+        ],
         "num_equal": sum(record.is_equal for record in diff.records),
         "rule": _RULES[diff.changes.level.name.lower()],
         "says": None if says is None or old.reference.dataset != new.reference.dataset else says.name.lower(),

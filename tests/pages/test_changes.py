@@ -165,8 +165,15 @@ def test_a_comparison_as_one_file_loads_and_links_nothing(catalog: registry.Cata
     assert not re.findall(r"<(?:script|link|a|form|iframe)\b", html)
     assert set(re.findall(r'src="(.{11})', html)) == {"data:image/"}
     assert "style-src 'sha256-" in unescape(html)
+    assert "--show" not in html
     assert html.count("<style>") == html.count("</style>") == 1
     assert len(html) < 2**21
+
+
+def test_the_page_says_how_many_more_records_differ(catalog: registry.Catalog) -> None:
+    old, new = catalog.dataset("changing:1.0.0"), catalog.dataset("changing:2.0.0")
+    html = changes_as_file(old, new, catalog.diff(old, new, show=1))
+    assert "and 2 more: <code>registry diff changing:1.0.0 changing:2.0.0 --show 3</code>" in html
 
 
 def test_words_are_marked_around_the_first_difference() -> None:
