@@ -200,27 +200,42 @@ def _difference(column: Column, pair: tuple[Any, Any], texts: Mapping[str, str],
 def marked_words(before: str, after: str) -> list[tuple[str, str]]:
     """The words of two texts, each run marked ``same``, ``old`` or ``new``, from shortly before the first difference.
 
-    >>> marked_words("the cat sat", "the dog sat")
-    [('same', 'the '), ('old', 'cat '), ('new', 'dog '), ('same', 'sat')]
+    White space is not part of a word: a word is the same if other white space, or more words, follow it.
+
+    >>> marked_words("the cat sat", "the dog sat down")
+    [('same', 'the '), ('old', 'cat '), ('new', 'dog '), ('same', 'sat'), ('new', ' down')]
     """
     start = max(0, _num_same(before, after) - 200)
     cut = [text[start : start + _MOST_LETTERS] for text in (before, after)]
-    old, new = (re.findall(r"\s*\S+\s*|\s+", text)[:_MOST_WORDS] for text in cut)
+    old, new = ([it for it in re.findall(r"(\S*)(\s*)", text) if any(it)][:_MOST_WORDS] for text in cut)
     first = _num_same(old, new)  # equal ends are not searched, which takes long if words repeat
     last = _num_same(old[first:][::-1], new[first:][::-1])
     middle = [words[first : len(words) - last] for words in (old, new)]
-    result = [("same", "…" * bool(start) + "".join(old[:first]))]
-    for kind, i, j, k, m in difflib.SequenceMatcher(None, middle[0], middle[1]).get_opcodes():
-        is_same = kind == "equal"
-        result += [
-            ("same" if is_same else "old", "".join(middle[0][i:j])),
-            ("new", "" if is_same else "".join(middle[1][k:m])),
-        ]
-    result.append(("same", "".join(old[len(old) - last :])))
-    return [(kind, text) for kind, text in result if text]
+    words = [[word for word, _ in side] for side in middle]
+    runs = [["…" * bool(start) + _joined(old[:first]), "", ""]]
+    for kind, i, j, k, m in difflib.SequenceMatcher(None, words[0], words[1]).get_opcodes():
+        if kind != "equal":
+            _extend(runs, "", _joined(middle[0][i:j]), _joined(middle[1][k:m]))
+            continue
+        for (word, space), (_, other) in zip(middle[0][i:j], middle[1][k:m], strict=True):
+            is_same = space == other
+            _extend(runs, word + space * is_same, *(("", "") if is_same else (space, other)))
+    _extend(runs, _joined(old[len(old) - last :]), "", "")
+    return [it for run in runs for it in zip(("same", "old", "new"), run, strict=True) if it[1]]
 
 
-def _num_same(before: Sequence[str], after: Sequence[str]) -> int:
+def _joined(words: Sequence[tuple[str, str]]) -> str:
+    return "".join(word + space for word, space in words)
+
+
+def _extend(runs: list[list[str]], same: str, old: str, new: str) -> None:
+    """Add what follows to the last run of what is the same, old and new, or to another run."""
+    if same and any(runs[-1][1:]):
+        runs.append(["", "", ""])
+    runs[-1] = [before + more for before, more in zip(runs[-1], (same, old, new), strict=True)]
+
+
+def _num_same(before: Sequence[Any], after: Sequence[Any]) -> int:
     """How many letters or words at the beginning of both are equal."""
     low, high = 0, min(len(before), len(after))
     while low < high:

@@ -193,6 +193,23 @@ def test_words_are_marked_around_the_first_difference() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "marked"),
+    [
+        ("the cat sat", "the cat sat down", [("same", "the cat sat"), ("new", " down")]),
+        ("a b\n", "a b c\n", [("same", "a b"), ("old", "\n"), ("new", " c\n")]),
+        ("down it sat", "sat", [("old", "down it "), ("same", "sat")]),
+        ("a b", "a  b", [("same", "a"), ("old", " "), ("new", "  "), ("same", "b")]),
+        (" a", "a ", [("old", " "), ("same", "a"), ("new", " ")]),
+    ],
+)
+def test_equal_words_are_the_same_before_any_white_space(old: str, new: str, marked: list[tuple[str, str]]) -> None:
+    found = marked_words(old, new)
+    assert found == marked
+    assert "".join(text for kind, text in found if kind != "new") == old
+    assert "".join(text for kind, text in found if kind != "old") == new
+
+
 def test_the_command_writes_one_file(
     catalog: registry.Catalog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
