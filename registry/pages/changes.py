@@ -17,9 +17,10 @@ from typing import Any, Final
 import numpy as np
 
 from registry.api import Catalog, Dataset
-from registry.display import mark_differences, shrink
+from registry.display import converter_of, mark_differences, shrink, text_of
 from registry.envelope import fields_of
 from registry.errors import NotFoundError, RegistryError
+from registry.features import ClassLabel, Text
 from registry.features.containers import Column, columns_of
 from registry.features.content import content_path
 from registry.images import encode_png
@@ -44,6 +45,7 @@ _SIDE: Final = 120
 _MOST_WORDS: Final = 2_000
 _MOST_LETTERS: Final = 20_000
 _MOST_ROWS: Final = 100
+_MOST_SHORT: Final = 200
 _BARS: Final = 24
 _MOST_BARS: Final = 64
 _RULES: Final = {
@@ -155,6 +157,9 @@ def _split(old: Dataset, new: Dataset, values: dict[str, Any], pictures: _Pictur
                 texts.update(_difference(columns[1][path], pair, texts, pictures))
         which = 0 if record["new"] is None else 1
         record["pictures"] = {}
+        for texts in (record.get("key", {}), record.get("values", {})):
+            for path in texts.keys() & columns[which].keys():
+                texts[path] = _plain(columns[which][path], pair[which]) or texts[path]
         for path in record.get("values", ()):
             if (column := columns[which].get(path)) is not None:
                 picture = shrink(column.leaf, _value(pair[which], column), _SIDE, grow=True)
@@ -166,6 +171,15 @@ def _split(old: Dataset, new: Dataset, values: dict[str, Any], pictures: _Pictur
 def _value(example: Any, column: Column) -> Any:
     """The value of a feature outside of lists, in an example; None for a missing one."""
     return next((value for _, value in leaf_values(example, column, 1)), None)
+
+
+def _plain(column: Column, example: Any) -> str:
+    """A text, the name of a class, or true or false, without quotes; "" for other values."""
+    value = _value(example, column)
+    if value is not None and isinstance(column.leaf, ClassLabel):
+        value = value if (convert := converter_of(column.leaf, {})) is None else convert(value)
+    is_plain = isinstance(value, str | bool | np.bool_) or (isinstance(column.leaf, Text) and isinstance(value, bytes))
+    return text_of(value, most=_MOST_SHORT) if is_plain else ""
 
 
 def _examples(dataset: Dataset, split: str, places: Sequence[int | None]) -> dict[int, Any]:
@@ -189,6 +203,8 @@ def _difference(column: Column, pair: tuple[Any, Any], texts: Mapping[str, str],
     if isinstance(before, bytes) and isinstance(after, bytes):
         with suppress(UnicodeDecodeError):
             return {"kind": "words", "words": marked_words(before.decode(), after.decode())}
+    if isinstance(before, bool | np.bool_) and isinstance(after, bool | np.bool_):
+        return {"old": text_of(before), "new": text_of(after)}
     # Otherwise the texts are names of classes, moments, or parts of arrays.
     is_plain = str(before) == texts["old"] and str(after) == texts["new"]
     if is_plain and isinstance(before, np.number) and isinstance(after, np.number):

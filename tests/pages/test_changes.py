@@ -106,6 +106,22 @@ def test_a_version_is_compared_with_the_one_below(catalog: registry.Catalog, is_
     assert "records/train/6/" not in page_of(catalog, "2.0.0", "changes", is_live=False, most_records=6)[1]
 
 
+def test_values_of_whole_records_have_no_quotes(tmp_path: Path) -> None:
+    features = {"label": ClassLabel(names=["red", "blue"])}
+    rows = [{"city": city, "open": len(city) > 4, "label": "blue", "note": ""} for city in ("Rome", "Oslo", "Paris")]
+    with registry.connect(tmp_path / "catalog.db", create=True) as catalog:
+        catalog.add(rows[:2], "changing", number="1.0.0", features=features, key="city")
+        catalog.add(rows[1:], "changing", number="2.0.0", features=features, key="city")
+        page, html = page_of(catalog, "2.0.0", "changes")
+    assert '<div class="muted">city Paris</div>' in html
+    first = page.values["comparison"]["records"][0]["first"]
+    values = {record["kind"]: record["values"] for record in first}
+    assert values == {
+        "removed": {"open": "false", "label": "blue", "note": "''"},
+        "added": {"open": "true", "label": "blue", "note": "''"},
+    }
+
+
 def test_the_lowest_version_has_nothing_to_compare(catalog: registry.Catalog) -> None:
     page, html = page_of(catalog, "1.0.0", "changes")
     assert page.values["comparison"] is None
@@ -256,7 +272,7 @@ def test_values_at_the_ends_of_their_types_are_compared(tmp_path: Path) -> None:
         features = found["records"][0]["first"][0]["features"]
         assert features["count"]["change"] == "-18,446,744,073,709,551,614"
         assert features["deep/a\\/b"]["words"] == [["same", "x "], ["old", "1"], ["new", "-1"]]
-        assert features["flag"]["kind"] == "text"
+        assert features["flag"] == {"old": "true", "new": "false", "kind": "text"}
         visit = Visit(catalog=catalog, path=("datasets", "odd", "2.0.1", "changes"))
         page = answer(visit)
         assert isinstance(page, Page)
