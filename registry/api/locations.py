@@ -190,7 +190,9 @@ def site_options(keys: Sequence[str | os.PathLike[str]]) -> SiteOptions:
 
     variable = read_variable(TRUSTED_KEYS_VARIABLE).split(",")
     texts = tuple(os.fspath(key) for key in keys) or tuple(filter(None, map(str.strip, variable)))
-    options = SiteOptions(cache=known_versions_folder(), heads=_user_folder() / "sites", keys=texts)
+    options = SiteOptions(
+        cache=known_versions_folder(), heads=_user_folder() / "sites", keys=texts, allowed=_allowed_by_environment()
+    )
     if not texts:
         return options
     from registry.pins.keys import load_public_key

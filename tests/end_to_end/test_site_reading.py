@@ -21,6 +21,7 @@ from registry.errors import (
     CatalogPermissionError,
     CatalogUnavailableWarning,
     DataDirectoryMissingError,
+    FetchNotAllowedError,
     MissingExtraError,
     SignatureError,
     SiteHistoryError,
@@ -246,3 +247,18 @@ def test_a_site_that_is_written_again_goes_on_and_one_with_another_choice_is_ref
     write(datasets=["others"], new_log=True)
     with pytest.raises(SiteHistoryError, match=r"the event log of .* was (forked|rolled back)"):
         registry.connect(url).datasets()
+
+
+def test_a_login_does_not_go_to_another_server_that_a_site_names(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fsspec.config import conf
+
+    monkeypatch.setitem(conf, "http", {"client_kwargs": {"headers": {"Authorization": "Bearer token"}}})
+    with serve(tmp_path / "www") as site, serve(folder) as other:
+        write_site(folder, snapshot(tmp_path / "catalog.db"), data_url=f"{other}/data/")
+        with registry.connect(f"{site}/some/site/") as catalog, pytest.raises(FetchNotAllowedError, match="login"):
+            list(catalog.dataset("numbers:1.0.0").read("train[:2]"))
+        monkeypatch.setenv("REGISTRY_ALLOWED_HOSTS", other.partition("://")[2])
+        with registry.connect(f"{site}/some/site/") as catalog:
+            assert len(list(catalog.dataset("numbers:1.0.0").read("train[:2]"))) == 2

@@ -20,7 +20,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from hashlib import blake2b
@@ -51,11 +51,13 @@ from registry.errors import (
     CatalogPermissionError,
     CatalogUnavailableError,
     CatalogUnavailableWarning,
+    FetchNotAllowedError,
     NotFoundError,
     warn,
 )
 from registry.masking import mask, remove_secrets
 from registry.model import Reference, describe_moment
+from registry.storage.consent import Allowed, entry_for
 from registry.storage.faults import storage_errors
 from registry.storage.local import LocalStore
 from registry.storage.memory import Memory, make_private
@@ -101,12 +103,14 @@ class SiteOptions:
         heads: the folder that remembers the heads of logs. It is not a cache: who deletes it trusts each site anew.
         check: called with each index before its catalog is used; raises SignatureError if nobody trusted signed it.
         keys: the public keys that ``check`` accepts, as paths or texts.
+        allowed: servers that may get the login for web servers, besides the site's own.
     """
 
     cache: Path | None
     heads: Path
     check: Callable[[SiteIndex], object] | None = None
     keys: tuple[str, ...] = ()
+    allowed: Allowed = field(default_factory=Allowed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,7 +198,24 @@ class SiteCatalog(CatalogWrapper):
             if not self._memory.holds("proved", subject, content):
                 verify_version(self.url, state.catalog, version)
                 self._memory.add("proved", subject, content)
+            for location in version.locations:
+                self._keep_login_from(location)
         return result
+
+    def _keep_login_from(self, place: str) -> None:
+        """Refuse a place on another web server than the site's if the login of fsspec would be sent there."""
+        from fsspec.config import conf
+
+        is_web = place.lower().startswith(("http://", "https://"))
+        if not is_web or not conf.get("http", {}).get("client_kwargs"):
+            return
+        if not self.options.allowed.with_typed(self._url).covers(place):
+            raise FetchNotAllowedError(
+                f"{mask(place)} was not contacted: the site {self.url} names it, and it would get the login of "
+                "FSSPEC_HTTP_CLIENT_KWARGS",
+                hint=f"If it may have the login: REGISTRY_ALLOWED_HOSTS={entry_for(place)}",
+                details={"path": mask(place), "allow": entry_for(place)},
+            )
 
     def _read_only(self) -> CatalogPermissionError:
         return CatalogPermissionError(
@@ -208,6 +229,7 @@ class SiteCatalog(CatalogWrapper):
         if index.data_url is None:
             return None
         place = index.data_url if "://" in index.data_url else f"{self._public}{index.data_url}"
+        self._keep_login_from(place)
         return DataDirectory(recorded=place.rstrip("/"), place=place.rstrip("/"))
 
     def _current(self) -> _State:
