@@ -10,8 +10,11 @@ from itertools import islice
 from typing import Any, Final
 
 from registry.api import Dataset
+from registry.display import time_types
 from registry.envelope import fields_of
 from registry.errors import NotFoundError, RegistryError, StorageError, UsageError, suggest
+from registry.features.containers import columns_of
+from registry.features.feature import TEXT
 from registry.pages.cells import STORED_ORDER, Cells, address_names, cut
 from registry.pages.dataset import opened_by, version_values
 from registry.pages.page import Page, Visit, version_path
@@ -19,6 +22,7 @@ from registry.pages.previews import first_split
 from registry.pages.rendering import status_of
 from registry.pages.selection import Question, fill, filling_values, select, sort_paths
 from registry.reading import Reader
+from registry.reading.conditions import column_text, is_comparable, text_literal
 from registry.shards import open_shard
 from registry.splits import Plan
 from registry.tfrecord.framing import HEADER_BYTES
@@ -29,6 +33,9 @@ _PAGE_BYTES: Final = 2**26
 _COLUMNS: Final = 30
 _MOST_ADDRESS: Final = 2000
 _MOST_VERSIONS: Final = 10
+_MOST_EXAMPLE: Final = 40
+_EXAMPLES: Final = {str(TEXT): "== 'a word'", "bool": "== True"}
+"""By dtype; numbers have another one."""
 
 
 def records(visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> Page:
@@ -47,6 +54,7 @@ def records(visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> Page:
         "splits": [fields_of(it, "name", "num_examples") for it in dataset.facts.splits],
         "split": split or "",
         **fields_of(question, "where", "q", "sort"),
+        "example_condition": _example_condition(dataset),
         "sortable": _listed(sort_paths(dataset.features), 200),
         "all_columns": _listed(names, 1000),
         "is_plain": split in dataset.splits,
@@ -148,6 +156,20 @@ def _columns(text: str | None, names: Mapping[str, str]) -> list[str]:
         if name not in names:
             raise UsageError(f"no feature {name!r:.80}", hint=suggest(name, names))
     return [names[name] for name in chosen[:_COLUMNS]]
+
+
+def _example_condition(dataset: Dataset) -> str:
+    """A condition on the first class, number, bool or text that one can compare; empty if there is none."""
+    times = time_types(dataset.features, dataset.metadata)
+    order = dataset.metadata.in_source_order(list(dataset.features))
+    for column in (it for key in order for it in columns_of(dataset.features[key], (key,))):
+        name = column_text(column.path) if is_comparable(column) and column.path not in times else None
+        if name is not None and len(name) <= _MOST_EXAMPLE:
+            classes = getattr(column.leaf, "names", None)
+            if classes:
+                return f"{name} == {text_literal(cut(classes[0]))}"
+            return f"{name} {_EXAMPLES.get(str(column.leaf.dtype), '> 0')}"
+    return ""
 
 
 def _listed(names: Mapping[str, str], most: int) -> list[dict[str, str]]:

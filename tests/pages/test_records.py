@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 import math
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.prepared_samples import prepare
 
 import registry
+from registry.features import ClassLabel, FeaturesDict, Image, Scalar, Sequence, Tensor, Text
 from registry.pages import Page, Visit, answer, json_of, render
 from registry.pages.cells import STORED_ORDER
 from registry.pages.selection import Question, Remembered, select
@@ -65,6 +68,32 @@ def test_rows_are_shown_as_people_read_them(gallery: registry.Catalog) -> None:
     assert html.count("<audio") == 100
     assert html.count("<polyline") > 50
     assert "after=49" in html
+
+
+@pytest.mark.parametrize(
+    ("features", "condition"),
+    [
+        ({"picture": Image(shape=(2, 2, 3)), "label": ClassLabel(names=["cat's", "dog"])}, r"label == 'cat\'s'"),
+        ({"numbers": Sequence("int64"), "unit price": Scalar("float64")}, "`unit price` > 0"),
+        ({"text": Text()}, "text == 'a word'"),
+        ({"is_open": Scalar("bool")}, "is_open == True"),
+        ({"half": Tensor(shape=(), dtype="bfloat16", encoding="bytes")}, "half > 0"),
+        ({"numbers": Sequence("int64"), "tick`": Scalar("int64")}, ""),
+    ],
+    ids=["class", "number", "text", "bool", "bfloat16", "none"],
+)
+def test_the_example_of_a_condition_names_a_feature_of_the_dataset(
+    tmp_path: Path, features: dict[str, Any], condition: str
+) -> None:
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as catalog:
+        catalog.publish(prepare(tmp_path / "odd", splits={"train": []}, features=FeaturesDict(features), name="odd"))
+        visit = Visit(catalog=catalog, path=("datasets", "odd", "1.0.0", "records"))
+        page = answer(visit)
+        assert isinstance(page, Page)
+        assert page.values["example_condition"] == condition
+        assert f'placeholder="{condition}"' in unescape(render(page, visit)[0])
+        if condition:
+            list(catalog.dataset("odd").read("train").where(condition))
 
 
 def test_a_site_has_the_first_records_and_no_query(gallery: registry.Catalog) -> None:
