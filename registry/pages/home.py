@@ -16,6 +16,7 @@ from registry.errors import NotFoundError
 from registry.model import Reference
 from registry.pages.page import LISTED, Page, Visit, version_path
 from registry.pages.previews import Remembered, remembered_preview
+from registry.pages.rendering import first_words
 
 _CARDS: Final = 24
 _LISTED: Final = 200
@@ -133,7 +134,8 @@ def _card(visit: Visit, shelf: _Shelf, summary: DatasetSummary) -> dict[str, Any
     reference = Reference.exactly(summary.name, summary.config, version)
     return {
         **fields_of(summary, "dataset", "status", "num_versions", "num_examples", "num_bytes", "splits"),
-        **fields_of(summary, "published_at", "description", "config_tags", "is_empty", "license"),
+        "description": first_words(summary.description, 160),
+        **fields_of(summary, "published_at", "config_tags", "is_empty", "license"),
         "version": version,
         "kinds": summary.kinds or ("table",),
         "path": version_path(reference),

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from importlib.resources import files
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -35,6 +36,7 @@ from registry.pages.page import Links, Page, Visit
 
 if TYPE_CHECKING:
     import jinja2
+    from markdown_it import MarkdownIt
 
 CONTENT_POLICY: Final = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; media-src 'self'; "
@@ -43,6 +45,7 @@ CONTENT_POLICY: Final = (
 """What a browser may load for a page: files beside it, and pictures inside of it, but no style and no script."""
 
 _MOST_MARKDOWN: Final = 100_000
+_MOST_PARAGRAPH: Final = 1000
 _TAGS: Final = {
     *(
         "a",
@@ -169,6 +172,12 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
+def _parser() -> MarkdownIt:
+    from markdown_it import MarkdownIt
+
+    return MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
+
+
 def markdown(text: str) -> Any:
     """Text in Markdown as HTML. HTML in it becomes text, and pictures become their links.
 
@@ -176,13 +185,27 @@ def markdown(text: str) -> Any:
     '<p><em>a</em> &lt;script&gt;b&lt;/script&gt;</p>'
     """
     import nh3
-    from markdown_it import MarkdownIt
 
-    parser = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
-    html = parser.render(without_steering(text[:_MOST_MARKDOWN]))
+    html = _parser().render(without_steering(text[:_MOST_MARKDOWN]))
     schemes = {"http", "https", "mailto"}
     cleaned = nh3.clean(html, tags=_TAGS, attributes={"a": {"href", "title"}}, url_schemes=schemes)
     return _safe(cleaned)
+
+
+def first_words(text: str, most: int) -> str:
+    r"""The first paragraph of a text in Markdown, as plain text of at most ``most`` characters with an ellipsis.
+
+    >>> first_words("# Rain\n\nMade **by**\n[us](https://example.org).\n\n| a |\n|---|", 100)
+    'Made by us.'
+    >>> first_words("Made by us.", 8)
+    'Made by…'
+    """
+    tokens = _parser().parse(without_steering(text[:_MOST_PARAGRAPH]))
+    block = next((token for before, token in pairwise(tokens) if before.type == "paragraph_open"), None)
+    block = block or next((token for token in tokens if token.type == "inline"), None)
+    parts = [] if block is None else [" " if it.type.endswith("break") else it.content for it in block.children or ()]
+    words = " ".join("".join(parts).split())
+    return words if len(words) <= most else words[: most - 1].rstrip() + "…"
 
 
 def polyline(points: Sequence[float], width: int, height: int) -> str:

@@ -32,11 +32,10 @@ from registry.catalog import EventFilter, stream_events
 from registry.catalog.site_index import INDEX_NAME, SiteIndex, is_local, parse_site_index
 from registry.engines import Piece, choose_engine, watch_tasks
 from registry.errors import NotStoredError, SiteFormatError, StorageError, UsageError, spell
-from registry.escaping import without_steering
 from registry.model import Reference, VersionState, count_progress, is_absolute, whole_number
 from registry.pages.crawling import Address, Crawl, SiteRenderer, group_of, open_snapshot, page_name
 from registry.pages.page import DATASETS, Page, SiteView, Visit, file_names
-from registry.pages.rendering import catalog_name, render
+from registry.pages.rendering import catalog_name, first_words, render
 from registry.pages.site_files import DATA, MANIFEST, FileFacts, FileGroup, SiteFiles, place_files, sizes_of
 from registry.storage import LocalStore, Store, expand_home, open_store, require_no_secrets, spell_place
 from registry.storage.temporary import TemporaryStore
@@ -456,7 +455,7 @@ def _for_models(source: Catalog, view: SiteView) -> str:
         if not summary.is_withdrawn:
             path = (DATASETS, summary.name, *(() if summary.config is None else (summary.config,)))
             address = place + quote(page_name(path).removesuffix("html") + "json")
-            about = " ".join(without_steering(summary.description).split())[:200]
+            about = first_words(summary.description, 200)
             lines.append(f"- [{summary.dataset}]({address}): {summary.num_examples:,} records. {about}".rstrip())
     return "\n".join(lines) + "\n"
 

@@ -201,3 +201,19 @@ def test_versions_are_on_pages_by_their_numbers(tmp_path: Path) -> None:
         for rest in (("below-1.x.0",), ("1.2.0",), ("below-1.2.0", "more")):
             with pytest.raises(NotFoundError, match="of versions"):
                 page_of(catalog, "datasets", "many", "1.7.0", "versions", *rest)
+
+
+def test_a_card_has_the_first_paragraph_as_plain_text(tmp_path: Path) -> None:
+    version, shards = sample("rain:1.0.0", {"train": [3]})
+    text = f"# Rain\n\nMade **by**\n[stations](https://example.org). {XSS} {'word ' * 100}\n\n| a |\n|---|\n| 1 |"
+    features = features_to_json(FeaturesDict(KINDS["text"]))
+    changed = dataclasses.replace(version, features_json=features, metadata=DatasetMetadata(description=text))
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data", create=True) as catalog:
+        catalog.backend.publish(changed, shards, promote=True, actor="test")
+        page, html = page_of(catalog)
+    (card,) = page.values["datasets"]
+    assert card["description"].startswith(f"Made by stations. {XSS} word")
+    assert card["description"].endswith("…")
+    assert len(card["description"]) <= 160
+    assert "<script>alert" not in html
+    assert '<p class="about">Made by stations. &lt;script&gt;' in html

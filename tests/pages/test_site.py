@@ -100,6 +100,9 @@ def test_every_link_leads_to_a_file(catalog: registry.Catalog, tmp_path: Path) -
 
 
 def test_pages_link_below_a_prefix_and_name_their_address(catalog: registry.Catalog, tmp_path: Path) -> None:
+    catalog.describe(
+        "plain:3.0.0", description="# Plain\n\nMade **by** [us](https://example.org)\n\n| a |\n|---|\n| 1 |"
+    )
     write_site(catalog, tmp_path / "site", SiteOptions(base_url="https://example.org/a/b", with_data=True))
     page = (tmp_path / "site" / "datasets" / "plain" / "3.0.0" / "index.html").read_text()
     assert '<link rel="canonical" href="https://example.org/a/b/datasets/plain/3.0.0/index.html">' in page
@@ -114,7 +117,7 @@ def test_pages_link_below_a_prefix_and_name_their_address(catalog: registry.Cata
     assert url.startswith("https://example.org/a/b/data/plain/3.0.0/")
     assert (tmp_path / "site" / url.removeprefix("https://example.org/a/b/")).is_file()
     assert (
-        "- [plain](https://example.org/a/b/datasets/plain/index.json): 6 records."
+        "- [plain](https://example.org/a/b/datasets/plain/index.json): 6 records. Made by us\n"
         in (tmp_path / "site" / "llms.txt").read_text()
     )
 
