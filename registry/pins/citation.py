@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from registry.errors import CitationSyntaxError, SplitSyntaxError, UsageError
+from registry.masking import may_hide_secret
 from registry.model import Reference, SlicingRule, Version
 from registry.pins.document import PinEntry
 from registry.pins.layout import reference_of
@@ -129,6 +130,11 @@ class Citation:
         for pattern, expected in _PARTS:
             match = pattern.match(line, at)
             if match is None:
+                if may_hide_secret(line):
+                    raise UsageError(
+                        "this is no citation, and it is not repeated because it may contain a password",
+                        hint="Write dataset@version split #records sha256:digits, as registry pin cite prints it.",
+                    )
                 raise CitationSyntaxError(expected, citation=line, start=at, stop=at + 1)
             values += match.groups("")
             at = match.end()

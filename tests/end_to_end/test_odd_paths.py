@@ -59,6 +59,7 @@ CALLS: Final[dict[str, Callable[[Catalog, str], object]]] = {
     "connect.url": lambda _, path: registry.connect(path),
     "connect.url to create": lambda _, path: registry.connect(path, create=True),
     "connect.data_dir": lambda catalog, path: registry.connect(catalog.url, data_dir=path),
+    "connect.key": lambda _, path: registry.connect("http://127.0.0.1:1/site/", key=path),
     "load.data_dir": lambda catalog, path: registry.load("rows", split="train", data_dir=path, catalog=catalog.url),
     "load_pin.path": lambda _, path: registry.load_pin(path),
     "load_pin.data_dir": lambda _, path: list(registry.load_pin("pins.yaml", data_dir=path)["train"].read()),
