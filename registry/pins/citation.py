@@ -132,7 +132,7 @@ class Citation:
             if match is None:
                 if may_hide_secret(line):
                     raise UsageError(
-                        "this is no citation, and it is not repeated because it may contain a password",
+                        "the text is not a citation, and is not repeated because it may contain a password",
                         hint="Write dataset@version split #records sha256:digits, as registry pin cite prints it.",
                     )
                 raise CitationSyntaxError(expected, citation=line, start=at, stop=at + 1)
