@@ -90,14 +90,12 @@ class Page:
         name: the name of its template, and of its schema: ``registry.page.NAME/1``.
         title: its title, without the name of the catalog.
         values: what the template shows, as values that ``envelope.to_plain`` converts to JSON.
-        is_final: whether the values are those of a published version and never change, so that they may be cached.
         status: the HTTP status.
     """
 
     name: str
     title: str
     values: Mapping[str, Any]
-    is_final: bool = False
     status: int = 200
 
 

@@ -205,7 +205,7 @@ def _answer(catalog: Catalog, path: str, request: Request, form: Mapping[str, st
         text = text if is_json else render(page, visit)[0]
     if not is_json and not address.endswith("/"):  # links are relative to the folder of the page
         return b"", 308, {"Location": f"{address}/" + (f"?{query}" if query else "")}
-    headers = _page_headers() | {"Cache-Control": _FOR_EVER if page.is_final else "no-cache"}
+    headers = _page_headers() | {"Cache-Control": "no-cache"}
     return text.encode(), page.status, headers | ({"Content-Type": "application/json"} if is_json else {})
 
 
