@@ -50,7 +50,7 @@ def act(catalog: CatalogBackend, action: str, name: str, version: str, place: st
                 made = replace(made, location=place or made.location)
                 catalog.publish(made, shards, promote=None, actor=actor)
             case "yank" | "drop":
-                getattr(change, action)(exactly, f"bad {place}", actor=actor)
+                getattr(change, action)(exactly, "bad", actor=actor)
             case "undo":
                 change.undo("yank", exactly, actor=actor)
             case "remove":
@@ -60,9 +60,9 @@ def act(catalog: CatalogBackend, action: str, name: str, version: str, place: st
             case "promote":
                 change.promote(exactly, actor=actor)
             case "describe":
-                change.describe(exactly, Description(description=place, tags=["wild"]), actor=actor)
+                change.describe(exactly, Description(description=version, tags=["wild"]), actor=actor)
             case "alias":
-                catalog.aliases.set("paper", exactly, expect=None, message=place, actor=actor)
+                catalog.aliases.set("paper", exactly, expect=None, message=version, actor=actor)
             case "unalias":
                 catalog.aliases.remove(Reference.parse(f"{name}@paper"), expect=None, message="", actor=actor)
             case "rename":
@@ -81,7 +81,7 @@ def act(catalog: CatalogBackend, action: str, name: str, version: str, place: st
             case "correct":
                 catalog.log.correct_clock(first=None if place else 1, last=None, ahead=timedelta(days=1), actor=actor)
             case _:
-                catalog.experiments.add(version.replace(".", "_"), place, actor=actor)
+                catalog.experiments.add(version.replace(".", "_"), name, actor=actor)
     except RegistryError:  # a number that is used, a version that does not exist, nothing to change
         return
 
@@ -101,7 +101,7 @@ def chain(catalog: CatalogBackend, choice: tuple[str, ...] | None) -> list[str] 
 @example(
     actions=[
         ("publish", "birds", "1.0.0", "/srv/one", ""),
-        ("describe", "birds", "1.0.0", "a", ""),
+        ("describe", "birds", "1.0.0", "", ""),
         ("rename", "birds", "1.0.0", "", ""),
         ("relocate", "birds", "1.0.0", "/srv/one", "s3://bucket/three"),
         ("correct", "birds", "1.0.0", "", ""),
