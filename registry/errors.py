@@ -17,6 +17,7 @@
     │   ├── VersionNotFoundError
     │   │   └── VersionWithdrawnError           the version is yanked or dropped
     │   ├── AliasNotFoundError
+    │   ├── TokenNotFoundError
     │   ├── SplitNotFoundError
     │   ├── ExperimentNotFoundError
     │   ├── BuilderNotFoundError
@@ -317,6 +318,10 @@ class VersionWithdrawnError(VersionNotFoundError, code="version_withdrawn", exit
 
 class AliasNotFoundError(NotFoundError, code="alias_not_found", noun="alias"):
     """The dataset has no alias of that name."""
+
+
+class TokenNotFoundError(NotFoundError, code="token_not_found", noun="token"):
+    """The catalog has no access token with that id."""
 
 
 class SplitNotFoundError(NotFoundError, code="split_not_found", noun="split"):

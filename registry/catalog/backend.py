@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, Required, TypeAlias, TypedDict, Unpack
 
 from registry.model import (
+    AccessToken,
     Attachment,
     DatasetVersion,
     Description,
@@ -27,6 +28,8 @@ from registry.model import (
     NameUse,
     Producer,
     Reference,
+    RefusedCall,
+    Role,
     Shard,
     SplitFingerprint,
     Standing,
@@ -132,6 +135,64 @@ class ShardCalls(Protocol):
 
     def empty_between(self, split_id: int, first: int, stop: int) -> Sequence[int]:
         """The indices of the empty shards among ``first``..``stop`` (stop excluded), in order."""
+
+    def version_of(self, split_id: int) -> Reference | None:
+        """The exact reference of the version that has this split, or None."""
+
+
+class AccessCalls(Protocol):
+    """Who may call a shared catalog. Whoever opens its database needs no token, and sees the digests."""
+
+    def create_token(
+        self,
+        token_id: str,
+        digest: str,
+        name: str,
+        role: Role,
+        *,
+        datasets: Sequence[str] = ("*",),
+        expires_in: timedelta | None = None,
+        actor: str,
+        dry_run: bool = False,
+    ) -> AccessToken:
+        """Let the holder of a secret text call the catalog; ``model.new_secret`` gives its id and digest.
+
+        Args:
+            token_id: the public part of the secret text, which itself is never sent.
+            digest: the sha256 of the text.
+            name: who will hold it, e.g. ``ann`` or ``ci``.
+            role: what the holder may do.
+            datasets: patterns for the datasets that it covers; see ``AccessToken``.
+            expires_in: how long it is valid, by the clock of the catalog; None without a limit.
+            actor: who creates it.
+            dry_run: only check the call.
+
+        Raises:
+            UsageError: an invalid name, pattern or digest, or a time that is not above zero.
+            ConflictError: a token has this id or digest.
+        """
+
+    def tokens(self) -> tuple[AccessToken, ...]:
+        """Every token, valid or not, oldest first."""
+
+    def revoke_token(self, token_id: str, *, actor: str, dry_run: bool = False) -> AccessToken:
+        """Make a token invalid for ever; revoking it again changes nothing. Raises TokenNotFoundError."""
+
+    def authenticate(self, digest: str) -> AccessToken | None:
+        """The token with this digest, or None; the caller decides whether it ``is_valid``.
+
+        At most once a minute, ``last_used_at`` of a valid one is written, unless the catalog is read-only or busy.
+        """
+
+    def note_refusal(self, *, token: str | None, principal: str, call: str, dataset: str, reason: str) -> None:
+        """Record a call that was refused; see ``RefusedCall``. Long texts are cut; the newest 100,000 are kept."""
+
+    def refusals(self, *, before: int | None = None, limit: int = 100) -> tuple[RefusedCall, ...]:
+        """Calls that were refused, newest first, at most ``limit``; with ``before``, those with a smaller id.
+
+        Raises:
+            UsageError: a limit that is not 1 to 1,000.
+        """
 
 
 class AliasCalls(Protocol):
@@ -481,6 +542,8 @@ class CatalogBackend(Protocol):
         """Now, by the clock that stamps events and reservations, in UTC: that of the database, not that of a client."""
 
     # The class of each group describes its calls.
+    @property
+    def access(self) -> AccessCalls: ...
     @property
     def aliases(self) -> AliasCalls: ...
     @property

@@ -20,13 +20,16 @@ from registry.catalog.events import FIRST_PREVIOUS
 from registry.catalog.outcomes import BackupFacts
 from registry.catalog.revision import HEAD, SchemaStatus, read_status, read_status_of, require_current
 from registry.catalog.session import open_engine, reading_at_length
-from registry.catalog.tables import UtcDateTime, event, metadata, search_document
+from registry.catalog.tables import UtcDateTime, event, kept_answer, metadata, search_document
 from registry.catalog.values import damaged, stored_values
 
 if TYPE_CHECKING:
     from registry.catalog.backend import Advance
 
-DERIVED: Final = {search_document.name: "made from the rows of versions; a restored catalog makes it again"}
+DERIVED: Final = {
+    search_document.name: "made from the rows of versions; a restored catalog makes it again",
+    kept_answer.name: "for clients that repeat a call to this catalog within a day",
+}
 """The tables that are not in a backup, and why."""
 
 _BATCH: Final = 1000

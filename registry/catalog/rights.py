@@ -2,7 +2,8 @@
 
     reader     SELECT on every table
     publisher  also what a publication writes; no UPDATE or DELETE of published rows or of the log
-    curator    also what withdraws and describes versions, moves aliases, renames, protects and records locations
+    curator    also what withdraws and describes versions, moves aliases, renames, protects and records locations, and
+               what the server of a shared catalog writes
     admin      a member of the role that owns the tables, which migrates them
 
 An SQLite catalog has no roles: the permissions of its file and folder decide.
@@ -57,6 +58,10 @@ _CURATOR: Final = (
     *_rights("INSERT", "alias_event version_location dataset_name"),
     Right("UPDATE", "builder", ("name",)),
     *_rights("INSERT UPDATE", "experiment"),
+    # A publisher could give itself a token of any role.
+    *_rights("INSERT", "access_token refusal kept_answer"),
+    Right("UPDATE", "access_token", ("last_used_at", "revoked_at", "revoked_by")),
+    *_rights("DELETE", "refusal kept_answer"),
 )
 WRITES: Final[Mapping[Level, tuple[Right, ...]]] = {
     "reader": (),

@@ -152,6 +152,17 @@ class SqlShards:
         with stored_values():
             return tuple(read_json(row.empty) or ())
 
+    def version_of(self, split_id: int) -> Reference | None:
+        query = (
+            sa.select(builder.c.name, builder_config.c.name, *NUMBER)
+            .select_from(published_versions())
+            .join(split, split.c.version_id == dataset_version.c.id)
+            .where(split.c.id == sa.bindparam("split_id", type_=sa.Integer))
+        )
+        row = self._ask(query, split_id=split_id)
+        with stored_values():
+            return None if row is None else Reference.exactly(row[0], row[1] or None, Version(*row[2:]))
+
     def _ask(self, query: sa.Select[Any], **parameters: int) -> Any:
         """The only row of ``query``, or None."""
         with reading(self.engine) as connection, stored_values():

@@ -2,8 +2,9 @@
 
     one read transaction  ->  rows of the chosen datasets, without private values  ->  lines of a backup  ->  restore
 
-Left out are reservations, everything of other datasets, the data directory, and places on machines: paths, ``file://``
-URLs, and sources of additions. ``anonymous`` replaces the names of people, unless the caller wants them.
+Left out are reservations, access tokens, everything of other datasets, the data directory, and places on machines:
+paths, ``file://`` URLs, and sources of additions. ``anonymous`` replaces the names of people, unless the caller wants
+them.
 
 The events get numbers and a chain of hashes of their own. An event of the snapshot depends only on its event in the
 catalog and on those before it, so a later snapshot of the same choice extends the chain of an earlier one. Details are
@@ -42,6 +43,7 @@ from registry.catalog.rows import canonical_json
 from registry.catalog.selection import NUMBER, explain_dataset, parse_dataset, published_versions
 from registry.catalog.site_index import ANONYMOUS, is_local
 from registry.catalog.tables import (
+    access_token,
     alias,
     alias_event,
     attachment,
@@ -55,6 +57,7 @@ from registry.catalog.tables import (
     fingerprint,
     metadata,
     protection,
+    refusal,
     reservation,
     shard,
     split,
@@ -242,8 +245,9 @@ def _tables(
     yield event, log.read()
     yield corrected_time, [[(number, *values) for number, values in sorted(log.corrected.items())]]
     yield version_location, [log.steps]
-    yield reservation, ()
-    done = {event, corrected_time, version_location, reservation}
+    private = (access_token, refusal, reservation)
+    yield from ((table, ()) for table in private)
+    done = {event, corrected_time, version_location, *private}
     for table in metadata.sorted_tables:
         if table in done or table.name in DERIVED:
             continue

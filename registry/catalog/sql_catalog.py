@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # loaded when they are used, to keep look-ups on the command 
 
     import sqlalchemy as sa
 
+    from registry.catalog.access import SqlAccess
     from registry.catalog.aliases import SqlAliases
     from registry.catalog.backend import Advance
     from registry.catalog.configs import SqlConfigs
@@ -96,6 +97,12 @@ class SqlCatalog(SqlLookUps):
     def now(self) -> datetime:
         with reading(self._engine) as connection:
             return read_clock(connection)
+
+    @cached_property
+    def access(self) -> SqlAccess:
+        from registry.catalog.access import SqlAccess
+
+        return SqlAccess(self._engine)
 
     @cached_property
     def aliases(self) -> SqlAliases:

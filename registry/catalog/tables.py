@@ -14,6 +14,7 @@ the two. These are SQLAlchemy Core tables, without the ORM: rows never leave thi
     version_ledger, event, corrected_time: no foreign keys, because they outlive the rows that they mention
     reservation: no foreign keys, because it exists before its version, and is deleted when the version is published
     protection: of a dataset, a config, or the whole catalog, by name
+    access_token, refusal, kept_answer: about the calls of a shared catalog, and not about what is published
 """
 
 from __future__ import annotations
@@ -351,6 +352,56 @@ corrected_time: Final = sa.Table(
     sa.Column("event_id", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("at", UtcDateTime, nullable=False),
     sa.Column("corrected_by", sa.Integer, nullable=False),
+)
+
+# Who may call a shared catalog (access.py). The text of a token is not stored.
+access_token: Final = sa.Table(
+    "access_token",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    _text("digest"),
+    _text("name"),
+    _text("role"),
+    _text("datasets_json"),
+    sa.Column("created_at", UtcDateTime, nullable=False),
+    _text("created_by"),
+    sa.Column("expires_at", UtcDateTime),
+    # The only columns that change.
+    sa.Column("last_used_at", UtcDateTime),
+    sa.Column("revoked_at", UtcDateTime),
+    sa.Column("revoked_by", sa.Text),
+    sa.UniqueConstraint("digest"),
+    sa.CheckConstraint("length(id) = 12", name="id"),
+    sa.CheckConstraint("length(digest) = 64", name="digest"),
+    sa.CheckConstraint("name <> ''", name="name"),
+    sa.CheckConstraint("role IN ('reader', 'publisher', 'admin')", name="role"),
+)
+
+# The newest calls that a shared catalog refused.
+refusal: Final = sa.Table(
+    "refusal",
+    metadata,
+    _id(),
+    sa.Column("at", UtcDateTime, nullable=False),
+    sa.Column("token", sa.Text),
+    _text("principal"),
+    _text("call"),
+    _text("dataset"),
+    _text("reason"),
+)
+
+# The answers of the last calls that changed something, for clients that ask again (kept_answers.py).
+kept_answer: Final = sa.Table(
+    "kept_answer",
+    metadata,
+    sa.Column("key", sa.Text, primary_key=True),
+    _text("principal"),
+    _text("call"),
+    _text("request_digest"),
+    sa.Column("status", sa.Integer, nullable=False),
+    sa.Column("answer", sa.LargeBinary, nullable=False),
+    sa.Column("kept_at", UtcDateTime, nullable=False, index=True),
+    sa.CheckConstraint("length(key) BETWEEN 1 AND 200", name="key"),
 )
 
 # The words of one version of each config. Each database has a full-text index of its own kind over it (search.py).

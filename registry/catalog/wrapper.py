@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final, Self
 
 _GROUPS: Final = frozenset(
-    ("aliases", "configs", "experiments", "lifecycle", "locations", "log", "reservations", "shards")
+    ("access", "aliases", "configs", "experiments", "lifecycle", "locations", "log", "reservations", "shards")
 )
 
 

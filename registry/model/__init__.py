@@ -4,6 +4,7 @@ Every other folder passes these values around. They check themselves when they a
 back to them. Nothing here accesses the disk, the clock or a database.
 """
 
+from registry.model.access import AccessToken, RefusedCall, Role, digest_of, new_secret
 from registry.model.attachment import ATTACHMENTS_FOLDER, Attachment
 from registry.model.changes import Answer, Effect, EffectKind, Use, default_effects, natural_effects, use_effects
 from registry.model.dataset_version import (
@@ -94,6 +95,7 @@ __all__ = [
     "LEAF_EXAMPLES",
     "WITHDRAWN",
     "AbstractShardLengths",
+    "AccessToken",
     "Advance",
     "Answer",
     "Attachment",
@@ -121,6 +123,8 @@ __all__ = [
     "Promises",
     "Reference",
     "Refusal",
+    "RefusedCall",
+    "Role",
     "Shard",
     "ShardLengths",
     "ShardSpan",
@@ -155,6 +159,7 @@ __all__ = [
     "describe_moment",
     "describe_trouble",
     "described_before",
+    "digest_of",
     "experiment_name",
     "fold_name",
     "is_absolute",
@@ -162,6 +167,7 @@ __all__ = [
     "is_generic",
     "natural_effects",
     "nearest_name",
+    "new_secret",
     "no_experiment",
     "other_source",
     "parse_duration",

@@ -140,7 +140,7 @@ def test_a_catalog_without_rows_is_filled_and_one_with_rows_is_refused(catalog_u
     with open_catalog(catalog_url) as catalog:
         before = answers(catalog)
 
-    with pytest.raises(CatalogNotEmptyError, match=r"is not empty: it has rows in the table alias") as refused:
+    with pytest.raises(CatalogNotEmptyError, match=r"is not empty: it has rows in the table access_token") as refused:
         restore(catalog_url, filled)
 
     assert "an empty catalog only" in (refused.value.hint or "")

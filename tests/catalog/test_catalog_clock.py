@@ -13,7 +13,7 @@ from support.catalog_samples import execute, logged, publish, sample
 
 from registry.catalog import CatalogBackend, Holder, clock
 from registry.errors import ClockError
-from registry.model import Reference, SplitFingerprint
+from registry.model import Reference, Role, SplitFingerprint
 
 YEARS = timedelta(days=3652)
 HOUR = timedelta(hours=1)
@@ -38,6 +38,9 @@ def write_everything(catalog: CatalogBackend) -> None:
     catalog.configs.set_default("mnist", "noisy", actor="ann")
     catalog.locations.add(AT("mnist/plain:1.0.0"), "s3://mirror/mnist", actor="ann")
     catalog.reservations.reserve("s3://a/b", AT("next:1.0.0"), "0" * 64, Holder.of_this_process("ann"))
+    catalog.access.create_token("0" * 12, "0" * 64, "ann", Role.READER, actor="ann")
+    catalog.access.revoke_token("0" * 12, actor="ann")
+    catalog.access.note_refusal(token=None, principal="", call="find", dataset="", reason="no token")
 
 
 TIMES = {
@@ -51,6 +54,8 @@ TIMES = {
     "version_ledger": ["used_at"],
     "version_location": ["at"],
     "reservation": ["reserved_at"],
+    "access_token": ["created_at", "revoked_at"],
+    "refusal": ["at"],
     "event": ["at"],
 }
 

@@ -432,7 +432,7 @@ def test_every_call_of_the_protocol_that_only_reads_is_passed_on(
     from registry.catalog import backend
 
     unnamed = {f"reservations.{name}" for name in vars(backend.ReservationCalls) if name != "list"}
-    unnamed |= {"require_publisher", "close"}
+    unnamed |= {"require_publisher", "close", "access.authenticate", "access.note_refusal"}
     groups = {name: vars(backend)[kind] for name, kind in _groups().items()}
     calls = {
         f"{group}{name}"
@@ -448,6 +448,7 @@ def test_every_call_of_the_protocol_that_only_reads_is_passed_on(
 def _groups() -> dict[str, str]:
     names = ("aliases", "configs", "experiments", "locations", "reservations")
     return {name: f"{name.removesuffix('es' if name == 'aliases' else 's').capitalize()}Calls" for name in names} | {
+        "access": "AccessCalls",
         "lifecycle": "LifecycleCalls",
         "log": "LogCalls",
         "shards": "ShardCalls",

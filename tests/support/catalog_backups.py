@@ -14,7 +14,7 @@ from typing import Any
 
 from registry.catalog import CatalogBackend, Holder, PublicationDetails, load_shards
 from registry.catalog.backup_file import FORMAT
-from registry.model import Attachment, DatasetMetadata, FeatureFingerprint, Reference, SplitFingerprint, Version
+from registry.model import Attachment, DatasetMetadata, FeatureFingerprint, Reference, Role, SplitFingerprint, Version
 from support.catalog_samples import logged, publish, sample
 
 Line = Any
@@ -55,6 +55,9 @@ def fill(catalog: CatalogBackend) -> None:
     catalog.attach(version, Attachment.of("statistics", "later.json", b"[]"), actor="bob")
     catalog.rename("dessert", "pudding", actor="bob")
     publish(catalog, "pudding:1.1.0", content="pudding")
+    catalog.access.create_token("0" * 12, "0" * 64, "ann", Role.ADMIN, expires_in=timedelta(days=1), actor="ann")
+    catalog.access.revoke_token("0" * 12, actor="bob")
+    catalog.access.note_refusal(token=None, principal="", call="find", dataset="secret", reason="no token")
     catalog.log.correct_clock(first=1, last=1, ahead=timedelta(seconds=1), actor="ann")
 
 

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from registry.catalog import CatalogBackend, LoadedShardLengths
 
-GROUPS = ("aliases", "configs", "experiments", "lifecycle", "locations", "log", "reservations", "shards")
+GROUPS = ("access", "aliases", "configs", "experiments", "lifecycle", "locations", "log", "reservations", "shards")
 
 
 class _Answers(pickle.Pickler):

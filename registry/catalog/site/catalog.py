@@ -77,7 +77,7 @@ _LEAST_KEPT_SECONDS: Final = 3600
 _ABOUT_VERSIONS: Final = frozenset(
     (
         *("fingerprints", "attachments", "experiments.of_version", "locations.data_dir", "shards.between"),
-        *("shards.lengths_between", "shards.lengths_at", "shards.empty_between"),
+        *("shards.lengths_between", "shards.lengths_at", "shards.empty_between", "shards.version_of"),
     )
 )
 """Calls about a version that was looked up, which never changes: the snapshot that is there answers."""
@@ -86,7 +86,7 @@ _READS: Final = _ABOUT_VERSIONS | frozenset(
     (
         *("find", "find_at", "published", "published_at", "published_digest", "neighbours", "standing", "versions"),
         *("sizes", "datasets", "search", "explain_no_hits", "producers", "now", "backup", "snapshot"),
-        *("aliases.list", "aliases.history", "configs.list", "configs.protection"),
+        *("access.tokens", "access.refusals", "aliases.list", "aliases.history", "configs.list", "configs.protection"),
         *("experiments.list", "experiments.defaults_for", "lifecycle.removals", "locations.outside"),
         *("log.page", "log.verify", "log.num_rows", "reservations.list", "shards.find", "shards.files_of"),
     )

@@ -1,0 +1,163 @@
+"""Access to a shared catalog in SQL: its tokens, and the newest calls that it refused.
+
+The rows say who may call the server of the catalog. Whoever opens the database itself needs no token.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from registry.catalog.clock import read_clock
+from registry.catalog.rows import canonical_json, check_digest, check_text
+from registry.catalog.session import reading, transact, write
+from registry.catalog.tables import access_token, refusal
+from registry.catalog.values import stored_values
+from registry.errors import CatalogError, ConflictError, NotFoundError, TokenNotFoundError, UsageError
+from registry.escaping import printable
+from registry.model import AccessToken, RefusedCall, Role
+
+_UNNOTED: Final = timedelta(minutes=1)
+"""How long uses of a token are not noted after the last one."""
+
+_MAX_REFUSALS: Final = 100_000
+_MAX_TEXT: Final = 500
+_MAX_PAGE: Final = 1000
+
+
+class SqlAccess:
+    """``AccessCalls`` in SQL."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+
+    def create_token(
+        self,
+        token_id: str,
+        digest: str,
+        name: str,
+        role: Role,
+        *,
+        datasets: Sequence[str] = ("*",),
+        expires_in: timedelta | None = None,
+        actor: str,
+        dry_run: bool = False,
+    ) -> AccessToken:
+        check_digest(digest, "digest of the token")
+        check_text(actor, "actor")
+
+        def action(connection: sa.Connection) -> AccessToken:
+            now = read_clock(connection)
+            try:
+                expires_at = None if expires_in is None else now + expires_in
+            except OverflowError:
+                raise UsageError("the token would never expire", hint="Leave the time out instead.") from None
+            if expires_at is not None and expires_at <= now:
+                raise UsageError("the token would have expired already", hint="Write a time above zero, e.g. 90d.")
+            token = AccessToken(
+                id=token_id,
+                name=name,
+                role=Role(role),
+                datasets=tuple(dict.fromkeys(datasets)),
+                created_at=now,
+                created_by=actor,
+                expires_at=expires_at,
+            )
+            is_taken = sa.or_(access_token.c.id == token_id, access_token.c.digest == digest)
+            if connection.execute(sa.select(access_token.c.id).where(is_taken)).first() is not None:
+                raise _taken(token_id)
+            if not dry_run:
+                row = {
+                    "id": token.id,
+                    "digest": digest,
+                    "name": check_text(name, "name"),
+                    "role": token.role.value,
+                    "datasets_json": canonical_json(list(token.datasets)),
+                    "created_at": now,
+                    "created_by": actor,
+                    "expires_at": expires_at,
+                }
+                connection.execute(sa.insert(access_token).values(**row))
+            return token
+
+        try:
+            return transact(self._engine, action, dry_run=dry_run)
+        except sa.exc.IntegrityError as error:  # a rival was first
+            raise _taken(token_id) from error
+
+    def tokens(self) -> tuple[AccessToken, ...]:
+        query = sa.select(access_token).order_by(access_token.c.created_at, access_token.c.id)
+        with reading(self._engine) as connection, stored_values():
+            return tuple(map(_read_token, connection.execute(query).all()))
+
+    def revoke_token(self, token_id: str, *, actor: str, dry_run: bool = False) -> AccessToken:
+        check_text(actor, "actor")
+        query = sa.select(access_token).where(access_token.c.id == token_id)
+
+        def action(connection: sa.Connection) -> AccessToken:
+            change = sa.update(access_token).where(access_token.c.id == token_id, access_token.c.revoked_at.is_(None))
+            if not dry_run:
+                connection.execute(change.values(revoked_at=read_clock(connection), revoked_by=actor))
+            row = connection.execute(query).first()
+            if row is None:
+                raise _no_token(connection, token_id)
+            with stored_values():
+                return _read_token(row)
+
+        return transact(self._engine, action, dry_run=dry_run)
+
+    def authenticate(self, digest: str) -> AccessToken | None:
+        query = sa.select(access_token).where(access_token.c.digest == digest)
+        with reading(self._engine) as connection, stored_values():
+            row = connection.execute(query).first()
+            if row is None:
+                return None
+            token, now = _read_token(row), read_clock(connection)
+        is_noted = token.last_used_at is not None and now - token.last_used_at < _UNNOTED
+        if token.is_valid(now) and not is_noted:
+            use = sa.update(access_token).where(access_token.c.id == token.id).values(last_used_at=now)
+            with suppress(CatalogError):  # a catalog that is read-only or busy answers nevertheless
+                write(self._engine, lambda connection: connection.execute(use))
+        return token
+
+    def note_refusal(self, *, token: str | None, principal: str, call: str, dataset: str, reason: str) -> None:
+        # Whoever is refused may have written these texts.
+        texts = {"principal": principal, "call": call, "dataset": dataset, "reason": reason}
+        row = {name: printable(text)[:_MAX_TEXT] for name, text in texts.items()}
+
+        def action(connection: sa.Connection) -> None:
+            insert = sa.insert(refusal).values(at=read_clock(connection), token=token, **row)
+            (newest,) = connection.execute(insert).inserted_primary_key or (0,)
+            connection.execute(sa.delete(refusal).where(refusal.c.id <= newest - _MAX_REFUSALS))
+
+        write(self._engine, action)
+
+    def refusals(self, *, before: int | None = None, limit: int = 100) -> tuple[RefusedCall, ...]:
+        if not 0 < limit <= _MAX_PAGE:
+            raise UsageError(f"expected a limit of 1 to {_MAX_PAGE} refusals, not {limit}")
+        query = sa.select(refusal).order_by(refusal.c.id.desc()).limit(limit)
+        if before is not None:
+            query = query.where(refusal.c.id < before)
+        with reading(self._engine) as connection, stored_values():
+            return tuple(RefusedCall(**row._mapping) for row in connection.execute(query))
+
+
+def _read_token(row: Any) -> AccessToken:
+    values = {name: value for name, value in row._mapping.items() if name not in ("digest", "role", "datasets_json")}
+    return AccessToken(**values, role=Role(row.role), datasets=tuple(json.loads(row.datasets_json)))
+
+
+def _taken(token_id: str) -> ConflictError:
+    return ConflictError(f"there is a token {token_id} already", hint="Create another one: its id is random.")
+
+
+def _no_token(connection: sa.Connection, token_id: str) -> NotFoundError:
+    known = connection.execute(sa.select(access_token.c.id, access_token.c.name).order_by(access_token.c.id)).all()
+    of_name = [row.id for row in known if row.name == token_id]
+    hint = f"{token_id} has the tokens {', '.join(of_name[:10])}: name one of them." if of_name else None
+    return TokenNotFoundError.of(token_id[:200], [row.id for row in known], hint=hint)

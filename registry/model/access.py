@@ -1,0 +1,188 @@
+"""Who may call a shared catalog: tokens, their roles, the datasets that they cover, and calls that were refused.
+
+A token is a text that its holder keeps: a prefix that scanners for secrets know, a public id, 256 random bits, and a
+checksum. The catalog stores only its digest, so nobody who reads the catalog, or a backup of it, can use a token.
+
+    shb_3f9a5c0d71be_<43 characters of random bits><6 characters of checksum>
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import string
+import zlib
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from registry.errors import UsageError
+
+_ID: Final = re.compile(r"[0-9a-f]{12}")
+_TEXT: Final = re.compile(r"(shb_[0-9a-f]{12}_[A-Za-z0-9_-]{43})([0-9A-Za-z]{6})")
+_PATTERN: Final = re.compile(r"[a-zA-Z0-9_*?]{1,200}(/[a-zA-Z0-9_+.*?-]{1,200})?")
+_DIGITS: Final = string.digits + string.ascii_uppercase + string.ascii_lowercase
+_MAX_NAME: Final = 200
+_MAX_PATTERNS: Final = 100
+
+
+class Role(StrEnum):
+    """What the holder of a token may do; each role includes those before it."""
+
+    READER = "reader"
+    PUBLISHER = "publisher"
+    ADMIN = "admin"
+
+    def includes(self, other: Role) -> bool:
+        """Whether this role may do everything that ``other`` may do.
+
+        >>> Role.ADMIN.includes(Role.READER), Role.READER.includes(Role.PUBLISHER)
+        (True, False)
+        """
+        roles = list(Role)
+        return roles.index(self) >= roles.index(other)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessToken:
+    """What a catalog knows about a token; never its text.
+
+    Attributes:
+        id: the public part of its text: 12 lower-case hex digits.
+        name: the person or the program that holds it, e.g. ``ann`` or ``ci``: the actor of what it changes.
+        role: what it may do.
+        datasets: patterns with ``*`` and ``?`` for the datasets that it covers, ``name`` or ``name/config``.
+        created_at, created_by: when and by whom it was created.
+        expires_at: when it becomes invalid, or None.
+        last_used_at: when it was last used, exact to a minute, or None.
+        revoked_at, revoked_by: when and by whom it was revoked, or None.
+
+    Raises:
+        UsageError: an invalid id, name or pattern.
+    """
+
+    id: str
+    name: str
+    role: Role
+    datasets: tuple[str, ...] = ("*",)
+    created_at: datetime
+    created_by: str
+    expires_at: datetime | None = None
+    last_used_at: datetime | None = None
+    revoked_at: datetime | None = None
+    revoked_by: str | None = None
+
+    def __post_init__(self) -> None:
+        if not _ID.fullmatch(self.id):
+            raise UsageError(f"the id of a token is 12 lower-case hex digits, not {self.id[:40]!r}")
+        if not 0 < len(self.name) <= _MAX_NAME or not self.name.isprintable() or self.name != self.name.strip():
+            raise UsageError(
+                f"a token cannot have the name {self.name[:40]!r}: expected 1 to {_MAX_NAME} printable characters",
+                hint="Name the person or the program that uses the token, e.g. ann or ci.",
+            )
+        if not 0 < len(self.datasets) <= _MAX_PATTERNS:
+            raise UsageError(f"a token covers 1 to {_MAX_PATTERNS} patterns, not {len(self.datasets)}")
+        for pattern in self.datasets:
+            if not _PATTERN.fullmatch(pattern):
+                raise UsageError(
+                    f"a token cannot cover {pattern[:80]!r}, which matches no dataset",
+                    hint="Write name or name/config, with * for any characters and ? for one, e.g. lab_* or c4/en.",
+                )
+
+    @property
+    def covers_all(self) -> bool:
+        """Whether it covers every dataset, including those of later."""
+        return "*" in self.datasets
+
+    def covers(self, name: str, config: str | None = None) -> bool:
+        """Whether it covers a config of a dataset, or, without a config, the whole dataset.
+
+        A pattern ``name`` covers all configs, and ``name/config`` only the configs that it matches.
+
+        >>> from datetime import UTC, datetime
+        >>> access = {"id": "0" * 12, "name": "ann", "created_at": datetime.now(UTC), "created_by": "bob"}
+        >>> token = AccessToken(role=Role.READER, datasets=("lab_*", "c4/en"), **access)
+        >>> token.covers("lab_digits", "plain"), token.covers("c4", "en"), token.covers("c4", "de"), token.covers("c4")
+        (True, True, False, False)
+        """
+        for pattern in self.datasets:
+            of_name, _, of_config = pattern.partition("/")
+            if fnmatchcase(name, of_name) and (not of_config or (config and fnmatchcase(config, of_config))):
+                return True
+        return False
+
+    def is_valid(self, now: datetime) -> bool:
+        """Whether it is neither revoked nor expired."""
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+    def as_json(self) -> dict[str, Any]:
+        """A JSON document with all attributes."""
+        moments = ("created_at", "expires_at", "last_used_at", "revoked_at")
+        return {
+            "id": self.id,
+            "name": self.name,
+            "role": self.role.value,
+            "datasets": list(self.datasets),
+            **{name: moment and moment.isoformat() for name in moments for moment in (getattr(self, name),)},
+            "created_by": self.created_by,
+            "revoked_by": self.revoked_by,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedCall:
+    """A call of a shared catalog that was refused.
+
+    Attributes:
+        id: increases from refusal to refusal.
+        at: when, by the clock of the catalog.
+        token: the id of the token, or None if the call had no token of this catalog.
+        principal: the name of the token, or "".
+        call: the call of the protocol, e.g. ``aliases.set``.
+        dataset: the dataset that it is about, or "".
+        reason: why it was refused.
+    """
+
+    id: int
+    at: datetime
+    token: str | None
+    principal: str
+    call: str
+    dataset: str
+    reason: str
+
+
+def new_secret() -> tuple[str, str, str]:
+    """The id, the text and the digest of a new token. The catalog stores the id and the digest; nobody the text."""
+    import secrets  # not for look-ups
+
+    token_id = secrets.token_hex(6)
+    begin = f"shb_{token_id}_{secrets.token_urlsafe(32)}"
+    text = begin + _checksum(begin)
+    return token_id, text, digest_of(text)
+
+
+def digest_of(text: str) -> str:
+    """The sha256 of a token's text, in hex digits.
+
+    Raises:
+        UsageError: the text is not that of a token, or it is cut off or mistyped. The message does not repeat it.
+    """
+    match = _TEXT.fullmatch(text)
+    if match is None or _checksum(match[1]) != match[2]:
+        raise UsageError(
+            "this is not an access token: it was cut off or mistyped, or is another secret",
+            hint="A token begins with shb_, and `registry token create` prints it.",
+        )
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _checksum(text: str) -> str:
+    """The CRC-32 of ``text`` in six digits of base 62."""
+    number, digits = zlib.crc32(text.encode()), ""
+    for _ in range(6):
+        number, digit = divmod(number, 62)
+        digits = _DIGITS[digit] + digits
+    return digits
