@@ -148,9 +148,9 @@ def open_catalog(
         MissingExtraError: PostgreSQL without psycopg (extra ``pg``).
     """
     if site is not None and is_site(url):
-        from registry.catalog.site import SiteCatalog
+        from registry.catalog.web import WebCatalog
 
-        return cast("CatalogBackend", SiteCatalog(os.fspath(url), site))
+        return cast("CatalogBackend", WebCatalog(os.fspath(url), site))
     from registry.catalog.sql_catalog import open_sql_catalog
 
     return open_sql_catalog(url, create=create)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from registry.catalog.backend import CatalogBackend
 
 _SHARD_FIELDS: Final = [field.name for field in fields(Shard)]
+_DOUBT: Final = "doubt"
 MOST_SHARDS: Final = 20_000
 """A look-up keeps the digests of at most this many shards, two megabytes. ``remember`` keeps any number."""
 
@@ -55,7 +57,10 @@ class RememberingCatalog(CatalogWrapper):
     Attributes:
         url: as ``CatalogBackend.url``.
         file: None.
+        fresh_seconds: how long the catalog is not asked again for an exact version that it described.
     """
+
+    fresh_seconds = 0
 
     def __init__(
         self, url: str, backend: CatalogBackend | CatalogUnavailableError, folder: Callable[[], Path | None]
@@ -94,6 +99,10 @@ class RememberingCatalog(CatalogWrapper):
             self._backend.close()
 
     def _call(self, call: str, *args: Any, **kwargs: Any) -> Any:
+        if call == "find" and self.fresh_seconds and self.known is not None:
+            version = self.known.find(_read(args[0]), max_seconds=self.fresh_seconds)
+            if version is not None:
+                return version.facts
         try:
             if isinstance(self._backend, CatalogUnavailableError):
                 error = self._backend
@@ -153,10 +162,20 @@ class KnownVersions:
         """Whether no version of the catalog is known."""
         return not self._folder.is_dir()
 
-    def find(self, reference: Reference) -> KnownVersion | None:
-        """What is known about an exact reference; None if nothing is."""
+    def doubt(self) -> None:
+        """Let ``find`` with ``max_seconds`` know nothing of before: this machine has changed the catalog."""
+        self._memory.keep(_DOUBT, b"", b"", str(time.time()).encode())
+
+    def find(self, reference: Reference, *, max_seconds: float | None = None) -> KnownVersion | None:
+        """What is known about an exact reference; None if nothing is, or nothing since ``max_seconds`` ago."""
+        if reference.exact is None:
+            return None
         try:
             since = self._memory.file("version", str(reference).encode()).stat().st_mtime
+            if max_seconds is not None:
+                doubted = self._memory.load(_DOUBT, b"", b"")
+                if since < max(time.time() - max_seconds, float(bytes(doubted)) if doubted is not None else 0):
+                    return None
             values = self._load("version", str(reference))
             shards = self.shards(values)
             if shards is None:

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -16,8 +15,8 @@ import pytest
 import sqlalchemy as sa
 from support import FOLDER, TESTS, warm_python
 from support.catalog_pooler import PROGRAM, Pooler, pooled
-from support.catalog_proxy import serve
 from support.catalog_server import PostgresServer
+from support.services import TestServer, served
 from support.sites import sited
 
 from registry.catalog import CatalogBackend, open_catalog
@@ -27,41 +26,53 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 PROTOCOL = {"aliases", "experiments", "fingerprints", "history", "lifecycle", "lookup", "protection", "publish"}
 PROTOCOL |= {"backend", "locations", "origins", "producers", "reservations", "search", "stored_lengths"}
-PROTOCOL |= {"access", "attachments", "removals", "renaming"}
+PROTOCOL |= {"attachments", "removals", "renaming"}
 """The files ``test_catalog_NAME.py`` that are the behaviour suite of the catalog protocol."""
 
 SITED = {"experiments", "fingerprints", "history", "lookup", "producers", "search", "stored_lengths"}
 """Those of them that also read the catalog as a site: it must give the same answers over a web server."""
+
+IN_PROCESS = {
+    "test_a_change_whose_event_cannot_be_written_is_undone",
+    "test_a_catalog_that_was_taken_back_and_up_again_is_protected_as_before",
+    "test_an_action_that_is_interrupted_leaves_nothing",
+    "test_a_default_is_true_or_false",
+    "test_more_than_a_person_types_is_refused",
+    "test_text_that_no_database_stores_is_refused",
+}
+"""Tests of the protocol that are about the process of the catalog: its exceptions, its schema, wrong types, actors."""
 
 PROCESSES = {"start_script", "start_publisher"}
 """The fixtures that start processes which write into the catalog."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Each test runs on both databases, and those of the protocol behind a proxy, through which only values get.
+    """Each test runs on both databases, and those of the protocol over HTTP, too, through which only values get.
 
     Those that mostly read run on a site, too.
     """
     chosen = any("catalog_url" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
     if "catalog_url" in metafunc.fixturenames and not chosen:
         name = metafunc.module.__name__.rpartition(".")[2].removeprefix("test_catalog_")
-        proxied: list[Any] = ["proxied"] if name in PROTOCOL and "catalog" in metafunc.fixturenames else []
+        is_remote = name in PROTOCOL and "catalog" in metafunc.fixturenames
+        remote: list[Any] = ["served"] if is_remote and metafunc.function.__name__ not in IN_PROCESS else []
         sqlite: Any = "sqlite"
         if PROCESSES & set(metafunc.fixturenames):
             # The processes open the SQLite file themselves, so this differs little from the test on SQLite.
-            proxied = [pytest.param(one, marks=pytest.mark.long) for one in proxied]
-        elif proxied:
-            # Behind the proxy is an SQLite catalog.
+            remote = [pytest.param(each, marks=pytest.mark.long) for each in remote]
+        elif remote:
+            # Behind the service is an SQLite catalog.
             sqlite = pytest.param(sqlite, marks=pytest.mark.long)
+            remote.append(pytest.param("served-postgresql", marks=pytest.mark.long))
         is_sited = name in SITED and "catalog" in metafunc.fixturenames and "queries" not in metafunc.fixturenames
         sites = [pytest.param("sited", marks=pytest.mark.long)] if is_sited else []
-        metafunc.parametrize("catalog_url", [sqlite, "postgresql", *proxied, *sites], indirect=True)
+        metafunc.parametrize("catalog_url", [sqlite, "postgresql", *remote, *sites], indirect=True)
 
 
 @pytest.fixture
 def catalog_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The URL of a catalog without datasets; the one behind the proxy is an SQLite file."""
-    if request.param == "postgresql":
+    """The URL of a catalog without datasets; the one behind the service is an SQLite file, or in PostgreSQL."""
+    if request.param.endswith("postgresql"):
         server = request.getfixturevalue("postgres_server")
         url: str = server.take_catalog()
         yield request.getfixturevalue("pooler").url(url) if PROGRAM else url
@@ -79,14 +90,23 @@ def pooler(postgres_server: PostgresServer) -> Iterator[Pooler]:
         yield started
 
 
+@pytest.fixture(scope="session")
+def server() -> Iterator[TestServer]:
+    """A service, which all tests of a process share."""
+    started = TestServer()
+    yield started
+    started.stop()
+
+
 @pytest.fixture
 def catalog(request: pytest.FixtureRequest, catalog_url: str) -> Iterator[CatalogBackend]:
-    """A catalog without datasets, on each kind of database; for the behaviour suite also behind a proxy."""
+    """A catalog without datasets, on each kind of database; for the behaviour suite also over HTTP."""
+    kind = str(request.node.callspec.params.get("catalog_url"))
     with open_catalog(catalog_url) as opened:
-        if request.node.callspec.params.get("catalog_url") == "proxied":
-            with tempfile.TemporaryDirectory() as folder, serve(opened, Path(folder)) as client:
+        if kind.startswith("served"):
+            with served(opened, request.getfixturevalue("server")) as client:
                 yield client
-        elif request.node.callspec.params.get("catalog_url") == "sited":
+        elif kind == "sited":
             with sited(opened, request.getfixturevalue("tmp_path")) as client:
                 yield client
         else:
@@ -136,7 +156,8 @@ def queries() -> Iterator[list[str]]:
     seen: list[str] = []
 
     def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
-        if statement.lstrip().upper().startswith("SELECT"):
+        is_authentication = "FROM access_token" in statement
+        if statement.lstrip().upper().startswith("SELECT") and not is_authentication:
             seen.append(statement)
 
     sa.event.listen(sa.Engine, "before_cursor_execute", note)

@@ -442,7 +442,7 @@ def test_every_call_of_the_protocol_that_only_reads_is_passed_on(
         and not name.startswith("_")
         and not {"actor", "options"} & set(function.__code__.co_varnames[: function.__code__.co_argcount + 9])
     }
-    assert calls - unnamed == site_catalog._READS
+    assert calls - unnamed == site_catalog.READS
 
 
 def _groups() -> dict[str, str]:

@@ -19,7 +19,7 @@ from typing import Any, cast
 from registry.catalog import CatalogBackend
 from registry.catalog.events import event_hash
 from registry.catalog.site import SiteCatalog, SiteOptions
-from registry.catalog.site.catalog import _READS
+from registry.catalog.site.catalog import READS
 from registry.catalog.site_index import SiteIndex
 from registry.catalog.wrapper import CatalogWrapper, pass_call
 from registry.errors import LogTamperedError, SiteMismatchError
@@ -238,7 +238,7 @@ class SitedCatalog(CatalogWrapper):
         self._site: Any = None
 
     def _call(self, call: str, *args: Any, **kwargs: Any) -> Any:
-        if call not in _READS or call in ("now", "locations.data_dir", "reservations.list"):  # about the publisher
+        if call not in READS or call in ("now", "locations.data_dir", "reservations.list"):  # about the publisher
             return pass_call(self._catalog, call, *args, **kwargs)
         content = snapshot(self.file)
         if content != self._content:

@@ -29,6 +29,7 @@ from threading import RLock
 from typing import Any, Final
 
 from registry.catalog.revision import HEAD
+from registry.catalog.service_index import service_index
 from registry.catalog.site.history import Head, KnownHead
 from registry.catalog.site.requests import SiteServer
 from registry.catalog.site.snapshot import (
@@ -82,7 +83,7 @@ _ABOUT_VERSIONS: Final = frozenset(
 )
 """Calls about a version that was looked up, which never changes: the snapshot that is there answers."""
 
-_READS: Final = _ABOUT_VERSIONS | frozenset(
+READS: Final = _ABOUT_VERSIONS | frozenset(
     (
         *("find", "find_at", "published", "published_at", "published_digest", "neighbours", "standing", "versions"),
         *("sizes", "datasets", "search", "explain_no_hits", "producers", "now", "backup", "snapshot"),
@@ -104,6 +105,7 @@ class SiteOptions:
         check: called with each index before its catalog is used; raises SignatureError if nobody trusted signed it.
         keys: the public keys that ``check`` accepts, as paths or texts.
         allowed: servers that may get the login for web servers, besides the site's own.
+        token: gives the access token for the URL of a service, or None.
     """
 
     cache: Path | None
@@ -111,6 +113,15 @@ class SiteOptions:
     check: Callable[[SiteIndex], object] | None = None
     keys: tuple[str, ...] = ()
     allowed: Allowed = field(default_factory=Allowed)
+    token: Callable[[str], str | None] = lambda _: None
+
+
+class ServiceFound(Exception):  # noqa: N818 (``WebCatalog`` goes on with the service)
+    """The URL is that of a service; ``index`` is what its ``site.json`` says."""
+
+    def __init__(self, index: dict[str, Any]) -> None:
+        super().__init__()
+        self.index = index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,10 +174,6 @@ class SiteCatalog(CatalogWrapper):
         self._folder = folder / blake2b(self._public.encode(), digest_size=16).hexdigest()
         self._memory = Memory(self._folder)
 
-    def require_publisher(self) -> None:
-        """Raise CatalogPermissionError: nobody publishes into a site."""
-        raise self._read_only()
-
     def close(self) -> None:
         """Close the snapshot."""
         if self._state is not None:
@@ -176,7 +183,7 @@ class SiteCatalog(CatalogWrapper):
         return f"<SiteCatalog {self.url}>"
 
     def _call(self, call: str, *args: Any, **kwargs: Any) -> Any:
-        if call not in _READS:
+        if call not in READS:
             raise self._read_only()
         is_exact = call == "find" and _read(args[0]).exact is not None
         state = self._cached() if is_exact or call in _ABOUT_VERSIONS else None
@@ -279,6 +286,8 @@ class SiteCatalog(CatalogWrapper):
         raise mismatch(self.url, "path", f"is missing: the server does not have {index.path}")
 
     def _parse(self, content: bytes) -> SiteIndex:
+        if (service := service_index(content)) is not None:
+            raise ServiceFound(service)
         index = parse_site_index(content, f"{self.url}{INDEX_NAME}")
         if self.options.check is not None:
             self.options.check(index)

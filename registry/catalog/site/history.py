@@ -12,15 +12,11 @@ import logging
 import os
 import shlex
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
-import sqlalchemy as sa
-
-from registry.catalog.events import FIRST_PREVIOUS
-from registry.catalog.tables import event
 from registry.errors import PreparedFormatError, SiteHistoryError, StorageError
 from registry.json_node import parse_json
 from registry.model import describe_moment
@@ -39,10 +35,6 @@ class Head:
     event: int
     hash: str
     read_at: datetime
-
-    def continues_in(self, log: sa.Connection) -> bool:
-        """Whether the event of this number has this hash in ``log``, a chain that was verified."""
-        return self.event == 0 or _hash_of(log, self.event) == self.hash
 
 
 class KnownHead:
@@ -95,12 +87,11 @@ class KnownHead:
         except StorageError as error:
             _log.warning("it is not remembered what %s has: %s", self.url, error)
 
-    def refusal(self, before: Head, now: Head, log: sa.Connection, earlier: sa.Connection | None) -> SiteHistoryError:
-        """The error for ``log``, a verified chain that ends with ``now`` and does not continue the one of ``before``.
+    def refusal(self, before: Head, now: Head, first: int | None) -> SiteHistoryError:
+        """The error for a log that ends with ``now`` and does not continue the one of ``before``.
 
-        ``earlier`` is the log that was read before, if it is still in the cache; it tells where the two part.
+        ``first`` is the number of the first event that differs, if that is known.
         """
-        first = None if earlier is None else _first_difference(earlier, log)
         is_shorter = now.event < before.event and first in (None, now.event + 1)
         was = f"event {before.event} of it was read here at {describe_moment(before.read_at.replace(microsecond=0))}"
         if is_shorter:
@@ -125,23 +116,3 @@ class KnownHead:
                 "faults": [],
             },
         )
-
-
-def head_of(log: sa.Connection) -> Head:
-    """The last event of a log."""
-    row = log.execute(sa.select(event.c.id, event.c.hash).order_by(event.c.id.desc()).limit(1)).first()
-    now = datetime.now(UTC)
-    return (
-        Head(event=0, hash=FIRST_PREVIOUS, read_at=now) if row is None else Head(event=row[0], hash=row[1], read_at=now)
-    )
-
-
-def _hash_of(log: sa.Connection, number: int) -> str | None:
-    return log.execute(sa.select(event.c.hash).where(event.c.id == number)).scalar()
-
-
-def _first_difference(earlier: sa.Connection, log: sa.Connection) -> int | None:
-    """The number of the first event of ``earlier`` that ``log`` lacks, or has with another hash."""
-    query = sa.select(event.c.id, event.c.hash).order_by(event.c.id)
-    after = iter(log.execute(query))
-    return next((row[0] for row in earlier.execute(query) if next(after, None) != row), None)

@@ -12,22 +12,23 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import sqlalchemy as sa
 
-from registry.catalog.events import Faults, events_of_version, walk_chain
+from registry.catalog.events import FIRST_PREVIOUS, Faults, events_of_version, walk_chain
 from registry.catalog.log_verify import recompute_contents
 from registry.catalog.queries import find_version_id
 from registry.catalog.revision import read_status
 from registry.catalog.schema import upgrade, wrong_triggers
 from registry.catalog.search import OWN_TABLES, SQLITE_INDEX, missing_parts
 from registry.catalog.session import open_engine, reading
-from registry.catalog.site.history import Head, KnownHead, head_of
+from registry.catalog.site.history import Head, KnownHead
 from registry.catalog.site_index import is_local
 from registry.catalog.sql_catalog import SqlCatalog, open_sql_catalog
-from registry.catalog.tables import dataset_version, version_location, whole_metadata
+from registry.catalog.tables import dataset_version, event, version_location, whole_metadata
 from registry.catalog.urls import describe_url, parse_url
 from registry.catalog.values import stored_values
 from registry.errors import (
@@ -214,10 +215,30 @@ def require_head(
             expected = getattr(index, field)
             if found != expected:
                 raise mismatch(known.url, field, f"has another {field}", expected=expected, found=found)
-        if before is not None and not before.continues_in(log):
+        if before is not None and before.event and _hash_of(log, before.event) != before.hash:
             log_before = None if earlier is None else stack.enter_context(reading(earlier._engine))
-            raise known.refusal(before, head, log, log_before)
+            raise known.refusal(before, head, None if log_before is None else _first_difference(log_before, log))
     return head
+
+
+def head_of(log: sa.Connection) -> Head:
+    """The last event of a log."""
+    row = log.execute(sa.select(event.c.id, event.c.hash).order_by(event.c.id.desc()).limit(1)).first()
+    now = datetime.now(UTC)
+    return (
+        Head(event=0, hash=FIRST_PREVIOUS, read_at=now) if row is None else Head(event=row[0], hash=row[1], read_at=now)
+    )
+
+
+def _hash_of(log: sa.Connection, number: int) -> str | None:
+    return log.execute(sa.select(event.c.hash).where(event.c.id == number)).scalar()
+
+
+def _first_difference(earlier: sa.Connection, log: sa.Connection) -> int | None:
+    """The number of the first event of ``earlier`` that ``log`` lacks, or has with another hash."""
+    query = sa.select(event.c.id, event.c.hash).order_by(event.c.id)
+    after = iter(log.execute(query))
+    return next((row[0] for row in earlier.execute(query) if next(after, None) != row), None)
 
 
 def _check_schema(url: str, connection: sa.Connection) -> None:

@@ -1,0 +1,113 @@
+"""``ServiceCatalog``: the catalog protocol over HTTP, as the client of ``registry serve``.
+
+    find("digits:1.0.0")  ->  POST api/v1/find {"reference": "digits:1.0.0"}  ->  JSON  ->  DatasetVersion
+
+Before the first call of a process, and a minute after the last time, the end of the event log that this machine knows
+is compared with that of the service, so that no rollback and no fork stays unseen.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from registry.catalog.service.calls import CALLS
+from registry.catalog.service.messages import Reading, load_value
+from registry.catalog.service.requests import ServiceServer
+from registry.catalog.service_index import API_PATH
+from registry.catalog.site.history import Head, KnownHead
+from registry.catalog.urls import site_url
+from registry.catalog.wrapper import CatalogWrapper
+from registry.errors import UsageError
+from registry.masking import mask, remove_secrets
+
+_FRESH_SECONDS: Final = 60
+_MOST_EVENTS: Final = 1000
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class ServiceCatalog(CatalogWrapper):
+    """Sends each call to a service. Threads may share it, and a forked process may use it.
+
+    Attributes:
+        url: the URL of the service, without a password.
+        file: None.
+    """
+
+    def __init__(self, url: str, token: str | None = None, *, heads: Path | None = None) -> None:
+        """Nothing is requested yet.
+
+        Args:
+            url: the URL of the service.
+            token: an access token.
+            heads: the folder that remembers the ends of event logs; None remembers nothing.
+
+        Raises:
+            UsageError: the URL does not parse, or the token would be sent without encryption to another machine.
+            MissingExtraError: urllib3 is not installed.
+        """
+        address = site_url(url)
+        self.url = mask(address)
+        self.file = None
+        parts = urlsplit(address)
+        if token is not None and parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+            raise UsageError(
+                f"an access token is not sent to {self.url}: everybody between could read it",
+                hint="Use https://, which a proxy in front of the service offers.",
+            )
+        self._server = ServiceServer(address, token)
+        subject = f"{remove_secrets(address)}#{token.split('_')[1] if token else ''}"
+        self._known = None if heads is None else KnownHead(heads, subject)
+        self._checked = float("-inf")
+
+    def close(self) -> None:
+        """Close the connections; a later call opens new ones."""
+        self._server.close()
+
+    def __repr__(self) -> str:
+        return f"<ServiceCatalog {self.url}>"
+
+    def _call(self, call: str, *args: Any, **kwargs: Any) -> Any:
+        if call not in CALLS:
+            raise AttributeError(call)
+        if self._known is not None and time.monotonic() - self._checked > _FRESH_SECONDS:
+            self._checked = time.monotonic()
+            self._require_history(self._known)
+        return self._send(call, *args, **kwargs)
+
+    def _send(self, call: str, *args: Any, **kwargs: Any) -> Any:
+        protocol_call = CALLS[call]
+        body, path = protocol_call.dump(*args, **kwargs), f"{API_PATH}{call}"
+        if protocol_call.returns is None:
+            return self._server.stream(path, body)
+        answer = self._server.call(path, body, is_write=protocol_call.policy.is_write)
+        reading = Reading(shards=self.shards, is_strict=False)
+        return load_value(protocol_call.returns, answer, reading, "the answer")
+
+    def _require_history(self, known: KnownHead) -> None:
+        """Compare the end of the log that is known with the log of the service, and remember its end.
+
+        Raises:
+            SiteHistoryError: the log was rolled back or rewritten.
+        """
+        from registry.catalog.backend import EventFilter
+
+        before = known.load()
+        if before is None or before.event == 0:
+            events = self._send("log.page", EventFilter(), newest=1)
+        else:
+            events = self._send("log.page", EventFilter(), after=before.event - 1, limit=_MOST_EVENTS)
+        now = datetime.now(UTC)
+        end = Head(event=events[-1].id, hash=events[-1].hash, read_at=now) if events else None
+        if (
+            before is not None
+            and before.event
+            and (not events or (events[0].id, events[0].hash) != (before.event, before.hash))
+        ):
+            self._checked = float("-inf")
+            raise known.refusal(before, end or Head(event=0, hash="0" * 64, read_at=now), None)
+        if end is not None:
+            known.keep(end)

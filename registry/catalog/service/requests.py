@@ -1,0 +1,180 @@
+"""Requests of a client to a service, with limits of time and bytes; a request that got no answer is sent again.
+
+A write that is sent again has the same idempotency key, so that the service makes it once, and gives its first answer.
+No redirect is followed: it could lead to a server that must not get the token.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from registry.catalog.service.problems import UNAVAILABLE, load_error
+from registry.catalog.site.requests import SiteServer
+from registry.errors import CatalogError, CatalogRefusedError, CatalogUnavailableError, StorageUnavailableError
+from registry.storage.network import Operation, TransientFault, call_with_retries
+
+if TYPE_CHECKING:
+    import urllib3
+
+_MOST_BYTES: Final = 2**30
+_PIECE_BYTES: Final = 2**18
+_OK: Final = 200
+_UNAUTHORIZED: Final = 401
+_MISSING: Final = 404
+_TRANSIENT: Final = frozenset({408, 425, 429, 500, 502, UNAVAILABLE, 504})
+_END: Final = 0
+_FAULT: Final = 2**32 - 1
+"""Lengths of a piece of a stream: the stream is complete, or an error follows."""
+
+
+class ServiceServer(SiteServer):
+    """A service. Threads may share it; a forked process makes connections of its own."""
+
+    def __init__(self, url: str, token: str | None) -> None:
+        super().__init__(url)
+        self._token = token
+        self._process = os.getpid()
+
+    def call(self, path: str, body: Mapping[str, Any], *, is_write: bool = False) -> Any:
+        """The JSON that the service answers to a POST.
+
+        Raises:
+            CatalogUnavailableError: it does not answer, is overloaded, or its catalog is unreachable.
+            CatalogRefusedError: it wants a token, or another one.
+            CatalogError: it is not a service, or the answer is malformed.
+            RegistryError: the error of the call.
+        """
+        headers = {"Content-Type": "application/json"}
+        if is_write:
+            headers["Idempotency-Key"] = uuid.uuid4().hex
+        content = self._request(path, json.dumps(body).encode(), headers, self._body)
+        try:
+            return json.loads(content)
+        except ValueError as error:
+            raise self._malformed() from error
+
+    def stream(self, path: str, body: Mapping[str, Any]) -> Iterator[bytes]:
+        """The pieces of a stream; see ``framed``. The connection is closed when the iterator is."""
+        headers = {"Content-Type": "application/json"}
+        answer = self._request(path, json.dumps(body).encode(), headers, lambda answer, _: answer)
+        import urllib3
+
+        def take(num_bytes: int) -> bytes:
+            result = bytearray()
+            while len(result) < num_bytes:
+                if not (piece := answer.read(num_bytes - len(result), decode_content=True)):
+                    raise CatalogUnavailableError(f"cannot read {self.url}: the server ended the response too early")
+                result += piece
+            return bytes(result)
+
+        try:
+            while (length := int.from_bytes(take(4), "big")) != _END:
+                if length == _FAULT:
+                    raise self._error(json.loads(take(int.from_bytes(take(4), "big"))))
+                if length > _MOST_BYTES:
+                    raise self._malformed()
+                yield take(length)
+        except urllib3.exceptions.HTTPError as error:
+            raise CatalogUnavailableError(f"cannot read {self.url}: {self._typed(error)}") from error
+        finally:
+            answer.close()
+
+    def _request(self, path: str, body: bytes, headers: Mapping[str, str], receive: Any) -> Any:
+        if self._process != os.getpid():
+            self._pool.clear()
+            self._process = os.getpid()
+        operation = Operation("ask", f"{self.url}{path}", urlsplit(self._base).netloc, self._limits)
+        try:
+            return call_with_retries(operation, partial(self._post, path, body, headers, receive))
+        except StorageUnavailableError as error:
+            raise CatalogUnavailableError(error.message, hint=error.hint, details=error.details) from error
+
+    def _post(self, path: str, body: bytes, headers: Mapping[str, str], receive: Any, seconds: float) -> Any:
+        import urllib3
+
+        login = {"Authorization": f"Bearer {self._token}"} if self._token else self._login
+        sent = {"Accept-Encoding": "gzip", "Accept": "application/json", **headers, **login}
+        end = time.monotonic() + seconds
+        answer = None
+        is_open = False
+        try:
+            answer = self._pool.request(
+                "POST", f"{self._base}{path}", body=body, headers=sent, redirect=False, preload_content=False
+            )
+            if answer.status != _OK:
+                raise self._answered(answer, self._body(answer, end))
+            result = receive(answer, end)
+            is_open = result is answer
+            return result
+        except urllib3.exceptions.HTTPError as error:
+            raise self._typed(error) from error
+        finally:
+            if answer is not None and not is_open:
+                answer.drain_conn() if answer.status == _OK else answer.close()
+
+    def _body(self, answer: urllib3.BaseHTTPResponse, end: float) -> bytes:
+        pieces, num_bytes = [], 0
+        while piece := answer.read(_PIECE_BYTES, decode_content=True):
+            pieces.append(piece)
+            num_bytes += len(piece)
+            if num_bytes > _MOST_BYTES:
+                raise self._malformed()
+            if time.monotonic() > end:
+                raise TransientFault("the server is too slow", number=errno.ETIMEDOUT)
+        return b"".join(pieces)
+
+    def _answered(self, answer: urllib3.BaseHTTPResponse, body: bytes) -> Exception:
+        """The error of an answer that is not a result."""
+        try:
+            problem = json.loads(body)
+        except ValueError:
+            problem = None
+        error = load_error(problem) if isinstance(problem, dict) else None
+        if answer.status in _TRANSIENT and (error is None or isinstance(error, CatalogUnavailableError)):
+            reason = f"the server answered {answer.status}" if error is None else error.message
+            return TransientFault(reason)
+        if error is not None:
+            return error
+        if answer.status == _MISSING:
+            return CatalogError(f"{self.url} is not a service of a catalog", hint="Check the URL.")
+        if answer.status == _UNAUTHORIZED:
+            return CatalogRefusedError(
+                f"cannot read {self.url}: it wants a token",
+                hint="Get one from an admin of the catalog, then: registry login URL",
+                details={"reason": "password", "sqlstate": None},
+            )
+        return CatalogError(f"cannot read {self.url}: the server answered {answer.status}", hint="Check the URL.")
+
+    def _error(self, problem: Any) -> Exception:
+        error = load_error(problem) if isinstance(problem, dict) else None
+        return self._malformed() if error is None else error
+
+    def _malformed(self) -> CatalogError:
+        return CatalogError(
+            f"the answer of {self.url} is malformed",
+            hint="A program between may have changed it, or this release is too old: ask an admin of the catalog.",
+        )
+
+
+def framed(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """The bytes of a stream of pieces: each after its length, in four bytes; length 0 says that it is complete.
+
+    A stream that ends otherwise was cut. ``fault`` makes the end of one that failed.
+    """
+    for piece in pieces:
+        if piece:
+            yield len(piece).to_bytes(4, "big") + piece
+    yield _END.to_bytes(4, "big")
+
+
+def fault(problem: bytes) -> bytes:
+    """The end of a stream that failed: its problem document."""
+    return _FAULT.to_bytes(4, "big") + len(problem).to_bytes(4, "big") + problem

@@ -1,0 +1,217 @@
+"""The application of ``registry serve``: the calls of the catalog protocol under ``/api/v1/``.
+
+    request -> who? -> which call? -> arguments -> may they? -> the catalog, once -> what may they see? -> JSON
+
+``Service.answer`` is the one place where a call is made, so rights, limits and retries are decided there.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import traceback
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from registry.catalog import CatalogBackend
+from registry.catalog.service.calls import CALLS
+from registry.catalog.service.messages import Reading, codec
+from registry.catalog.service.problems import CONTENT_TYPE, dump_error
+from registry.catalog.service.requests import fault, framed
+from registry.catalog.service_index import API_PATH, make_service_index
+from registry.catalog.site_index import INDEX_NAME
+from registry.catalog.wrapper import pass_call
+from registry.errors import (
+    CatalogRefusedError,
+    NotFoundError,
+    RegistryError,
+    UsageError,
+    require_extra,
+)
+from registry.masking import mask
+from registry.model import AccessToken, Role, digest_of
+from registry.server.rights import GuardedCatalog
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+_MOST_BODY: Final = 2**27
+"""Bytes of the body of a call: a version with a million shards has about 120 MB as JSON."""
+
+_JSON: Final = {"Content-Type": "application/json", "Cache-Control": "no-store"}
+_HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "default-src 'none'"}
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """The answer to a call: its body as JSON or as a stream of bytes, and its status."""
+
+    status: int
+    body: bytes | Iterator[bytes]
+    was_replayed: bool = False
+
+
+class Service:
+    """Makes calls of one catalog for the holders of tokens. Threads share it."""
+
+    def __init__(self, catalog: CatalogBackend, *, anonymous: bool = False) -> None:
+        """``anonymous``: whether those without a token may read every dataset."""
+        self.catalog = catalog
+        self._anonymous = anonymous
+
+    def authenticate(self, header: str) -> AccessToken:
+        """The token that the header ``Authorization`` has.
+
+        Raises:
+            CatalogRefusedError: there is none, or it is unknown, expired or revoked.
+        """
+        scheme, _, text = header.partition(" ")
+        if not header and self._anonymous:
+            now = self.catalog.now()
+            return AccessToken(id="0" * 12, name="anonymous", role=Role.READER, created_at=now, created_by="")
+        if scheme.lower() != "bearer":
+            raise _unauthorized("it wants an access token", "missing")
+        try:
+            token = self.catalog.access.authenticate(digest_of(text.strip()))
+        except UsageError as error:
+            raise _unauthorized(error.message, "malformed") from None
+        if token is None:
+            raise _unauthorized("it does not know this token", "unknown")
+        if not token.is_valid(self.catalog.now()):
+            raise _unauthorized(f"the token {token.id} has expired or was revoked", "invalid")
+        return token
+
+    def answer(self, who: AccessToken, name: str, values: Mapping[str, Any]) -> Answered:
+        """Make a call of the protocol.
+
+        Args:
+            who: who makes it.
+            name: its name, e.g. ``aliases.set``.
+            values: its arguments as JSON.
+
+        Raises:
+            RegistryError: the error of the call, or why it is not made.
+        """
+        call, catalog = CALLS.get(name), GuardedCatalog(self.catalog, who)
+        if call is None:
+            raise NotFoundError(f"there is no call {name!r:.80}", hint="openapi.json lists the calls.")
+        catalog.require_role(call)  # before its arguments are read
+        args, kwargs = call.load(values, Reading(shards=catalog.shards))
+        result = pass_call(catalog, name, *args, **kwargs)
+        if call.returns is None:
+            return Answered(status=200, body=framed(result))
+        return Answered(status=200, body=json.dumps(codec(call.returns).dump(result)).encode())
+
+
+def _unauthorized(reason: str, kind: str) -> CatalogRefusedError:
+    return CatalogRefusedError(
+        f"the catalog refuses the request: {reason}",
+        hint="Get a token from an admin of the catalog, then: registry login URL",
+        details={"reason": kind, "sqlstate": None},
+    )
+
+
+def make_service_app(service: Service) -> Starlette:
+    """The application that answers the calls of the protocol.
+
+    Raises:
+        MissingExtraError: Starlette is not installed (extra ``server``).
+    """
+    with require_extra("server", package="starlette", needed_for="a service of a catalog"):
+        from starlette.applications import Starlette
+        from starlette.concurrency import run_in_threadpool
+        from starlette.middleware import Middleware
+        from starlette.middleware.gzip import GZipMiddleware
+        from starlette.responses import Response, StreamingResponse
+        from starlette.routing import Route
+
+    from registry import __version__
+
+    index = make_service_index(f"shardbook {__version__}")
+
+    async def describe(_request: Request) -> Response:
+        return Response(index, headers=_HEADERS | _JSON)
+
+    async def call(request: Request) -> Response:
+        request_id = secrets.token_hex(8)
+        headers = {**_HEADERS, **_JSON, "X-Request-Id": request_id}
+        try:
+            values = await _arguments(request)
+            answered = await run_in_threadpool(perform, request, values)
+        except RegistryError as error:
+            return _problem(error, request_id, headers)
+        except Exception as error:  # noqa: BLE001 (the connection survives, and the client gets a typed error)
+            _logger.error("request %s failed: %s", request_id, mask("".join(traceback.format_exception(error))))
+            return _problem(_internal(request_id), request_id, headers, status=500)
+        if answered.was_replayed:
+            headers["Idempotency-Replayed"] = "true"
+        if isinstance(answered.body, bytes):
+            return Response(answered.body, answered.status, headers)
+        return StreamingResponse(
+            _guarded(answered.body, request_id), headers=headers | {"Content-Type": "application/octet-stream"}
+        )
+
+    def perform(request: Request, values: dict[str, Any]) -> Answered:
+        who = service.authenticate(request.headers.get("authorization", ""))
+        return service.answer(who, request.path_params["call"], values)
+
+    return Starlette(
+        routes=[
+            Route(f"/{INDEX_NAME}", describe),
+            Route(f"/{API_PATH}{{call}}", call, methods=["POST"]),
+        ],
+        middleware=[Middleware(GZipMiddleware, minimum_size=1000, compresslevel=5)],
+    )
+
+
+async def _arguments(request: Request) -> dict[str, Any]:
+    """The arguments in the body of a request."""
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > _MOST_BODY:
+            raise UsageError(f"the body of a call has at most {_MOST_BODY:,} bytes")
+    try:
+        values = json.loads(body or b"{}")
+    except (ValueError, RecursionError):
+        raise UsageError("the body of a call is a JSON object with its arguments") from None
+    if not isinstance(values, dict):
+        raise UsageError("the body of a call is a JSON object with its arguments")
+    return values
+
+
+def _problem(
+    error: RegistryError, request_id: str, headers: Mapping[str, str], *, status: int | None = None
+) -> Response:
+    from starlette.responses import Response
+
+    problem = dump_error(error, request_id=request_id)
+    problem["status"] = status = problem["status"] if status is None else status
+    more = {"Content-Type": CONTENT_TYPE}
+    more |= {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+    more |= {"Retry-After": "1"} if status == 503 else {}
+    return Response(json.dumps(problem).encode(), status, {**headers, **more})
+
+
+def _internal(request_id: str) -> RegistryError:
+    return RegistryError(
+        f"the service failed. Request {request_id}.",
+        hint="The service has written the cause to its log. Ask its admin.",
+    )
+
+
+def _guarded(pieces: Iterator[bytes], request_id: str) -> Iterator[bytes]:
+    """The pieces; a failure is their end, because the status was sent before."""
+    try:
+        yield from pieces
+    except RegistryError as error:
+        yield fault(json.dumps(dump_error(error, request_id=request_id)).encode())
+    except Exception as error:  # noqa: BLE001 (the status was sent before)
+        _logger.error("request %s failed: %s", request_id, mask("".join(traceback.format_exception(error))))
+        yield fault(json.dumps(dump_error(_internal(request_id), request_id=request_id)).encode())
