@@ -36,6 +36,7 @@ from registry.errors import (
 from registry.model import VersionState, is_absolute, version_folder
 
 if TYPE_CHECKING:  # numpy and pydantic are loaded when something is read
+    from registry.api.logins import Logins
     from registry.catalog import CatalogBackend, DataDirectoryChange
     from registry.catalog.site import SiteOptions
     from registry.model import DatasetVersion, Reference
@@ -191,7 +192,11 @@ def site_options(keys: Sequence[str | os.PathLike[str]]) -> SiteOptions:
     variable = read_variable(TRUSTED_KEYS_VARIABLE).split(",")
     texts = tuple(os.fspath(key) for key in keys) or tuple(filter(None, map(str.strip, variable)))
     options = SiteOptions(
-        cache=known_versions_folder(), heads=_user_folder() / "sites", keys=texts, allowed=_allowed_by_environment()
+        cache=known_versions_folder(),
+        heads=_user_folder() / "sites",
+        keys=texts,
+        allowed=_allowed_by_environment(),
+        token=lambda url: logins().token(url),
     )
     if not texts:
         return options
@@ -200,6 +205,13 @@ def site_options(keys: Sequence[str | os.PathLike[str]]) -> SiteOptions:
 
     trusted = [load_public_key(text) for text in texts]
     return replace(options, check=lambda index: verify_index(index, trusted))
+
+
+def logins() -> Logins:
+    """The access tokens of this user for services."""
+    from registry.api.logins import Logins
+
+    return Logins(_user_folder())
 
 
 def open_data(data_dir: str, *, catalog: CatalogBackend | None = None) -> Store:

@@ -67,6 +67,8 @@ COMMANDS: Final = {
     "gc": ("registry.cli.keeping:gc", "Remove unfinished uploads and other leftovers."),
     "backup": ("registry.cli.backup:backup", "Save the catalog to a file, while it is in use."),
     "restore": ("registry.cli.backup:restore", "Fill an empty catalog from a backup."),
+    "login": ("registry.cli.login:login", "Keep your access token for a shared catalog."),
+    "logout": ("registry.cli.login:logout", "Delete your access token for a shared catalog."),
     "db": ("registry.cli.db:db", "Manage the catalog database."),
     "completion": ("registry.cli.completion:completion", "Print the shell's completion script."),
 }

@@ -1,0 +1,134 @@
+"""The access tokens of this user for services: in the variable REGISTRY_TOKEN, the system's keyring, or a private file.
+
+``registry login`` keeps a token. The file is ``services/tokens.json`` in the user's data folder, readable only by the
+user; it is used where no keyring is installed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+from registry.environment import read_variable
+from registry.errors import NotFoundError, StorageError
+from registry.masking import remove_secrets
+from registry.model import digest_of
+from registry.storage.faults import storage_errors
+from registry.storage.memory import make_private, read_own
+
+TOKEN_VARIABLE: Final = "REGISTRY_TOKEN"  # noqa: S105 (its name)
+"""The access token for the service that is opened; it goes before what ``registry login`` keeps."""
+
+_SERVICE: Final = "shardbook"
+_MOST_BYTES: Final = 2**20
+
+
+class Logins:
+    """The tokens of one user.
+
+    Attributes:
+        file: the file that is used without a keyring.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """``folder`` is the user's data folder."""
+        self.file = folder / "services" / "tokens.json"
+
+    def token(self, url: str) -> str | None:
+        """The token for the service at ``url``, or None.
+
+        Raises:
+            UsageError: ``REGISTRY_TOKEN`` is not the text of a token.
+            StorageError: the file cannot be read, or others can write to it.
+        """
+        if text := read_variable(TOKEN_VARIABLE).strip():
+            digest_of(text)
+            return text
+        keyring = _keyring()
+        stored: str | None = None if keyring is None else keyring.get_password(_SERVICE, url)
+        return stored or self._load().get(url)
+
+    def keep(self, url: str, token: str) -> str:
+        """Keep the token for the service at ``url``, instead of an earlier one; returns where.
+
+        Raises:
+            StorageError: the file cannot be written.
+        """
+        keyring = _keyring()
+        if keyring is not None:
+            keyring.set_password(_SERVICE, url, token)
+            return "the keyring"
+        self._store({**self._load(), url: token})
+        return str(self.file)
+
+    def forget(self, url: str) -> None:
+        """Delete the token for the service at ``url``.
+
+        Raises:
+            NotFoundError: there is none.
+            StorageError: the file cannot be written.
+        """
+        keyring, tokens = _keyring(), self._load()
+        has_password = keyring is not None and keyring.get_password(_SERVICE, url) is not None
+        if has_password:
+            keyring.delete_password(_SERVICE, url)
+        if tokens.pop(url, None) is not None:
+            self._store(tokens)
+        elif not has_password:
+            raise NotFoundError(f"no token is kept for {url}", hint="registry login keeps one.", details={"name": url})
+
+    def _load(self) -> dict[str, str]:
+        with storage_errors("read", str(self.file)):
+            try:
+                make_private(self.file.parent)
+                values = json.loads(read_own(self.file, _MOST_BYTES))
+            except FileNotFoundError:
+                return {}
+            except ValueError:
+                values = None
+        if not isinstance(values, dict) or not all(isinstance(text, str) for text in values.values()):
+            raise StorageError(
+                f"{self.file}, which keeps access tokens, is damaged",
+                hint="Delete it, and log in again: registry login URL",
+                details={"path": str(self.file), "errno": None, "doing": "read"},
+            )
+        return values
+
+    def _store(self, tokens: dict[str, str]) -> None:
+        temporary = self.file.with_name(f"{self.file.name}.{os.getpid()}")
+        with storage_errors("write", str(self.file)):
+            make_private(self.file.parent)
+            temporary.unlink(missing_ok=True)
+            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as new:  # noqa: PTH123
+                json.dump(tokens, new, indent=2)
+            temporary.replace(self.file)
+
+
+def log_in(url: str, token: str, logins: Logins) -> tuple[str, str]:
+    """Check a token with the service at ``url``, and keep it; returns where, and the URL as it is kept.
+
+    Raises:
+        UsageError: the URL does not parse, or this is not the text of a token.
+        CatalogRefusedError: the service does not accept the token.
+        CatalogUnavailableError, CatalogError: it does not answer, or is not a service.
+        StorageError: the token cannot be kept.
+    """
+    from registry.catalog.service import ServiceCatalog
+
+    token = token.strip()
+    digest_of(token)
+    with ServiceCatalog(remove_secrets(url), token) as service:
+        service.now()
+        return logins.keep(service.url, token), service.url
+
+
+def _keyring() -> Any:
+    """The keyring of the system; None if the package ``keyring`` is not installed, or has none to use."""
+    try:
+        keyring: Any = import_module("keyring")
+    except ImportError:
+        return None
+    return keyring if keyring.get_keyring().priority > 0 else None
