@@ -33,6 +33,7 @@
     │   ├── NeighboursChangedError              an adjacent version was published meanwhile: prove again
     │   ├── CatalogNotEmptyError                a backup is restored only into an empty catalog
     │   ├── OtherDataDirectoryError             the catalog's files belong into another data directory
+    │   ├── KeyReusedError                      the idempotency key of another call
     │   └── ReservedError                       another publisher holds the version's place in an object store
     │       └── ReservationLostError            our reservation was taken away
     ├── PartialFailureError                     some of several versions could not be imported or verified
@@ -73,6 +74,7 @@
     │   ├── CatalogPermissionError (PermissionError)  the database user, or the file, may not be written
     │   ├── CatalogRefusedError                 the server does not accept this user, password or database
     │   └── CatalogUnavailableError             busy, locked, or not answering: try again
+    │       └── KeyRunningError                 the call with this idempotency key is still running
     ├── OutOfRangeError (StopIteration)         a data provider has handed out its last record
     ├── ReaderFailedError (RuntimeError)        a user-defined reader failed in the middle of a file
     └── MissingExtraError (ImportError)         an optional dependency is not installed
@@ -396,6 +398,10 @@ class OtherDataDirectoryError(ConflictError, code="other_data_directory"):
     """The files of the catalog belong into another data directory than the named one."""
 
 
+class KeyReusedError(ConflictError, code="idempotency_key_reused"):
+    """The idempotency key of a call is that of another call, whose answer is kept."""
+
+
 class ReservedError(ConflictError, code="reserved"):
     """Another publisher holds a version's place in an object store; ``details`` says who and since when."""
 
@@ -627,6 +633,13 @@ class CatalogRefusedError(CatalogError, PermissionError, code="catalog_refused")
 
 class CatalogUnavailableError(CatalogError, code="catalog_unavailable", exit_code=75):
     """The database is busy, locked or not answering; trying again may help."""
+
+
+class KeyRunningError(CatalogUnavailableError, code="idempotency_key_running", exit_code=75):
+    """The call with this idempotency key is still running: ask for its answer again.
+
+    ``details['retry_after']`` is the number of seconds to wait.
+    """
 
 
 class OutOfRangeError(RegistryError, StopIteration, code="out_of_range"):

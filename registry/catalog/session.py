@@ -5,6 +5,8 @@ IMMEDIATE, so that a writer waits for its turn instead of failing half way. Post
 that all statements of one look-up see one moment; writes are READ COMMITTED, so that a writer that waited for a rival
 sees what the rival committed. Locks, unique constraints and one advisory lock settle races there
 (``selection.lock_dataset``, ``events.py``).
+
+``kept_answers.py`` runs a call and keeps its answer in one transaction: there, the call joins the outer transaction.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import os
 import random
 import stat
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -126,9 +129,43 @@ def open_engine(url: str | os.PathLike[str], *, busy_seconds: float | None = Non
     return engine
 
 
+class _Outer(threading.local):
+    """The transaction that ``write`` and ``reading`` of this thread join, if they are about the same database."""
+
+    engine: sa.Engine | None = None
+    connection: sa.Connection | None = None
+
+
+_outer: Final = _Outer()
+
+
+@contextmanager
+def joined_by_calls(engine: sa.Engine, connection: sa.Connection) -> Iterator[None]:
+    """In this block, ``write`` and ``reading`` of this thread use ``connection``, a transaction of ``write``.
+
+    So what several calls write is committed together. Faults of the database pass through them to the outer ``write``,
+    which alone knows whether to run everything again. A call that fails and is caught undoes only its own part.
+    """
+    before = _outer.engine, _outer.connection
+    _outer.engine, _outer.connection = engine, connection
+    try:
+        yield
+    finally:
+        _outer.engine, _outer.connection = before
+
+
 @contextmanager
 def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
     """A connection for look-ups: all its queries see the same moment, and errors of the database are ours."""
+    if _outer.engine is engine and _outer.connection is not None:
+        yield _outer.connection
+        return
+    with _reading_alone(engine) as connection:
+        yield connection
+
+
+@contextmanager
+def _reading_alone(engine: sa.Engine) -> Iterator[sa.Connection]:
     with typed_faults(engine.url, is_read=True), _connect(engine) as connection:
         if connection.dialect.name == "postgresql":
             # psycopg puts it into its BEGIN, so it costs no statement.
@@ -140,7 +177,7 @@ def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
 @contextmanager
 def reading_at_length(engine: sa.Engine) -> Iterator[sa.Connection]:
     """A connection as that of ``reading`` whose queries may take as long as they need, e.g. to sort a large table."""
-    with reading(engine) as connection:
+    with _reading_alone(engine) as connection:
         _wait_without_limit(connection)
         try:
             yield connection
@@ -160,6 +197,9 @@ def write(engine: sa.Engine, action: Callable[[sa.Connection], T]) -> T:
         sqlalchemy.exc.IntegrityError: a constraint was broken; the transaction is rolled back.
         CatalogUnavailableError, CatalogError: see ``typed_faults``.
     """
+    if _outer.engine is engine and _outer.connection is not None:
+        with _outer.connection.begin_nested():
+            return action(_outer.connection)
     writer = engine.execution_options(**{_WRITES: True})
     with typed_faults(engine.url):
         for attempt in range(1, _ATTEMPTS + 1):

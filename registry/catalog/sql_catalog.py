@@ -19,7 +19,7 @@ from registry.catalog.shards import SqlShards
 from registry.catalog.urls import describe_url, is_sqlite, sqlite_file
 
 if TYPE_CHECKING:  # loaded when they are used, to keep look-ups on the command line fast
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from datetime import datetime
 
     import sqlalchemy as sa
@@ -245,6 +245,20 @@ class SqlCatalog(SqlLookUps):
         from registry.catalog.rights import require_publisher
 
         require_publisher(self._engine)
+
+    def answer_once(
+        self, key: str, principal: str, call: str, request_digest: str, make: Callable[[], bytes]
+    ) -> tuple[bytes, int, bool]:
+        """Make and keep the answer to a call, or give the one that is kept; see ``kept_answers.answer_once``."""
+        from registry.catalog.kept_answers import answer_once
+
+        return answer_once(self._engine, key, principal, call, request_digest, make)
+
+    def keep_answer(self, key: str, principal: str, call: str, request_digest: str, status: int, answer: bytes) -> None:
+        """Keep the answer to a call that failed and would fail again; see ``kept_answers.keep_answer``."""
+        from registry.catalog.kept_answers import keep_answer
+
+        keep_answer(self._engine, key, principal, call, request_digest, status, answer)
 
     def backup(self, *, advance: Advance | None = None) -> Iterator[bytes]:
         from registry.catalog.backup import backup_lines

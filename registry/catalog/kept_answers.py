@@ -1,0 +1,137 @@
+"""Safe retries: a call that changes something takes effect once, however often a client sends it.
+
+A client whose connection breaks does not know whether its call took effect. So each call has a key, which the client
+repeats when it asks again. One transaction has the effect of the call and its answer: both are committed, or neither.
+
+    key is new        ->  run the call, keep the answer, commit
+    key is kept       ->  the answer of the first time
+    key is running    ->  KeyRunningError: another connection of this client has not ended; ask again
+    key of other call ->  KeyReusedError
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import Final
+
+import sqlalchemy as sa
+
+from registry.catalog.clock import read_clock
+from registry.catalog.session import joined_by_calls, write
+from registry.catalog.tables import kept_answer
+from registry.catalog.urls import describe_url
+from registry.errors import KeyReusedError, KeyRunningError, UsageError
+
+_SUCCESS: Final = 200
+_MAX_AGE: Final = timedelta(hours=24)
+_MAX_REMOVED: Final = 100
+"""How many old answers a call removes; each call keeps one, so there are not more and more."""
+
+_running: Final[dict[tuple[int, str, str], object]] = {}
+"""The keys of calls that run in this process, with their catalogs."""
+
+
+def answer_once(
+    engine: sa.Engine, key: str, principal: str, call: str, request_digest: str, make: Callable[[], bytes]
+) -> tuple[bytes, int, bool]:
+    """Answer a call: with what ``make`` returns, or with the answer that is kept under ``key``.
+
+    Args:
+        engine: the catalog.
+        key: 1 to 200 printable characters of ASCII.
+        principal: who calls.
+        call: the call of the protocol.
+        request_digest: a digest of its arguments.
+        make: performs the call on a catalog of ``engine`` and returns its answer, encoded. It must run in this thread,
+            touch nothing but the catalog, and let through errors that are not a RegistryError: after a deadlock, it
+            runs again. If it raises, nothing is changed or kept.
+
+    Returns:
+        The answer, its status, and whether it was kept from an earlier call.
+
+    Raises:
+        UsageError: an invalid key.
+        KeyReusedError: the key was used for another principal, call or request.
+        KeyRunningError: a call with this key is still running.
+    """
+    _check_key(key)
+
+    def action(connection: sa.Connection) -> tuple[bytes, int, bool]:
+        _lock(connection, key)
+        row = connection.execute(sa.select(kept_answer).where(kept_answer.c.key == key)).first()
+        if row is not None:
+            if (row.principal, row.call, row.request_digest) != (principal, call, request_digest):
+                raise KeyReusedError(
+                    "the idempotency key was used for another call",
+                    hint="Use a new key for each call, and the same one only to repeat it.",
+                    details={"call": row.call if row.principal == principal else None},
+                )
+            return row.answer, row.status, True
+        with joined_by_calls(engine, connection):
+            answer = make()
+        _insert(connection, key, principal, call, request_digest, _SUCCESS, answer)
+        return answer, _SUCCESS, False
+
+    with _running_alone(engine, key):
+        try:
+            return write(engine, action)
+        except sa.exc.IntegrityError as error:  # a failure with this key was kept meanwhile: the next attempt finds it
+            raise _still_running() from error
+
+
+def keep_answer(
+    engine: sa.Engine, key: str, principal: str, call: str, request_digest: str, status: int, answer: bytes
+) -> None:
+    """Keep the answer to a call that failed and would fail again; an answer that is kept stays as it is."""
+    _check_key(key)
+    with suppress(sa.exc.IntegrityError):
+        write(engine, lambda connection: _insert(connection, key, principal, call, request_digest, status, answer))
+
+
+def _insert(
+    connection: sa.Connection, key: str, principal: str, call: str, request_digest: str, status: int, answer: bytes
+) -> None:
+    now = read_clock(connection)
+    old = sa.select(kept_answer.c.key).where(kept_answer.c.kept_at < now - _MAX_AGE)
+    # Rows that another call removes are left to it. SQLAlchemy leaves the lock out for SQLite.
+    old = old.order_by(kept_answer.c.kept_at).limit(_MAX_REMOVED).with_for_update(skip_locked=True)
+    connection.execute(sa.delete(kept_answer).where(kept_answer.c.key.in_(old)))
+    row = {"principal": principal, "call": call, "request_digest": request_digest, "status": status}
+    connection.execute(sa.insert(kept_answer).values(key=key, answer=answer, kept_at=now, **row))
+
+
+@contextmanager
+def _running_alone(engine: sa.Engine, key: str) -> Iterator[None]:
+    """Refuse a key that another thread of this process runs: it need not wait for SQLite's lock to learn that."""
+    name, mine = (os.getpid(), describe_url(engine.url), key), object()
+    if _running.setdefault(name, mine) is not mine:
+        raise _still_running()
+    try:
+        yield
+    finally:
+        del _running[name]
+
+
+def _lock(connection: sa.Connection, key: str) -> None:
+    """Refuse a key that another process runs. On SQLite, this transaction has waited until that one had ended."""
+    if connection.dialect.name == "postgresql":
+        number = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], signed=True)
+        if not connection.execute(sa.select(sa.func.pg_try_advisory_xact_lock(number))).scalar_one():
+            raise _still_running()
+
+
+def _still_running() -> KeyRunningError:
+    return KeyRunningError(
+        "the call with this idempotency key is still running",
+        hint="Ask again in a second, with the same key.",
+        details={"retry_after": 1},
+    )
+
+
+def _check_key(key: str) -> None:
+    if not 0 < len(key) <= 200 or not key.isascii() or not key.isprintable():
+        raise UsageError("an idempotency key has 1 to 200 printable characters of ASCII")
