@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import secrets
@@ -15,16 +16,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from registry.catalog import CatalogBackend
 from registry.catalog.service.calls import CALLS
 from registry.catalog.service.messages import Reading, codec
-from registry.catalog.service.problems import CONTENT_TYPE, dump_error
+from registry.catalog.service.problems import CONTENT_TYPE, dump_error, status_of
 from registry.catalog.service.requests import fault, framed
 from registry.catalog.service_index import API_PATH, make_service_index
 from registry.catalog.site_index import INDEX_NAME
 from registry.catalog.wrapper import pass_call
 from registry.errors import (
     CatalogRefusedError,
+    KeyReusedError,
+    KeyRunningError,
     NotFoundError,
     RegistryError,
     UsageError,
@@ -39,8 +41,13 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from registry.catalog.sql_catalog import SqlCatalog
+
 _MOST_BODY: Final = 2**27
 """Bytes of the body of a call: a version with a million shards has about 120 MB as JSON."""
+
+_RELEASED: Final = frozenset({401, 403, 503})
+"""Statuses of a call that may succeed when it is repeated, so that its key is free again."""
 
 _JSON: Final = {"Content-Type": "application/json", "Cache-Control": "no-store"}
 _HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "default-src 'none'"}
@@ -60,8 +67,8 @@ class Answered:
 class Service:
     """Makes calls of one catalog for the holders of tokens. Threads share it."""
 
-    def __init__(self, catalog: CatalogBackend, *, anonymous: bool = False) -> None:
-        """``anonymous``: whether those without a token may read every dataset."""
+    def __init__(self, catalog: SqlCatalog, *, anonymous: bool = False) -> None:
+        """``catalog`` is in a database; ``anonymous``: whether those without a token may read every dataset."""
         self.catalog = catalog
         self._anonymous = anonymous
 
@@ -87,13 +94,17 @@ class Service:
             raise _unauthorized(f"the token {token.id} has expired or was revoked", "invalid")
         return token
 
-    def answer(self, who: AccessToken, name: str, values: Mapping[str, Any]) -> Answered:
+    def answer(
+        self, who: AccessToken, name: str, values: Mapping[str, Any], *, key: str | None, request_id: str
+    ) -> Answered:
         """Make a call of the protocol.
 
         Args:
             who: who makes it.
             name: its name, e.g. ``aliases.set``.
             values: its arguments as JSON.
+            key: the idempotency key: a write that is repeated with it takes effect once, and has its first answer.
+            request_id: names the request in the document of an error.
 
         Raises:
             RegistryError: the error of the call, or why it is not made.
@@ -103,10 +114,26 @@ class Service:
             raise NotFoundError(f"there is no call {name!r:.80}", hint="openapi.json lists the calls.")
         catalog.require_role(call)  # before its arguments are read
         args, kwargs = call.load(values, Reading(shards=catalog.shards))
-        result = pass_call(catalog, name, *args, **kwargs)
         if call.returns is None:
-            return Answered(status=200, body=framed(result))
-        return Answered(status=200, body=json.dumps(codec(call.returns).dump(result)).encode())
+            return Answered(status=200, body=framed(pass_call(catalog, name, *args, **kwargs)))
+
+        def make() -> bytes:
+            return json.dumps(codec(call.returns).dump(pass_call(catalog, name, *args, **kwargs))).encode()
+
+        if key is None or not call.policy.is_write or kwargs.get("dry_run"):
+            return Answered(status=200, body=make())
+        request = (key, who.name, name, hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest())
+        try:
+            body, status, was_replayed = self.catalog.answer_once(*request, make)
+        except (KeyReusedError, KeyRunningError):
+            raise
+        except RegistryError as error:
+            status = status_of(error)
+            if status not in _RELEASED:
+                problem = json.dumps(dump_error(error, request_id=request_id)).encode()
+                self.catalog.keep_answer(*request, status, problem)
+            raise
+        return Answered(status=status, body=body, was_replayed=was_replayed)
 
 
 def _unauthorized(reason: str, kind: str) -> CatalogRefusedError:
@@ -143,7 +170,7 @@ def make_service_app(service: Service) -> Starlette:
         headers = {**_HEADERS, **_JSON, "X-Request-Id": request_id}
         try:
             values = await _arguments(request)
-            answered = await run_in_threadpool(perform, request, values)
+            answered = await run_in_threadpool(perform, request, values, request_id)
         except RegistryError as error:
             return _problem(error, request_id, headers)
         except Exception as error:  # noqa: BLE001 (the connection survives, and the client gets a typed error)
@@ -151,15 +178,18 @@ def make_service_app(service: Service) -> Starlette:
             return _problem(_internal(request_id), request_id, headers, status=500)
         if answered.was_replayed:
             headers["Idempotency-Replayed"] = "true"
+        if answered.status != 200:
+            headers["Content-Type"] = CONTENT_TYPE
         if isinstance(answered.body, bytes):
             return Response(answered.body, answered.status, headers)
         return StreamingResponse(
             _guarded(answered.body, request_id), headers=headers | {"Content-Type": "application/octet-stream"}
         )
 
-    def perform(request: Request, values: dict[str, Any]) -> Answered:
+    def perform(request: Request, values: dict[str, Any], request_id: str) -> Answered:
         who = service.authenticate(request.headers.get("authorization", ""))
-        return service.answer(who, request.path_params["call"], values)
+        key = request.headers.get("idempotency-key")
+        return service.answer(who, request.path_params["call"], values, key=key, request_id=request_id)
 
     return Starlette(
         routes=[
@@ -195,7 +225,7 @@ def _problem(
     problem["status"] = status = problem["status"] if status is None else status
     more = {"Content-Type": CONTENT_TYPE}
     more |= {"WWW-Authenticate": "Bearer"} if status == 401 else {}
-    more |= {"Retry-After": "1"} if status == 503 else {}
+    more |= {"Retry-After": "1"} if status == 503 or isinstance(error, KeyRunningError) else {}
     return Response(json.dumps(problem).encode(), status, {**headers, **more})
 
 

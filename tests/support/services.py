@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from registry.catalog import CatalogBackend
 from registry.catalog.service import ServiceCatalog
+from registry.catalog.sql_catalog import SqlCatalog
 from registry.catalog.wrapper import CatalogWrapper, pass_call
 from registry.model import Role, new_secret
 from registry.server.browse import listen
@@ -29,7 +30,7 @@ class TestServer:
     def __init__(self) -> None:
         import uvicorn
 
-        self.service = Service(cast("CatalogBackend", None))
+        self.service = Service(cast("SqlCatalog", None))
         self._listener = listen(0)
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}/"
         app = make_service_app(self.service)
@@ -80,6 +81,6 @@ class ServedCatalog(CatalogWrapper):
 @contextmanager
 def served(catalog: CatalogBackend, server: TestServer) -> Iterator[CatalogBackend]:
     """A client of ``catalog``, which ``server`` answers for."""
-    server.service.catalog = catalog
+    server.service.catalog = cast("SqlCatalog", catalog)
     with ServedCatalog(catalog, server.url) as client:
         yield cast("CatalogBackend", client)

@@ -18,7 +18,13 @@ from urllib.parse import urlsplit
 
 from registry.catalog.service.problems import UNAVAILABLE, load_error
 from registry.catalog.site.requests import SiteServer
-from registry.errors import CatalogError, CatalogRefusedError, CatalogUnavailableError, StorageUnavailableError
+from registry.errors import (
+    CatalogError,
+    CatalogRefusedError,
+    CatalogUnavailableError,
+    KeyRunningError,
+    StorageUnavailableError,
+)
 from registry.storage.network import Operation, TransientFault, call_with_retries
 
 if TYPE_CHECKING:
@@ -138,7 +144,8 @@ class ServiceServer(SiteServer):
         except ValueError:
             problem = None
         error = load_error(problem) if isinstance(problem, dict) else None
-        if answer.status in _TRANSIENT and (error is None or isinstance(error, CatalogUnavailableError)):
+        is_transient = error is None or isinstance(error, CatalogUnavailableError)
+        if (answer.status in _TRANSIENT and is_transient) or isinstance(error, KeyRunningError):
             reason = f"the server answered {answer.status}" if error is None else error.message
             return TransientFault(reason)
         if error is not None:
