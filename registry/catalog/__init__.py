@@ -165,20 +165,22 @@ def sqlite_path(url: str | os.PathLike[str]) -> Path | None:
     >>> sqlite_path("postgresql://host/name") is None
     True
     """
+    if is_site(url):  # before SQLAlchemy is loaded
+        return None
     from registry.catalog import urls
 
     return urls.sqlite_path(url)
 
 
 def is_site(url: str | os.PathLike[str]) -> bool:
-    """Whether ``url`` names a catalog that is published as files on a web server.
+    """Whether ``url`` names a catalog on the web: a site or a service.
 
     >>> is_site("https://host/datasets/"), is_site("catalog.db")
     (True, False)
     """
-    from registry.catalog import urls
+    from registry.catalog import web_urls
 
-    return urls.is_site(url)
+    return web_urls.is_site(url)
 
 
 def masked_url(url: str | os.PathLike[str]) -> str:

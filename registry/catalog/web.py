@@ -7,16 +7,21 @@ would if the kind was known.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from registry.catalog.remembering import KnownVersions, RememberingCatalog
 from registry.catalog.service.calls import CALLS
 from registry.catalog.service.catalog import ServiceCatalog
 from registry.catalog.service_index import API_VERSION
-from registry.catalog.site.catalog import READS, ServiceFound, SiteCatalog, SiteOptions
+from registry.catalog.site.options import SiteOptions
+from registry.catalog.web_urls import site_url
 from registry.catalog.wrapper import pass_call
 from registry.errors import CatalogError
 from registry.storage.memory import Memory
+
+if TYPE_CHECKING:  # it loads SQLAlchemy, which a service does not need
+    from registry.catalog.backend import CatalogBackend
+    from registry.catalog.site.catalog import SiteCatalog
 
 _NOTE: Final = "service"
 _FRESH_SECONDS: Final = 3600
@@ -30,6 +35,7 @@ class WebCatalog(RememberingCatalog):
         url: the URL, without its password.
         file: None.
         options: see ``SiteOptions``.
+        is_service: whether it is known to be a service.
     """
 
     def __init__(self, url: str, options: SiteOptions) -> None:
@@ -38,36 +44,43 @@ class WebCatalog(RememberingCatalog):
         Raises:
             UsageError: the URL does not parse.
         """
-        site = SiteCatalog(url, options)
-        super().__init__(site.url, site, lambda: options.cache)
-        self._site: SiteCatalog | None = site
-        self._address = url
+        address = site_url(url)
+        service = ServiceCatalog(address, heads=options.heads, token=options.token)
+        super().__init__(service.url, cast("CatalogBackend", service), lambda: options.cache)
         self.options = options
+        self._address = address
         self._memory = None if options.cache is None else Memory(options.cache / "services")
-        if self._memory is not None and self._memory.holds(_NOTE, site.url.encode(), b""):
-            self._use_service()
+        self.is_service = self._memory is not None and self._memory.holds(_NOTE, self.url.encode(), b"")
+        self.fresh_seconds = _FRESH_SECONDS
 
     @cached_property
+    def _site(self) -> SiteCatalog:
+        from registry.catalog.site.catalog import SiteCatalog
+
+        return SiteCatalog(self._address, self.options)
+
+    @property
     def known(self) -> KnownVersions | None:
         """What this machine knows about exact versions of a service; None for a site, which is in the cache itself."""
-        folder = None if self._site is not None else self._folder()
-        return None if folder is None else KnownVersions(folder, self.url)
+        return super().known if self.is_service else None
 
-    def _use_service(self) -> None:
-        options = self.options
-        self._site, self.fresh_seconds = None, _FRESH_SECONDS
-        self.__dict__.pop("known", None)
-        self._backend = ServiceCatalog(self._address, options.token(self.url), heads=options.heads)
+    def close(self) -> None:
+        """Close the connections."""
+        super().close()
+        if "_site" in self.__dict__:
+            self._site.close()
 
     def _call(self, call: str, *args: Any, **kwargs: Any) -> Any:
-        if self._site is not None:
+        if not self.is_service:
+            from registry.catalog.site.catalog import READS, ServiceFound
+
             try:
                 if call not in READS:
                     self._site.now()  # a service takes writes
                 return pass_call(self._site, call, *args, **kwargs)
             except ServiceFound as answer:
                 self._require_version(answer.index)
-            self._use_service()
+            self.is_service = True
             if self._memory is not None:
                 self._memory.add(_NOTE, self.url.encode(), b"")
         result = super()._call(call, *args, **kwargs)

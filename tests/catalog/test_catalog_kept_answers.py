@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from support.catalog_backups import fill
 from support.catalog_samples import execute, publish, sample
 from support.killed_answers import set_alias
+from support.services import ServedCatalog, TestServer, cutting_proxy
 
 from registry.catalog import Holder, Reservation, backend, kept_answers
 from registry.catalog.session import reading, write
@@ -232,6 +233,29 @@ def test_every_call_has_the_same_result_and_one_effect(prepared: Callable[[], st
         assert rows != before
         assert catalog.answer_once("key", "ann", name, DIGEST, make) == (expected.encode(), 200, True)
         assert rows_of(catalog) == rows
+        assert catalog.log.verify().is_sound
+
+
+@pytest.mark.parametrize("name", [name for name in CALLS if name != "access.note_refusal"])
+def test_an_answer_that_is_lost_after_the_commit_is_given_again(
+    prepared: Callable[[], str], server: TestServer, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy loses the first answer to the call, which has taken effect: the client gets it by its second request."""
+    monkeypatch.setattr("registry.storage.network._pause", lambda _seconds: None)
+    with open_sql_catalog(prepared()) as catalog:
+        expected, rows = scrubbed(CALLS[name](catalog)), rows_of(catalog)
+
+    with open_sql_catalog(prepared()) as catalog, cutting_proxy(server.url) as proxy:
+        server.service.catalog = catalog
+        proxy.lose_first_answers()
+        client: Any = ServedCatalog(catalog, proxy.url)
+        with client:
+            assert scrubbed(CALLS[name](client)) == expected
+        writes = [seen for seen in proxy.seen if seen[1] is not None]
+        assert len(writes) == 2
+        assert writes[0] == writes[1]
+        others = set(rows) - {"access_token"}
+        assert {table: rows_of(catalog)[table] for table in others} == {table: rows[table] for table in others}
         assert catalog.log.verify().is_sound
 
 

@@ -1,68 +1,276 @@
-"""The Python API over a catalog on a server, which answers only the calls of the protocol."""
+"""The Python API over a service: ``registry.connect("http://...")`` with a token."""
 
 from __future__ import annotations
 
+import os
+import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
-from support.catalog_proxy import ProxyCatalog, serve
+from support.services import CuttingProxy, TestServer, cutting_proxy, make_token
 
-from registry.api import Catalog
-from registry.api.catalog import remembering
-from registry.api.locations import ClientDataDirectory
-from registry.catalog import CatalogBackend, open_catalog
-from registry.errors import CatalogUnavailableError, CatalogUnavailableWarning, DataDirectoryMissingError, UsageError
+import registry
+from registry.catalog import open_catalog
+from registry.catalog.sql_catalog import SqlCatalog
+from registry.errors import (
+    CatalogPermissionError,
+    CatalogRefusedError,
+    CatalogUnavailableError,
+    CatalogUnavailableWarning,
+    DataDirectoryMissingError,
+    DatasetNotFoundError,
+    SiteHistoryError,
+    UsageError,
+)
+from registry.model import Role
 
-URL = "http://127.0.0.1:8000"
+ROWS = [{"number": number} for number in range(100)]
 
 
-class ServedCatalog(ProxyCatalog):
-    """A client whose URL is not that of a database."""
-
-    url = URL
-    file = None
+@pytest.fixture(scope="module")
+def server() -> Iterator[TestServer]:
+    started = TestServer()
+    yield started
+    started.stop()
 
 
 @pytest.fixture
-def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CatalogBackend]:
+def behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: TestServer) -> Iterator[SqlCatalog]:
+    """The catalog behind the service. The client has a token of ann, a publisher."""
     monkeypatch.setenv("REGISTRY_CACHE_BYTES", "10MB")
     monkeypatch.setenv("REGISTRY_CACHE_DIR", str(tmp_path / "cache"))
-    with open_catalog(tmp_path / "catalog.db") as opened, serve(opened, tmp_path):
-        yield cast("CatalogBackend", ServedCatalog(str(tmp_path / "catalog.socket")))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
+    with open_catalog(tmp_path / "catalog.db") as opened:
+        server.service.catalog = cast("SqlCatalog", opened)
+        monkeypatch.setenv("REGISTRY_TOKEN", make_token(opened, "ann", Role.PUBLISHER))
+        yield server.service.catalog
 
 
-def client(backend: CatalogBackend, data_dir: Any = None) -> Catalog:
-    return Catalog(backend, directory=ClientDataDirectory(backend, data_dir))
+@pytest.fixture
+def proxy(server: TestServer) -> Iterator[CuttingProxy]:
+    """The client talks to it: it records requests, and loses answers."""
+    with cutting_proxy(server.url) as started:
+        yield started
 
 
-def test_data_is_added_found_sliced_read_pinned_and_verified(backend: CatalogBackend, tmp_path: Path) -> None:
-    catalog = client(backend, tmp_path / "data")
-    rows = [{"number": number} for number in range(100)]
-    assert str(catalog.add(rows, "numbers").reference) == "numbers:1.0.0"
-    assert str(catalog.add(rows[1:], "numbers").reference) == "numbers:2.0.0"
-    dataset = client(backend).dataset("numbers:1.0.0")  # the catalog records the data directory
-    assert dataset.resolve("train[:10%]").num_examples == 10
-    assert sorted(int(example["number"]) for example in dataset.read("train")) == list(range(100))
-    assert len(dataset.pin("train[:10%]")["train"].read()) == 10
-    assert client(backend).verify_all().failed == ()
-    assert [event.action for event in catalog.log()] == ["data-dir", "publish", "publish"]
-    assert repr(catalog) == f"<Catalog {URL}, data in {tmp_path / 'data'}>"
+def requests(proxy: CuttingProxy) -> list[str]:
+    """The paths that were requested since the last call."""
+    result = [path for path, _ in proxy.seen]
+    proxy.seen.clear()
+    return result
 
 
-def test_an_exact_version_is_known_when_the_server_is_gone(backend: CatalogBackend, tmp_path: Path) -> None:
-    client(backend, tmp_path / "data").add([{"number": 1}], "numbers")
-    before = client(remembering(URL, backend)).dataset("numbers:1.0.0")
-    away = client(remembering(URL, CatalogUnavailableError("the server is gone")))
-    with pytest.warns(CatalogUnavailableWarning, match="the server is gone\nnumbers:1.0.0 is as this machine looked"):
-        dataset = away.dataset("numbers:1.0.0")
-    assert dataset.facts == before.facts
-    assert [int(example["number"]) for example in dataset.read("train")] == [1]
+def test_data_is_added_found_sliced_read_pinned_and_verified(
+    behind: SqlCatalog, server: TestServer, tmp_path: Path
+) -> None:
+    with registry.connect(server.url, data_dir=tmp_path / "data") as catalog:
+        assert str(catalog.add(ROWS, "numbers").reference) == "numbers:1.0.0"
+        assert str(catalog.add(ROWS[1:], "numbers").reference) == "numbers:2.0.0"
+        dataset = catalog.dataset("numbers:1.0.0")
+        assert dataset.resolve("train[:10%]").num_examples == 10
+        assert sorted(int(example["number"]) for example in dataset.read("train")) == list(range(100))
+        assert len(dataset.pin("train[:10%]")["train"].read()) == 10
+        assert catalog.verify_all().failed == ()
+        assert [event.action for event in catalog.log()] == ["data-dir", "publish", "publish"]
+        assert {event.actor for event in catalog.log()} == {"ann"}
+        assert repr(catalog) == f"<Catalog {server.url}, data in {tmp_path / 'data'}>"
+    assert behind.log.verify().is_sound
 
 
-def test_a_data_directory_has_to_be_named_as_for_every_server(backend: CatalogBackend) -> None:
-    with pytest.raises(DataDirectoryMissingError, match=f"^{URL} has no data directory"):
-        client(backend).add([{"number": 1}], "numbers")
-    with pytest.raises(UsageError, match="a relative path"):
-        client(backend, "data").add([{"number": 1}], "numbers")
+def test_the_client_cannot_say_who_it_is(
+    behind: SqlCatalog, server: TestServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGISTRY_ACTOR", "root")
+    with registry.connect(server.url, data_dir=tmp_path / "data") as catalog:
+        catalog.add(ROWS, "numbers")
+    assert {event.actor for event in behind.log.page(_any())} == {"ann"}
+    assert behind.find("numbers").published_by == "ann"
+
+
+def _any() -> registry.catalog.EventFilter:
+    return registry.catalog.EventFilter()
+
+
+def test_an_exact_version_is_looked_up_without_a_request(
+    behind: SqlCatalog, proxy: CuttingProxy, tmp_path: Path
+) -> None:
+    with registry.connect(proxy.url, data_dir=tmp_path / "data") as catalog:
+        assert catalog.add(ROWS, "numbers").reference.name == "numbers"
+        assert requests(proxy)[0] == "site.json"
+        before = catalog.dataset("numbers:1.0.0")
+        assert "api/v1/find" in requests(proxy)
+    with registry.connect(proxy.url) as catalog:
+        assert catalog.dataset("numbers:1.0.0").facts == before.facts
+        assert requests(proxy) == []
+        catalog.dataset("numbers")
+        assert requests(proxy) == ["api/v1/log.page", "api/v1/find"]
+
+
+def test_a_change_by_this_machine_is_seen_at_once(behind: SqlCatalog, server: TestServer, tmp_path: Path) -> None:
+    with registry.connect(server.url, data_dir=tmp_path / "data") as catalog:
+        catalog.add(ROWS, "numbers")
+        assert catalog.dataset("numbers:1.0.0").facts.state == "supported"
+        catalog.lifecycle.deprecate("numbers:1.0.0", reason="old")
+        assert catalog.dataset("numbers:1.0.0").facts.state == "deprecated"
+    with registry.connect(server.url) as catalog:
+        assert catalog.dataset("numbers:1.0.0").facts.state == "deprecated"
+
+
+def test_an_exact_version_is_known_when_the_service_is_gone(
+    behind: SqlCatalog, server: TestServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGISTRY_TRIES", "1")
+    with cutting_proxy(server.url) as proxy, registry.connect(proxy.url, data_dir=tmp_path / "data") as catalog:
+        catalog.add(ROWS, "numbers")
+        facts = catalog.dataset("numbers:1.0.0").facts
+    monkeypatch.setattr("registry.catalog.web._FRESH_SECONDS", 1e-9)
+    with registry.connect(proxy.url) as catalog:
+        with pytest.warns(CatalogUnavailableWarning, match="numbers:1.0.0 is as this machine looked it up at"):
+            dataset = catalog.dataset("numbers:1.0.0")
+        assert dataset.facts == facts
+        assert sorted(int(example["number"]) for example in dataset.read("train")) == list(range(100))
+        with pytest.raises(CatalogUnavailableError):
+            catalog.dataset("numbers")
+
+
+def test_a_lost_answer_makes_one_version(behind: SqlCatalog, proxy: CuttingProxy, tmp_path: Path) -> None:
+    proxy.lose_first_answers()
+    with registry.connect(proxy.url, data_dir=tmp_path / "data") as catalog:
+        assert str(catalog.add(ROWS, "numbers").reference) == "numbers:1.0.0"
+    assert [event.action for event in behind.log.page(_any())] == ["data-dir", "publish"]
+
+
+def test_a_service_whose_log_was_rolled_back_is_refused(behind: SqlCatalog, server: TestServer, tmp_path: Path) -> None:
+    with registry.connect(server.url, data_dir=tmp_path / "data") as catalog:
+        catalog.add(ROWS, "numbers")
+    with registry.connect(server.url) as catalog:
+        catalog.dataset("numbers")  # remembers the end of the log
+    with open_catalog(tmp_path / "other.db") as other:
+        _copy_token(behind, cast("SqlCatalog", other))
+        server.service.catalog = cast("SqlCatalog", other)
+        with registry.connect(server.url) as catalog, pytest.raises(SiteHistoryError, match="rolled back to event 0"):
+            catalog.dataset("numbers")
+
+
+def _copy_token(source: SqlCatalog, target: SqlCatalog) -> None:
+    from registry.model import digest_of
+
+    text = os.environ["REGISTRY_TOKEN"]
+    digest = digest_of(text)
+    token = source.access.authenticate(digest)
+    assert token is not None
+    target.access.create_token(token.id, digest, token.name, token.role, actor="root")
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [("", "wants an access token"), ("expired", "has expired or was revoked"), ("unknown", "does not know this token")],
+)
+def test_tokens_that_do_not_count_are_refused(
+    behind: SqlCatalog, server: TestServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, reason: str
+) -> None:
+    if kind == "expired":
+        text = make_token(behind, "old", expires_in=timedelta(microseconds=1))
+    elif kind == "unknown":
+        with open_catalog(tmp_path / "other.db") as other:
+            text = make_token(other, "eve")
+    else:
+        text = ""
+    monkeypatch.setenv("REGISTRY_TOKEN", text)
+    with registry.connect(server.url) as catalog, pytest.raises(CatalogRefusedError, match=reason):
+        catalog.datasets()
+
+
+def test_a_text_that_is_no_token_is_not_sent(
+    behind: SqlCatalog, proxy: CuttingProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGISTRY_TOKEN", "hunter2hunter2")
+    with registry.connect(proxy.url) as catalog, pytest.raises(UsageError, match="not an access token") as caught:
+        catalog.datasets()
+    assert "hunter2hunter2" not in str(caught.value)
+    assert requests(proxy) == ["site.json"]
+
+
+def test_a_token_is_not_sent_without_encryption_to_another_machine() -> None:
+    from registry.catalog.service import ServiceCatalog
+
+    with pytest.raises(UsageError, match=r"is not sent to http://catalog\.example/"):
+        ServiceCatalog("http://catalog.example/", token=lambda _: "shb_0123456789ab_x").now()
+
+
+def test_a_token_for_some_datasets_sees_only_those(
+    behind: SqlCatalog, server: TestServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with registry.connect(server.url, data_dir=tmp_path / "data") as catalog:
+        for name in ("lab_numbers", "secret_numbers"):
+            catalog.add(ROWS, name)
+    monkeypatch.setenv("REGISTRY_TOKEN", make_token(behind, "bob", Role.PUBLISHER, "lab_*"))
+    with registry.connect(server.url, data_dir=tmp_path / "data") as catalog:
+        assert [summary.dataset for summary in catalog.datasets()] == ["lab_numbers"]
+        assert {event.dataset for event in catalog.log()} == {"", "lab_numbers"}
+        messages = []
+        for name in ("secret_numbers", "absent_numbers"):
+            with pytest.raises(DatasetNotFoundError) as caught:
+                catalog.dataset(name)
+            messages.append(str(caught.value).replace(name, "NAME") + str(caught.value.hint))
+        assert messages[0] == messages[1]
+        with pytest.raises(CatalogPermissionError, match="covers only lab_"):
+            catalog.lifecycle.deprecate("secret_numbers:1.0.0", reason="bad")
+        catalog.add(ROWS[:5], "lab_more")
+    assert behind.find("lab_more").published_by == "bob"
+
+
+def test_a_data_directory_has_to_be_named_as_for_every_server(behind: SqlCatalog, server: TestServer) -> None:
+    with registry.connect(server.url) as catalog, pytest.raises(DataDirectoryMissingError):
+        catalog.add(ROWS, "numbers")
+
+
+def test_a_pickled_dataset_opens_the_service_again_without_the_token_in_it(
+    behind: SqlCatalog, server: TestServer, tmp_path: Path
+) -> None:
+    with registry.connect(server.url, data_dir=tmp_path / "data") as catalog:
+        catalog.add(ROWS, "numbers")
+        content = pickle.dumps(catalog)
+    assert os.environ["REGISTRY_TOKEN"].encode() not in content
+    with pickle.loads(content) as again:  # noqa: S301 (made above)
+        assert again.dataset("numbers").facts.version == registry.Version(1, 0, 0)
+
+
+def test_the_client_needs_neither_sqlalchemy_nor_a_large_http_library(behind: SqlCatalog, server: TestServer) -> None:
+    with registry.connect(server.url) as catalog:
+        catalog.datasets()  # this machine knows that it is a service
+    program = (
+        "import sys, registry\n"
+        f"catalog = registry.connect({server.url!r})\n"
+        "print(len(catalog.datasets()))\n"
+        "print([name for name in ('sqlalchemy', 'alembic', 'httpx', 'requests', 'fsspec', 'numpy') "
+        "if name in sys.modules])\n"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert result.stdout == "0\n[]\n", result.stderr
+
+
+def test_login_keeps_a_token_for_one_service(
+    behind: SqlCatalog, server: TestServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    text = os.environ["REGISTRY_TOKEN"]
+    monkeypatch.delenv("REGISTRY_TOKEN")
+    command = [sys.executable, "-m", "registry"]
+    run = subprocess.run([*command, "login", server.url], input=text, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    (file,) = tmp_path.glob("home/shardbook/services/tokens.json")
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert text not in run.stdout + run.stderr
+    with registry.connect(server.url) as catalog:
+        assert catalog.datasets() == ()
+    wrong = subprocess.run([*command, "login", server.url], input="x" * 70, capture_output=True, text=True, check=False)
+    assert (wrong.returncode, "not an access token" in wrong.stderr) == (2, True)
+    run = subprocess.run([*command, "logout", server.url], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    with registry.connect(server.url) as catalog, pytest.raises(CatalogRefusedError):
+        catalog.datasets()

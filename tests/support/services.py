@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, cast
 
 from registry.catalog import CatalogBackend
@@ -70,12 +72,86 @@ class ServedCatalog(CatalogWrapper):
     def client(self, actor: str) -> ServiceCatalog:
         """The client of this person, who is an admin."""
         if actor not in self._clients:
-            self._clients[actor] = ServiceCatalog(self._address, make_token(self._catalog, actor))
+            token = make_token(self._catalog, actor)
+            self._clients[actor] = ServiceCatalog(self._address, token=lambda _: token)
         return self._clients[actor]
 
     def close(self) -> None:
         for client in self._clients.values():
             client.close()
+
+
+@dataclass
+class CuttingProxy:
+    """A proxy that closes connections instead of passing on answers.
+
+    Attributes:
+        url: its URL.
+        cut: whether the answer to a request with these headers is lost.
+        seen: the path and the idempotency key of each request.
+    """
+
+    url: str = ""
+    cut: Callable[[Mapping[str, str]], bool] = lambda _: False
+    seen: list[tuple[str, str | None]] = field(default_factory=list)
+
+    def lose_first_answers(self) -> None:
+        """Lose the first answer to each write."""
+        keys: set[str] = set()
+
+        def is_first(headers: Mapping[str, str]) -> bool:
+            key = headers.get("Idempotency-Key")
+            is_new = key is not None and key not in keys
+            keys.update([key] if key else [])
+            return is_new
+
+        self.cut = is_first
+
+
+@contextmanager
+def cutting_proxy(target: str) -> Iterator[CuttingProxy]:
+    """A proxy in front of ``target`` that runs for as long as the block."""
+    import urllib3
+
+    proxy, pool = CuttingProxy(), urllib3.PoolManager()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+
+        def do_GET(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            path = self.path.lstrip("/")
+            proxy.seen.append((path, self.headers.get("Idempotency-Key")))
+            answer = pool.request(
+                self.command, target + path, body=body, headers=dict(self.headers), decode_content=False, retries=False
+            )
+            if proxy.cut(self.headers):
+                self.close_connection = True
+                return
+            self.send_response(answer.status)
+            for name, value in answer.headers.items():
+                if name.lower() not in ("content-length", "transfer-encoding", "connection"):
+                    self.send_header(name, value)
+            self.send_header("Content-Length", str(len(answer.data)))
+            self.end_headers()
+            self.wfile.write(answer.data)
+
+        do_POST = do_PUT = do_HEAD = do_GET  # noqa: N815 (names in the base class)
+
+        def log_message(self, format: str, *_: object) -> None:  # noqa: A002 (its name in the base class)
+            """Logs nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    proxy.url = f"http://127.0.0.1:{server.server_port}/"
+    try:
+        yield proxy
+    finally:
+        server.shutdown()
+        server.server_close()
+        pool.clear()
 
 
 @contextmanager

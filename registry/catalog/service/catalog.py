@@ -9,7 +9,9 @@ is compared with that of the service, so that no rollback and no fork stays unse
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -19,7 +21,7 @@ from registry.catalog.service.messages import Reading, load_value
 from registry.catalog.service.requests import ServiceServer
 from registry.catalog.service_index import API_PATH
 from registry.catalog.site.history import Head, KnownHead
-from registry.catalog.urls import site_url
+from registry.catalog.web_urls import site_url
 from registry.catalog.wrapper import CatalogWrapper
 from registry.errors import UsageError
 from registry.masking import mask, remove_secrets
@@ -35,37 +37,43 @@ class ServiceCatalog(CatalogWrapper):
     Attributes:
         url: the URL of the service, without a password.
         file: None.
+
+    Raises, at the first call:
+        UsageError: the token would be sent without encryption to another machine.
+        MissingExtraError: urllib3 is not installed.
     """
 
-    def __init__(self, url: str, token: str | None = None, *, heads: Path | None = None) -> None:
+    def __init__(self, url: str, *, token: Callable[[str], str | None], heads: Path | None = None) -> None:
         """Nothing is requested yet.
 
         Args:
             url: the URL of the service.
-            token: an access token.
+            token: called before the first request with ``url``, as the attribute; gives an access token, or None.
             heads: the folder that remembers the ends of event logs; None remembers nothing.
 
         Raises:
-            UsageError: the URL does not parse, or the token would be sent without encryption to another machine.
-            MissingExtraError: urllib3 is not installed.
+            UsageError: the URL does not parse.
         """
-        address = site_url(url)
-        self.url = mask(address)
+        self._address = site_url(url)
+        self.url = mask(self._address)
         self.file = None
-        parts = urlsplit(address)
+        self._token, self._heads = token, heads
+        self._checked = float("-inf")
+
+    @cached_property
+    def _server(self) -> ServiceServer:
+        token, parts = self._token(self.url), urlsplit(self._address)
         if token is not None and parts.scheme == "http" and parts.hostname not in _LOOPBACK:
             raise UsageError(
                 f"an access token is not sent to {self.url}: everybody between could read it",
                 hint="Use https://, which a proxy in front of the service offers.",
             )
-        self._server = ServiceServer(address, token)
-        subject = f"{remove_secrets(address)}#{token.split('_')[1] if token else ''}"
-        self._known = None if heads is None else KnownHead(heads, subject)
-        self._checked = float("-inf")
+        return ServiceServer(self._address, token)
 
     def close(self) -> None:
         """Close the connections; a later call opens new ones."""
-        self._server.close()
+        if "_server" in self.__dict__:
+            self._server.close()
 
     def __repr__(self) -> str:
         return f"<ServiceCatalog {self.url}>"
@@ -73,9 +81,9 @@ class ServiceCatalog(CatalogWrapper):
     def _call(self, call: str, *args: Any, **kwargs: Any) -> Any:
         if call not in CALLS:
             raise AttributeError(call)
-        if self._known is not None and time.monotonic() - self._checked > _FRESH_SECONDS:
+        if self._heads is not None and time.monotonic() - self._checked > _FRESH_SECONDS:
             self._checked = time.monotonic()
-            self._require_history(self._known)
+            self._require_history(KnownHead(self._heads, f"{remove_secrets(self._address)}#{self._server.token_id}"))
         return self._send(call, *args, **kwargs)
 
     def _send(self, call: str, *args: Any, **kwargs: Any) -> Any:

@@ -47,6 +47,7 @@ class ServiceServer(SiteServer):
     def __init__(self, url: str, token: str | None) -> None:
         super().__init__(url)
         self._token = token
+        self.token_id = token.split("_")[1] if token else ""
         self._process = os.getpid()
 
     def call(self, path: str, body: Mapping[str, Any], *, is_write: bool = False) -> Any:

@@ -6,6 +6,14 @@
 bring, and ``history.py`` remembers the head of the log, so that no site is rolled back or forked unseen.
 """
 
-from registry.catalog.site.catalog import SiteCatalog, SiteOptions
+from typing import TYPE_CHECKING
+
+from registry.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from registry.catalog.site.catalog import SiteCatalog
+    from registry.catalog.site.options import SiteOptions
 
 __all__ = ["SiteCatalog", "SiteOptions"]
+
+__getattr__, __dir__ = lazy_exports(__name__, {"catalog": "SiteCatalog", "options": "SiteOptions"})

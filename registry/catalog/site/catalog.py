@@ -18,9 +18,9 @@ import shutil
 import tempfile
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from hashlib import blake2b
@@ -31,6 +31,7 @@ from typing import Any, Final
 from registry.catalog.revision import HEAD
 from registry.catalog.service_index import service_index
 from registry.catalog.site.history import Head, KnownHead
+from registry.catalog.site.options import SiteOptions
 from registry.catalog.site.requests import SiteServer
 from registry.catalog.site.snapshot import (
     MissingSnapshot,
@@ -43,8 +44,8 @@ from registry.catalog.site.snapshot import (
 )
 from registry.catalog.site_index import INDEX_NAME, MAX_INDEX_BYTES, SiteIndex, parse_site_index
 from registry.catalog.sql_catalog import SqlCatalog
-from registry.catalog.urls import site_url
 from registry.catalog.values import DataDirectory
+from registry.catalog.web_urls import site_url
 from registry.catalog.wrapper import CatalogWrapper, pass_call
 from registry.errors import (
     AlreadyStoredError,
@@ -58,7 +59,7 @@ from registry.errors import (
 )
 from registry.masking import mask, remove_secrets
 from registry.model import Reference, describe_moment
-from registry.storage.consent import Allowed, entry_for
+from registry.storage.consent import entry_for
 from registry.storage.faults import storage_errors
 from registry.storage.local import LocalStore
 from registry.storage.memory import Memory, make_private
@@ -93,27 +94,6 @@ READS: Final = _ABOUT_VERSIONS | frozenset(
     )
 )
 """Every other call would write."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SiteOptions:
-    """Where a client keeps what it knows about sites, and whom it trusts.
-
-    Attributes:
-        cache: the folder of snapshots, which can be deleted at any time; None without a cache.
-        heads: the folder that remembers the heads of logs. It is not a cache: who deletes it trusts each site anew.
-        check: called with each index before its catalog is used; raises SignatureError if nobody trusted signed it.
-        keys: the public keys that ``check`` accepts, as paths or texts.
-        allowed: servers that may get the login for web servers, besides the site's own.
-        token: gives the access token for the URL of a service, or None.
-    """
-
-    cache: Path | None
-    heads: Path
-    check: Callable[[SiteIndex], object] | None = None
-    keys: tuple[str, ...] = ()
-    allowed: Allowed = field(default_factory=Allowed)
-    token: Callable[[str], str | None] = lambda _: None
 
 
 class ServiceFound(Exception):  # noqa: N818 (``WebCatalog`` goes on with the service)

@@ -60,7 +60,7 @@ class SiteServer:
     """The web server of a site. Use it in one thread and one process; ``close`` ends its connections."""
 
     def __init__(self, url: str) -> None:
-        """``url`` is that of the site (``urls.site_url``).
+        """``url`` is that of the site (``web_urls.site_url``).
 
         Raises:
             MissingExtraError: urllib3 is not installed.
