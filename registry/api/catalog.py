@@ -74,6 +74,7 @@ from registry.model import (
 )
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or published
+    from registry.api.access import Tokens
     from registry.api.arguments import DatasetLike, Moment
     from registry.api.backups import Backup
     from registry.api.lifecycle import Aliases, Experiments, Lifecycle, Reservations, Uses
@@ -522,6 +523,13 @@ class Catalog(Adding):
         from registry.api.lifecycle import Reservations
 
         return Reservations(self.backend, data_dir=self.data_dir)
+
+    @property
+    def tokens(self) -> Tokens:
+        """Who may call the server of a shared catalog: ``create``, ``list``, ``revoke``."""
+        from registry.api.access import Tokens
+
+        return Tokens(self.backend.access)
 
     @property
     def experiments(self) -> Experiments:

@@ -62,6 +62,7 @@ COMMANDS: Final = {
         "registry.cli.reservation:reservation",
         "Manage the places in object stores that publishers reserve.",
     ),
+    "token": ("registry.cli.token:token", "Give access to a catalog that a server shares."),
     "log": ("registry.cli.log:log", "Show who did what and when, or verify the log."),
     "du": ("registry.cli.keeping:du", "Show the disk space of datasets; shared files count once."),
     "gc": ("registry.cli.keeping:gc", "Remove unfinished uploads and other leftovers."),

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import Final
 
 from registry.errors import UsageError
+from registry.masking import may_hide_secret
 
 _ID: Final = re.compile(r"[0-9a-f]{12}")
 _TEXT: Final = re.compile(r"(shb_[0-9a-f]{12}_[A-Za-z0-9_-]{43})([0-9A-Za-z]{6})")
@@ -77,6 +78,9 @@ class AccessToken:
     def __post_init__(self) -> None:
         if not _ID.fullmatch(self.id):
             raise UsageError(f"the id of a token is 12 lower-case hex digits, not {self.id[:40]!r}")
+        for text in (self.name, *self.datasets):
+            if "://" in text or may_hide_secret(text):
+                raise UsageError("a name or pattern of a token looks like a URL or a password: it is not repeated")
         if not 0 < len(self.name) <= _MAX_NAME or not self.name.isprintable() or self.name != self.name.strip():
             raise UsageError(
                 f"a token cannot have the name {self.name[:40]!r}: expected 1 to {_MAX_NAME} printable characters",
@@ -116,19 +120,6 @@ class AccessToken:
     def is_valid(self, now: datetime) -> bool:
         """Whether it is neither revoked nor expired."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
-
-    def as_json(self) -> dict[str, Any]:
-        """A JSON document with all attributes."""
-        moments = ("created_at", "expires_at", "last_used_at", "revoked_at")
-        return {
-            "id": self.id,
-            "name": self.name,
-            "role": self.role.value,
-            "datasets": list(self.datasets),
-            **{name: moment and moment.isoformat() for name in moments for moment in (getattr(self, name),)},
-            "created_by": self.created_by,
-            "revoked_by": self.revoked_by,
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -154,6 +154,15 @@ def test_names_that_nobody_can_read_are_refused(catalog: CatalogBackend, name: s
     assert catalog.access.tokens() == ()
 
 
+@pytest.mark.parametrize("text", ["ann:hunter2@host", "s3://KEY:hunter2@bucket", "AccountKey=hunter2"])
+def test_what_may_be_a_password_is_refused_and_not_repeated(catalog: CatalogBackend, text: str) -> None:
+    for name, datasets in ((text, ("*",)), ("ann", (text,))):
+        with pytest.raises(UsageError, match="looks like a URL or a password") as refused:
+            create(catalog, name, datasets=datasets)
+        assert "hunter2" not in f"{refused.value} {refused.value.hint}"
+    assert create(catalog, "ann@example.org").name == "ann@example.org"
+
+
 def test_an_id_or_digest_is_used_once(catalog: CatalogBackend) -> None:
     token = create(catalog)
     token_id, _, digest = new_secret()

@@ -157,6 +157,7 @@ READS: dict[str, Callable[[registry.Catalog], object]] = {
     "reservations.list": lambda catalog: catalog.reservations.list(),
     "search": lambda catalog: catalog.search("digits"),
     "standing": lambda catalog: catalog.standing("digits"),
+    "tokens.list": lambda catalog: catalog.tokens.list(),
     "usage": lambda catalog: catalog.usage(),
     "verify_all": lambda catalog: catalog.verify_all(),
     "verify_log": lambda catalog: catalog.verify_log(),

@@ -15,6 +15,7 @@ import pytest
 from support.golden import check_errors
 
 import registry
+from registry.api.access import Tokens
 from registry.api.adding import Addition
 from registry.api.lifecycle import Aliases, Experiments, Lifecycle, Reservations
 from registry.api.mirrors import Mirrors
@@ -182,7 +183,7 @@ def test_none_is_refused_if_it_has_no_meaning(catalog: registry.Catalog, name: s
 
 def test_no_parameter_that_names_a_dataset_is_missing_above() -> None:
     """Every parameter annotated with DatasetLike, and every one with a name that such a parameter has."""
-    classes = (registry.Catalog, Lifecycle, Aliases, Experiments, Mirrors, Reservations, CatalogPins)
+    classes = (registry.Catalog, Lifecycle, Aliases, Experiments, Mirrors, Reservations, Tokens, CatalogPins)
     functions = {
         f"{one.__name__}.{name}": method
         for one in classes
@@ -434,7 +435,7 @@ def test_a_state_and_a_share_are_read_from_json(catalog: registry.Catalog) -> No
 def test_every_flag_of_a_public_method_refuses_text() -> None:
     owners = (registry.Catalog, registry.Dataset, registry.Pin, registry.PinFile, Addition)
     num_flags = 0
-    for owner in (*owners, Lifecycle, Aliases, Experiments, Mirrors, Reservations, CatalogPins):
+    for owner in (*owners, Lifecycle, Aliases, Experiments, Mirrors, Reservations, Tokens, CatalogPins):
         for name, method in inspect.getmembers(owner, inspect.isfunction):
             parameters = inspect.signature(method).parameters.values()
             required = {
@@ -514,6 +515,8 @@ OPTIONS_OF_CALLS: dict[str, tuple[Callable[..., Any], set[str]]] = {
     "experiment add": (Experiments.add, set()),
     "reservation clear": (Reservations.clear, set()),
     "reservation release": (Reservations.release, set()),
+    "token create": (Tokens.create, set()),
+    "token revoke": (Tokens.revoke, set()),
     "versions": (registry.Catalog.versions, set()),
     "du": (registry.Catalog.usage, {"by"}),
     "gc": (registry.Catalog.collect_garbage, set()),
@@ -530,6 +533,7 @@ COMMON = {"catalog", "data-dir", "format", "engine", "address", "runtime-env", "
 PLURALS = {
     "allow-host": "allow_hosts",
     "tag": "tags",
+    "dataset": "datasets",
     "remove-tag": "remove_tags",
 }  # an option is given once for each value
 

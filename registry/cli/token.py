@@ -1,0 +1,115 @@
+"""``registry token``: creates, lists and revokes the access tokens of a shared catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from registry.cli.commands import Session, examples, session_command
+from registry.cli.options import dry_run_option
+from registry.cli.output import Column, Table
+from registry.envelope import fields_of
+from registry.model import Role
+
+if TYPE_CHECKING:
+    from registry.model import AccessToken
+
+
+@click.group("token")
+def token() -> None:
+    """Give access to a catalog that a server shares."""
+
+
+@session_command(
+    "create",
+    group=token,
+    epilog=examples(
+        "registry token create ann", "registry token create ci --role publisher --dataset 'lab_*' --expires 90d"
+    ),
+)
+@click.argument("name", metavar="NAME")
+@click.option(
+    "--role",
+    type=click.Choice([role.value for role in Role]),
+    default="reader",
+    show_default=True,
+    help="A reader looks up and reads, a publisher also publishes, and an admin may do everything.",
+)
+@click.option(
+    "--dataset",
+    "datasets",
+    multiple=True,
+    default=("*",),
+    metavar="PATTERN",
+    help="A dataset that it covers: name or name/config, with * and ?. Repeat it for several; all by default.",
+)
+@click.option("--expires", metavar="DURATION", help="How long it is valid: 12h, 90d, 52w. Without a limit by default.")
+@dry_run_option
+def create(
+    session: Session, name: str, role: str, datasets: tuple[str, ...], expires: str | None, dry_run: bool
+) -> None:
+    """Create a token for NAME, a person or a program, and print it.
+
+    It is printed once: the catalog stores only a digest. What its holder changes has NAME as its actor in the log.
+    """
+    with session.connect() as catalog:
+        created = catalog.tokens.create(name, role=role, datasets=datasets, expires=expires, dry_run=dry_run)
+
+    def human(_: object) -> Iterator[str]:
+        access = f"for {name}: {role} of {', '.join(created.token.datasets)}"
+        if dry_run:
+            session.out.note(f"would create a token {access}")
+        else:
+            session.out.note(f"created the token {created.token.id} {access}. Its text is printed only now:")
+            yield created.text
+
+    text = {} if dry_run else {"text": created.text}
+    session.out.present("token.create", _values(created.token) | text | {"dry_run": dry_run}, human)
+
+
+@session_command("list", group=token, epilog=examples("registry token list", "registry token list --format json"))
+def list_(session: Session) -> None:
+    """List the tokens of the catalog, without their texts."""
+    with session.connect() as catalog:
+        tokens, now = catalog.tokens.list(), catalog.backend.now()
+    columns: dict[str, Column] = {
+        "ID": "id",
+        "NAME": "name",
+        "ROLE": "role",
+        "DATASETS": "datasets",
+        "STATE": _state,
+        "CREATED (UTC)": "created_at",
+        "BY": "created_by",
+        "LAST USED (UTC)": lambda row: row["last_used_at"] or "never",
+    }
+    values = [_values(entry) | {"is_valid": entry.is_valid(now)} for entry in tokens]
+    empty = "The catalog has no tokens. Create one with: registry token create NAME"
+    session.out.present("token.list", values, lambda rows: [Table(rows, columns, empty=empty)])
+
+
+@session_command("revoke", group=token, epilog=examples("registry token revoke 3f9a5c0d71be"))
+@click.argument("token_id", metavar="ID")
+@dry_run_option
+def revoke(session: Session, token_id: str, dry_run: bool) -> None:
+    """Make the token ID invalid, from its next request on."""
+    with session.connect() as catalog:
+        revoked = catalog.tokens.revoke(token_id, dry_run=dry_run)
+    done = "would revoke" if dry_run else "revoked"
+    session.out.present(
+        "token.revoke", _values(revoked) | {"dry_run": dry_run}, lambda _: [f"{done} {revoked.id} of {revoked.name}"]
+    )
+
+
+def _values(entry: AccessToken) -> dict[str, Any]:
+    return fields_of(entry, *(field.name for field in fields(entry)))
+
+
+def _state(row: dict[str, Any]) -> str:
+    if row["revoked_at"] is not None:
+        return f"revoked by {row['revoked_by']}"
+    if row["expires_at"] is None:
+        return "valid"
+    return f"{'valid until' if row['is_valid'] else 'expired'} {row['expires_at']:%Y-%m-%d %H:%M}"
