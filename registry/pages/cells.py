@@ -10,19 +10,22 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import islice
 from typing import Any, Final
 
 import numpy as np
 
 from registry.api import Dataset
-from registry.display import converter_of, describe_file, media_kind, text_of, time_types
+from registry.display import converter_of, describe_file, media_kind, shrink, text_of, time_types
 from registry.escaping import without_steering
 from registry.features import Audio, BBox, ClassLabel, FeaturesDict, Image, LabeledImage, NestedExamples, Tensor, Text
 from registry.features.containers import Column, columns_of
 from registry.features.feature import TEXT
+from registry.images import encode_png
 from registry.order import ReadConfig
 from registry.pages.page import version_path
+from registry.pages.previews import data_url
 from registry.reading import Reader
 from registry.statistics.media import read_image_header
 
@@ -40,6 +43,9 @@ _MOST_POINTS: Final = 20_000
 _MOST_MEDIA: Final = 600
 _MOST_BOXES: Final = 200
 _FEW_BOXES: Final = 16
+_ICON_SIDE: Final = 64
+_ICON_BYTES: Final = 2**12
+_ICONS_BYTES: Final = 2**17
 _SAFE: Final = re.compile(r"[A-Za-z_][\w-]{0,79}", re.ASCII)
 _TYPES: Final[tuple[tuple[bytes, int, str, str], ...]] = (
     (b"\x89PNG\r\n\x1a\n", 0, "png", "image/png"),
@@ -144,7 +150,7 @@ class Cells:
         least, most = _SHORT
         self._short = max(least, min(most, _LETTERS // max(1, num_rows * len(self.names))))
         self._points = max(8, min(_POINTS, _MOST_POINTS // max(1, num_rows * len(self.names))))
-        self._room, self._media_room = _LETTERS, _MOST_MEDIA
+        self._room, self._media_room, self._icon_room = _LETTERS, _MOST_MEDIA, _ICONS_BYTES
         self._most_media = most_media
         self._is_whole = is_whole
 
@@ -212,7 +218,19 @@ class Cells:
             every = [each for inner in self._columns.values() for each in inner]
             most = _MOST_BOXES if self._is_whole else _FEW_BOXES
             result["boxes"] = list(islice(_boxes(row, every, header.height, header.width), most))
+        is_icon = max(header.height, header.width) <= _ICON_SIDE and len(content) <= min(_ICON_BYTES, self._icon_room)
+        icon = (content if header.mode == "RGB" else _icon(leaf, content)) if is_icon else None
+        if icon is not None:  # inside of the page: a request for each of 50 pictures takes ten times as long
+            self._icon_room -= len(icon)
+            result["small"] = data_url(icon, media_type(icon)[1])
         return result
+
+
+@lru_cache(1000)  # at most 20 MB
+def _icon(leaf: Any, content: bytes) -> bytes | None:
+    """A picture of a small image with every pixel, as PNG."""
+    pixels = shrink(leaf, content, _ICON_SIDE)
+    return None if pixels is None else encode_png(pixels)
 
 
 def _item(kind: str, text: str, folder: tuple[str, ...], ending: str) -> dict[str, Any]:

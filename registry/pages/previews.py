@@ -76,10 +76,10 @@ def near_statistics(dataset: Dataset, *, most: int = _MOST_ROOM) -> Statistics |
     return None
 
 
-def remembered_preview(content_digest: str, head: Hashable, load: Callable[[], Dataset]) -> dict[str, Any] | None:
+def remembered_preview(content_digest: str, event: Hashable, load: Callable[[], Dataset]) -> dict[str, Any] | None:
     """The preview of the version with this content, which is loaded if its preview is not remembered.
 
-    That there is none is remembered as long as ``head`` is the newest event of the catalog: then statistics of it may
+    That there is none is remembered for ``event``, the last one that may have changed it: then statistics of it may
     have been attached. A look-up that fails is tried again.
     """
 
@@ -88,7 +88,7 @@ def remembered_preview(content_digest: str, head: Hashable, load: Callable[[], D
             return preview(load()) or {}
         return None
 
-    key = (content_digest, head)
+    key = (content_digest, event)
     return _PREVIEWS.get(content_digest, lambda: _ABSENT.get(key, make) or None)
 
 
@@ -118,6 +118,6 @@ def _strip(dataset: Dataset, split: str, feature: str) -> list[str]:
     return [data_url(encode_png(picture)) for picture in pictures if picture is not None]
 
 
-def data_url(png: bytes) -> str:
-    """A PNG as a URL of the page itself."""
-    return f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}"
+def data_url(picture: bytes, content_type: str | None = "image/png") -> str:
+    """A picture as a URL, inside of the page itself."""
+    return f"data:{content_type};base64,{base64.b64encode(picture).decode('ascii')}"
