@@ -32,7 +32,7 @@ _ROWS: Final = 50
 _PAGE_BYTES: Final = 2**26
 _COLUMNS: Final = 30
 _MOST_ADDRESS: Final = 2000
-_MOST_VERSIONS: Final = 10
+_MOST_VERSIONS: Final = 5
 _MOST_EXAMPLE: Final = 40
 _EXAMPLES: Final = {str(TEXT): "== 'a word'", "bool": "== True"}
 """By dtype; numbers have another one."""
@@ -189,7 +189,7 @@ def build(visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> None:
 
 def record(visit: Visit, dataset: Dataset, split: str, index: int) -> Page:
     """One record: its values, its place and its digest, its neighbours, and the same place in other versions."""
-    num_examples = dataset.splits[split].num_examples if split in dataset.splits else 0
+    num_examples = _num_examples(dataset, split)
     if index >= num_examples:
         raise NotFoundError(
             f"{dataset.reference} has no record {index:,} of {split!r:.80}",
@@ -213,7 +213,7 @@ def record(visit: Visit, dataset: Dataset, split: str, index: int) -> Page:
     try:
         reader = dataset.read(expression, STORED_ORDER, keep=None)
         values["digest"] = _digest(reader)
-        values["place"] = _place(dataset, reader.plan)
+        values["place"] = _place(reader)
         files = reader.files_as_bytes()
         cells = Cells(dataset, files, num_rows=1, most_media=60, is_whole=True)
         values["cells_of_record"] = cells.row(files[0], split, index)
@@ -229,14 +229,13 @@ def _digest(reader: Reader) -> str:
     return hashlib.sha256(next(reader.records())).hexdigest()
 
 
-def _place(dataset: Dataset, plan: Plan) -> dict[str, Any]:
+def _place(reader: Reader) -> dict[str, Any]:
     """The file of a record, and its place there: the bytes of its frame, if the file is a TFRecord on this machine."""
-    (part,) = plan
+    (part,), readable = reader.plan, reader.readable
     place: dict[str, Any] = {"file": part.filename, "record": part.skip, "offset": None, "length": None, "crc": None}
-    readable = dataset.readable
     if readable.file_format == "tfrecord":
-        store = readable.files({part.split})
-        shard = open_shard(store, part.filename, num_records=part.examples_in_shard, indexes=readable.indexes)
+        num_records = part.examples_in_shard
+        shard = open_shard(reader.store, part.filename, num_records=num_records, indexes=readable.indexes)
         if isinstance(shard, MappedShard):
             block = shard.read(part.skip, 1)
             start, length = int(block.offsets[0]), int(block.lengths[0])
@@ -246,18 +245,26 @@ def _place(dataset: Dataset, plan: Plan) -> dict[str, Any]:
 
 
 def _others(visit: Visit, dataset: Dataset, split: str, index: int, digest: str | None) -> list[dict[str, Any]]:
-    """What other readable versions on this machine have at the same place, the newest first; at most ten are read."""
+    """What other readable versions on this machine have at the same place: at most five of the newest six versions.
+
+    Equal content needs no look at the record.
+    """
     result: list[dict[str, Any]] = []
     brief = () if visit.site is None else visit.site.brief  # their records have no pages
-    for summary in visit.catalog.versions(dataset.reference)[: _MOST_VERSIONS + 1]:
-        if version_path(summary.reference) in brief:
+    for summary in visit.catalog.versions(dataset.reference, limit=_MOST_VERSIONS + 1):
+        path = version_path(summary.reference)
+        if path in brief or summary.version == dataset.version or str(summary.status) == "dropped":
             continue
-        if summary.version == dataset.version or str(summary.status) == "dropped" or len(result) == _MOST_VERSIONS:
-            continue
+        is_equal = summary.content_digest == dataset.facts.content_digest
         with suppress(RegistryError, OSError):
-            other = visit.catalog.look_up(summary.reference)
-            if other.folder.startswith("file:") and index < getattr(other.splits.get(split), "num_examples", 0):
-                equal = _digest(other.read(f"{split}[{index}:{index + 1}]", STORED_ORDER)) == digest
-                path = version_values(other)["version_path"]
-                result.append({"version": summary.version, "path": path, "is_equal": equal})
-    return result
+            if not is_equal:
+                other = visit.catalog.look_up(summary.reference)
+                if not other.folder.startswith("file:") or index >= _num_examples(other, split):
+                    continue
+                is_equal = _digest(other.read(f"{split}[{index}:{index + 1}]", STORED_ORDER)) == digest
+            result.append({"version": summary.version, "path": path, "is_equal": is_equal})
+    return result[:_MOST_VERSIONS]
+
+
+def _num_examples(dataset: Dataset, split: str) -> int:
+    return dataset.splits[split].num_examples if split in dataset.splits else 0
