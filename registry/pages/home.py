@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
+from registry.api import Catalog
 from registry.api.catalog import SORTS
 from registry.catalog import DatasetSummary
 from registry.envelope import fields_of
 from registry.errors import NotFoundError
 from registry.model import Reference
 from registry.pages.page import LISTED, Page, Visit, version_path
-from registry.pages.previews import Remembered, remembered_preview
+from registry.pages.previews import remembered_preview
 from registry.pages.rendering import first_words
 
 _CARDS: Final = 24
 _LISTED: Final = 200
 _MOST_CHOICES: Final = 200
 _MOST_HITS: Final = 240
+_MOST_EVENTS: Final = 51
 _STATES: Final = ("supported", "deprecated", "experimental", "yanked")
 _KINDS: Final = ("image", "audio", "text", "table")
 _SIZES: Final = {"below 1 MB": (0, 10**6), "1 MB to 1 GB": (10**6, 10**9), "1 GB or more": (10**9, None)}
@@ -29,16 +32,21 @@ _SIZES: Final = {"below 1 MB": (0, 10**6), "1 MB to 1 GB": (10**6, 10**9), "1 GB
 
 @dataclass(frozen=True, slots=True)
 class _Shelf:
-    """All datasets of a catalog by name, as its event ``head`` left them, and the values that filters offer."""
+    """All datasets of a catalog by name, as its event ``head`` left them, and the values that filters offer.
+
+    ``base`` is the event after which all of them were listed; ``changed`` is a later one, by the name of a dataset.
+    """
 
     head: Hashable
-    datasets: tuple[DatasetSummary, ...]
+    base: Hashable
+    changed: Mapping[str, Hashable]
+    datasets: Sequence[DatasetSummary]
     tags: list[str]
     licenses: list[str]
 
 
-_SHELVES: Final = Remembered(2)
-"""Listing 10,000 datasets takes half a second; most visits follow another one, without an event in between."""
+_SHELVES: Final = WeakKeyDictionary[Catalog, _Shelf]()
+"""Listing 10,000 datasets takes half a second; most visits follow another one, with few events in between."""
 
 
 def home(visit: Visit) -> Page:
@@ -77,16 +85,31 @@ def home(visit: Visit) -> Page:
 
 
 def _shelf(visit: Visit) -> _Shelf:
-    event = next(iter(visit.catalog.log(limit=1)), None)
-    head = (visit.catalog.url, event and event.hash)
-    return _SHELVES.get(head, lambda: _make_shelf(visit, head))
+    catalog, shelf = visit.catalog, _SHELVES.get(visit.catalog)
+    event = next(iter(catalog.log(limit=1)), None)
+    if shelf is None or shelf.head != (event and event.hash):
+        _SHELVES[catalog] = shelf = _make_shelf(catalog, event and event.hash, shelf)
+    return shelf
 
 
-def _make_shelf(visit: Visit, head: Hashable) -> _Shelf:
-    datasets = visit.catalog.datasets()
+def _make_shelf(catalog: Catalog, head: Hashable, before: _Shelf | None) -> _Shelf:
+    """The datasets now: those that events since ``before`` name are listed again; all if there are other events."""
+    changed: Mapping[str, Hashable] = {}
+    events = () if before is None else tuple(catalog.log(limit=_MOST_EVENTS))
+    heads: list[Hashable] = [event.hash for event in events]
+    new = events[heads.index(before.head) + 1 :] if before is not None and before.head in heads else ()
+    if before is not None and new and all(event.dataset for event in new):
+        names = {event.dataset.partition("/")[0] for event in new}
+        names |= {event.details["after"] for event in new if event.action == "rename"}
+        listed = [summary for name in names for summary in catalog.datasets(like=f"{name}*") if summary.name == name]
+        listed += [summary for summary in before.datasets if summary.name not in names]
+        datasets: Sequence[DatasetSummary] = sorted(listed, key=lambda summary: (summary.name, summary.config or ""))
+        head, base, changed = heads[-1], before.base, {**before.changed, **dict.fromkeys(names, heads[-1])}
+    else:
+        datasets, base = catalog.datasets(), head
     tags = sorted({tag for summary in datasets for tag in summary.config_tags})[:_MOST_CHOICES]
     licenses = Counter(summary.license for summary in datasets if summary.license).most_common(_MOST_CHOICES)
-    return _Shelf(head, datasets, tags, sorted(name for name, _ in licenses))
+    return _Shelf(head, base, changed, datasets, tags, sorted(name for name, _ in licenses))
 
 
 def _matching(visit: Visit, shelf: _Shelf, conditions: dict[str, str]) -> Iterator[DatasetSummary]:
@@ -132,6 +155,7 @@ def _first(after: str, datasets: Sequence[DatasetSummary]) -> int:
 def _card(visit: Visit, shelf: _Shelf, summary: DatasetSummary) -> dict[str, Any]:
     version = summary.canonical or summary.latest
     reference = Reference.exactly(summary.name, summary.config, version)
+    event = shelf.changed.get(summary.name, shelf.base)
     return {
         **fields_of(summary, "dataset", "status", "num_versions", "num_examples", "num_bytes", "splits"),
         "description": first_words(summary.description, 160),
@@ -139,5 +163,5 @@ def _card(visit: Visit, shelf: _Shelf, summary: DatasetSummary) -> dict[str, Any
         "version": version,
         "kinds": summary.kinds or ("table",),
         "path": version_path(reference),
-        "preview": remembered_preview(summary.content_digest, shelf.head, lambda: visit.catalog.look_up(reference)),
+        "preview": remembered_preview(summary.content_digest, event, lambda: visit.catalog.look_up(reference)),
     }

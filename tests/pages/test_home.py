@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +140,40 @@ def test_a_change_is_seen_at_once(tmp_path: Path) -> None:
         catalog.lifecycle.yank("second:1.0.0", reason="wrong")
         assert names_of(catalog) == ["first"]
         assert names_of(catalog, state="yanked") == ["second"]
+
+
+def test_a_list_that_follows_events_is_what_a_new_one_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data", create=True) as catalog:
+        for name in ("a", "a_b", "b/x", "b/y", "c"):
+            publish(catalog, f"{name}:1.0.0")
+        visit, listings, every = Visit(catalog=catalog), list[str | None](), Catalog.datasets
+
+        def count(self: Catalog, **conditions: Any) -> Any:
+            listings.append(conditions.get("like"))
+            return every(self, **conditions)
+
+        monkeypatch.setattr(Catalog, "datasets", count)
+        changes: list[tuple[Callable[[], Any], set[str | None]]] = [
+            (lambda: None, {None}),
+            (lambda: None, set()),
+            (lambda: publish(catalog, "a:1.1.0", license_="mit", config_tags=("new",)), {"a*"}),
+            (lambda: publish(catalog, "b/z:1.0.0"), {"b*"}),
+            (lambda: publish(catalog, "aa:1.0.0"), {"aa*"}),
+            (lambda: catalog.lifecycle.set_default_config("b/y"), {"b*"}),
+            (lambda: catalog.lifecycle.yank("c:1.0.0", reason="wrong"), {"c*"}),
+            (lambda: catalog.describe("a_b:1.0.0", tags=["x"]), {"a_b*"}),
+            (lambda: catalog.rename("a", "z"), {"a*", "z*"}),
+            (lambda: [publish(catalog, f"d:1.0.{number}") for number in range(50)], {"d*"}),
+            (lambda: [publish(catalog, f"d:1.1.{number}") for number in range(51)], {None}),
+            (lambda: catalog.lifecycle.protect(None), {None}),
+        ]
+        for change, conditions in changes:
+            change()
+            listings.clear()
+            shelf = home._shelf(visit)
+            assert set(listings) == conditions
+            new = home._make_shelf(catalog, None, None)
+            assert (tuple(shelf.datasets), shelf.tags, shelf.licenses) == (new.datasets, new.tags, new.licenses)
 
 
 def test_a_preview_appears_when_statistics_are_attached(tmp_path: Path) -> None:
