@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC
+from functools import lru_cache
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -121,7 +122,7 @@ def read_version(row: sa.Row[*tuple[Any, ...]], splits: Sequence[Split]) -> Data
         version=Version(row.major, row.minor, row.patch),
         splits=tuple(_named_files(split, row.builder_name) for split in splits),
         features_json=require_text(row.features_json),
-        labels={stem: tuple(map(require_text, names)) for stem, names in json.loads(row.labels_json).items()},
+        labels=dict(_read_labels(row.labels_json)),
         location=require_text(row.location),
         content_digest=row.content_digest,
         location_steps=read_steps(row.location_steps),
@@ -140,6 +141,11 @@ def read_version(row: sa.Row[*tuple[Any, ...]], splits: Sequence[Split]) -> Data
         published_at=row.published_at,
         published_by=row.published_by,
     )
+
+
+@lru_cache(2)  # a class label may have a million names, and each page looks its version up
+def _read_labels(text: str) -> dict[str, tuple[str, ...]]:
+    return {stem: tuple(map(require_text, names)) for stem, names in json.loads(text).items()}
 
 
 def _named_files(split: Split, name: str) -> Split:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Sequence as AnySequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -428,4 +429,9 @@ def _name_labels(leaf: Leaf, labels: Mapping[str, AnySequence[str]], names: tupl
         raise feature_fault(path, "the feature already has different label names")
     if label.num_classes not in (0, len(result)):
         raise feature_fault(path, f"expected {label.num_classes} label names, found {len(result)}")
-    return leaf.with_label_names(tuple(result))
+    return _with_names(leaf, tuple(result))
+
+
+@lru_cache(2)  # to check a million names takes a second
+def _with_names(leaf: Leaf, names: tuple[str, ...]) -> Leaf:
+    return leaf.with_label_names(names)

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import chain, pairwise
 from threading import Lock
 from typing import Any, Final
@@ -87,11 +88,6 @@ class Words:
         self._columns = [column for column in sortable_columns(features) if _is_searched(column)]
         self.features = narrow(features, [column.names for column in self._columns])
         self._needle = text.casefold()
-        self._classes = {
-            column.path: np.flatnonzero(_contain([name.encode() for name in column.leaf.names], self._needle))
-            for column in self._columns
-            if isinstance(column.leaf, ClassLabel)
-        }
 
     def matches(self, block: Mapping[str, Any]) -> Mask:
         """Which examples of a block match."""
@@ -99,8 +95,8 @@ class Words:
         for column in self._columns:
             array: Any = reduce(operator.getitem, column.names, block)
             values, present = np.ma.getdata(array), ~np.ma.getmaskarray(array)
-            if column.path in self._classes:
-                results.append(np.isin(values, self._classes[column.path]) & present)
+            if isinstance(column.leaf, ClassLabel):
+                results.append(np.isin(values, _find_classes(column.leaf.names, self._needle)) & present)
             else:
                 texts = [value if is_there else b"" for value, is_there in zip(values, present, strict=True)]
                 results.append(_contain(texts, self._needle) & present)
@@ -117,21 +113,27 @@ def _is_searched(column: Column) -> bool:
     return leaf.names is not None if isinstance(leaf, ClassLabel) else leaf.dtype == TEXT
 
 
-def _contain(texts: Sequence[bytes], needle: str) -> Mask:
-    """Which texts contain ``needle``, which is in the form of ``str.casefold``."""
+@lru_cache(2)
+def _find_classes(names: tuple[str, ...], needle: str) -> npt.NDArray[np.intp]:
+    return np.flatnonzero(_contain(names, needle))
+
+
+def _contain(texts: Sequence[Any], needle: str) -> Mask:
+    """Which texts, as str or all in UTF-8, contain ``needle``, which is in the form of ``str.casefold``."""
     result = np.zeros(len(texts), np.bool_)
-    whole = b"\0".join(texts)
-    if whole.count(b"\0") != len(texts) - 1 or "\0" in needle:  # each on its own
-        result[:] = [needle in text.decode("utf-8", "replace").casefold() for text in texts]
+    whole = _fold("\0".join(texts) if isinstance(texts[0], str) else b"\0".join(texts)) if len(texts) else ""
+    if whole.count("\0") != len(texts) - 1 or "\0" in needle:  # each on its own
+        result[:] = [needle in _fold(text) for text in texts]
         return result
-    folded, sought = whole.decode("utf-8", "replace").casefold().encode(), needle.encode()
+    folded = whole.encode()
     ends = np.append(np.flatnonzero(np.frombuffer(folded, np.uint8) == 0), len(folded))
-    place = folded.find(sought)
-    while place >= 0:
-        row = int(np.searchsorted(ends, place))
-        result[row] = True
-        place = folded.find(sought, int(ends[row]) + 1)
+    hits = re.finditer(re.escape(needle.encode()) + rb"[^\0]*", folded)  # the first one in each text
+    result[np.searchsorted(ends, np.fromiter((hit.start() for hit in hits), np.int64))] = True
     return result
+
+
+def _fold(text: bytes | str) -> str:
+    return (text if isinstance(text, str) else text.decode("utf-8", "replace")).casefold()
 
 
 class Remembered:
