@@ -234,8 +234,26 @@ def test_pages_are_what_brute_force_gives(
         if not selection.follows:
             break
         assert len(selection.positions) == size
+        assert pages == expected[: len(pages)]  # otherwise, pages could go on for ever
         after = selection.positions[-1]
     assert pages == expected
+
+
+@pytest.mark.parametrize("sort", ["", "-price", "age", "text"])
+@pytest.mark.parametrize("where", WHERE[:4])
+def test_a_page_begins_behind_any_record(
+    gallery: registry.Catalog, monkeypatch: pytest.MonkeyPatch, where: str, sort: str
+) -> None:
+    """Behind each record of the order, whether it matches or not, follows the next one that matches."""
+    monkeypatch.setattr("registry.pages.selection._STEP", 7)
+    dataset, split = gallery.dataset("gallery"), "test+train[10:60]"
+    rows = list(dataset.read(split, STORED_ORDER).select("price", "age", "text", "label"))
+    matches, order = set(brute_force(rows, where, "", "")), brute_force(rows, "", "", sort)
+    for place, after in enumerate([-1, *order]):
+        selection = select(dataset, dataset.resolve(split), Question(where=where, sort=sort), after, 1)
+        following = [position for position in order[place:] if position in matches]
+        assert list(selection.positions) == following[:1]
+        assert selection.follows == (len(following) > 1)
 
 
 @pytest.mark.parametrize("sort", SORTS)
