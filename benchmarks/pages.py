@@ -1,11 +1,14 @@
 """Measures the pages of ``registry browse``: server time of every kind of page, and two of them beside Datasette.
 
-    python benchmarks/pages.py [--datasets 1000] [--versions 3] [--rounds 30]
+    python benchmarks/pages.py [--datasets 1000] [--versions 3] [--older 100] [--records 100000] [--rounds 30]
+    python benchmarks/pages.py --datasets 10000 --versions 1 --older 2000 --records 10000000 --rounds 100
 
-The catalog has the digits with their statistics, and datasets of a few versions without files. The pages are those that
-links reach from home, and some questions. ``first byte`` is what the server needs for a page, because it makes a page
-before it sends it; ``complete`` includes the style, the script and the pictures of the page, all from one connection.
-``CPU`` is what the process of the server used for the page, so other work on the machine matters less.
+The catalog has the digits with their statistics, ten equal older versions of them and others without files, datasets
+of a few versions without files, and a table of numbers whose columns are kept. The pages are those that links reach
+from home, some questions, the first visits after an event, and pages of the table. ``first byte`` is what the server
+needs for a page, because it makes a page before it sends it; ``complete`` includes the style, the script and the
+pictures of the page, all from one connection. ``CPU`` is what the process of the server used for the page, so other
+work on the machine matters less. The last line of the table is the most memory that the server had.
 
 Datasette (from the extra ``peers``) serves the same digits from a table of SQLite, in a process of its own: label and
 image of each record. Its table is asked for as many records as a page of ours has. Both are asked in turn.
@@ -16,6 +19,7 @@ from __future__ import annotations
 import argparse
 import http.client
 import os
+import re
 import shutil
 import socket
 import sqlite3
@@ -24,11 +28,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 from urllib.parse import urljoin, urlsplit
+
+import numpy as np
+import pyarrow as pa
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -37,6 +45,7 @@ from support.catalog_samples import sample  # type: ignore[import-not-found]  # 
 from support.page_walk import Html, kind_of, walk  # type: ignore[import-not-found]  # the same
 
 import registry
+from registry.builders.digits import Digits
 from registry.catalog import PublicationDetails, open_catalog
 from registry.features import features_to_json
 from registry.model import FeatureFingerprint, SplitFingerprint
@@ -48,6 +57,8 @@ QUERIES: Final = (
     "datasets/digits/1.0.0/records/?split=train&sort=label",
     "datasets/digits/1.0.0/splits/?split=train%5B%3A80%25%5D",
 )
+TABLE: Final = "datasets/table/1.0.0/records/"
+FILTER: Final = f"{TABLE}?split=train&where=price+%3E+{{}}"
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -104,12 +115,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--datasets", type=int, default=1000, help="datasets beside the digits")
     parser.add_argument("--versions", type=int, default=3, help="versions of each of them")
+    parser.add_argument("--older", type=int, default=100, help="older versions of the digits")
+    parser.add_argument("--records", type=int, default=100_000, help="records of the table")
     parser.add_argument("--rounds", type=int, default=30, help="how often each page is asked for")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="bench-"))
     try:
+        os.environ |= {"REGISTRY_CACHE_DIR": str(folder / "cache"), "REGISTRY_CACHE_BYTES": "10GB"}
         file = make_catalog(folder, options.datasets, options.versions)
-        with Browse(file, "--no-open") as browse:
+        with registry.connect(file) as catalog:
+            add_older(catalog, options.older)
+            add_table(catalog, options.records)
+        with Browse(file, "--no-open") as browse, registry.connect(file) as catalog:
             ours = Server(browse.url, browse.process.pid)
             pages = walk(browse, most=1, follows=is_representative).pages
             kinds = {kind_of(browse.url, page): page for page in (*map(browse.url.__add__, QUERIES), *reversed(pages))}
@@ -117,6 +134,22 @@ def main() -> None:
             print(f"{'page':<44} {'p50':>7} {'p95':>7} {'CPU':>7} {'KB':>7}")
             for page in sorted(kinds.values(), key=len):
                 measure(ours, page, options.rounds)
+            numbers = iter(range(10**9))
+
+            def note() -> None:
+                catalog.describe(f"set_00000:1.0.{options.versions - 1}", description=f"Note {next(numbers)}")
+
+            measure(ours, "", min(20, options.rounds), "home after an event", note)
+            print(f"\nthe table, {options.records:,} records", flush=True)
+            middle = f"&after={options.records // 2}"
+            for query in ("", f"?split=train{middle}", "?split=train&sort=price", f"?split=train&sort=-price{middle}"):
+                measure(ours, TABLE + query, options.rounds)
+            measure(ours, FILTER.format("0.5"), options.rounds, "a filter again")
+            limits = iter(range(1, 10**9))
+            measure(ours, lambda: FILTER.format(next(limits) / 10_000), options.rounds, "a new filter")
+            measure(ours, f"{TABLE}train/{options.records - 1}/", options.rounds, "its last record")
+            status = Path(f"/proc/{ours.pid}/status").read_text(encoding="ascii")
+            print("\nmost memory:", re.findall(r"VmHWM:\s*(.*)", status)[0], flush=True)
             if find_spec("datasette") is None:
                 print("Datasette is not installed, so nothing is compared: pip install -e '.[peers]'")
                 return
@@ -145,20 +178,54 @@ def make_catalog(folder: Path, num_datasets: int, num_versions: int) -> Path:
     return file
 
 
+def add_older(catalog: registry.Catalog, number: int) -> None:
+    """Versions below the digits: ten that are equal to them, and others without files."""
+    features = features_to_json(catalog.dataset("digits").features)
+    for patch in range(1, min(number, 10) + 1):
+        note = {f"0.9.{patch}": "The same images"}
+        catalog.build(type("Digits", (Digits,), {"name": "digits", "VERSION": f"0.9.{patch}", "RELEASE_NOTES": note}))
+    for patch in range(number - 10):
+        version, shards = sample(f"digits:0.1.{patch}", content=f"{patch}", features_json=features)
+        catalog.backend.publish(version, shards, promote=False, actor="benchmark", details=PublicationDetails())
+
+
+def add_table(catalog: registry.Catalog, num_records: int) -> None:
+    """A table of numbers and short texts; the columns of numbers are kept."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for start in range(0, num_records, 100_000):
+            size, chance = min(100_000, num_records - start), np.random.default_rng(start)
+            texts = [f"item {number}" for number in range(start, start + size)]
+            yield pa.record_batch({"price": chance.random(size), "count": chance.integers(0, 100, size), "name": texts})
+
+    schema = pa.schema({"price": pa.float64(), "count": pa.int64(), "name": pa.string()})
+    catalog.add(pa.RecordBatchReader.from_batches(schema, batches()), "table")
+    catalog.dataset("table").keep_columns(columns=["price", "count"])
+
+
 def is_representative(page: str) -> bool:
     """Whether a page is of the digits, or of the whole catalog, and asks no question."""
     return "?" not in page and ("/datasets/" not in page or "/datasets/digits/" in page)
 
 
-def measure(server: Server, page: str, rounds: int) -> None:
-    server.get(page)
+def measure(
+    server: Server,
+    page: str | Callable[[], str],
+    rounds: int,
+    name: str = "",
+    prepare: Callable[[], None] = lambda: None,
+) -> None:
+    """Ask for a page, and print a line; ``prepare`` is called before each request."""
+    address = (lambda: page) if isinstance(page, str) else page
+    server.get(address())
     before, times, body = server.cpu_seconds(), list[float](), b""
     for _ in range(rounds):
-        first, body = server.get(page)
+        prepare()
+        first, body = server.get(address())
         times.append(first)
     cpu = (server.cpu_seconds() - before) / rounds
     cuts = statistics.quantiles(times, n=20)
-    name = page.removeprefix(server.url) or "home"
+    name = name or address().removeprefix(server.url) or "home"
     print(
         f"{name:<44.44} {cuts[9] * 1e3:7.1f} {cuts[18] * 1e3:7.1f} {cpu * 1e3:7.1f} {len(body) / 1e3:7.1f}", flush=True
     )
