@@ -986,6 +986,7 @@ class Dataset(SlicedVersion):
         from registry.features.containers import columns_of
         from registry.features.content import content_path
         from registry.markup import bars, panel, table
+        from registry.publishing import describe_type
         from registry.statistics import distribution
 
         columns, statistics, examples = columns_of(self.features), None, "no splits"
@@ -1000,7 +1001,7 @@ class Dataset(SlicedVersion):
         rows = []
         for column in columns[:_SHOWN]:
             feature = None if statistics is None else statistics.features.get(content_path(column.names))
-            rows.append((column.path, repr(column.leaf), "" if feature is None else bars(distribution(feature))))
+            rows.append((column.path, describe_type(column), "" if feature is None else bars(distribution(feature))))
         facts = f"{self.status}; license: {self.metadata.license or 'not recorded'}"
         features = table(("feature", "type", f"in {name}"), rows, len(columns))
         return panel(self, self.metadata.description, facts, features, examples)

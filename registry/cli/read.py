@@ -67,7 +67,7 @@ def read(
 
     Arrays become nested lists, text becomes strings, bytes that are not UTF-8 become {"base64": ...}, and NaN and
     infinities become the strings "nan", "inf" and "-inf". A missing value is null. Images and stored sounds are
-    described, such as "32x32 RGB png, 2.1 KiB", unless you add --pixels. With --format json, the examples are
+    described, such as "32x32 px RGB png, 2.1 KiB", unless you add --pixels. With --format json, the examples are
     in one JSON value, under data.examples. The order is that of TFDS: 16 files in turns, 16 records of each. With
     --cycle-length 1, it is the stored order.
     """

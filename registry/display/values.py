@@ -202,7 +202,7 @@ def media_kind(feature: Feature) -> Literal["image", "audio"] | None:
 
 
 def describe_file(data: bytes) -> str:
-    """What a stored image or sound is, from its header.
+    """What a stored image or sound is, from its header: ``32x24 px`` is the width and the height of an image.
 
     >>> describe_file(b"RIFF....")
     'file, 8 B'
@@ -210,7 +210,7 @@ def describe_file(data: bytes) -> str:
     num_bytes = size(len(data))
     if image := read_image_header(data):
         mode = "grey" if image.mode == "L" else image.mode
-        return f"{image.height}x{image.width} {mode} {image.format}, {num_bytes}"
+        return f"{image.width}x{image.height} px {mode} {image.format}, {num_bytes}"
     sound = read_sound_header(data)
     if sound is None:
         return f"file, {num_bytes}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from registry.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from registry.publishing.changes import Change, ChangeLevel, Changes
+    from registry.publishing.changes import Change, ChangeLevel, Changes, describe_type
     from registry.publishing.copying import copy_version
     from registry.publishing.fingerprint import Advance
     from registry.publishing.markers import Cleared, clear_place
@@ -65,6 +65,7 @@ __all__ = [
     "clear_place",
     "compare_slices",
     "copy_version",
+    "describe_type",
     "diff_versions",
     "preview_folder",
     "preview_next",
@@ -79,7 +80,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "changes": "Change ChangeLevel Changes",
+        "changes": "Change ChangeLevel Changes describe_type",
         "copying": "copy_version",
         "fingerprint": "Advance",
         "markers": "Cleared clear_place",

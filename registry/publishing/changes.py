@@ -258,7 +258,7 @@ def _brief(path: str, before: Column, after: Column) -> str:
         if had == has:
             return f"{path} has other classes"
         return f"{path} has {has:,} {'class' if has == 1 else 'classes'}, had {had:,}"
-    is_now, was = (_describe(*pair).replace("Tensor ", "") for pair in ((after, before), (before, after)))
+    is_now, was = (describe_type(*pair) for pair in ((after, before), (before, after)))
     return f"{path} is {is_now}, was {was}"
 
 
@@ -297,7 +297,7 @@ def _compare_records(old: FingerprintedVersion, new: FingerprintedVersion, commo
             values = f"split {split.name} holds other values of {', '.join(paths[:5])}" + (
                 f" and {len(paths) - 5} more features" if len(paths) > 5 else ""
             )
-            text = f"{values}, the first of them in records {first.start:,}..{first.stop:,}"
+            text = f"{values}, the first of them in records {first.start}..{first.stop}"
             yield _major("records", split.name, text, values)
 
 
@@ -420,8 +420,15 @@ def _describe_classes(before: Leaf, after: Leaf) -> str:
     )
 
 
+def describe_type(column: Column, other: Column | None = None) -> str:
+    """The type of a feature in few words: ``float64``, ``Sequence of Text``, ``ClassLabel of 10 classes``.
+
+    For labels, it also names a difference from ``other``. It has no documentation, encoding and names of classes.
+    """
+    return _describe(column, other).replace("Tensor ", "")
+
+
 def _describe(column: Column, other: Column | None = None) -> str:
-    """The type in words; for labels, the difference from ``other``."""
     text = _describe_leaf(column.leaf, None if other is None else other.leaf)
     for length, word in reversed(list(zip(column.lengths, column.words, strict=True))):
         text = f"{word} of {text}" if length is None else f"{word} of {length} {text}"

@@ -281,9 +281,9 @@ def print_ranges(ranges: Iterable[RecordRange]) -> str:
     """Ranges in words, without empty ones. After 20 ranges, only the number of further ranges is printed.
 
     >>> print_ranges([RecordRange(split="train", start=0, stop=1200), RecordRange(split="test", start=5, stop=5)])
-    'records train 0..1,200'
+    'records train 0..1200'
     """
     filled = [span for span in ranges if span.num_examples]
-    listing = " + ".join(f"{span.split} {span.start:,}..{span.stop:,}" for span in filled[:_SHOWN])
+    listing = " + ".join(f"{span.split} {span.start}..{span.stop}" for span in filled[:_SHOWN])
     more = f" + {len(filled) - _SHOWN:,} more ranges" if len(filled) > _SHOWN else ""
     return f"records {listing}{more}" if filled else "no records"

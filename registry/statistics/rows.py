@@ -57,8 +57,8 @@ def _row(
     numbers = measured(feature)
     least, middle, most = "", "", ""
     if feature.heights is not None and feature.widths is not None and feature.heights.count:
-        least = f"{feature.heights.min}x{feature.widths.min}"
-        most = f"{feature.heights.max}x{feature.widths.max}"
+        least = f"{feature.widths.min}x{feature.heights.min} px"
+        most = f"{feature.widths.max}x{feature.heights.max} px"
     elif numbers is not None:
         least, most = number_text(numbers.min, unit), number_text(numbers.max, unit)
         middle = number_text(numbers.mean, unit if unit != "bool" else "")

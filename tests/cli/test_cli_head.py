@@ -28,7 +28,7 @@ class _Photo:
     """Equals the description of a photo: the size of the file does not matter here."""
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, str) and re.fullmatch(r"20x30 RGB png, \d{3} B", other) is not None
+        return isinstance(other, str) and re.fullmatch(r"30x20 px RGB png, \d{3} B", other) is not None
 
     __hash__ = None  # type: ignore[assignment]
 
