@@ -16,10 +16,12 @@ from registry.errors import NotFoundError, RegistryError
 from registry.features import Dataset as Nested
 from registry.features import Feature, FeaturesDict
 from registry.features import Sequence as ListOf
+from registry.features.containers import columns_of
 from registry.masking import MASK
 from registry.model import Reference, Version
 from registry.pages.page import Page, Visit, version_path
 from registry.pages.previews import first_split, near_statistics, preview
+from registry.publishing import describe_type
 from registry.statistics import distribution
 
 _EVENTS: Final = 20
@@ -134,13 +136,13 @@ def feature_rows(dataset: Dataset) -> list[dict[str, Any]]:
 
 
 def _kind(feature: Feature) -> tuple[str, FeaturesDict | None]:
-    words = []
+    words, whole = [], feature
     while isinstance(feature, ListOf | Nested):
         words.append(feature.word + ("" if feature.length is None else f" of {feature.length}"))
         feature = feature.feature
     if isinstance(feature, FeaturesDict):
         return " of ".join((*words, "dict")), feature
-    return " of ".join((*words, str(feature))), None
+    return describe_type(columns_of(whole)[0]), None
 
 
 def older(visit: Visit, path: tuple[str, ...]) -> Page:

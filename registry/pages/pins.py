@@ -16,9 +16,9 @@ _MOST_PINS: Final = 100
 _MOST_SENTENCES: Final = 60
 
 _CODE: Final = {
-    "Make a pin": "registry pin create mnist:3.0.1 'train[:80%]' -o dataset.lock.yaml",
+    "Create a pin file": "registry pin create mnist:3.0.1 'train[:80%]' -o dataset.lock.yaml",
     "Python": 'import registry\n\nfor example in registry.load_pin("dataset.lock.yaml")["train"].read():\n    ...',
-    "Check the files": "registry pin verify dataset.lock.yaml",
+    "Verify the files": "registry pin verify dataset.lock.yaml",
     "Compare with an older file": "registry pin diff old.lock.yaml dataset.lock.yaml --html pins.html",
 }
 

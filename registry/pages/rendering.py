@@ -17,6 +17,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from registry.catalog.site_index import ANONYMOUS
 from registry.envelope import error_envelope, result_envelope, to_plain
 from registry.errors import (
     CatalogError,
@@ -167,7 +168,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {"markdown": markdown, "size": size, "day": _day, "clean": without_steering, "data": _data}
-    environment.filters["polyline"] = polyline
+    environment.filters |= {"polyline": polyline, "by": _by}
     environment.filters["number"] = lambda value: f"{value:,}"
     return environment
 
@@ -223,6 +224,11 @@ def polyline(points: Sequence[float], width: int, height: int) -> str:
 
 def _day(moment: datetime | str | None) -> str:
     return "" if moment is None else f"{moment:%Y-%m-%d}" if isinstance(moment, datetime) else moment[:10]
+
+
+def _by(person: str | None) -> str:
+    """Who did something, behind what it is; nothing if a site leaves out names."""
+    return "" if person in (None, "", ANONYMOUS) else f" by {without_steering(person):.60}"
 
 
 def _data(value: Any) -> Any:

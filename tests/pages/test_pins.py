@@ -62,7 +62,7 @@ def test_a_pin_file_is_explained_pin_by_pin(catalog: registry.Catalog) -> None:
         ("rest", 7, False),
     ]
     assert pins[0]["citation"].startswith("pinned@1.0.1 train[:3] #3 sha256:")
-    assert html.count("The catalog has this version with the pinned content.") == 2
+    assert html.count("This catalog has this version, with the content that was pinned.") == 2
     assert 'href="../datasets/pinned/1.0.1/"' in html
 
 
