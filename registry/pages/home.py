@@ -14,7 +14,7 @@ from registry.api import Catalog
 from registry.api.catalog import SORTS
 from registry.catalog import DatasetSummary
 from registry.envelope import fields_of
-from registry.errors import NotFoundError
+from registry.errors import NotFoundError, UsageError, suggest
 from registry.model import Reference
 from registry.pages.page import LISTED, Page, Visit, version_path
 from registry.pages.previews import remembered_preview
@@ -54,7 +54,10 @@ def home(visit: Visit) -> Page:
     query, shelf = visit.query, _shelf(visit)
     names = ("q", "tag", "state", "kind", "license", "size")
     conditions = {name: query.get(name, "").strip() for name in names if visit.is_live and not visit.path}
-    sort = query["sort"] if conditions and query.get("sort") in SORTS else "name"
+    sort = (conditions and query.get("sort")) or "name"
+    for name, choices in (("kind", _KINDS), ("size", _SIZES), ("state", _STATES), ("sort", SORTS)):
+        if (value := {**conditions, "sort": sort}.get(name)) and value not in choices:
+            raise UsageError(f"unknown {name} {value!r:.60}", hint=suggest(value, choices, have="Possible are:"))
     datasets = list(_matching(visit, shelf, conditions))
     if sort != "name" and not conditions["q"]:
         datasets.sort(key=attrgetter(SORTS[sort]), reverse=True)
@@ -149,7 +152,10 @@ def _start(path: tuple[str, ...]) -> int:
 
 def _first(after: str, datasets: Sequence[DatasetSummary]) -> int:
     """The place behind the dataset ``after``, which is the last one of the page before."""
-    return next((place + 1 for place, summary in enumerate(datasets) if summary.dataset == after), 0) if after else 0
+    places = (place + 1 for place, summary in enumerate(datasets) if summary.dataset == after)
+    if (place := next(places, None) if after else 0) is None:
+        raise NotFoundError(f"no dataset {after!r:.80} meets these conditions", hint="Begin at the first page.")
+    return place
 
 
 def _card(visit: Visit, shelf: _Shelf, summary: DatasetSummary) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -10,9 +11,10 @@ from typing import Any, Final
 
 from registry.catalog.event_words import summarize
 from registry.envelope import fields_of
-from registry.errors import NotFoundError, RegistryError
+from registry.errors import NotFoundError, RegistryError, UsageError, suggest
 from registry.model import ACTIONS, Event, Reference, VersionState
 from registry.pages.page import DATASETS, Page, Visit, version_path
+from registry.pages.rendering import status_of
 
 _PAGE: Final = 50
 _MOST_IN_SITE: Final = 500
@@ -27,14 +29,20 @@ def log(visit: Visit) -> Page:
     newest = next(iter(visit.catalog.log(limit=1)), None)
     head = 0 if newest is None else newest.id
     conditions = {name: visit.query.get(name, "").strip() for name in ("dataset", "action")} if visit.is_live else {}
-    problem, first = "", _first(visit, head)
+    problem, status, first = "", 200, _first(visit, head)
     before = None if first is None else first + _PAGE
-    if first is None and (after := visit.query.get("after", "")).isascii() and after.isdecimal():
-        before = min(int(after), 2**31)
     try:
+        if visit.is_live and first is None and (after := visit.query.get("after")) is not None:
+            if not re.fullmatch("[0-9]{1,18}", after):
+                raise UsageError(f"after is not the number of an event: {after!r:.40}")
+            before = min(int(after), 2**31)
+        if conditions.get("action", "") not in ("", *ACTIONS):
+            raise UsageError(
+                f"unknown action {conditions['action']!r:.60}", hint=suggest(conditions["action"], ACTIONS)
+            )
         events = _events(visit, before, **conditions)
     except RegistryError as error:
-        events, problem = [], error.message
+        events, problem, status = [], ". ".join(filter(None, (error.message, error.hint))), status_of(error)
     readable = {} if visit.is_live else _readable(visit)
     lowest = events[-1].id if events else 1
     is_filtered = any(conditions.values())
@@ -52,7 +60,7 @@ def log(visit: Visit) -> Page:
         "problem": problem,
         "report": _report(visit) if visit.is_live and visit.query.get("verify") == "1" else None,
     }
-    return Page(name="log", title="Log", values=values)
+    return Page(name="log", title="Log", values=values, status=status)
 
 
 def _first(visit: Visit, head: int) -> int | None:

@@ -54,14 +54,13 @@ def records(visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> Page:
         "splits": [fields_of(it, "name", "num_examples") for it in dataset.facts.splits],
         "split": split or "",
         **fields_of(question, "where", "q", "sort"),
-        "example_condition": _example_condition(dataset),
+        "example_conditions": _example_conditions(dataset),
         "sortable": _listed(sort_paths(dataset.features), 200),
         "all_columns": _listed(names, 1000),
         "is_plain": split in dataset.splits,
         **dict.fromkeys(("columns", "rows"), ()),
-        **dict.fromkeys(("problem", "next", "filling", "refresh")),
-        "num_examples": 0,
-        "num_matches": None,
+        **dict.fromkeys(("problem", "previous", "next", "last", "filling", "refresh", "num_matches")),
+        **dict.fromkeys(("num_examples", "total"), 0),
         "first": int(match[1]) if match else 0,
         "columns_query": query.get("columns"),
     }
@@ -83,27 +82,45 @@ def _fill(values: dict[str, Any], visit: Visit, dataset: Dataset, question: Ques
     """Add the rows to the values of a page; returns the HTTP status."""
     if any(len(value) > _MOST_ADDRESS for value in visit.query.values()):
         raise UsageError(f"a value of the address has more than {_MOST_ADDRESS:,} characters", hint="Use Python.")
-    chosen, after = _columns(values["columns_query"], names), visit.query.get("after") if visit.is_live else None
+    chosen = _columns(values["columns_query"], names)
+    after, before = (_position(visit, name) for name in ("after", "before"))
+    if after is not None and before is not None:
+        raise UsageError("a page begins after a record, or ends before one: the address has both")
     plan = dataset.resolve(values["split"])
     end = _num_pages(visit, plan.num_examples)
     sorts = {path: address for address, path in sort_paths(dataset.features).items()}
     columns = [{"name": cut(name), "sorts": sorts.get(name, "")} for name in chosen]
     values |= {"columns": columns, "num_examples": plan.num_examples}
-    if values["first"] >= max(1, end) or (after is not None and not after.isdecimal()):
-        raise NotFoundError(f"there are no records behind {after or values['first']}", hint=f"There are {end:,}.")
     most = _page_rows(dataset, plan)
-    found = select(dataset, plan, question, int(after) if after else values["first"] - 1, most, stop=end)
-    values |= {"num_matches": found.num_matches, "filling": filling_values(found)}
+    start = values["first"] - 1 if after is None else after
+    found = select(dataset, plan, question, start, most, before=before, stop=end)
+    values |= {"filling": filling_values(found), **fields_of(found, "first", "total", "num_matches")}
     if found.missing:
         return 200
+    if not found.positions and (start, before) != (-1, None):
+        place = f"before {before}" if before is not None else f"behind {start}"
+        raise NotFoundError(
+            f"there are no records {place}", hint=f"There are {found.total:,}. Begin at the first page."
+        )
     reader = dataset.read(plan.instruction, STORED_ORDER, keep=None).select(chosen).files_as_bytes()
     rows = _read(reader, found.positions)
     cells = Cells(dataset, reader, num_rows=len(rows), most_media=4, is_whole=False)
     values["rows"] = [_row(cells, row, plan, position) for row, position in zip(rows, found.positions, strict=True)]
+    if found.first:
+        values["previous"] = found.positions[0] if visit.is_live else max(0, found.first - most)
     if found.follows:
-        values["next"] = found.positions[-1] if visit.is_live else values["first"] + most
+        values["next"] = found.positions[-1] if visit.is_live else found.first + most
+        values["last"] = plan.num_examples if visit.is_live else (end - 1) // most * most
     faults = [row for row in rows if isinstance(row, RegistryError)]
     return status_of(faults[0]) if faults and len(faults) == len(rows) else 200
+
+
+def _position(visit: Visit, name: str) -> int | None:
+    """The number of a record in an address."""
+    text = visit.query.get(name) if visit.is_live else None
+    if text is not None and not re.fullmatch("[0-9]{1,18}", text):
+        raise UsageError(f"{name} is not the number of a record: {text!r:.40}", hint=f"Write e.g. {name}=50.")
+    return None if text is None else int(text)
 
 
 def _num_pages(visit: Visit, num_examples: int) -> int:
@@ -158,18 +175,21 @@ def _columns(text: str | None, names: Mapping[str, str]) -> list[str]:
     return [names[name] for name in chosen[:_COLUMNS]]
 
 
-def _example_condition(dataset: Dataset) -> str:
-    """A condition on the first class, number, bool or text that one can compare; empty if there is none."""
+def _example_conditions(dataset: Dataset) -> list[str]:
+    """Three conditions on the first classes, numbers, bools or texts that one can compare; none if there are none."""
     times = time_types(dataset.features, dataset.metadata)
     order = dataset.metadata.in_source_order(list(dataset.features))
+    pairs: list[tuple[str, str]] = []
     for column in (it for key in order for it in columns_of(dataset.features[key], (key,))):
         name = column_text(column.path) if is_comparable(column) and column.path not in times else None
-        if name is not None and len(name) <= _MOST_EXAMPLE:
+        if name is not None and len(name) <= _MOST_EXAMPLE and len(pairs) < 2:
             classes = getattr(column.leaf, "names", None)
-            if classes:
-                return f"{name} == {text_literal(cut(classes[0]))}"
-            return f"{name} {_EXAMPLES.get(str(column.leaf.dtype), '> 0')}"
-    return ""
+            rest = f"== {text_literal(cut(classes[0]))}" if classes else _EXAMPLES.get(str(column.leaf.dtype), "> 0")
+            pairs.append((name, f"{name} {rest}"))
+    if not pairs:
+        return []
+    (name, first), (_, last) = pairs[0], pairs[-1]
+    return [first, last if len(pairs) > 1 else f"{name} is not None", f"{last} and not {first}"]
 
 
 def _listed(names: Mapping[str, str], most: int) -> list[dict[str, str]]:

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
 from registry.api import Catalog, Dataset
-from registry.errors import NotFoundError, StorageError
+from registry.errors import NotFoundError, StorageError, UsageError, suggest
 from registry.model import Reference
 from registry.pages.page import DATASETS, LISTED, Media, Page, Visit
 
@@ -54,6 +54,17 @@ VERSION_PAGES: Final = {
 }
 """The pages of a version by the segment behind its number. Their functions get the segments that follow."""
 
+PARAMETERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "home:home": ("q", "kind", "license", "tag", "size", "state", "sort", "after"),
+    "log:log": ("dataset", "action", "after", "verify=1"),
+    "health:health": ("usage=1",),
+    "statistics:statistics": ("feature",),
+    "splits:splits": ("split", "other", "of", "n", "by", "unit", "drop_remainder"),
+    "changes:changes": ("records=1",),
+    "records:records": ("split", "where", "q", "sort", "columns", "after", "before", "sha256", "search=1"),
+}
+"""What the addresses of these pages may ask for; of some, the only value."""
+
 VERSION_ACTIONS: Final = {"records": "records:build"}
 """What the buttons of these pages do: functions as those of pages, which return nothing."""
 
@@ -68,6 +79,7 @@ def answer(visit: Visit) -> Answer:
 
     Raises:
         NotFoundError: there is no such page, dataset or version.
+        UsageError: the address asks for what the page does not have.
         RegistryError: any other error of the call that the page shows.
     """
     first, *rest = visit.path or ("",)
@@ -76,6 +88,7 @@ def answer(visit: Visit) -> Answer:
         return page
     if first not in CATALOG_PAGES or (rest and first not in _WITH_PARTS):
         raise NotFoundError(f"there is no page {'/'.join(visit.path)!r:.200}", hint="Begin at the home page.")
+    _check_query(visit, CATALOG_PAGES[first])
     make: CatalogPage = _load(CATALOG_PAGES[first])
     return make(visit)
 
@@ -93,6 +106,17 @@ def act(visit: Visit) -> None:
     _of_version(visit, rest, VERSION_ACTIONS)
 
 
+def _check_query(visit: Visit, page: str) -> None:
+    """Refuse an address that asks for what a page does not have, instead of showing something else."""
+    allowed = {name: value for name, _, value in (it.partition("=") for it in PARAMETERS.get(page, ()))}
+    for name, value in visit.query.items() if visit.is_live else ():
+        if name not in allowed:
+            hint = suggest(name, allowed, have="Possible are:") or "It has none."
+            raise UsageError(f"this page has no parameter {name!r:.80}", hint=hint)
+        if allowed[name] not in ("", value):
+            raise UsageError(f"{name} has the value {value!r:.80}", hint=f"Write {name}={allowed[name]}.")
+
+
 def _of_version(visit: Visit, segments: list[str], table: Mapping[str, str]) -> Any:
     name, *rest = segments
     numbers = [bool(_VERSION.fullmatch(segment)) for segment in rest[:2]]
@@ -105,6 +129,7 @@ def _of_version(visit: Visit, segments: list[str], table: Mapping[str, str]) -> 
         names = ", ".join(name for name in table if name not in ("", "media"))
         raise NotFoundError(f"{text} has no page {part!r:.80}", hint=f"Its pages: {names}")
     reference = Reference.parse(text)
+    _check_query(visit, table[part])
     make = _load(table[part])
     if part == "media":  # a page asks for 50 of them, and they do not depend on the state of their version
         with suppress(StorageError):  # it was moved since it was looked up

@@ -3,7 +3,7 @@
     columns of a split (kept in the cache, or read if the split is small) -> a bool for each record, remembered
                                                                           -> the next records by value and position
 
-A page continues behind a position: its value is looked up, so that a deep page costs what the first one costs.
+A page is behind or before a position: its value is looked up, so that a deep page costs what the first one costs.
 """
 
 from __future__ import annotations
@@ -63,15 +63,22 @@ class Selection:
 
     Attributes:
         positions: their positions in the plan in stored order.
-        follows: whether there are more.
-        num_matches: number of all records that match; None without a condition and words.
+        first: how many of the records that are asked for come before them.
+        total: how many records are asked for.
+        num_matches: the same if there is a condition, or words; otherwise None.
         missing: the columns that have to be kept before; then there are no positions.
     """
 
     positions: Sequence[int] = ()
-    follows: bool = False
+    first: int = 0
+    total: int = 0
     num_matches: int | None = None
     missing: Sequence[SplitColumns] = ()
+
+    @property
+    def follows(self) -> bool:
+        """Whether there are more records behind these."""
+        return self.first + len(self.positions) < self.total
 
 
 class Words:
@@ -177,7 +184,14 @@ def sortable_columns(features: FeaturesDict) -> list[Column]:
 
 
 def select(
-    dataset: Dataset, plan: Plan, question: Question, after: int, most: int, *, stop: int | None = None
+    dataset: Dataset,
+    plan: Plan,
+    question: Question,
+    after: int,
+    most: int,
+    *,
+    before: int | None = None,
+    stop: int | None = None,
 ) -> Selection:
     """The next ``most`` records behind position ``after`` (-1: from the first one) that a question asks for.
 
@@ -187,6 +201,8 @@ def select(
         question: the condition, the words and the order.
         after: the position of the last record before these.
         most: number of records.
+        before: instead of ``after``, the position of the record that follows them; behind the last one, they are those
+            of the last page.
         stop: without a question, the position to end at.
 
     Raises:
@@ -197,8 +213,8 @@ def select(
     after = min(after, plan.num_examples)
     tests, column = _tests(dataset, question), _sorted_by(dataset.features, question.sort)
     if not tests and column is None:
-        positions = range(min(after + 1, stop), min(after + 1 + most, stop))
-        return Selection(positions=positions, follows=bool(positions) and positions.stop < stop)
+        positions = _turn(min(after + 1, stop), None if before is None else min(before, stop), most, stop)
+        return Selection(positions=positions, first=positions.start, total=stop)
     readable, splits = dataset.readable, dict.fromkeys(part.split for part in plan.ranges)
     schemas = [test.features for test in tests]
     schemas += [] if column is None else [narrow(dataset.features, [column.names])]
@@ -215,13 +231,30 @@ def select(
         split: [_mask(*triple) for triple in zip(needed[split], opened[split], tests, strict=False)] for split in splits
     }
     parts = list(_parts(plan, masks, min(map(_step, chain.from_iterable(opened.values())))))
-    if column is None or after >= plan.num_examples:  # no record follows, in any order
-        found = _first(parts, after, most + 1)
-    else:
-        last = {split: each[-1] for split, each in opened.items()}
-        found = _best(last, parts, column, after, most + 1, is_down=question.sort.startswith("-"))
-    count = sum(int(np.count_nonzero(mask)) for _, _, _, mask in parts) if tests else None
-    return Selection(positions=found[:most], follows=len(found) > most, num_matches=count)
+    total = _rank(parts, plan.num_examples)
+    num_matches = total if tests else None
+    if column is None or (before is None and after >= plan.num_examples):  # no record follows, in any order
+        ranks = _turn(_rank(parts, after + 1), None if before is None else _rank(parts, before), most, total)
+        return Selection(positions=_ranked(parts, ranks), first=ranks.start, total=total, num_matches=num_matches)
+    last = {split: each[-1] for split, each in opened.items()}
+    is_down, is_back = question.sort.startswith("-"), before is not None
+    place = after if before is None else before
+    if is_back and place >= plan.num_examples:
+        most = len(_turn(0, total, most, total)) or 1
+    found, passed = _best(last, parts, column, place, most, is_down=is_down, is_back=is_back)
+    first = total - passed - len(found) if is_back else passed
+    return Selection(positions=found, first=first, total=total, num_matches=num_matches)
+
+
+def _turn(start: int, stop: int | None, most: int, total: int) -> range:
+    """The numbers of the records of a page that begins at ``start``, or ends before ``stop``. The last page is short.
+
+    >>> _turn(50, None, 50, 120), _turn(0, 100, 50, 120), _turn(0, 120, 50, 120)
+    (range(50, 100), range(50, 100), range(100, 120))
+    """
+    if stop is None:
+        return range(start, min(start + most, total))
+    return range(max(0, total - 1) // most * most if stop == total else max(0, stop - most), stop)
 
 
 def _tests(dataset: Dataset, question: Question) -> list[Condition | Words]:
@@ -317,13 +350,19 @@ def _parts(plan: Plan, masks: Mapping[str, Sequence[Mask]], step: int) -> Iterat
             position += stop - first
 
 
-def _first(parts: Sequence[tuple[int, str, slice, Mask]], after: int, most: int) -> list[int]:
-    """The first ``most`` positions behind ``after`` that match."""
+def _rank(parts: Sequence[tuple[int, str, slice, Mask]], stop: int) -> int:
+    """How many records before the position ``stop`` match."""
+    return sum(int(np.count_nonzero(mask[: max(0, stop - position)])) for position, _, _, mask in parts)
+
+
+def _ranked(parts: Sequence[tuple[int, str, slice, Mask]], ranks: range) -> list[int]:
+    """The positions of the records that match, from one to another of them."""
     found: list[int] = []
     for position, _, _, mask in parts:
-        skipped = max(0, after + 1 - position)
-        if skipped < mask.size and len(found) < most:
-            found += (np.flatnonzero(mask[skipped:])[: most - len(found)] + position + skipped).tolist()
+        low, high = max(0, ranks.start), min(ranks.stop, int(np.count_nonzero(mask)))
+        if low < high:
+            found += (np.flatnonzero(mask)[low:high] + position).tolist()
+        ranks = range(*(rank - int(np.count_nonzero(mask)) for rank in (ranks.start, ranks.stop)))
     return found
 
 
@@ -331,12 +370,19 @@ def _best(
     columns: Mapping[str, Any],
     parts: Sequence[tuple[int, str, slice, Mask]],
     column: Column,
-    after: int,
+    place: int,
     most: int,
     *,
     is_down: bool,
-) -> list[int]:
-    """The next ``most`` positions by value, then by position. Missing values and NaN come last."""
+    is_back: bool,
+) -> tuple[list[int], int]:
+    """The next ``most`` positions by value, then by position; and how many are passed. Missing values come last.
+
+    NaN is missing, too. They follow ``place``, or come before it with ``is_back``: then the search goes through the
+    reversed order, in which rows have negative positions, and the number is that of the records not before ``place``.
+    """
+    sign = -1 if is_back else 1
+    is_down ^= is_back
 
     def read(split: str, rows: slice) -> tuple[Any, Mask]:
         array: Any = reduce(operator.getitem, column.names, _values(columns[split], rows))
@@ -347,33 +393,36 @@ def _best(
             present &= ~np.isnan(values)
         elif values.dtype == object and not present.all():
             values = np.where(present, values, b"")
-        return values, present
+        return values[::sign], present[::sign]
 
-    last = None
-    is_absent = False
+    last: Any = None
+    is_start, is_absent = True, False
     for position, split, rows, _ in parts:
-        if position <= after < position + rows.stop - rows.start:
-            row = rows.start + after - position
+        if position <= place < position + rows.stop - rows.start:
+            row = rows.start + place - position
             values, present = read(split, slice(row, row + 1))
-            last, is_absent = _scalar(values, values[0]) if present[0] else None, not present[0]
+            last, is_start, is_absent = _scalar(values, values[0]), False, not present[0]
     beyond = operator.lt if is_down else operator.gt
     best_values: Any = None
-    best, absent = np.empty(0, np.int64), list[int]()
-    for position, split, rows, mask in parts:
+    best, absent, passed = np.empty(0, np.int64), list[int](), 0
+    for position, split, rows, mask in parts[::sign]:
         values, present = read(split, rows)
-        if len(absent) < most and not present.all():
-            places = np.flatnonzero(mask & ~present) + position
-            absent += places[places > after if is_absent else slice(None)][: most - len(absent)].tolist()
-        if is_absent:
-            continue
-        keep = mask & present
-        if last is not None:
-            is_later = np.arange(position, position + mask.size) > after
-            keep &= _as_bool(beyond(values, last)) | (_as_bool(values == last) & is_later)
+        places = sign * np.arange(position, position + mask.size)[::sign]
+        later = mask[::sign].copy()
+        if not is_start:
+            is_next = places > sign * place
+            if is_absent:
+                later &= np.where(present, is_back, is_next)
+            else:
+                is_beyond = _as_bool(beyond(values, last)) | (_as_bool(values == last) & is_next)
+                later &= np.where(present, is_beyond, not is_back)
+        passed += int(np.count_nonzero(mask) - np.count_nonzero(later))
+        if len(absent) < most:
+            absent += places[later & ~present][: most - len(absent)].tolist()
+        keep = later & present
         if best.size == most:  # only a value before the worst one can replace it
             keep &= _as_bool(beyond(_scalar(values, best_values[-1]), values))
-        places = np.flatnonzero(keep)
-        values, places = values[places], places + position
+        values, places = values[keep], places[keep]
         chosen = _lowest(values, most, is_down=is_down)
         values, places = values[chosen], places[chosen]
         if best.size:
@@ -382,7 +431,8 @@ def _best(
             chosen = order[_lowest(values[order], most, is_down=is_down)]
             values, places = values[chosen], places[chosen]
         best_values, best = values, places
-    return [*best.tolist(), *absent][:most]
+    found = [*absent, *best.tolist()] if is_back else [*best.tolist(), *absent]
+    return [sign * it for it in found[:most]][::sign], passed
 
 
 def _scalar(values: Any, item: Any) -> Any:

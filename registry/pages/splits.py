@@ -15,6 +15,7 @@ from registry.model import SlicingRule
 from registry.pages.dataset import code_of, version_values
 from registry.pages.page import Page, Visit
 from registry.pages.previews import first_split
+from registry.pages.routes import PARAMETERS
 from registry.splits import RecordRange, even_splits, k_fold, print_ranges
 from registry.splits.explanation import explanation_values
 from registry.splits.plan import file_values, range_values, rule_values
@@ -26,7 +27,6 @@ _MOST_RANGES: Final = 200
 _MOST_TERMS: Final = 50
 _MOST_PARTS: Final = 50
 _MOST_LETTERS: Final = 2000
-_FIELDS: Final = ("split", "other", "of", "n", "by", "unit", "drop_remainder")
 _UNITS: Final = ("%", "abs", "shard")
 
 
@@ -34,7 +34,7 @@ def splits(visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> Page:
     """The splits, and what the expressions of the address read."""
     if rest:
         raise NotFoundError(f"there is no page {'/'.join(rest)!r:.200} of splits")
-    query = {name: visit.query.get(name, "").strip() for name in _FIELDS}
+    query = {name: visit.query.get(name, "").strip() for name in PARAMETERS["splits:splits"]}
     errors: dict[str, dict[str, Any]] = {}
 
     def attempt(field: str, make: Callable[[], Any], *, needs: tuple[str, ...] = ()) -> Any:
@@ -130,6 +130,8 @@ def _parts(dataset: Dataset, query: Mapping[str, str]) -> dict[str, Any]:
     n, unit, whole = query["n"], query["unit"] or "%", query["of"] or first_split(tuple(dataset.splits)) or "train"
     if not n.isdecimal() or not 1 <= int(n[:9]) <= _MOST_PARTS:
         raise UsageError(f"expected a number of parts from 1 to {_MOST_PARTS}, found {n!r:.40}")
+    if query["by"] not in ("", "even", "fold"):
+        raise UsageError(f"unknown kind of parts {query['by']!r:.40}", hint="Write even or fold.")
     if unit not in _UNITS:
         raise UsageError(f"unknown unit {unit!r:.40}", hint=f"Write {' or '.join(_UNITS)}.")
     options: dict[str, Any] = {"unit": unit}

@@ -102,8 +102,28 @@ def test_the_form_offers_the_values_that_datasets_have(catalog: Catalog) -> None
     assert [card["num_bytes"] for card in page.values["datasets"]] == [10**9, 10**6, 5000]
     assert "<script>alert" not in html
     assert '<option value="image" selected>' in html
-    nothing, words = page_of(catalog, kind="video")
+    nothing, words = page_of(catalog, tag="video")
     assert (nothing.values["num_datasets"], "No dataset meets these conditions." in words) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("query", "message", "hint"),
+    [
+        ({"sort": "nme"}, "unknown sort 'nme'", "Did you mean 'name'? Possible are: name, date, size"),
+        ({"kind": "video"}, "unknown kind 'video'", "Possible are: image, audio, text, table."),
+        ({"size": "1 MB"}, "unknown size '1 MB'", "below 1 MB, 1 MB to 1 GB"),
+        ({"state": "good"}, "unknown state 'good'", "supported, deprecated, experimental, yanked"),
+        ({"page": "2"}, "this page has no parameter 'page'", "q, kind, license, tag, size, state, sort, after"),
+        ({"after": "nobody"}, "no dataset 'nobody' meets these conditions", "Begin at the first page."),
+    ],
+)
+def test_what_an_address_cannot_ask_for_is_an_error(
+    catalog: Catalog, query: dict[str, str], message: str, hint: str
+) -> None:
+    with pytest.raises((UsageError, NotFoundError), match=message) as caught:
+        page_of(catalog, **query)
+    assert hint in str(caught.value.hint)
+    page_of(catalog, is_live=False, **query)  # in a site, nobody reads it
 
 
 def test_a_search_is_ranked_and_filtered(catalog: Catalog) -> None:

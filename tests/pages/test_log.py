@@ -11,7 +11,7 @@ import pytest
 from support.attached_folds import KIND, attach_counts
 
 import registry
-from registry.errors import NotFoundError
+from registry.errors import NotFoundError, UsageError
 from registry.features import FeaturesDict, Scalar
 from registry.pages import Page, Visit, answer, json_of, render
 
@@ -86,7 +86,23 @@ def test_unknown_conditions_are_words(catalog: registry.Catalog) -> None:
     for value in (XSS, "a/b/c", "x" * 5000, "logged:1.0.0", "²"):
         page, html = page_of(catalog, dataset=value, after=value)
         assert page.values["problem"]
+        assert page.status in (400, 404)
         assert "<script>alert" not in html
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ({"after": "x"}, "after is not the number of an event: &#39;x&#39;"),
+        ({"action": "publsh"}, "unknown action &#39;publsh&#39;. Did you mean &#39;publish&#39;?"),
+    ],
+)
+def test_values_that_are_impossible_are_words(catalog: registry.Catalog, query: dict[str, str], words: str) -> None:
+    page, html = page_of(catalog, **query)
+    assert (page.status, page.values["events"], words in html) == (400, [], True)
+    for values in ({"verify": "yes"}, {"page": "2"}):
+        with pytest.raises(UsageError):
+            page_of(catalog, **values)
 
 
 @pytest.mark.parametrize("rest", [("from-2",), ("from-0",), ("from-151",), ("from-²",), ("x",), ("from-1", "y")])

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 import math
+import re
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,7 @@ def test_rows_are_shown_as_people_read_them(gallery: registry.Catalog) -> None:
         cell = cells(row)
         assert cell["label"]["text"] == ("cat", "dog", "Straße")[example["label"]]
         assert cell["age"]["text"] == ("null" if example["age"] is None else str(example["age"]))
-        assert cell["image"]["text"].startswith("24x32 RGB png")
+        assert cell["image"]["text"].startswith("32x24 px RGB png")
         assert len(cell["series"]["points"]) in (0, example["series"].size)
         (image,) = cell["image"]["media"]
         assert image["boxes"] == [
@@ -68,6 +69,27 @@ def test_rows_are_shown_as_people_read_them(gallery: registry.Catalog) -> None:
     assert html.count("<audio") == 100
     assert html.count("<polyline") > 50
     assert "after=49" in html
+
+
+def test_types_on_the_overview_are_short(gallery: registry.Catalog) -> None:
+    page = page_of(gallery)
+    types = {row["path"]: row["type"] for row in page.values["features"]}
+    assert types == {
+        "image": "Image uint8 (None, None, 3)",
+        "mask": "LabeledImage of 3 classes uint8 (None, None, 1)",
+        "objects": "Sequence of dict",
+        "objects/box": "BBox float32 (4,)",
+        "objects/label": "ClassLabel of 2 classes",
+        "sound": "Audio int64 (None,)",
+        "samples": "Audio int16 (None,)",
+        "clip": "Sequence of Image uint8 (6, 8, 3)",
+        "heat": "float32 (5, 7)",
+        "series": "Sequence of float64",
+        "label": "ClassLabel of 3 classes",
+        "price": "float64",
+        "age": "optional int32",
+        "text": "Text",
+    }
 
 
 @pytest.mark.parametrize(
@@ -90,10 +112,15 @@ def test_the_example_of_a_condition_names_a_feature_of_the_dataset(
         visit = Visit(catalog=catalog, path=("datasets", "odd", "1.0.0", "records"))
         page = answer(visit)
         assert isinstance(page, Page)
-        assert page.values["example_condition"] == condition
-        assert f'placeholder="{condition}"' in unescape(render(page, visit)[0])
-        if condition:
-            list(catalog.dataset("odd").read("train").where(condition))
+        conditions = page.values["example_conditions"]
+        assert len(conditions) == (3 if condition else 0)
+        assert conditions[:1] == [condition] * bool(condition)
+        html = unescape(render(page, visit)[0])
+        assert f'placeholder="{condition}"' in html
+        assert ("How to write a condition" in html) == bool(condition)
+        for example in conditions:
+            assert f"<code>{example}</code>" in html
+            list(catalog.dataset("odd").read("train").where(example))
 
 
 def test_a_site_has_the_first_records_and_no_query(gallery: registry.Catalog) -> None:
@@ -104,8 +131,31 @@ def test_a_site_has_the_first_records_and_no_query(gallery: registry.Catalog) ->
     assert indices(page) == list(range(50, 70))
     assert page.values["next"] is None
     assert "<form" not in page.values["html"]
+    assert (page.values["first"], page.values["previous"]) == (50, 0)
+    assert "50–69 of 70 records, counted from 0; this site shows the first of 120" in page.values["html"]
     last = page_of(gallery, "records", "train", 69, is_live=False, most=70)
     assert last.values["next"] is None
+
+
+def test_a_page_says_where_it_is_and_leads_to_all_others(gallery: registry.Catalog) -> None:
+    def links(html: str) -> dict[str, str]:
+        pager = html[html.index('<nav class="pager"') :]
+        return {name: unescape(address) for address, name in re.findall(r'href="([^"]+)">([A-Z][a-z]+ page)<', pager)}
+
+    page = page_of(gallery, "records", after="49")
+    assert '<p class="muted count">50–99 of 120 records, counted from 0</p>' in page.values["html"]
+    assert links(page.values["html"]) == {
+        "First page": "./?split=train",
+        "Previous page": "./?split=train&before=50",
+        "Next page": "./?split=train&after=99",
+        "Last page": "./?split=train&before=120",
+    }
+    last = page_of(gallery, "records", before="120")
+    assert (indices(last), last.values["next"]) == (list(range(100, 120)), None)
+    page = page_of(gallery, "records", where="price > 0", sort="-price", before="120")
+    count = page.values["num_matches"]
+    assert f"50–{count - 1} of {count} records that match, counted from 0; 120 in all" in page.values["html"]
+    assert "where=price+%3E+0" in page.values["html"]
 
 
 def test_no_record_follows_a_position_behind_the_last_one(gallery: registry.Catalog) -> None:
@@ -135,7 +185,13 @@ def test_a_page_shows_chosen_columns_of_an_expression(gallery: registry.Catalog)
         ({"split": "missing"}, 404, "missing"),
         ({"sort": "clip"}, 400, "records cannot be sorted by &#39;clip&#39;"),
         ({"columns": "nothing"}, 400, "no feature &#39;nothing&#39;"),
-        ({"after": "x"}, 404, "there are no records behind x"),
+        ({"sort": "prise"}, 400, "Did you mean &#39;price&#39;?"),
+        ({"after": "x"}, 400, "after is not the number of a record: &#39;x&#39;"),
+        ({"before": "-1"}, 400, "before is not the number of a record: &#39;-1&#39;"),
+        ({"after": "1", "before": "9"}, 400, "the address has both"),
+        ({"after": "119"}, 404, "there are no records behind 119"),
+        ({"before": "0"}, 404, "there are no records before 0"),
+        ({"where": "price > 0", "after": "500"}, 404, "Begin at the first page."),
         ({"where": "x" * 3000}, 400, "more than 2,000 characters"),
     ],
 )
@@ -231,12 +287,22 @@ def test_pages_are_what_brute_force_gives(
         assert not selection.missing
         assert selection.num_matches in (None, len(expected))
         pages += selection.positions
+        assert pages[selection.first :] == list(selection.positions)
+        assert selection.total == len(expected)
         if not selection.follows:
             break
         assert len(selection.positions) == size
         assert pages == expected[: len(pages)]  # otherwise, pages could go on for ever
         after = selection.positions[-1]
     assert pages == expected
+    pages, before, end = [], plan.num_examples, -(-len(expected) // size) * size
+    while (selection := select(dataset, plan, question, -1, size, before=before)).positions:
+        end -= size  # also the last page begins at a multiple of its size
+        assert selection.first == end
+        assert selection.follows == bool(pages)
+        pages[:0] = selection.positions
+        before = selection.positions[0]
+    assert (pages, max(0, end)) == (expected, 0)
 
 
 @pytest.mark.parametrize("sort", ["", "-price", "age", "text"])
@@ -281,7 +347,11 @@ def test_large_splits_are_sorted_by_parts(gallery: registry.Catalog, monkeypatch
         rows = list(dataset.read("train", STORED_ORDER).select("price", "age", "text", "label"))
         expected, after, pages = brute_force(rows, "", "", sort), -1, list[int]()
         while len(pages) < len(rows):
-            pages += select(dataset, dataset.resolve("train"), Question(sort=sort), after, 9).positions
+            page = select(dataset, dataset.resolve("train"), Question(sort=sort), after, 9)
+            back = select(dataset, dataset.resolve("train"), Question(sort=sort), -1, 9, before=page.positions[0])
+            assert list(back.positions) == pages[-9:]
+            assert (page.first, back.first) == (len(pages), max(0, len(pages) - 9))
+            pages += page.positions
             after = pages[-1]
         assert pages == expected
         assert not math.isnan(rows[pages[0]]["price"] if sort == "price" else 0)

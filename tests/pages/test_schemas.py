@@ -42,7 +42,8 @@ def test_a_page_has_the_fields_of_the_table(catalog: registry.Catalog, name: str
     address, fields = ROWS[name]
     address = re.sub(r"\[[^\]]*\]", "", address).replace("NAME", "animals").replace("VERSION", "1.0.0")
     path = address.replace("SPLIT", "train").replace("INDEX", "3")
-    for query in [{}, {"split": "train[:5]"}, {"split": "train[", "text": "x"}] if is_live else [{}]:
+    has_split = is_live and name in ("records", "splits")
+    for query in [{}, {"split": "train[:5]"}, {"split": "train["}] if has_split else [{}]:
         visit = Visit(catalog=catalog, path=tuple(filter(None, path.split("/"))), query=query, is_live=is_live)
         page = answer(visit)
         assert isinstance(page, Page)
