@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from itertools import islice
 from typing import Any, Final
 
@@ -17,7 +15,8 @@ from registry.features.containers import columns_of
 from registry.features.feature import TEXT
 from registry.pages.cells import STORED_ORDER, Cells, address_names, cut
 from registry.pages.dataset import opened_by, version_values
-from registry.pages.page import Page, Visit, version_path
+from registry.pages.other_versions import digest_of, other_versions
+from registry.pages.page import Page, Visit
 from registry.pages.previews import first_split
 from registry.pages.rendering import status_of
 from registry.pages.selection import Question, fill, filling_values, select, sort_paths
@@ -32,7 +31,6 @@ _ROWS: Final = 50
 _PAGE_BYTES: Final = 2**26
 _COLUMNS: Final = 30
 _MOST_ADDRESS: Final = 2000
-_MOST_VERSIONS: Final = 5
 _MOST_EXAMPLE: Final = 40
 _EXAMPLES: Final = {str(TEXT): "== 'a word'", "bool": "== True"}
 """By dtype; numbers have another one."""
@@ -208,8 +206,8 @@ def build(visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> None:
 
 
 def record(visit: Visit, dataset: Dataset, split: str, index: int) -> Page:
-    """One record: its values, its place and its digest, its neighbours, and the same place in other versions."""
-    num_examples = _num_examples(dataset, split)
+    """One record: its values, its place and its digest, its neighbours, and where other versions have it."""
+    num_examples = dataset.splits[split].num_examples if split in dataset.splits else 0
     if index >= num_examples:
         raise NotFoundError(
             f"{dataset.reference} has no record {index:,} of {split!r:.80}",
@@ -232,21 +230,18 @@ def record(visit: Visit, dataset: Dataset, split: str, index: int) -> Page:
     status = 200
     try:
         reader = dataset.read(expression, STORED_ORDER, keep=None)
-        values["digest"] = _digest(reader)
+        values["digest"] = digest_of(next(reader.records()))
         values["place"] = _place(reader)
         files = reader.files_as_bytes()
         cells = Cells(dataset, files, num_rows=1, most_media=60, is_whole=True)
-        values["cells_of_record"] = cells.row(files[0], split, index)
-        values["others"] = _others(visit, dataset, split, index, values["digest"])
+        example = files[0]
+        values["cells_of_record"] = cells.row(example, split, index)
+        values["others"] = other_versions(visit, dataset, split, index, values["digest"], example)
     except RegistryError as error:
         values["problem"], status = fields_of(error, "code", "message", "hint"), status_of(error)
     if visit.is_live and (asked := visit.query.get("sha256")) and values["digest"]:
         values["asked"] = {"digest": asked[:64], "is_equal": asked == values["digest"]}
     return Page(name="record", title=f"Record {index:,} of {dataset.reference} {split}", values=values, status=status)
-
-
-def _digest(reader: Reader) -> str:
-    return hashlib.sha256(next(reader.records())).hexdigest()
 
 
 def _place(reader: Reader) -> dict[str, Any]:
@@ -262,29 +257,3 @@ def _place(reader: Reader) -> dict[str, Any]:
             crc = int.from_bytes(block.data[start + length : start + length + 4].tobytes(), "little")
             place |= {"offset": start - HEADER_BYTES, "length": length, "crc": f"{crc:08x}"}
     return place
-
-
-def _others(visit: Visit, dataset: Dataset, split: str, index: int, digest: str | None) -> list[dict[str, Any]]:
-    """What other readable versions on this machine have at the same place: at most five of the newest six versions.
-
-    Equal content needs no look at the record.
-    """
-    result: list[dict[str, Any]] = []
-    brief = () if visit.site is None else visit.site.brief  # their records have no pages
-    for summary in visit.catalog.versions(dataset.reference, limit=_MOST_VERSIONS + 1):
-        path = version_path(summary.reference)
-        if path in brief or summary.version == dataset.version or str(summary.status) == "dropped":
-            continue
-        is_equal = summary.content_digest == dataset.facts.content_digest
-        with suppress(RegistryError, OSError):
-            if not is_equal:
-                other = visit.catalog.look_up(summary.reference)
-                if not other.folder.startswith("file:") or index >= _num_examples(other, split):
-                    continue
-                is_equal = _digest(other.read(f"{split}[{index}:{index + 1}]", STORED_ORDER)) == digest
-            result.append({"version": summary.version, "path": path, "is_equal": is_equal})
-    return result[:_MOST_VERSIONS]
-
-
-def _num_examples(dataset: Dataset, split: str) -> int:
-    return dataset.splits[split].num_examples if split in dataset.splits else 0

@@ -129,7 +129,7 @@ def _of_version(visit: Visit, segments: list[str], table: Mapping[str, str]) -> 
         names = ", ".join(name for name in table if name not in ("", "media"))
         raise NotFoundError(f"{text} has no page {part!r:.80}", hint=f"Its pages: {names}")
     reference = Reference.parse(text)
-    _check_query(visit, table[part])
+    _check_query(visit, VERSION_PAGES[part])
     make = _load(table[part])
     if part == "media":  # a page asks for 50 of them, and they do not depend on the state of their version
         with suppress(StorageError):  # it was moved since it was looked up

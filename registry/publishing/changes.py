@@ -184,7 +184,7 @@ def compare_versions(old: FingerprintedVersion, new: FingerprintedVersion) -> Ch
         changes=tuple(result),
         common=common,
         differing={name: _differing_ranges(old.fingerprints[name], new.fingerprints[name], common) for name in shared},
-        key=_common_key(old.version, new.version, common),
+        key=common_key(old.version, new.version, common),
         is_keyed_by_content="content" in kinds,
     )
 
@@ -203,7 +203,8 @@ def _key_kind(version: DatasetVersion) -> str | None:
     return None
 
 
-def _common_key(old: DatasetVersion, new: DatasetVersion, common: Collection[str]) -> str | None:
+def common_key(old: DatasetVersion, new: DatasetVersion, common: Collection[str]) -> str | None:
+    """The path of the feature that is the key of the records in both versions; None if there is none in ``common``."""
     keys: set[str] = set()
     for version in (old, new):
         match version.metadata.custom.get("intake"):  # written by ``intake.plan``

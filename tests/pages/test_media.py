@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import shutil
 import wave
 from pathlib import Path
@@ -164,16 +165,56 @@ def test_a_button_keeps_the_columns_of_a_large_split(
     assert page.values["filling"]["columns"] == ["s"]
 
 
-def test_a_record_is_compared_with_its_place_in_other_versions(plain: registry.Catalog) -> None:
+def test_a_record_that_changed_has_no_other_bytes_like_it(plain: registry.Catalog) -> None:
     plain.build(OtherPlain)
     texts = [[row["s"] for row in plain.dataset(f"plain:{v}").read("train", STORED_ORDER)] for v in ("1.0.0", "2.0.0")]
     changed = next(i for i in range(60) if texts[0][i] != texts[1][i])
-    for index, word in ((changed, "another record"), ((changed + 1) % 60, "the same record")):
+    for index, word in ((changed, "no record with these bytes"), ((changed + 1) % 60, "the same record")):
         page, html = records(plain, "train", str(index))
         assert [(str(it["version"]), it["is_equal"]) for it in page.values["others"]] == [
             ("2.0.0", word == "the same record")
         ]
         assert word in html
+
+
+def test_a_record_that_moved_or_changed_is_found_in_other_versions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found(catalog: registry.Catalog, name: str, index: int, **options: Any) -> tuple[Any, str]:
+        visit = Visit(catalog=catalog, path=("datasets", name, "1.0.0", "records", "train", str(index)), **options)
+        page = answer(visit)
+        assert isinstance(page, Page)
+        (other,) = page.values["others"]
+        words = " ".join(re.sub("<[^>]*>", " ", render(page, visit)[0]).split())
+        return tuple(other[name] for name in ("index", "is_equal", "by")), words
+
+    rows: list[dict[str, Any]] = [{"id": f"it's {i}", "n": i * 7} for i in range(30)]
+    changed = [rows[9], *rows[:5], {**rows[6], "n": -1}]
+    with registry.connect(tmp_path / "catalog.db", create=True) as catalog:
+        for name, key in (("keyed", {"key": "id"}), ("plain", {"key_by": "content"})):
+            catalog.add(rows, name, number="1.0.0", **key)
+            catalog.add(changed, name, number="2.0.0", **key)
+            ids = [
+                [row["id"].decode() for row in catalog.dataset(f"{name}:{it}").read("train", STORED_ORDER)]
+                for it in ("1.0.0", "2.0.0")
+            ]
+            same, other, gone = (ids[0].index(f"it's {number}") for number in (9, 6, 20))
+            by = "key" if name == "keyed" else "digest"
+            there = ids[1].index("it's 9")
+            moved, words = found(catalog, name, same)
+            assert moved == (there, True, "place" if there == same else by)
+            assert f"2.0.0 the same record{' at the same place' if there == same else f', as record {there}'}" in words
+            there = ids[1].index("it's 6")
+            assert found(catalog, name, other)[0] == ((there, False, "key") if by == "key" else (None, False, "digest"))
+            outcome, words = found(catalog, name, gone)
+            assert outcome == (None, False, by)
+            assert f"2.0.0 no record with {'this id' if by == 'key' else 'these bytes'}" in words
+        monkeypatch.setattr("registry.pages.other_versions._AT_ONCE", 0)
+        outcome, words = found(catalog, "plain", gone)
+        assert outcome == (gone if gone < 7 else None, False, "place")
+        assert "at this place; not searched for it Search" in words
+        assert found(catalog, "plain", gone, query={"search": "1"})[0] == (None, False, "digest")
+        assert "Search" not in found(catalog, "plain", gone, is_live=False)[1].partition("not searched")[2][:20]
 
 
 def test_media_of_a_version_that_was_moved_meanwhile_are_found(gallery: registry.Catalog, tmp_path: Path) -> None:

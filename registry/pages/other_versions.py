@@ -1,0 +1,111 @@
+"""Where other versions have a record: by its key if a feature is the key of both, otherwise by its digest.
+
+A record at the same place with the same digest is the same one. Otherwise, the split of the other version is searched,
+if it is small or the visitor asks for it; without a search, the page says what is at the same place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+import numpy as np
+
+from registry.api import Dataset
+from registry.display import time_types
+from registry.errors import RegistryError
+from registry.features.containers import columns_of
+from registry.features.content import content_path
+from registry.pages.cells import STORED_ORDER
+from registry.pages.page import Visit, version_path
+from registry.pages.selection import Question, Remembered, select
+from registry.publishing.changes import common_features, common_key
+from registry.reading.conditions import column_text, is_comparable, text_literal
+
+_MOST_VERSIONS: Final = 5
+_AT_ONCE: Final = 4 * 2**20
+_ON_REQUEST: Final = 2**30
+"""How many bytes of records are searched in all of these versions: at once, and if the visitor asks for it."""
+
+_DIGESTS: Final = Remembered(2**26)
+
+
+def digest_of(record: bytes | memoryview[int]) -> str:
+    """The sha256 of a stored record."""
+    return hashlib.sha256(record).hexdigest()
+
+
+def other_versions(
+    visit: Visit, dataset: Dataset, split: str, index: int, digest: str, example: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Where the newest five other versions have a record, which is ``example``; those on this machine that can be read.
+
+    ``index`` of each is the number of the record there, or None. ``by`` says how it was found: ``place``, ``key`` or
+    ``digest``; ``place`` without ``is_equal`` is another record, whose split was not searched.
+    """
+    room = _ON_REQUEST if visit.is_live and visit.query.get("search") == "1" else _AT_ONCE
+    brief = () if visit.site is None else visit.site.brief  # their records have no pages
+    summaries = visit.catalog.versions(dataset.reference, limit=_MOST_VERSIONS + 1)
+    paths = {version_path(it.reference): it for it in summaries if str(it.status) != "dropped"}
+    result: list[dict[str, Any]] = []
+    for path, summary in paths.items():
+        if path in brief or summary.version == dataset.version or len(result) == _MOST_VERSIONS:
+            continue
+        with suppress(RegistryError, OSError):
+            other = visit.catalog.look_up(summary.reference)
+            if not other.folder.startswith("file:") or split not in other.splits:
+                continue
+            row: dict[str, Any] = {"version": summary.version, "path": path, "by": "place", "key": None}
+            size, place = other.splits[split].num_examples, index
+            if index >= size or _digest_at(other, split, index) != digest:
+                room -= other.splits[split].num_bytes
+                if room >= 0:
+                    place, row["by"], row["key"] = _search(dataset, other, split, example, digest)
+            row["index"] = place if 0 <= place < size else None
+            row["is_equal"] = row["index"] is not None and _digest_at(other, split, place) == digest
+            row["is_linked"] = visit.is_live or visit.most_records is None or place < visit.most_records
+            result.append(row)
+    return result
+
+
+def _search(
+    dataset: Dataset, other: Dataset, split: str, example: Mapping[str, Any], digest: str
+) -> tuple[int, str, str | None]:
+    """The number of the record in another version, -1 if it is not there; how it was searched, and the key."""
+    key = common_key(other.facts, dataset.facts, common_features(other.facts, dataset.features))
+    condition = None if key is None else _condition(dataset, key, example)
+    if condition is not None:
+        found = select(other, other.resolve(split), Question(where=condition), -1, 1)
+        if not found.missing:
+            return next(iter(found.positions), -1), "key", key
+
+    def make() -> tuple[Any, int]:
+        pieces = (bytes.fromhex(digest_of(record))[:8] for record in _records(other, split))
+        digests = np.frombuffer(b"".join(pieces), np.uint64)
+        return digests, digests.nbytes
+
+    digests = _DIGESTS.get((other.reference, other.facts.content_digest, split), make)
+    places = np.flatnonzero(digests == np.frombuffer(bytes.fromhex(digest)[:8], np.uint64))
+    return int(places[0]) if places.size else -1, "digest", None
+
+
+def _condition(dataset: Dataset, key: str, example: Mapping[str, Any]) -> str | None:
+    """The condition that selects the record with the key of an example; None if no condition can."""
+    column = next(it for it in columns_of(dataset.features) if content_path(it.names) == key)
+    if not is_comparable(column) or column.path in time_types(dataset.features, dataset.metadata):
+        return None
+    name, value = column_text(column.path), example[column.names[0]]
+    with suppress(UnicodeDecodeError):
+        literal = text_literal(value.decode()) if isinstance(value, bytes) else str(value)
+        return None if name is None or isinstance(value, float | np.floating) else f"{name} == {literal}"
+    return None
+
+
+def _records(dataset: Dataset, expression: str) -> Iterator[bytes | memoryview[int]]:
+    return dataset.read(expression, STORED_ORDER, keep=None).records()
+
+
+def _digest_at(dataset: Dataset, split: str, index: int) -> str:
+    return digest_of(next(_records(dataset, f"{split}[{index}:{index + 1}]")))
