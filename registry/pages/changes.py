@@ -31,7 +31,7 @@ from registry.pages.page import Page, Visit, version_path
 from registry.pages.previews import Remembered, data_url, near_statistics
 from registry.pages.rendering import render_alone
 from registry.publishing import ChangeLevel, VersionDiff
-from registry.statistics import FeatureStatistics, Moment, NumberStatistics, distribution, measured
+from registry.statistics import FeatureStatistics, Histogram, Moment, NumberStatistics, distribution, measured
 from registry.statistics.rows import number_text
 
 _SHOWN: Final = 20
@@ -262,23 +262,30 @@ def _num_same(before: Sequence[Any], after: Sequence[Any]) -> int:
 
 
 def _statistics(old: Dataset, new: Dataset) -> Iterator[dict[str, Any]]:
-    """The features whose statistics differ: counts in common bins, and the shift of the mean."""
+    """The features whose statistics differ: counts in bins that all splits share, and the shift of the mean."""
     before, after = near_statistics(old), near_statistics(new)
     if before is None or after is None:
         return
     moments = [side.moments or {} for side in (before, after)]
-    for split in (name for name in after if name in before):
-        for path, feature in after[split].features.items():
-            other = before[split].features.get(path)
-            if other is None or other == feature or other.kind != feature.kind:
-                continue
-            sides = [measured(side) for side in (other, feature)]
-            means = [None if numbers is None else numbers.mean for numbers in sides]
-            units = [of_side.get(path) if feature.kind == "number" else None for of_side in moments]
-            row: dict[str, Any] = {"split": split, "feature": path, "means": means, "bars": common_bins(other, feature)}
-            row |= {"mean_texts": None if None in means else different_texts(means, units)}
-            row |= {"count": [other.count, feature.count], "nulls": [other.nulls, feature.nulls]}
-            yield row | {"shift": _shift(*sides)}
+    pairs = [
+        (split, path, other, feature)
+        for split in (name for name in after if name in before)
+        for path, feature in after[split].features.items()
+        if (other := before[split].features.get(path)) not in (None, feature) and other.kind == feature.kind
+    ]
+    by_path: dict[str, list[FeatureStatistics]] = {}
+    for _, path, other, feature in pairs:
+        by_path.setdefault(path, []).extend((other, feature))
+    bars = {path: iter(common_bins(*every)) for path, every in by_path.items()}
+    for split, path, other, feature in pairs:
+        sides = [measured(side) for side in (other, feature)]
+        means = [None if numbers is None else numbers.mean for numbers in sides]
+        units = [of_side.get(path) if feature.kind == "number" else None for of_side in moments]
+        row: dict[str, Any] = {"split": split, "feature": path, "means": means}
+        row["bars"] = next(bars[path]), next(bars[path])
+        row |= {"mean_texts": None if None in means else different_texts(means, units)}
+        row |= {"count": [other.count, feature.count], "nulls": [other.nulls, feature.nulls]}
+        yield row | {"shift": _shift(*sides)}
 
 
 def different_texts(means: Sequence[Any], units: Sequence[Moment | None]) -> list[str]:
@@ -311,32 +318,38 @@ def _shift(old: NumberStatistics | None, new: NumberStatistics | None) -> float 
     return shift if math.isfinite(shift) else None
 
 
-def common_bins(old: FeatureStatistics, new: FeatureStatistics) -> tuple[list[int], list[int]]:
-    """How often each class or value occurs in both, or how many values are in parts of the range of both.
+def common_bins(*sides: FeatureStatistics) -> tuple[list[int], ...]:
+    """How often each class or value occurs in all of them, or how many values are in parts of the range of all.
 
-    Counts are exact where both statistics have them for each value, or in the same bins; those in other bins are
+    Counts are exact where all statistics have them for each value, or in the same bins; those in other bins are
     spread evenly over each bin.
     """
-    if old.classes is not None and new.classes is not None:
-        before, after = list(distribution(old)), list(distribution(new))
-        length = min(_MOST_BARS, max(len(before), len(after)))
-        return (before + [0] * length)[:length], (after + [0] * length)[:length]
-    counts = [_value_counts(side) for side in (old, new)]
-    if counts[0] is not None and counts[1] is not None and len(both := sorted({*counts[0], *counts[1]})) <= _MOST_BARS:
-        return [counts[0].get(value, 0) for value in both], [counts[1].get(value, 0) for value in both]
-    sides = [(measured(side) or side).histogram for side in (old, new)]
-    if sides[0] is None or sides[1] is None:
-        return [], []
-    if sides[0].edges == sides[1].edges:
-        return list(sides[0].counts), list(sides[1].counts)
-    edges = [np.array(side.edges, np.float64) for side in sides if side is not None]
+    if all(side.classes is not None for side in sides):
+        classes = [list(distribution(side)) for side in sides]
+        length = min(_MOST_BARS, max(map(len, classes)))
+        return tuple((counts + [0] * length)[:length] for counts in classes)
+    exact = [counts for counts in map(_value_counts, sides) if counts is not None]
+    if len(exact) == len(sides) and len(values := sorted({it for counts in exact for it in counts})) <= _MOST_BARS:
+        return tuple([counts.get(value, 0) for value in values] for counts in exact)
+    histograms = [(measured(side) or side).histogram for side in sides]
+    edges = {histogram.edges for histogram in histograms if histogram is not None}
+    if len(edges) == 1:
+        return tuple([0] * (len(next(iter(edges))) - 1) if it is None else list(it.counts) for it in histograms)
     with np.errstate(over="ignore", invalid="ignore"):
-        parts = np.linspace(min(it[0] for it in edges), max(it[-1] for it in edges), _BARS + 1)
+        lowest, highest = (
+            (pick(it[place] for it in edges) for pick, place in ((min, 0), (max, -1))) if edges else (0, 0)
+        )
+        parts = np.linspace(lowest, highest, _BARS + 1)
     if not np.isfinite(parts).all() or parts[0] == parts[-1]:
-        return [], []
-    sums = [np.cumsum([0, *side.counts]) for side in sides if side is not None]
-    bars = [np.diff(np.interp(parts, *pair)).round().astype(int).tolist() for pair in zip(edges, sums, strict=True)]
-    return bars[0], bars[1]
+        return tuple([] for _ in sides)
+    return tuple([0] * _BARS if it is None else _spread(it, parts) for it in histograms)
+
+
+def _spread(histogram: Histogram, parts: Any) -> list[int]:
+    """The counts of a histogram in other bins, each of its own spread evenly."""
+    sums = np.interp(parts, np.array(histogram.edges, np.float64), np.cumsum([0, *histogram.counts]))
+    counts: list[int] = np.diff(sums.round()).astype(int).tolist()
+    return counts
 
 
 def _value_counts(feature: FeatureStatistics) -> dict[Any, int] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
@@ -25,7 +25,14 @@ from registry.pages.dataset import version_values
 from registry.pages.page import Page, Visit
 from registry.pages.previews import Remembered, near_statistics
 from registry.reading.conditions import column_text, is_comparable, text_literal
-from registry.statistics import Difference, FeatureStatistics, Statistics, duplicate_sentences, find_differences
+from registry.statistics import (
+    Difference,
+    FeatureStatistics,
+    NumberStatistics,
+    Statistics,
+    duplicate_sentences,
+    find_differences,
+)
 from registry.statistics.rows import (
     Unit,
     bin_labels,
@@ -127,6 +134,7 @@ def _block(
 ) -> dict[str, Any]:
     """A feature: facts and classes with a value for each split, and a histogram and frequent values of each split."""
     first = next(iter(features.values()))
+    axis = _axis(features.values())
     unit = unit_of(first, (document.moments or {}).get(path))
     facts = {
         split: {
@@ -149,8 +157,8 @@ def _block(
                 "nan": _counted(feature.nan, filters.nan),
                 "remarks": remarks_text(feature, marks.get((split, path), [])),
                 "unit": "characters" if feature.text_lengths else "seconds" if feature.seconds else "values",
-                "bars": list(_bars(feature, filters, unit)),
-                "ends": _ends(feature, unit),
+                "bars": list(_bars(feature, filters, unit, axis)),
+                "ends": _ends(features.values(), unit),
                 "frequent": [
                     {"text": frequent_text(it, unit), "count": it.count, "where": filters.equal(it.value, it.num_bytes)}
                     for it in feature.frequent[: 0 if feature.classes else _MOST_FREQUENT]
@@ -168,14 +176,28 @@ def _counted(count: int, where: str | None) -> dict[str, Any]:
     return {"count": count, "where": where if count else None}
 
 
-def _ends(feature: FeatureStatistics, unit: Unit) -> list[str]:
-    """The smallest and the largest value of the histogram."""
-    numbers = feature.text_lengths or feature.seconds or feature
-    return [number_text(it, unit if numbers is feature else "") for it in (numbers.min, numbers.max)]
+def _numbers(feature: FeatureStatistics) -> NumberStatistics:
+    """What a histogram is of: the values, or the lengths of texts and sounds."""
+    return feature.text_lengths or feature.seconds or feature
 
 
-def _bars(feature: FeatureStatistics, filters: _Filters, unit: Unit) -> Iterator[dict[str, Any]]:
-    numbers = feature.text_lengths or feature.seconds or feature
+def _axis(features: Iterable[FeatureStatistics]) -> tuple[Any, Any]:
+    """The range that the histograms of all splits are drawn over, so that people can compare them."""
+    edges = [it.histogram.edges for it in map(_numbers, features) if it.histogram is not None]
+    return min((it[0] for it in edges), default=0), max((it[-1] for it in edges), default=0)
+
+
+def _ends(features: Iterable[FeatureStatistics], unit: Unit) -> list[str]:
+    """The smallest and the largest value of all splits."""
+    sides = [(feature, _numbers(feature)) for feature in features]
+    unit = "" if any(numbers is not feature for feature, numbers in sides) else unit
+    lows, highs = [it.min for _, it in sides if it.min is not None], [it.max for _, it in sides if it.max is not None]
+    return [number_text(min(lows, default=None), unit), number_text(max(highs, default=None), unit)]
+
+
+def _bars(feature: FeatureStatistics, filters: _Filters, unit: Unit, axis: tuple[Any, Any]) -> Iterator[dict[str, Any]]:
+    """The bins, each with its place in ``axis``, as parts of its length, and the condition of its records."""
+    numbers = _numbers(feature)
     if feature.classes is not None or numbers.histogram is None:
         return
     edges, is_exact = numbers.histogram.edges, numbers.distinct is None or not numbers.distinct.error
@@ -183,7 +205,20 @@ def _bars(feature: FeatureStatistics, filters: _Filters, unit: Unit) -> Iterator
     labels = bin_labels(numbers.histogram, unit if numbers is feature else "")
     for place, (low, high) in enumerate(pairwise(edges)):
         where = filters.between(low, high, is_last=place == len(labels) - 1) if can_filter else None
-        yield {"place": place, "label": labels[place], "count": numbers.histogram.counts[place], "where": where}
+        start, stop = (_share(edge, *axis) for edge in (low, high))
+        yield {
+            "start": start,
+            "width": stop - start if axis[0] < axis[1] else 1.0,
+            "label": labels[place],
+            "count": numbers.histogram.counts[place],
+            "where": where,
+        }
+
+
+def _share(edge: Any, low: Any, high: Any) -> float:
+    """How far an edge is from ``low`` to ``high``, 0 to 1. Halves are compared: a difference may be infinite."""
+    span = high / 2 - low / 2
+    return float((edge / 2 - low / 2) / span) if span else float(edge > low)
 
 
 def _classes(features: Sequence[FeatureStatistics], filters: _Filters) -> list[dict[str, Any]]:

@@ -311,6 +311,21 @@ def test_bars_are_exact_where_the_counts_of_values_are_known(
     assert common_bins(_of_values(old, dtype), _of_values(new, dtype)) == bars
 
 
+def test_bars_of_all_splits_are_over_one_range() -> None:
+    sides = [_of_values(list(range(first, first + 500)), "int64") for first in (0, 100, 500, 1000)]
+    bars = common_bins(*sides)
+    assert [len(counts) for counts in bars] == [24] * 4  # 62.5 values each
+    assert [sum(counts) for counts in bars] == [500] * 4
+    assert [[place for place, count in enumerate(counts) if count] for counts in bars] == [
+        list(range(8)),
+        list(range(1, 10)),
+        list(range(8, 16)),
+        list(range(16, 24)),
+    ]
+    nothing = _of_values([], "int64")
+    assert common_bins(sides[0], nothing)[1] == [0] * len(common_bins(sides[0], nothing)[0])
+
+
 def test_bars_of_the_same_bins_are_those_of_the_statistics() -> None:
     old, new = _of_values(list(range(101)), "int64"), _of_values([0, *range(101)], "int64")
     before, after = common_bins(old, new)

@@ -237,3 +237,33 @@ def test_bars_of_dates_and_times_select_their_records(tmp_path: Path) -> None:
     assert [it["kind"] for it in page.values["features"]] == ["datetime", "date", "duration"]
     assert "day &gt;= &#39;2024-" not in html  # conditions are only in addresses
     assert re.search(r"where=day%20%3E%3D%20%272024-\d\d-\d\d%27", html)
+
+
+def test_histograms_of_splits_are_over_one_range(tmp_path: Path) -> None:
+    values = {"train": [float(it) for it in range(100)], "test": [it / 10 + 150.0 for it in range(501)]}
+
+    class Ranges(registry.DatasetBuilder):
+        VERSION = "1.0.0"
+
+        def features(self) -> FeaturesDict:
+            return FeaturesDict({"x": Scalar("float64"), "same": Scalar("float64")})
+
+        def splits(self) -> Any:
+            return {
+                name: [(place, {"x": x, "same": 7.5}) for place, x in enumerate(numbers)]
+                for name, numbers in values.items()
+            }
+
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data", create=True) as catalog:
+        catalog.build(Ranges)
+        page, html = page_of(catalog, name="ranges")
+    blocks = {block["path"]: {it["name"]: it for it in block["splits"]} for block in page.values["features"]}
+    assert {tuple(it["ends"]) for it in blocks["x"].values()} == {("0", "200")}
+    for name, low, high in (("train", 0, 99), ("test", 150, 200)):
+        bars = blocks["x"][name]["bars"]
+        assert (bars[0]["start"], bars[-1]["start"] + bars[-1]["width"]) == pytest.approx((low / 200, high / 200))
+        assert sum(bar["width"] for bar in bars) == pytest.approx((high - low) / 200)
+        assert [(bar["start"], bar["width"]) for bar in blocks["same"][name]["bars"]] == [(0, 1)]
+    lefts = [float(it) for it in re.findall(r'class="hit" x="([0-9.]+)"', html)]
+    assert min(lefts) == 0
+    assert 990 < max(lefts) <= 996
