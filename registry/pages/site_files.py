@@ -10,6 +10,7 @@ at the end. So the next run finishes what a killed one began.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -180,12 +181,18 @@ def place_files(
         return result
     plan = _plan(old, new, {*written})
     store.write_bytes(MANIFEST, plan, overwrite=True)
+    steps = Counter(written)
+    if isinstance(store, LocalStore):  # a first site has thousands of folders, which would be made again and removed
+        folders = {name: "/".join(name.split("/")[:2]) for name in written}
+        exists = {folder: store.exists(folder) for folder in {*folders.values()}}
+        steps = Counter(name if exists[folder] else folder for name, folder in folders.items())
+    move = partial(_move, store, staged, types, advance, steps)
     for turn in range(max(map(_turn, written), default=0) + 1):
-        _each(store, [name for name in written if _turn(name) == turn], partial(_move, store, staged, types, advance))
+        _each(store, [name for name in steps if _turn(name) == turn], move)
     _each(store, removed, store.remove)
     if isinstance(store, LocalStore):
-        folders = {place for name in removed for place in Path(name).parents if place.name}
-        store.remove_empty([store.locate(str(place)) for place in sorted(folders, key=str, reverse=True)])
+        left = {place for name in removed for place in Path(name).parents if place.name}
+        store.remove_empty([store.locate(str(place)) for place in sorted(left, key=str, reverse=True)])
     if store.read_bytes(MANIFEST, limit=_MOST_BYTES) != plan:
         raise ConflictError(
             f"another run wrote to {store.locate('')} at the same time, so the site may be a mixture of both",
@@ -198,7 +205,8 @@ def place_files(
 
 def _plan(old: SiteFiles, new: SiteFiles, changed: set[str]) -> bytes:
     """The list of files while they are replaced: those of both runs, and no digest of what is about to change."""
-    gone = {name: FileFacts(facts.num_bytes, "") for name, facts in old.files.items() if name not in new.files}
+    after = new.files
+    gone = {name: FileFacts(facts.num_bytes, "") for name, facts in old.files.items() if name not in after}
     groups = {"/removed": FileGroup(files=gone)} if gone else {}
     for name, group in new.groups.items():
         files = {file: FileFacts(facts[0], "") if file in changed else facts for file, facts in group.files.items()}
@@ -225,8 +233,10 @@ def _each(store: Store, names: Iterable[str], call: Callable[[str], object]) -> 
             pass
 
 
-def _move(store: Store, staged: Store, types: Mapping[str, str], advance: Advance | None, name: str) -> None:
+def _move(
+    store: Store, staged: Store, types: Mapping[str, str], advance: Advance | None, sizes: Mapping[str, int], name: str
+) -> None:
     content_type = types.get(name) or _TYPES.get(name.rpartition(".")[2], "application/octet-stream")
     store.move_in(name, staged, content_type=content_type)
     if advance is not None:
-        advance(1)
+        advance(sizes[name])
