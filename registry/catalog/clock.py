@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import time
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -59,6 +60,7 @@ def read_write_clock(connection: sa.Connection, newest: tuple[int, datetime] | N
     return now
 
 
+@lru_cache(16)
 def corrected(stamp: sa.Column[datetime]) -> sa.Label[datetime]:
     """The column ``stamp``, read as corrections of the clock say (``corrections.py``).
 

@@ -6,6 +6,7 @@ dataset forever, so its names together select the events of a dataset, whatever 
 
 from __future__ import annotations
 
+from functools import cache, lru_cache
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -16,6 +17,7 @@ from registry.catalog.tables import builder, dataset_name
 RENAME: Final = "rename"
 
 
+@lru_cache(16)
 def is_named(name: str) -> sa.ColumnElement[bool]:
     """The condition for the dataset that has this name, or had it before; over the columns of ``builder``."""
     present = builder.alias("present")
@@ -32,6 +34,7 @@ def present_name(connection: sa.Connection, name: str) -> str:
     return name if result is None else result
 
 
+@cache
 def names_column() -> sa.Label[Any]:
     """The names of the dataset in ``builder``, oldest first, as a JSON array; empty or NULL if it never was renamed."""
     in_order = (

@@ -9,6 +9,7 @@ version of the config, and that choice is final.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -155,6 +156,7 @@ def version_query(reference: Reference) -> sa.Select[Any]:
     return query.where(dataset_version.c.id == chosen.scalar_subquery())
 
 
+@cache
 def location_steps() -> sa.ScalarSelect[Any]:
     """The changes of the locations of the version in ``dataset_version``, as ``rows.read_steps`` reads them."""
     in_order = (
@@ -187,6 +189,7 @@ def named_config(config: str | None) -> sa.ColumnElement[bool]:
     return builder_config.c.name == (config or "")
 
 
+@cache
 def published_versions() -> sa.Join:
     """Builders, their configs and their versions."""
     return builder.join(builder_config, builder_config.c.builder_id == builder.c.id).join(

@@ -29,7 +29,7 @@ from registry.pages.site_files import FileFacts
 
 if TYPE_CHECKING:
     from registry.api import Dataset
-    from registry.catalog import CatalogBackend
+    from registry.catalog import CatalogBackend, VersionSummary
 
 Address: TypeAlias = tuple[str, ...]
 
@@ -235,12 +235,19 @@ class SnapshotCatalog(Catalog):
 
     def look_up(self, reference: Any, **options: Any) -> Dataset:
         """See ``Catalog.look_up``."""
-        key = "look_up", str(reference), *options.items()
+        key = "look_up", str(getattr(reference, "reference", reference)), *options.items()
         answers = cast("_Remembered", self.backend).answers
         if key not in answers:
             dataset = super().look_up(reference, **options)
             answers[key] = answers.setdefault(("look_up", str(dataset.reference)), dataset)
         return cast("Dataset", answers[key])
+
+    def versions(
+        self, reference: Any, *, below: Version | None = None, limit: int | None = None, **options: Any
+    ) -> tuple[VersionSummary, ...]:
+        """See ``Catalog.versions``. All are read once: every page of a dataset has some of them."""
+        every = super().versions(reference, **options)
+        return tuple(it for it in every if below is None or it.version < below)[:limit]
 
     def forget(self) -> None:
         """Forget every answer, to bound memory."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Final
 from urllib.parse import quote, urlencode
@@ -142,6 +143,11 @@ def _file_name(segment: str) -> str:
     return plain if len(plain) <= 150 else f"{plain[:100]}~{sha256(plain.encode()).hexdigest()[:32]}"
 
 
+@lru_cache(4096)
+def _quoted(segment: str, is_plain: bool) -> str:
+    return quote(segment if is_plain else _file_name(segment), safe="")
+
+
 class Links:
     """The links of one page, relative to its address. ``targets`` are the addresses that they lead to.
 
@@ -181,14 +187,14 @@ class Links:
         return self._relative(path)
 
     def _relative(self, path: tuple[str, ...]) -> str:
-        names = path if self._is_live else file_names(path)
-        if self._root is not None:
-            return "/".join((self._root.rstrip("/"), *(quote(name, safe="") for name in names)))
-        common = 0
-        while common < min(len(path), len(self._path)) and path[common] == self._path[common]:
+        common, stop = 0, 0 if self._root is not None else min(len(path), len(self._path))
+        while common < stop and path[common] == self._path[common]:
             common += 1
+        is_plain = self._is_live or path[:1] == ("static",)
+        rest = [_quoted(name, is_plain) for name in path[common:]]
+        if self._root is not None:
+            return "/".join((self._root.rstrip("/"), *rest))
         up = [".."] * (len(self._path) - common)
-        rest = [quote(name, safe="") for name in names[common:]]
         if not up and rest and ":" in path[common]:
             up = ["."]
         return "/".join((*up, *rest))

@@ -166,6 +166,7 @@ def _environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        auto_reload=False,
     )
     environment.filters |= {"markdown": markdown, "size": size, "day": _day, "clean": without_steering, "data": _data}
     environment.filters |= {"polyline": polyline, "by": _by}

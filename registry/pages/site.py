@@ -425,7 +425,8 @@ def _private(*places: str) -> str:
     paths = (path for place in places for path in spell_place(place) if path.startswith("/") and path.count("/") > 1)
     texts = {text for path in paths for text in (path, quote(path), json.dumps(path)[1:-1])}
     spellings = sorted(texts | {str(escape(text)) for text in texts}, key=len, reverse=True)
-    return rf"(?<![\w.%~-])(?:{'|'.join(map(re.escape, spellings))})" if spellings else r"(?!)"
+    # The first character stands alone, because regular expressions search for one quickly.
+    return rf"/(?<![\w.%~-]/)(?:{'|'.join(re.escape(text[1:]) for text in spellings)})" if spellings else r"(?!)"
 
 
 def _is_main(name: str) -> bool:
