@@ -25,7 +25,7 @@ LISTED: Final = "list"
 
 
 _PLAIN: Final = re.compile(
-    r"[\w+=@,~-]{1,150}(?:\.(?:\d{1,9}|png|jpg|jpeg|gif|webp|bmp|wav|mp3|ogg|flac|mp4|webm|txt|bin))*", re.ASCII
+    r"[\w+=@,-]{1,150}(?:\.(?:\d{1,9}|png|jpg|jpeg|gif|webp|bmp|wav|mp3|ogg|flac|mp4|webm|txt|bin))*", re.ASCII
 )
 """The segments that are names of files as they are. Others could be hidden, special, or run by a browser."""
 
@@ -128,19 +128,22 @@ def file_names(path: tuple[str, ...]) -> tuple[str, ...]:
     """The names of the folders, and of the file, that have an address in a site of files.
 
     A segment may be the name of a split or a feature, and contain anything. No name begins with a dot, is that of a
-    page, or has an ending for which a browser would run the file.
+    page, or has an ending for which a browser would run the file. Disks that ignore case see different names, too.
 
-    >>> file_names(("datasets", "mnist", "3.0.1", "media", "train", "0", "a/b.html"))
-    ('datasets', 'mnist', '3.0.1', 'media', 'train', '0', 'a%2Fb%2Ehtml')
+    >>> file_names(("datasets", "mnist", "3.0.1", "media", "Train", "0", "a/b.html"))
+    ('datasets', 'mnist', '3.0.1', 'media', '~Train', '0', 'a%2Fb%2Ehtml')
     """
     return path if path[:1] == ("static",) else tuple(map(_file_name, path))
 
 
 def _file_name(segment: str) -> str:
-    if _PLAIN.fullmatch(segment) and len(segment) <= 150:
-        return segment
-    plain = re.sub(rb"[^\w-]", lambda it: b"%%%02X" % ord(it[0]), segment.encode("utf-8", "surrogatepass")).decode()
+    odd = rb"[A-Z]" if _PLAIN.fullmatch(segment) else rb"[^a-z0-9_-]"
+    plain = re.sub(odd, _escaped, segment.encode("utf-8", "surrogatepass")).decode()
     return plain if len(plain) <= 150 else f"{plain[:100]}~{sha256(plain.encode()).hexdigest()[:32]}"
+
+
+def _escaped(match: re.Match[bytes]) -> bytes:
+    return b"~" + match[0] if match[0].isupper() else b"%%%02X" % ord(match[0])
 
 
 @lru_cache(4096)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from unicodedata import normalize
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 import pytest
@@ -32,6 +33,12 @@ def test_a_link_leads_to_its_target(here: tuple[str, ...], target: tuple[str, ..
     folder = root + "".join(f"{quote(name)}/" for name in file_names(here))
     with_file = urljoin(folder + "index.html", Links(here, is_live=False).page(list(target)))
     assert unquote(with_file[len(root) :]) == "/".join((*file_names(target), "index.html"))
+
+
+@given(st.lists(st.text("aAe\u0301\u00e9\u00c9~%.-", min_size=1, max_size=4), min_size=2, max_size=2, unique=True))
+def test_files_have_different_names_on_disks_that_ignore_case_and_normalization(names: list[str]) -> None:
+    first, second = (normalize("NFC", "/".join(file_names((name,)))).casefold() for name in names)
+    assert first != second
 
 
 @given(st.dictionaries(st.from_regex(r"[a-z]{1,5}", fullmatch=True), st.text(max_size=5), max_size=3))
