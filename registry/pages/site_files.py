@@ -11,24 +11,28 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from registry.catalog.site_index import INDEX_NAME
-from registry.errors import ConflictError, NotStoredError, StorageError, spell
+from registry.errors import AlreadyStoredError, ConflictError, NotStoredError, StorageError, spell
 from registry.model import Advance
 from registry.storage import LocalStore, Store, is_unfinished
 
 MANIFEST: Final = "site-files.json"
+LOCK: Final = "site-files.lock"
 DATA: Final = "data"
 
 _SCHEMA: Final = "registry.site-files/1"
 _MOST_BYTES: Final = 2**31
 _REQUESTS: Final = 16
+_MOST_LOCKED: Final = timedelta(hours=1)
 _TYPES: Final = {
     "html": "text/html; charset=utf-8",
     "json": "application/json",
@@ -179,28 +183,60 @@ def place_files(
     result = Placed(written=tuple(written), removed=removed, foreign=foreign)
     if dry_run or not (written or removed or new.to_json() != old.to_json()):
         return result
-    plan = _plan(old, new, {*written})
-    store.write_bytes(MANIFEST, plan, overwrite=True)
-    steps = Counter(written)
-    if isinstance(store, LocalStore):  # a first site has thousands of folders, which would be made again and removed
-        folders = {name: "/".join(name.split("/")[:2]) for name in written}
-        exists = {folder: store.exists(folder) for folder in {*folders.values()}}
-        steps = Counter(name if exists[folder] else folder for name, folder in folders.items())
-    move = partial(_move, store, staged, types, advance, steps)
-    for turn in range(max(map(_turn, written), default=0) + 1):
-        _each(store, [name for name in steps if _turn(name) == turn], move)
-    _each(store, removed, store.remove)
-    if isinstance(store, LocalStore):
-        left = {place for name in removed for place in Path(name).parents if place.name}
-        store.remove_empty([store.locate(str(place)) for place in sorted(left, key=str, reverse=True)])
-    if store.read_bytes(MANIFEST, limit=_MOST_BYTES) != plan:
-        raise ConflictError(
-            f"another run wrote to {store.locate('')} at the same time, so the site may be a mixture of both",
-            hint="Repeat the command when the other one has ended.",
-            details={"path": store.locate("")},
-        )
-    store.write_bytes(MANIFEST, new.to_json(), overwrite=True)
+    with _writing(store, old, force=force):
+        plan = _plan(old, new, {*written})
+        store.write_bytes(MANIFEST, plan, overwrite=True)
+        steps = Counter(written)
+        if isinstance(store, LocalStore):  # the folders of a first site would be made again, and removed one by one
+            folders = {name: "/".join(name.split("/")[:2]) for name in written}
+            exists = {folder: store.exists(folder) for folder in {*folders.values()}}
+            steps = Counter(name if exists[folder] else folder for name, folder in folders.items())
+        move = partial(_move, store, staged, types, advance, steps)
+        for turn in range(max(map(_turn, written), default=0) + 1):
+            _each(store, [name for name in steps if _turn(name) == turn], move)
+        _each(store, removed, store.remove)
+        if isinstance(store, LocalStore):
+            left = {place for name in removed for place in Path(name).parents if place.name}
+            store.remove_empty([store.locate(str(place)) for place in sorted(left, key=str, reverse=True)])
+        if store.read_bytes(MANIFEST, limit=_MOST_BYTES) != plan:
+            raise _conflict(store, "wrote to {} at the same time, so the site may be a mixture of both")
+        store.write_bytes(MANIFEST, new.to_json(), overwrite=True)
     return result
+
+
+@contextmanager
+def _writing(store: Store, old: SiteFiles, *, force: bool) -> Iterator[None]:
+    """Refuse to write to a bucket, which has no locks, while another run does: only one of them can create a file.
+
+    A folder was locked before ``old`` was read; to a bucket, another run may have written since.
+    """
+    if store.local_root is not None:
+        yield
+        return
+    now = since = datetime.now(UTC)
+    try:
+        store.write_bytes(LOCK, now.isoformat().encode(), overwrite=force)
+    except AlreadyStoredError as error:
+        with suppress(NotStoredError, ValueError):
+            since = datetime.fromisoformat(store.read_bytes(LOCK, limit=100).decode())
+        if now - since < _MOST_LOCKED:
+            raise _conflict(store, f"has been writing to {{}} since {since:%H:%M} UTC") from error
+        store.write_bytes(LOCK, now.isoformat().encode(), overwrite=True)  # that of a run that was killed
+    try:
+        if SiteFiles.read(store, force=True) != old:
+            raise _conflict(store, "wrote to {} since this one began, which has written nothing")
+        yield
+    finally:
+        store.remove(LOCK)
+
+
+def _conflict(store: Store, what: str) -> ConflictError:
+    return ConflictError(
+        f"another run {what.format(store.locate(''))}",
+        hint="Repeat the command when the other one has ended. If it was killed, write now with "
+        f"{spell('force', True)}.",
+        details={"path": store.locate("")},
+    )
 
 
 def _plan(old: SiteFiles, new: SiteFiles, changed: set[str]) -> bytes:
