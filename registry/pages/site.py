@@ -183,7 +183,7 @@ def write_site(
             store,
             build.new,
             index,
-            written=placed.written,
+            written=(*placed.written, *build.copied),
             removed=placed.removed,
             problems=build.problems,
             notes=(*notes, *build.notes),
@@ -214,6 +214,7 @@ class _Build:
         self._folder, self._old, self._present, self._progress = folder, old, present, progress
         self.new = SiteFiles(groups={"": FileGroup()})
         self.types: dict[str, str] = {}
+        self.copied: list[str] = []
         self.problems: list[tuple[str, str]] = []
         self.is_complete = True  # else the next run tries again what failed
         self.notes: list[str] = []
@@ -250,6 +251,7 @@ class _Build:
 
     def copy_data(self, copies: Catalog, *, dry_run: bool) -> None:
         """Copy the shards and attachments of the versions into the site; those that are there are not sent again."""
+        before = sizes_of(self._store, [DATA])
         versions = [it for summary in copies.datasets() for it in _versions_of(copies, summary)]
         versions = [version for version in versions if version.state is not VersionState.DROPPED]
         report = self._catalog.copy(
@@ -263,6 +265,7 @@ class _Build:
                 if not is_absolute(location):
                     files = self._store.scan(f"{DATA}/{location}")
                     group.files.update((it.name, FileFacts(it.num_bytes, _PROVED)) for it in files if not it.is_folder)
+        self.copied += group.files.keys() - before.keys()
 
     def render(self, pages: str, settings: Sequence[object], *, dry_run: bool) -> None:
         """Render the groups of pages that changed, and every page that others lead to."""

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,8 +32,10 @@ from registry.features import ClassLabel, FeaturesDict, Image, Text
 from registry.pages import SiteOptions, Visit, write_site
 from registry.pages.rendering import catalog_name
 from registry.pages.site import _private
+from registry.pages.site_files import LOCK, Placed, place_files
 from registry.pins.keys import load_public_key, new_key
 from registry.pins.signature import verify_index
+from registry.storage import open_store
 
 XSS = "</script><script>alert(1)</script>\"'`--><svg onload=alert(1)>"
 
@@ -55,7 +58,7 @@ class Hostile(registry.DatasetBuilder):
     def splits(self) -> Any:
         picture = np.zeros((2, 2, 3), np.uint8)
         row = {"x.html": XSS, "index.html": XSS, "..": "", "a b": 0, "pic?#%": picture}
-        return {"train": [(i, row) for i in range(3)]}
+        return {name: [(i, row) for i in range(3)] for name in ("train", "Train")}
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +91,7 @@ def test_every_link_leads_to_a_file(catalog: registry.Catalog, tmp_path: Path) -
     report = write_site(catalog, tmp_path / "site")
     assert broken_links(tmp_path / "site") == []
     assert report.num_pages == len(list((tmp_path / "site").rglob("index.html"))) > 10
-    assert report.num_files == len(tree_of(tmp_path / "site"))
+    assert report.num_files == len({name.casefold() for name in tree_of(tmp_path / "site")})  # disks may ignore case
     assert {page.partition("/")[0] for page, _ in report.problems} <= {"log", "pins", "health", "datasets"}
     with serve(tmp_path) as url:
         reached = follow(f"{url}/site/index.html", get_url)
@@ -306,6 +309,8 @@ def test_a_dry_run_writes_nothing(catalog: registry.Catalog, tmp_path: Path) -> 
 
 def test_a_site_with_data_has_every_file(catalog: registry.Catalog, tmp_path: Path) -> None:
     report = write_site(catalog, tmp_path / "site", SiteOptions(with_data=True))
+    assert (report.written, report.unchanged) == (report.num_files, 0)
+    assert report.written_bytes == report.num_bytes > len(tree_of(tmp_path / "site" / "data")) > 0
     assert report.index.data_url == "data/"
     assert not report.problems or {message for _, message in report.problems}
     with registry.connect(tmp_path / "site" / "catalog.db", data_dir=tmp_path / "site" / "data") as other:
@@ -314,8 +319,9 @@ def test_a_site_with_data_has_every_file(catalog: registry.Catalog, tmp_path: Pa
             assert list(other.dataset(reference).read("train").records()) == ours
     before = stamps(tmp_path / "site" / "data")
     catalog.lifecycle.yank("plain:1.0.0", reason="wrong labels")
-    write_site(catalog, tmp_path / "site", SiteOptions(with_data=True))
+    report = write_site(catalog, tmp_path / "site", SiteOptions(with_data=True))
     assert stamps(tmp_path / "site" / "data") == before
+    assert report.unchanged >= len(before)
 
 
 def test_a_site_in_a_bucket(
@@ -332,6 +338,34 @@ def test_a_site_in_a_bucket(
     assert write_site(catalog, f"{bucket}/a/site").written == 0
     catalog.lifecycle.yank("plain:1.0.0", reason="wrong labels")
     assert 0 < write_site(catalog, f"{bucket}/a/site").written < report.written
+
+
+def test_one_run_at_a_time_writes_to_a_bucket(
+    catalog: registry.Catalog, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def come_second(*args: Any, **options: Any) -> Placed:
+        with monkeypatch.context() as inner:
+            inner.setattr("registry.pages.site.place_files", place_files)
+            write_site(catalog, bucket)
+        return place_files(*args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("registry.pages.site.place_files", come_second)
+        with pytest.raises(ConflictError, match=f"another run wrote to {bucket}/? since this one began"):
+            write_site(catalog, bucket)
+    assert write_site(catalog, bucket).written == 0
+    store, now = open_store(bucket), datetime.now(UTC)
+    assert not store.exists(LOCK)
+
+    store.write_bytes(LOCK, now.isoformat().encode())  # of a run that is writing
+    files = store.list()
+    catalog.lifecycle.yank("plain:1.0.0", reason="wrong labels")
+    with pytest.raises(ConflictError, match=f"another run has been writing to {bucket}/? since {now:%H:%M} UTC"):
+        write_site(catalog, bucket)
+    assert store.list() == files
+    store.write_bytes(LOCK, (now - timedelta(hours=2)).isoformat().encode(), overwrite=True)  # of one that was killed
+    assert write_site(catalog, bucket).written > 0
+    assert not store.exists(LOCK)
 
 
 @pytest.mark.parametrize("step", [1, pytest.param(12, marks=pytest.mark.long)])
