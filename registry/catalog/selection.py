@@ -115,26 +115,7 @@ def version_query(reference: Reference) -> sa.Select[Any]:
     ``names``, a JSON array, ``experiments``, a JSON object of the flags that the version overrides, and
     ``location_steps``, a JSON array of texts: the change of its locations, a blank, and the location.
     """
-    overrides = (
-        sa.select(json_object_agg(experiment.c.name, version_experiment.c.enabled))
-        .join_from(version_experiment, experiment)
-        .where(version_experiment.c.version_id == dataset_version.c.id)
-        .scalar_subquery()
-    )
-    query = (
-        sa.select(
-            *(column for column in dataset_version.c if column is not dataset_version.c.published_at),
-            corrected(dataset_version.c.published_at),
-            builder.c.name.label("builder_name"),
-            builder_config.c.name.label("config_name"),
-            *CANONICAL_NUMBER,
-            overrides.label("experiments"),
-            location_steps().label("location_steps"),
-            names_column(),
-        )
-        .select_from(published_versions())
-        .outerjoin(canonical_version, canonical_version.c.id == builder_config.c.canonical_version_id)
-    )
+    query = _all_versions()
     is_meant = (is_named(reference.name), meant_config(reference.config))
     if reference.alias is not None:
         return query.join(
@@ -154,6 +135,30 @@ def version_query(reference: Reference) -> sa.Select[Any]:
         chosen = chosen.where(sa.text(READABLE))
     chosen = chosen.order_by(*(part.desc() for part in NUMBER)).limit(1)
     return query.where(dataset_version.c.id == chosen.scalar_subquery())
+
+
+@cache  # it takes longer to write this query than to run it
+def _all_versions() -> sa.Select[Any]:
+    overrides = (
+        sa.select(json_object_agg(experiment.c.name, version_experiment.c.enabled))
+        .join_from(version_experiment, experiment)
+        .where(version_experiment.c.version_id == dataset_version.c.id)
+        .scalar_subquery()
+    )
+    return (
+        sa.select(
+            *(column for column in dataset_version.c if column is not dataset_version.c.published_at),
+            corrected(dataset_version.c.published_at),
+            builder.c.name.label("builder_name"),
+            builder_config.c.name.label("config_name"),
+            *CANONICAL_NUMBER,
+            overrides.label("experiments"),
+            location_steps().label("location_steps"),
+            names_column(),
+        )
+        .select_from(published_versions())
+        .outerjoin(canonical_version, canonical_version.c.id == builder_config.c.canonical_version_id)
+    )
 
 
 @cache
