@@ -56,6 +56,8 @@ QUERIES: Final = (
     "datasets/digits/1.0.0/records/?split=train&where=label+%3D%3D+3",
     "datasets/digits/1.0.0/records/?split=train&sort=label",
     "datasets/digits/1.0.0/splits/?split=train%5B%3A80%25%5D",
+    "datasets/digits/1.0.0/records/index.json",
+    "datasets/digits/1.0.0/media/train/0/image/small.png",
 )
 TABLE: Final = "datasets/table/1.0.0/records/"
 FILTER: Final = f"{TABLE}?split=train&where=price+%3E+{{}}"

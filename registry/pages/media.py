@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import wave
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -16,11 +17,15 @@ from registry.features import Audio, Image, LabeledImage
 from registry.images import encode_png
 from registry.pages.cells import MOST_PIXELS, STORED_ORDER, find_feature, leaf_values, media_type
 from registry.pages.page import Media, Visit
+from registry.reading import ReadableVersion, Reader
 from registry.statistics.media import read_image_header
 
 _SIDE: Final = 192
 _MOST_ITEMS: Final = 10_000
 _NO_LABEL: Final = (255, 255, 255, 160)
+
+_READABLES: Final = WeakKeyDictionary[Dataset, ReadableVersion]()
+"""Those of the versions that ``routes`` remembers, so that the digests of shards are looked up once."""
 
 
 def media(_visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> Media:
@@ -32,7 +37,8 @@ def media(_visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> Media:
         raise NotFoundError(f"{dataset.reference} has no file {'/'.join(rest)!r:.200}")
     column, place = found
     expression = f"{split}[{int(index)}:{int(index) + 1}]"
-    reader = dataset.read(expression, STORED_ORDER, keep=None).select(column.names[0])
+    readable = _READABLES.get(dataset) or _READABLES.setdefault(dataset, dataset.readable)
+    reader = Reader(readable, dataset.resolve(expression), read_config=STORED_ORDER).select(column.names[0])
     values = dict(leaf_values(reader.files_as_bytes()[0], column, max(place, default=0) + 1 if place else 1))
     value = values.get(place)
     content: bytes | None = None
