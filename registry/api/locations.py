@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from registry.catalog import DataDirectory, catalog_identity, is_site, quote_catalog, sqlite_path
+from registry.catalog import DataDirectory, catalog_identity, is_site, masked_url, quote_catalog, sqlite_path
 from registry.environment import read_variable
 from registry.errors import (
     CatalogError,
@@ -196,7 +196,7 @@ def site_options(keys: Sequence[str | os.PathLike[str]]) -> SiteOptions:
         heads=_user_folder() / "sites",
         keys=texts,
         allowed=_allowed_by_environment(),
-        token=lambda url: logins().token(url),
+        token=access_token,
     )
     if not texts:
         return options
@@ -205,6 +205,11 @@ def site_options(keys: Sequence[str | os.PathLike[str]]) -> SiteOptions:
 
     trusted = [load_public_key(text) for text in texts]
     return replace(options, check=lambda index: verify_index(index, trusted))
+
+
+def access_token(url: str) -> str | None:
+    """The access token of this user for the service at ``url``, or None."""
+    return logins().token(url)
 
 
 def logins() -> Logins:
@@ -293,6 +298,10 @@ def pin_places(
     """The places to search for the files of the pins at ``path``."""
     from registry.pins import Places
 
+    if is_site(default := catalog_url()):
+        from registry.catalog.service.store import use_service_data
+
+        use_service_data(masked_url(default), access_token)
     text = os.path.expanduser(os.fspath(path))  # noqa: PTH111 (a path, or a URL)
     return Places(
         data_dir=None if data_dir is None else os.fspath(data_dir),

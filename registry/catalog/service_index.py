@@ -7,6 +7,9 @@ from typing import Any, Final
 
 API_VERSION: Final = 1
 API_PATH: Final = f"api/v{API_VERSION}/"
+DATA_PATH: Final = f"{API_PATH}data"
+"""Where a service has the files of a data directory on its own disk."""
+
 FORMAT: Final = "registry-service"
 
 

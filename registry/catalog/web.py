@@ -6,17 +6,21 @@ would if the kind was known.
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Callable
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from registry.catalog.remembering import KnownVersions, RememberingCatalog
 from registry.catalog.service.calls import CALLS
 from registry.catalog.service.catalog import ServiceCatalog
-from registry.catalog.service_index import API_VERSION
+from registry.catalog.service_index import API_VERSION, DATA_PATH
 from registry.catalog.site.options import SiteOptions
 from registry.catalog.web_urls import site_url
 from registry.catalog.wrapper import pass_call
 from registry.errors import CatalogError
+from registry.masking import remove_secrets
+from registry.storage import Store
+from registry.storage.location import open_below_with
 from registry.storage.memory import Memory
 
 if TYPE_CHECKING:  # it loads SQLAlchemy, which a service does not need
@@ -52,6 +56,8 @@ class WebCatalog(RememberingCatalog):
         self._memory = None if options.cache is None else Memory(options.cache / "services")
         self.is_service = self._memory is not None and self._memory.holds(_NOTE, self.url.encode(), b"")
         self.fresh_seconds = _FRESH_SECONDS
+        service_url = remove_secrets(address)
+        open_below_with(f"{service_url}{DATA_PATH}", partial(_open_data, service_url, options.token))
 
     @cached_property
     def _site(self) -> SiteCatalog:
@@ -96,3 +102,9 @@ class WebCatalog(RememberingCatalog):
                 f"and this release needs version {API_VERSION}",
                 hint="Install the release of shardbook that the admin of the catalog recommends.",
             )
+
+
+def _open_data(service: str, token_of: Callable[[str], str | None], url: str) -> Store:
+    from registry.catalog.service.store import open_service_data
+
+    return open_service_data(service, token_of, url)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
-from registry.catalog import CatalogBackend
+from registry.catalog import CatalogBackend, DataDirectory
 from registry.catalog.service.calls import ADMIN, CALLS, NOBODY, Call
 from registry.catalog.wrapper import CatalogWrapper, pass_call
 from registry.errors import CatalogPermissionError, DatasetNotFoundError, NotFoundError
@@ -33,10 +33,12 @@ class GuardedCatalog(CatalogWrapper):
         DatasetNotFoundError: the dataset does not exist, or the token does not cover it.
     """
 
-    def __init__(self, catalog: CatalogBackend, who: AccessToken) -> None:
+    def __init__(self, catalog: CatalogBackend, who: AccessToken, data_dir: DataDirectory | None = None) -> None:
+        """``data_dir`` is what clients see of a data directory that is a folder of the server."""
         self.url, self.file = catalog.url, None
         self.who = who
         self._catalog = catalog
+        self._data_dir = data_dir
         self._covered: dict[tuple[str, str | None], bool] = {}
 
     def close(self) -> None:
@@ -50,6 +52,8 @@ class GuardedCatalog(CatalogWrapper):
         try:
             if call == "log.page" and not self.who.covers_all:
                 return self._visible_events(*args, **kwargs)
+            if call == "locations.data_dir" and self._data_dir is not None:
+                return self._data_dir
             return self._visible(protocol_call, pass_call(self._catalog, call, *args, **kwargs))
         except DatasetNotFoundError as error:  # its hint names other datasets
             if self.who.covers_all:

@@ -20,7 +20,7 @@ from registry.catalog.service.calls import CALLS
 from registry.catalog.service.messages import Reading, codec
 from registry.catalog.service.problems import CONTENT_TYPE, dump_error, status_of
 from registry.catalog.service.requests import fault, framed
-from registry.catalog.service_index import API_PATH, make_service_index
+from registry.catalog.service_index import API_PATH, DATA_PATH, make_service_index
 from registry.catalog.site_index import INDEX_NAME
 from registry.catalog.wrapper import pass_call
 from registry.errors import (
@@ -34,6 +34,7 @@ from registry.errors import (
 )
 from registry.masking import mask
 from registry.model import AccessToken, Role, digest_of
+from registry.server.data import DataAnswer, ServedData
 from registry.server.rights import GuardedCatalog
 
 if TYPE_CHECKING:
@@ -67,9 +68,14 @@ class Answered:
 class Service:
     """Makes calls of one catalog for the holders of tokens. Threads share it."""
 
-    def __init__(self, catalog: SqlCatalog, *, anonymous: bool = False) -> None:
-        """``catalog`` is in a database; ``anonymous``: whether those without a token may read every dataset."""
+    def __init__(self, catalog: SqlCatalog, *, anonymous: bool = False, data: ServedData | None = None) -> None:
+        """``catalog`` is in a database.
+
+        ``anonymous``: whether those without a token may read every dataset. ``data``: the data directory, if it is a
+        folder of this server.
+        """
         self.catalog = catalog
+        self.data = data
         self._anonymous = anonymous
 
     def authenticate(self, header: str) -> AccessToken:
@@ -94,6 +100,21 @@ class Service:
             raise _unauthorized(f"the token {token.id} has expired or was revoked", "invalid")
         return token
 
+    def guarded(self, who: AccessToken) -> GuardedCatalog:
+        """The catalog as the holder of a token may see and change it."""
+        return GuardedCatalog(self.catalog, who, None if self.data is None else self.data.record)
+
+    def transfer(self, who: AccessToken, method: str, path: str, headers: Mapping[str, str]) -> DataAnswer:
+        """Answer a request about a file of the data directory.
+
+        Raises:
+            NotFoundError: the data directory is not a folder of this server.
+            RegistryError: why it is refused.
+        """
+        if self.data is None:
+            raise NotFoundError("this service has no files: see locations.data_dir")
+        return self.data.read(self.guarded(who), path, headers, is_head=method == "HEAD")
+
     def answer(
         self, who: AccessToken, name: str, values: Mapping[str, Any], *, key: str | None, request_id: str
     ) -> Answered:
@@ -109,7 +130,7 @@ class Service:
         Raises:
             RegistryError: the error of the call, or why it is not made.
         """
-        call, catalog = CALLS.get(name), GuardedCatalog(self.catalog, who)
+        call, catalog = CALLS.get(name), self.guarded(who)
         if call is None:
             raise NotFoundError(f"there is no call {name!r:.80}", hint="openapi.json lists the calls.")
         catalog.require_role(call)  # before its arguments are read
@@ -160,6 +181,11 @@ def make_service_app(service: Service) -> Starlette:
 
     from registry import __version__
 
+    class Compression(GZipMiddleware):
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+            is_stored = scope.get("path", "").startswith(f"/{DATA_PATH}/")  # a range is one of the stored bytes
+            await (self.app if is_stored else super().__call__)(scope, receive, send)
+
     index = make_service_index(f"shardbook {__version__}")
 
     async def describe(_request: Request) -> Response:
@@ -186,6 +212,25 @@ def make_service_app(service: Service) -> Starlette:
             _guarded(answered.body, request_id), headers=headers | {"Content-Type": "application/octet-stream"}
         )
 
+    async def transfer(request: Request) -> Response:
+        request_id = secrets.token_hex(8)
+        headers = {**_HEADERS, "X-Request-Id": request_id}
+        try:
+            answer = await run_in_threadpool(perform_transfer, request)
+        except RegistryError as error:
+            return _problem(error, request_id, headers | _JSON)
+        except Exception as error:  # noqa: BLE001 (as above)
+            _logger.error("request %s failed: %s", request_id, mask("".join(traceback.format_exception(error))))
+            return _problem(_internal(request_id), request_id, headers | _JSON, status=500)
+        headers |= answer.headers
+        if isinstance(answer.body, bytes):
+            return Response(answer.body, answer.status, headers)
+        return StreamingResponse(answer.body, answer.status, headers)
+
+    def perform_transfer(request: Request) -> DataAnswer:
+        who = service.authenticate(request.headers.get("authorization", ""))
+        return service.transfer(who, request.method, request.path_params["path"], request.headers)
+
     def perform(request: Request, values: dict[str, Any], request_id: str) -> Answered:
         who = service.authenticate(request.headers.get("authorization", ""))
         key = request.headers.get("idempotency-key")
@@ -194,9 +239,10 @@ def make_service_app(service: Service) -> Starlette:
     return Starlette(
         routes=[
             Route(f"/{INDEX_NAME}", describe),
+            Route(f"/{DATA_PATH}/{{path:path}}", transfer, methods=["GET"]),
             Route(f"/{API_PATH}{{call}}", call, methods=["POST"]),
         ],
-        middleware=[Middleware(GZipMiddleware, minimum_size=1000, compresslevel=5)],
+        middleware=[Middleware(Compression, minimum_size=1000, compresslevel=5)],
     )
 
 

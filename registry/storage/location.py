@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -101,6 +101,18 @@ def require_no_secrets(url: str | os.PathLike[str], subject: str) -> str:
     return text
 
 
+_OPENERS: Final[dict[str, Callable[[str], Store]]] = {}
+
+
+def open_below_with(url: str, opener: Callable[[str], Store]) -> None:
+    """Let ``opener(url)`` open the folder ``url``, and those below it, in this process: a service has its own store."""
+    _OPENERS[url] = opener
+
+
+def _opener(url: str) -> Callable[[str], Store] | None:
+    return next((opener for root, opener in _OPENERS.items() if f"{url}/".startswith(f"{root}/")), None)
+
+
 def open_store(url_or_path: str | os.PathLike[str]) -> Store:
     """Return the store rooted at a folder, given as a local path or a URL.
 
@@ -120,6 +132,8 @@ def open_store(url_or_path: str | os.PathLike[str]) -> Store:
     path = local_path(text)
     if path is not None:
         return LocalStore(path)
+    if (opener := _opener(text)) is not None:
+        return opener(text.rstrip("/"))
     scheme = text.partition("://")[0]
     if scheme in OBJECT_SCHEMES:
         from registry.storage.object_store import open_objects
@@ -230,7 +244,7 @@ def open_named(url_or_path: str, allowed: Allowed) -> Store:
     """
     allowed.require(url_or_path)
     scheme, separator, rest = url_or_path.partition("://")
-    if separator and scheme.lower() in ("http", "https"):
+    if separator and scheme.lower() in ("http", "https") and _opener(url_or_path) is None:
         from registry.storage.http import open_http
 
         return open_http(f"{scheme.lower()}://{rest}", allowed=allowed)

@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from registry.catalog.service.calls import CALLS
 from registry.catalog.service.messages import Reading, load_value
@@ -23,12 +22,10 @@ from registry.catalog.service_index import API_PATH
 from registry.catalog.site.history import Head, KnownHead
 from registry.catalog.web_urls import site_url
 from registry.catalog.wrapper import CatalogWrapper
-from registry.errors import UsageError
 from registry.masking import mask, remove_secrets
 
 _FRESH_SECONDS: Final = 60
 _MOST_EVENTS: Final = 1000
-_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class ServiceCatalog(CatalogWrapper):
@@ -62,13 +59,7 @@ class ServiceCatalog(CatalogWrapper):
 
     @cached_property
     def _server(self) -> ServiceServer:
-        token, parts = self._token(self.url), urlsplit(self._address)
-        if token is not None and parts.scheme == "http" and parts.hostname not in _LOOPBACK:
-            raise UsageError(
-                f"an access token is not sent to {self.url}: everybody between could read it",
-                hint="Use https://, which a proxy in front of the service offers.",
-            )
-        return ServiceServer(self._address, token)
+        return ServiceServer(self._address, self._token(self.url))
 
     def close(self) -> None:
         """Close the connections; a later call opens new ones."""

@@ -8,12 +8,14 @@ from typing import Any, Final
 from registry import errors
 from registry.envelope import to_plain
 from registry.errors import (
+    AlreadyStoredError,
     BuildError,
     CatalogPermissionError,
     CatalogRefusedError,
     CatalogUnavailableError,
     ConflictError,
     NotFoundError,
+    NotStoredError,
     RegistryError,
     StorageUnavailableError,
     UsageError,
@@ -26,7 +28,9 @@ _STATUS: Final[tuple[tuple[type[RegistryError], int], ...]] = (
     (CatalogRefusedError, 401),
     (CatalogPermissionError, 403),
     (NotFoundError, 404),
+    (NotStoredError, 404),
     (ConflictError, 409),
+    (AlreadyStoredError, 412),
     (CatalogUnavailableError, UNAVAILABLE),
     (StorageUnavailableError, UNAVAILABLE),
     (UsageError, 400),

@@ -11,9 +11,9 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
 from registry.catalog.service.problems import UNAVAILABLE, load_error
@@ -24,6 +24,7 @@ from registry.errors import (
     CatalogUnavailableError,
     KeyRunningError,
     StorageUnavailableError,
+    UsageError,
 )
 from registry.storage.network import Operation, TransientFault, call_with_retries
 
@@ -32,20 +33,36 @@ if TYPE_CHECKING:
 
 _MOST_BYTES: Final = 2**30
 _PIECE_BYTES: Final = 2**18
-_OK: Final = 200
+_DONE: Final = frozenset({200, 201, 206})
 _UNAUTHORIZED: Final = 401
 _MISSING: Final = 404
 _TRANSIENT: Final = frozenset({408, 425, 429, 500, 502, UNAVAILABLE, 504})
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _END: Final = 0
 _FAULT: Final = 2**32 - 1
 """Lengths of a piece of a stream: the stream is complete, or an error follows."""
+
+Receive: TypeAlias = Callable[[Any, float], Any]
+Body: TypeAlias = Callable[[], Any]
 
 
 class ServiceServer(SiteServer):
     """A service. Threads may share it; a forked process makes connections of its own."""
 
     def __init__(self, url: str, token: str | None) -> None:
+        """``url`` is that of the service.
+
+        Raises:
+            UsageError: the token would be sent without encryption to another machine.
+            MissingExtraError: urllib3 is not installed.
+        """
         super().__init__(url)
+        parts = urlsplit(url)
+        if token is not None and parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+            raise UsageError(
+                f"an access token is not sent to {self.url}: everybody between could read it",
+                hint="Use https://, which a proxy in front of the service offers.",
+            )
         self._token = token
         self.token_id = token.split("_")[1] if token else ""
         self._process = os.getpid()
@@ -94,17 +111,44 @@ class ServiceServer(SiteServer):
         finally:
             answer.close()
 
-    def _request(self, path: str, body: bytes, headers: Mapping[str, str], receive: Any) -> Any:
+    def transfer(
+        self, method: str, path: str, receive: Receive, *, headers: Mapping[str, str], body: Body | None = None
+    ) -> Any:
+        """Send a request about stored bytes; returns ``receive(answer, end)``.
+
+        Args:
+            method: the method. The answer to a HEAD has no problem document, so ``receive`` gets it with any status.
+            path: below the URL of the service.
+            receive: takes an answer; ``end`` is when the attempt should end.
+            headers: of the request.
+            body: makes the body of an attempt: a file, or bytes.
+
+        Raises:
+            CatalogUnavailableError, CatalogRefusedError, CatalogError, RegistryError: see ``call``.
+        """
+        return self._request(path, body or (lambda: b""), {"Accept-Encoding": "identity", **headers}, receive, method)
+
+    def _request(
+        self, path: str, body: bytes | Body, headers: Mapping[str, str], receive: Receive, method: str = "POST"
+    ) -> Any:
         if self._process != os.getpid():
             self._pool.clear()
             self._process = os.getpid()
         operation = Operation("ask", f"{self.url}{path}", urlsplit(self._base).netloc, self._limits)
         try:
-            return call_with_retries(operation, partial(self._post, path, body, headers, receive))
+            return call_with_retries(operation, partial(self._send, method, path, body, headers, receive))
         except StorageUnavailableError as error:
             raise CatalogUnavailableError(error.message, hint=error.hint, details=error.details) from error
 
-    def _post(self, path: str, body: bytes, headers: Mapping[str, str], receive: Any, seconds: float) -> Any:
+    def _send(
+        self,
+        method: str,
+        path: str,
+        body: bytes | Body,
+        headers: Mapping[str, str],
+        receive: Receive,
+        seconds: float,
+    ) -> Any:
         import urllib3
 
         login = {"Authorization": f"Bearer {self._token}"} if self._token else self._login
@@ -114,9 +158,14 @@ class ServiceServer(SiteServer):
         is_open = False
         try:
             answer = self._pool.request(
-                "POST", f"{self._base}{path}", body=body, headers=sent, redirect=False, preload_content=False
+                method,
+                f"{self._base}{path}",
+                body=body() if callable(body) else body,
+                headers=sent,
+                redirect=False,
+                preload_content=False,
             )
-            if answer.status != _OK:
+            if answer.status not in _DONE and method != "HEAD":
                 raise self._answered(answer, self._body(answer, end))
             result = receive(answer, end)
             is_open = result is answer
@@ -125,7 +174,7 @@ class ServiceServer(SiteServer):
             raise self._typed(error) from error
         finally:
             if answer is not None and not is_open:
-                answer.drain_conn() if answer.status == _OK else answer.close()
+                answer.drain_conn() if answer.status in _DONE else answer.close()
 
     def _body(self, answer: urllib3.BaseHTTPResponse, end: float) -> bytes:
         pieces, num_bytes = [], 0

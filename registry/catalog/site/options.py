@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from registry.catalog.site_index import SiteIndex
 
 
+def no_token(_url: str) -> None:
+    """No access token for any service."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteOptions:
     """Where a client keeps what it knows about sites, and whom it trusts.
@@ -23,7 +27,7 @@ class SiteOptions:
         check: called with each index before its catalog is used; raises SignatureError if nobody trusted signed it.
         keys: the public keys that ``check`` accepts, as paths or texts.
         allowed: servers that may get the login for web servers, besides the site's own.
-        token: gives the access token for the URL of a service, or None.
+        token: gives the access token for the URL of a service, or None. It can be pickled.
     """
 
     cache: Path | None
@@ -31,4 +35,4 @@ class SiteOptions:
     check: Callable[[SiteIndex], object] | None = None
     keys: tuple[str, ...] = ()
     allowed: Allowed = field(default_factory=Allowed)
-    token: Callable[[str], str | None] = lambda _: None
+    token: Callable[[str], str | None] = no_token

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 _MOST_REDIRECTS: Final = 5
 _PIECE_BYTES: Final = 2**16
+_MOST_CONNECTIONS: Final = 8
+"""That stay open: threads of a client of a service share them."""
+
 _LEAST_BYTES_PER_SECOND: Final = 1024
 """A server that sends less, beyond the time of one operation, counts as failed."""
 
@@ -74,7 +77,7 @@ class SiteServer:
         self._base = url.replace(f"{user}@", "", 1) if at else url
         self._login = urllib3.make_headers(basic_auth=unquote(user)) if at else {}
         seconds = urllib3.Timeout(connect=self._limits.connect_seconds, read=self._limits.read_seconds)
-        self._pool = urllib3.PoolManager(timeout=seconds, retries=False)
+        self._pool = urllib3.PoolManager(timeout=seconds, retries=False, maxsize=_MOST_CONNECTIONS)
 
     def close(self) -> None:
         """Close the connections."""

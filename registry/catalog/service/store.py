@@ -1,0 +1,222 @@
+"""``ServiceStore``: the files of a data directory that a service has on its own disk, read with the reader's token.
+
+    open(name)  ->  HEAD: size and ETag  ->  GET of ranges, each on the condition of that ETag
+
+The token goes to the service and nowhere else: no redirect is followed. It is never pickled: another process asks
+``TokenOf`` again, for the URL of the service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from functools import cached_property, partial
+from typing import Any, Final, TypeAlias
+from urllib.parse import quote
+
+from registry.catalog.service.requests import Body, Receive, ServiceServer
+from registry.catalog.service_index import DATA_PATH
+from registry.errors import (
+    AlreadyStoredError,
+    CatalogError,
+    CatalogUnavailableError,
+    NotFoundError,
+    NotStoredError,
+    StorageUnavailableError,
+)
+from registry.storage.faults import StoredFile, already_stored, cannot, replaced
+from registry.storage.location import open_below_with
+from registry.storage.names import check_folder_name, check_relative_name
+from registry.storage.network import TransientFault, begin
+from registry.storage.remote import RemoteFile, RemoteStore
+from registry.storage.store import Names, ReadOnlyStore
+
+TokenOf: TypeAlias = Callable[[str], str | None]
+"""Gives the access token for the URL of a service, or None. It can be pickled."""
+
+_PIECE_BYTES: Final = 2**18
+_MOST_NAMES: Final = 2**28
+_LEAST_BYTES_PER_SECOND: Final = 1024
+_OK: Final = 200
+_PARTIAL: Final = 206
+_MISSING: Final = 404
+_REFUSED: Final = frozenset({401, 403})
+
+_SERVERS: Final[dict[tuple[str, str | None], ServiceServer]] = {}
+
+
+def use_service_data(service: str, token_of: TokenOf) -> None:
+    """Let this process read the data of the service at this URL, without a password, with its token."""
+    open_below_with(f"{service}{DATA_PATH}", partial(open_service_data, service, token_of))
+
+
+def open_service_data(service: str, token_of: TokenOf, url: str) -> ServiceStore:
+    """The store at a URL that is that of the data of the service, or below it."""
+    return ServiceStore(service, token_of, url.removeprefix(f"{service}{DATA_PATH}").removeprefix("/"))
+
+
+class ServiceStore(ReadOnlyStore, RemoteStore):
+    """The files below one folder of the data directory of a service."""
+
+    refusal = "a service takes files only from publishers"
+
+    def __init__(self, service: str, token_of: TokenOf, root: str = "") -> None:
+        """``service`` is the URL of the service, and ``root`` the folder below its data directory."""
+        self._service = service
+        self._token_of = token_of
+        self._root = check_folder_name(root)
+        self.url = f"{service}{DATA_PATH}" + (f"/{root}" if root else "")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (self._service, self._token_of, self._root)
+
+    def locate(self, name: str) -> str:
+        """The URL of ``name``."""
+        return f"{self.url}/{name}" if name else self.url
+
+    def child(self, name: str) -> ServiceStore:
+        """The store rooted at the folder ``name``."""
+        return ServiceStore(self._service, self._token_of, self._name(check_relative_name(name)))
+
+    def open(self, name: str) -> StoredFile:
+        """Open a file; each request is on the condition that it was not replaced since."""
+        num_bytes, tag = self._facts(name)
+        return self.open_known(name, num_bytes=num_bytes, entity_tag=tag)
+
+    def open_known(self, name: str, *, num_bytes: int, entity_tag: str) -> StoredFile:
+        """Open a file whose size and ETag are known, without a request."""
+        read = partial(self._read_range, check_relative_name(name), entity_tag)
+        return RemoteFile(partial(_begin, read), path=self.locate(name), num_bytes=num_bytes, entity_tag=entity_tag)
+
+    def size(self, name: str) -> int:
+        """Size of a file, in bytes."""
+        return self._facts(name)[0]
+
+    def stamp(self, name: str) -> str:
+        """The size and the ETag of a file."""
+        return " ".join(map(str, self._facts(name)))
+
+    def entity_tag(self, name: str) -> str:
+        """The ETag of the bytes that are stored now."""
+        return self._facts(name)[1]
+
+    def exists(self, name: str) -> bool:
+        """Whether ``name`` is a file, or a folder with files, of a version that the token covers."""
+        try:
+            self._facts(name)
+        except NotStoredError:
+            return bool(self._all_names(name))
+        return True
+
+    def _all_names(self, folder: str) -> Names:
+        """The files of a version, or of a folder in it; none for any other folder."""
+
+        def receive(answer: Any, end: float) -> Any:
+            return json.loads(_take(answer, end, _MOST_NAMES))
+
+        try:
+            names = self._ask("list", "GET", folder, receive, folder=True)
+        except NotStoredError:
+            return []
+        inside = f"{folder}/" if folder else ""
+        return sorted(inside + name for name in names)
+
+    def _facts(self, name: str) -> tuple[int, str]:
+        location = self.locate(check_relative_name(name))
+
+        def receive(answer: Any, _end: float) -> tuple[int, str]:
+            if answer.status == _OK:
+                return int(answer.headers["Content-Length"]), str(answer.headers["ETag"])
+            if answer.status == _MISSING:
+                raise _missing("read", location)
+            if answer.status in _REFUSED:  # a GET says why
+                self._ask("read", "GET", name, _take_nothing, headers={"Range": "bytes=0-0"})
+            raise TransientFault(f"the server answered {answer.status}")
+
+        return tuple(self._ask("read", "HEAD", name, receive))
+
+    def _read_range(self, name: str, tag: str, start: int, stop: int) -> bytes:
+        def receive(answer: Any, end: float) -> bytes:
+            if answer.status != _PARTIAL or answer.headers.get("ETag") != tag:
+                answer.close()  # it may have the whole file
+                raise replaced(self.locate(name))
+            content = _take(answer, end, stop - start)
+            if len(content) < stop - start:
+                raise TransientFault("the server ended the response too early")
+            return content
+
+        headers = {"Range": f"bytes={start}-{stop - 1}", "If-Range": tag}
+        result: bytes = self._ask("read", "GET", name, receive, headers=headers)
+        return result
+
+    def _ask(
+        self,
+        doing: str,
+        method: str,
+        name: str,
+        receive: Receive,
+        *,
+        headers: dict[str, str] | None = None,
+        body: Body | None = None,
+        folder: bool = False,
+    ) -> Any:
+        path = f"{DATA_PATH}/{quote(self._name(name))}{'/' if folder else ''}"
+        with _store_errors(doing, self.locate(name)):
+            return self._server.transfer(method, path, receive, headers=headers or {}, body=body)
+
+    @cached_property
+    def _server(self) -> ServiceServer:
+        key = self._service, self._token_of(self._service)
+        return _SERVERS.get(key) or _SERVERS.setdefault(key, ServiceServer(*key))
+
+    def _name(self, name: str) -> str:
+        return "/".join(part for part in (self._root, name) if part)
+
+
+def _reopen(service: str, token_of: TokenOf, root: str) -> ServiceStore:
+    use_service_data(service, token_of)
+    return ServiceStore(service, token_of, root)
+
+
+def _begin(read: Callable[[int, int], bytes], start: int, stop: int) -> Future[bytes]:
+    return begin(asyncio.to_thread(read, start, stop))
+
+
+def _take(answer: Any, end: float, most_bytes: int) -> bytes:
+    """The body of an answer, at most this number of bytes."""
+    result = bytearray()
+    while len(result) < most_bytes and (piece := answer.read(min(_PIECE_BYTES, most_bytes - len(result)))):
+        result += piece
+        if time.monotonic() > end + len(result) / _LEAST_BYTES_PER_SECOND:
+            raise TransientFault("the server is too slow", number=errno.ETIMEDOUT)
+    return bytes(result)
+
+
+def _take_nothing(_answer: Any, _end: float) -> None:
+    return None
+
+
+def _missing(doing: str, location: str) -> NotStoredError:
+    hint = "There is no such file of a version that this token covers. To list the versions: registry list"
+    return cannot(doing, location, os.strerror(errno.ENOENT), number=errno.ENOENT, hint=hint, kind=NotStoredError)
+
+
+@contextmanager
+def _store_errors(doing: str, location: str) -> Iterator[None]:
+    """Convert errors of a service to those of a store."""
+    try:
+        yield
+    except CatalogUnavailableError as error:
+        raise StorageUnavailableError(error.message, hint=error.hint, details=error.details) from error
+    except (NotFoundError, NotStoredError) as error:
+        raise _missing(doing, location) from error
+    except AlreadyStoredError as error:
+        raise already_stored(location) from error
+    except CatalogError as error:
+        raise cannot(doing, location, error.message, number=errno.EACCES, hint=error.hint) from error

@@ -1,0 +1,303 @@
+"""Bytes of a data directory that is a folder of the server of a catalog: read over HTTP, by those who may."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import http.client
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from support.services import TestServer, make_token
+
+import registry
+from registry.catalog.service.store import ServiceStore, use_service_data
+from registry.errors import NotStoredError, ReplacedError, StorageError
+from registry.model import Role
+from registry.server.data import ServedData
+from registry.storage import LocalStore, open_store
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[TestServer]:
+    started = TestServer()
+    yield started
+    started.stop()
+
+
+@pytest.fixture(autouse=True)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The client's machine, whose cache and data folder are empty."""
+    monkeypatch.setenv("REGISTRY_CACHE_DIR", str(tmp_path / "reader" / "cache"))
+    monkeypatch.setenv("REGISTRY_CACHE_BYTES", "1GB")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "reader" / "data"))
+    for name in ("REGISTRY_DATA_DIR", "REGISTRY_TOKEN", "REGISTRY_CATALOG"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path / "reader"
+
+
+@pytest.fixture
+def home(tmp_path: Path, server: TestServer) -> Iterator[registry.Catalog]:
+    """The catalog on the machine of the server, which ``server`` offers."""
+    with registry.connect(tmp_path / "server" / "catalog.db", create=True) as opened:
+        data = tmp_path / "server" / "datasets"
+        server.service.catalog = opened.backend  # type: ignore[assignment]  # it is in SQLite
+        server.service.data = ServedData(LocalStore(data), server.url)
+        opened.add({"number": range(100), "word": [f"w{number % 7}" for number in range(100)]}, name="numbers")
+        yield opened
+        server.service.data = None
+
+
+@pytest.fixture
+def login(home: registry.Catalog, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The token of a reader of every dataset, which the client uses."""
+    token = make_token(home.backend, "ann", Role.READER)
+    monkeypatch.setenv("REGISTRY_TOKEN", token)
+    return token
+
+
+def ask(url: str, path: str, token: str | None = None, method: str = "GET", **headers: str) -> tuple[Any, bytes]:
+    """The answer to a request of this exact path below the service, and its body."""
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
+    sent = {name.replace("_", "-"): value for name, value in headers.items()}
+    if token is not None:
+        sent["Authorization"] = f"Bearer {token}"
+    connection.putrequest(method, f"/api/v1/data/{path}", skip_accept_encoding=True)
+    for name, value in sent.items():
+        connection.putheader(name, value)
+    connection.endheaders()
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    return answer, body
+
+
+def shard_of(home: registry.Catalog) -> tuple[str, bytes]:
+    """The path of the first shard of the dataset below the data directory, and its bytes."""
+    name = f"numbers/1.0.0/{home.dataset('numbers').facts.splits[0].filename(0)}"
+    return name, (Path(home.data_dir) / name).read_bytes()
+
+
+def test_everything_that_reads_works(server: TestServer, home: registry.Catalog, login: str, tmp_path: Path) -> None:
+    with registry.connect(server.url) as catalog:
+        dataset = catalog.dataset("numbers")
+        assert catalog.data_dir == f"{server.url}api/v1/data"
+        assert sorted(row["number"] for row in dataset.read("train")) == list(range(100))
+        assert dataset.read("train")[17] == home.dataset("numbers").read("train")[17]
+        assert dataset.verify(deep=True).faults == ()
+        assert dataset.attachments == home.dataset("numbers").attachments
+        with registry.connect(tmp_path / "copy" / "catalog.db", create=True) as target:
+            assert str(catalog.copy(None, target)) == "<CopyReport: 1 copied>"
+            assert len(target.dataset("numbers").read("train")) == 100
+
+
+def test_pins_of_a_service_are_read_where_its_url_is_allowed(
+    server: TestServer, home: registry.Catalog, login: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "numbers.lock.yaml"
+    with registry.connect(server.url) as catalog:
+        dataset = catalog.dataset("numbers")
+        dataset.pin("train[:10%]", locations=[dataset.folder]).save(path)
+    monkeypatch.setenv("REGISTRY_CACHE_BYTES", "0")
+    script = "import registry, sys; pin = registry.load_pin(sys.argv[1], fetch=True, allow_hosts=sys.argv[2:])['train']"
+    program = [sys.executable, "-c", f"{script}; pin.verify(); print(len(pin.read()))", str(path)]
+    environment = {**os.environ, "REGISTRY_CATALOG": server.url}
+    refused = subprocess.run(program, check=False, env=environment, capture_output=True, text=True)
+    assert "not allowed" in refused.stderr
+    host = urlsplit(server.url).netloc
+    done = subprocess.run([*program, host], check=False, env=environment, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("10\n", "")
+
+
+def test_another_process_asks_for_the_token_again(
+    server: TestServer, home: registry.Catalog, login: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGISTRY_CACHE_BYTES", "0")
+    with registry.connect(server.url) as catalog:
+        reader = catalog.dataset("numbers").read("train")
+        content = pickle.dumps(reader)
+        again = pickle.dumps(catalog)
+    assert login.encode() not in content + again
+    script = "import pickle, sys; print(len(list(pickle.load(sys.stdin.buffer))))"
+    program = [sys.executable, "-c", script]
+    environment = dict(os.environ)
+    done = subprocess.run(program, check=False, env=environment, input=content, capture_output=True)
+    assert (done.stdout, done.stderr) == (b"100\n", b"")
+    environment.pop("REGISTRY_TOKEN")
+    refused = subprocess.run(program, check=False, env=environment, input=content, capture_output=True)
+    assert b"it wants an access token" in refused.stderr
+
+
+def test_workers_read_with_the_token(server: TestServer, home: registry.Catalog, login: str) -> None:
+    with registry.connect(server.url) as catalog:
+        report = catalog.dataset("numbers").verify(deep=True, processes=2)
+        assert report.faults == ()
+
+
+def test_ranges_conditions_and_digests(server: TestServer, home: registry.Catalog, login: str) -> None:
+    path, content = shard_of(home)
+    size = len(content)
+    whole, body = ask(server.url, path, login)
+    digest = base64.b64encode(hashlib.sha256(content).digest()).decode()
+    assert (whole.status, body, whole.headers["Repr-Digest"]) == (200, content, f"sha-256=:{digest}:")
+    assert (whole.headers["Accept-Ranges"], whole.headers["Cache-Control"]) == ("bytes", "private, no-cache")
+    tag = whole.headers["ETag"]
+    assert tag.startswith('"')
+    head, nothing = ask(server.url, path, login, "HEAD", Range="bytes=0-1")
+    assert (head.status, head.headers["Content-Length"], head.headers["ETag"], nothing) == (200, str(size), tag, b"")
+    for text, part in {
+        "bytes=5-9": content[5:10],
+        "bytes=5-": content[5:],
+        "bytes=-7": content[-7:],
+        f"bytes=-{size + 9}": content,
+        f"bytes=0-{size + 9}": content,
+    }.items():
+        answer, body = ask(server.url, path, login, Range=text, If_Range=tag)
+        first = size - len(part) if text != "bytes=5-9" and not text.startswith("bytes=0") else content.index(part)
+        assert (answer.status, body, answer.headers["Repr-Digest"]) == (206, part, whole.headers["Repr-Digest"])
+        assert answer.headers["Content-Range"] == f"bytes {first}-{first + len(part) - 1}/{size}"
+    for text in (f"bytes={size}-", "bytes=-0"):
+        answer, body = ask(server.url, path, login, Range=text)
+        assert (answer.status, body, answer.headers["Content-Range"]) == (416, b"", f"bytes */{size}")
+    for text in ("bytes=9-5", "bytes=0-1,4-5", "lines=1-2", "bytes=-", "bytes=a-b", "bytes=0-1 "):
+        answer, body = ask(server.url, path, login, Range=text)
+        assert (answer.status, body) == ((206, content[:2]) if text == "bytes=0-1 " else (200, content)), text
+    assert ask(server.url, path, login, Range="bytes=0-1", If_Range='"another"')[0].status == 200
+    answer, body = ask(server.url, path, login, If_None_Match=f'"x", {tag}', Range="bytes=0-1")
+    assert (answer.status, body, answer.headers["ETag"]) == (304, b"", tag)
+    answer, body = ask(server.url, path, login, Accept_Encoding="gzip")
+    assert (body, answer.headers["Content-Encoding"]) == (content, None)  # the digest is that of these bytes
+    description, body = ask(server.url, "numbers/1.0.0/dataset_info.json", login)
+    assert (description.status, description.headers["Repr-Digest"]) == (200, None)
+    attachment = home.dataset("numbers").attachments[0]
+    answer, body = ask(server.url, f"numbers/1.0.0/{attachment.place}", login)
+    assert hashlib.sha256(body).hexdigest() == attachment.sha256
+    assert answer.headers["Repr-Digest"] == (f"sha-256=:{base64.b64encode(bytes.fromhex(attachment.sha256)).decode()}:")
+
+
+def test_only_files_of_published_versions_exist(
+    server: TestServer, home: registry.Catalog, login: str, tmp_path: Path
+) -> None:
+    folder = Path(home.data_dir) / "numbers" / "1.0.0"
+    path, content = shard_of(home)
+    (tmp_path / "server" / "secret.txt").write_text("treasure")
+    (Path(home.data_dir) / "notes.txt").write_text("treasure")
+    (folder / "link.txt").symlink_to(tmp_path / "server" / "secret.txt")
+    (folder / "linked").symlink_to(tmp_path / "server")
+    (folder / ".owner.json").write_text("treasure")
+    (folder / ".reservation.json").write_text("treasure")
+    (folder / "incomplete.0a1b2c3d_x").write_text("treasure")
+    (folder / ".attachments" / "orphan").write_text("treasure")
+    os.mkfifo(folder / "pipe")
+    (folder / "inner").mkdir()
+    other = Path(home.data_dir) / "numbers" / "2.0.0"  # no row names it
+    shutil.copytree(folder, other, symlinks=True, ignore=lambda *_: ["pipe"])
+    version = "numbers/1.0.0"
+    hostile = [
+        *("", "/", "numbers", "numbers/", "notes.txt", "../catalog.db", "%2e%2e/catalog.db", "/etc/passwd"),
+        *("//etc/passwd", f"{version}/../../../catalog.db", f"{version}/%2e%2e/%2e%2e/%2e%2e/catalog.db"),
+        *(f"{version}/..%2f..%2f..%2fcatalog.db", f"{version}/..%5c..%5ccatalog.db", f"{version}/./{path[14:]}"),
+        *(f"{version}//{path[14:]}", f"{version}/%00", f"{path}%00", f"{path}%00.txt", f"{version}/link.txt"),
+        *(f"{version}/linked/secret.txt", f"{version}/linked/", f"{version}/.owner.json", f"{version}/inner"),
+        *(f"{version}/.reservation.json", f"{version}/incomplete.0a1b2c3d_x", f"{version}/.attachments/orphan"),
+        *(f"{version}/pipe", f"{version}/missing", "numbers/2.0.0/dataset_info.json", f"{path}/x", f"{path}/"),
+        *(f"{version}/%ff%fe", f"{version}/{'x' * 5000}", "a/" * 3000 + "x", f"{version}/file:%2f%2f%2fetc%2fpasswd"),
+        *("https:%2f%2fhost/x", f"{version}/%252e%252e/x", f"{version}/..;/x", f"{version}/.attachments"),
+    ]
+    for name in hostile:
+        for method in ("GET", "HEAD"):
+            answer, body = ask(server.url, name, login, method)
+            listing = b"[]" if name.endswith("/") and answer.status == 200 else None
+            assert answer.status == 404 or body == listing or (method == "HEAD" and name.endswith("/")), (name, body)
+            assert b"treasure" not in body
+            assert str(tmp_path).encode() not in body
+    assert ask(server.url, path, login)[1] == content
+
+
+def test_a_token_reads_only_what_it_covers(server: TestServer, home: registry.Catalog) -> None:
+    home.add({"number": range(3)}, name="hidden")
+    token = make_token(home.backend, "bob", Role.READER, "numbers")
+    name = f"hidden/1.0.0/{home.dataset('hidden').facts.splits[0].filename(0)}"
+    path = shard_of(home)[0]
+    assert ask(server.url, path, token)[0].status == 200
+    assert [ask(server.url, part, token)[0].status for part in (name, "hidden/1.0.0/")] == [404, 404]
+    assert ask(server.url, f"numbers/1.0.0/../../{name}", token)[0].status == 404
+    assert [ask(server.url, name, text)[0].status for text in (None, "shb_wrong", f"{token}x")] == [401] * 3
+    assert ask(server.url, name, None, "HEAD")[0].status == 401
+    home.lifecycle.yank("numbers:1.0.0", reason="wrong labels")
+    assert ask(server.url, path, token)[0].status == 200
+    home.lifecycle.drop("numbers:1.0.0", reason="private data")
+    assert ask(server.url, path, token)[0].status == 404
+
+
+def test_no_other_server_gets_the_token(
+    server: TestServer, home: registry.Catalog, login: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import threading
+    from http.server import BaseHTTPRequestHandler, HTTPServer
+
+    seen: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append(f"{self.path} {self.headers.get('Authorization')}")
+            if self.path.startswith("/there/"):
+                self.send_response(302)
+                self.send_header("Location", f"http://127.0.0.1:{self.server.server_port}/elsewhere/")  # type: ignore[attr-defined]
+            else:
+                self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_HEAD = do_GET  # noqa: N815 (its name)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    other = HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=other.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{other.server_port}/there/"
+    monkeypatch.setenv("REGISTRY_TRIES", "1")
+    use_service_data(url, lambda _: login)
+    with pytest.raises(StorageError):
+        open_store(f"{url}api/v1/data/numbers").open("1.0.0/x")
+    assert seen == [f"/there/api/v1/data/numbers/1.0.0/x Bearer {login}"]
+    with open_store(f"http://127.0.0.1:{other.server_port}/theres/api/v1/data/numbers").open("x") as file:
+        assert file.read(1) == b""  # a store of another kind, without a token
+    assert login not in " ".join(seen[1:])
+    other.shutdown()
+    other.server_close()
+
+
+def test_a_file_that_is_replaced_meanwhile_is_not_read_on(
+    server: TestServer, home: registry.Catalog, login: str
+) -> None:
+    path, content = shard_of(home)
+    with registry.connect(server.url) as catalog:
+        store = open_store(catalog.dataset("numbers").folder)
+        assert isinstance(store, ServiceStore)
+    name = path.rpartition("/")[2]
+    with store.open(name) as file:
+        assert file.read(4) == content[:4]
+        (_, view), *_ = file.read_ranges([(2, 9)])
+        assert bytes(view) == content[2:9]
+        (Path(home.data_dir) / path).unlink()
+        (Path(home.data_dir) / path).write_bytes(content[::-1])
+        with pytest.raises(ReplacedError):
+            list(file.read_ranges([(0, 4)]))
+    with pytest.raises(registry.errors.VerificationError), registry.connect(server.url) as catalog:
+        catalog.dataset("numbers").read("train")[0]
+    assert [store.exists(name), store.exists("missing"), store.child("sub").exists("x")] == [True, False, False]
+    with pytest.raises(NotStoredError, match=r"^cannot read http://127.0.0.1:\d+/api/v1/data/numbers/1.0.0/missing: "):
+        store.open("missing")
+    assert name in store.list()
+    with pytest.raises(StorageError, match="a service takes files only from publishers"):
+        store.remove(name)
