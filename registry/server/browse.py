@@ -71,21 +71,24 @@ def serve_pages(
             Server(config).run(sockets=[listener])
 
 
-def listen(port: int) -> socket.socket:
-    """A socket that listens on the loopback interface, at a port or at a free one (0).
+def listen(port: int, host: str = "127.0.0.1", *, hint: str | None = None) -> socket.socket:
+    """A socket that listens at a port or at a free one (0), by default on the loopback interface.
 
     Its connections send at once. Otherwise the body of an answer waits behind its head for 40 ms, until the browser has
     acknowledged the head: asyncio sees to that for sockets of its own only.
 
     Raises:
-        ConflictError: the port is in use, or reserved for the system.
+        ConflictError: the port is in use or reserved for the system, or ``host`` is not one of this machine.
     """
     try:
-        listener = socket.create_server(("127.0.0.1", port))
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
-        hint = "Choose another port, or leave it out to get a free one: registry browse"
+        place = f"port {port}" if host == "127.0.0.1" else f"port {port} of {host}"
+        reason = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
         raise ConflictError(
-            f"port {port} cannot be used: {os.strerror(error.errno or 0).lower()}", hint=hint
+            f"{place} cannot be used: {str(reason).lower()}",
+            hint=hint or "Choose another port, or leave it out to get a free one: registry browse",
         ) from error
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener

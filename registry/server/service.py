@@ -25,6 +25,7 @@ from registry.catalog.site_index import INDEX_NAME
 from registry.catalog.wrapper import pass_call
 from registry.errors import (
     CatalogRefusedError,
+    CatalogUnavailableError,
     KeyReusedError,
     KeyRunningError,
     NotFoundError,
@@ -191,6 +192,19 @@ def make_service_app(service: Service) -> Starlette:
     async def describe(_request: Request) -> Response:
         return Response(index, headers=_HEADERS | _JSON)
 
+    async def health(_request: Request) -> Response:
+        return Response(b'{"status": "alive"}', headers=_HEADERS | _JSON)
+
+    async def ready(_request: Request) -> Response:
+        request_id = secrets.token_hex(8)
+        try:
+            await run_in_threadpool(service.catalog.now)
+        except RegistryError as error:
+            reason = CatalogUnavailableError("the catalog of the service does not answer")
+            _logger.error("the catalog does not answer: %s", error)
+            return _problem(reason, request_id, _HEADERS | _JSON)
+        return Response(b'{"status": "ready"}', headers=_HEADERS | _JSON)
+
     async def call(request: Request) -> Response:
         request_id = secrets.token_hex(8)
         headers = {**_HEADERS, **_JSON, "X-Request-Id": request_id}
@@ -240,6 +254,8 @@ def make_service_app(service: Service) -> Starlette:
         routes=[
             Route(f"/{INDEX_NAME}", describe),
             Route(f"/{DATA_PATH}/{{path:path}}", transfer, methods=["GET"]),
+            Route("/health", health),
+            Route("/ready", ready),
             Route(f"/{API_PATH}{{call}}", call, methods=["POST"]),
         ],
         middleware=[Middleware(Compression, minimum_size=1000, compresslevel=5)],

@@ -1,10 +1,11 @@
-"""``registry browse`` as a process of its own, which tests ask as a browser would."""
+"""``registry browse`` and ``registry serve`` as processes of their own, which tests ask as a client would."""
 
 from __future__ import annotations
 
 import http.client
 import os
 import signal
+import socket
 import subprocess
 import tempfile
 from pathlib import Path
@@ -25,10 +26,12 @@ class Answer(NamedTuple):
 class Browse:
     """A running ``registry browse`` of the catalog ``catalog``; ``url`` is the address that it prints."""
 
+    command = "browse"
+
     def __init__(self, catalog: Path, *options: str, **environment: str) -> None:
         self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 (of the object): nobody reads a pipe meanwhile
         self.process = subprocess.Popen(
-            [PROGRAM, "browse", *options],
+            [PROGRAM, self.command, *options],
             stdout=subprocess.PIPE,
             stderr=self._stderr,
             text=True,
@@ -43,7 +46,7 @@ class Browse:
     def __exit__(self, *_: object) -> None:
         if self.process.poll() is None:
             self.process.kill()
-        self.process.communicate()
+            self.process.communicate()
         self._stderr.close()
 
     @property
@@ -71,3 +74,42 @@ class Browse:
     def printed(self) -> str:
         """What it has written to stderr until now."""
         return os.pread(self._stderr.fileno(), 2**24, 0).decode()
+
+
+class Serve(Browse):
+    """A running ``registry serve`` of a catalog at a free port; ``token`` is that of an admin, if it made one."""
+
+    command = "serve"
+
+    def __init__(self, catalog: Path, *options: str, is_new: bool = True, **environment: str) -> None:
+        """``is_new``: whether ``--init`` makes the token."""
+        super().__init__(catalog, "--port", "0", *options, **environment)
+        assert self.process.stdout is not None
+        self.token = self.process.stdout.readline().strip() if is_new and "--init" in options else ""
+
+    def open_call(self, call: str, body: bytes = b"{}", *, sent: int | None = None, **headers: str) -> socket.socket:
+        """A connection with the beginning of the request of a call: its head and ``sent`` bytes of its body."""
+        connection = socket.create_connection(self.place, timeout=60)
+        lines = {"Host": "test", "Content-Length": str(len(body)), "Authorization": f"Bearer {self.token}"} | headers
+        head = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in lines.items())
+        connection.sendall(f"POST /api/v1/{call} HTTP/1.1\r\n{head}\r\n".encode() + body[:sent])
+        return connection
+
+    def call(self, call: str, body: bytes = b"{}", **headers: str) -> Answer:
+        """The answer to a call."""
+        with self.open_call(call, body, **headers) as connection:
+            return read_answer(connection)
+
+    def workers(self) -> list[int]:
+        """The process ids of the workers."""
+        process = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        children = process.read_text(encoding="ascii").split()
+        return [int(pid) for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def read_answer(connection: socket.socket) -> Answer:
+    """The answer that comes over a connection."""
+    response = http.client.HTTPResponse(connection)
+    response.begin()
+    headers = {name.lower(): value for name, value in response.getheaders()}
+    return Answer(response.status, headers, response.read())

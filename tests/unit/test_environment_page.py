@@ -11,6 +11,7 @@ import pytest
 from registry.catalog.session import Limits as CatalogLimits
 from registry.environment import read_number
 from registry.errors import UsageError
+from registry.server.config import PREFIX, ServiceConfig
 from registry.storage.network import Limits as StoreLimits
 
 ROOT = Path(__file__).parents[2]
@@ -21,6 +22,8 @@ def test_the_page_lists_the_variables_of_the_code() -> None:
     sources = [path for folder in ("registry", "builders", "migrations") for path in (ROOT / folder).rglob("*.py")]
     assert len(sources) > 200
     found = {name for path in sources for name in re.findall(r"\bREGISTRY_[A-Z_]+\b", path.read_text(encoding="utf-8"))}
+    found |= {f"{PREFIX}{field.name.upper()}" for field in fields(ServiceConfig)}
+    found.remove(PREFIX)
     listed = re.findall(r"^\| `(REGISTRY_[A-Z_]+)` \|", PAGE, flags=re.MULTILINE)
     assert sorted(listed) == sorted(found)
 
@@ -59,3 +62,10 @@ def test_the_page_gives_the_defaults_of_the_limits() -> None:
     rows = re.findall(r"^\| `(\w+)` \| [^|]+ \| (?:seconds|number) \| (\d*) ?\| (\d*) ?\|$", PAGE, flags=re.MULTILINE)
     defaults = [{names[one.name]: f"{one.default:g}" for one in fields(kind)} for kind in (StoreLimits, CatalogLimits)]
     assert sorted(rows) == sorted((name, *(limits.get(name, "") for limits in defaults)) for name in names.values())
+
+
+def test_the_page_gives_the_defaults_of_a_service() -> None:
+    rows = dict(re.findall(rf"^\| `{PREFIX}([A-Z_]+)` \| [^|]+ \| ([^|]+) \|$", PAGE, flags=re.MULTILINE))
+    for field in fields(ServiceConfig):
+        if isinstance(field.default, int) and not isinstance(field.default, bool):
+            assert rows[field.name.upper()] == f"{field.default:,}"

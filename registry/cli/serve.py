@@ -1,0 +1,69 @@
+"""``registry serve`` answers the calls of a catalog over HTTP, for people and programs with access tokens."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from registry.cli.commands import Session, examples, session_command
+from registry.errors import UsageError
+
+
+@session_command(
+    "serve",
+    epilog=examples(
+        "registry serve --init",
+        "registry serve --port 8000 --workers 4 --public-url https://data.example.org/",
+        "registry serve --config service.yaml",
+    ),
+)
+@click.option("--host", metavar="HOST", help="The address at which to listen.  [default: 127.0.0.1]")
+@click.option("--port", type=click.IntRange(0, 65535), metavar="N", help="The port; 0 is a free one.  [default: 8080]")
+@click.option("--workers", type=click.IntRange(1, 256), metavar="N", help="Processes that answer.  [default: 1]")
+@click.option(
+    "--config", "config_file", metavar="FILE", type=click.Path(), help="YAML file with these and more settings."
+)
+@click.option("--anonymous-reads", is_flag=True, default=None, help="Let those without a token read every dataset.")
+@click.option("--init", is_flag=True, help="Create the catalog, and print a token of an admin, unless there is one.")
+@click.option("--public-url", metavar="URL", help="Where clients reach the service, if a proxy is in front of it.")
+def serve(session: Session, *, config_file: str | None, init: bool, **options: Any) -> None:
+    """Answer for the catalog over HTTP, so that clients need only its URL and a token. End it with Ctrl-C.
+
+    Clients open it: registry.connect("https://host/"). Each setting can also be a variable, such as
+    REGISTRY_SERVE_PORT, or a line of the file. Requests are logged to stderr, a JSON object a line. The service speaks
+    HTTP: let a proxy with TLS pass on what comes from other machines.
+    """
+    from registry.api.locations import log_actor
+    from registry.catalog import is_site
+    from registry.server.config import load_config
+    from registry.server.serve import is_public, make_first_token, serve
+
+    config = load_config(config_file, catalog=session.url, data_dir=session.data_dir, **options)
+    session = replace(session, url=config.catalog, data_dir=config.data_dir)
+    if is_site(session.catalog_url):
+        raise UsageError(
+            "registry serve needs the database of a catalog, not a site or a service", hint="Name it with --catalog."
+        )
+    with session.connect(create=init) as catalog:
+        token = make_first_token(catalog.backend, log_actor()) if init else None
+        is_closed = not config.anonymous_reads and not catalog.backend.access.tokens()
+        address, catalog_url = session.catalog_url, catalog.url
+
+    def ready(url: str) -> None:
+        value = {"url": url, "catalog": catalog_url, "token": token}
+        session.out.present("serve", value, lambda it: filter(None, (it["url"], it["token"])))
+        if token is not None:
+            session.out.note(
+                "The token of an admin is printed only now: keep it. Then, at a client: registry login URL"
+            )
+        if is_closed:
+            session.out.note(
+                "note: there is no access token, so no call is answered: registry serve --init creates one"
+            )
+        if is_public(config.host) and not config.trusted_proxies:
+            session.out.note("note: tokens travel unencrypted unless a proxy with TLS is in front: see trusted_proxies")
+        session.out.note("Press Ctrl-C to stop.")
+
+    serve(replace(config, catalog=address), ready=ready)

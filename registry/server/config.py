@@ -1,0 +1,186 @@
+"""The settings of ``registry serve``: from its options, variables of the environment and a YAML file, in that order."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from ipaddress import ip_network
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from registry.errors import PinFormatError, UsageError
+from registry.masking import is_secret_name, mask
+from registry.pins.yaml_text import read_yaml
+from registry.storage import expand_home, read_file
+
+PREFIX: Final = "REGISTRY_SERVE_"
+"""What the variable of each setting begins with: ``port`` is ``REGISTRY_SERVE_PORT``."""
+
+_WORDS: Final = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+_LEAST_SECRET: Final = 16
+
+
+def _number(default: int, least: int, most: int) -> int:
+    return field(default=default, metadata={"least": least, "most": most})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceConfig:
+    """How a service runs. Limits are those of one worker.
+
+    Attributes:
+        catalog: path or URL of the database; None is the default catalog.
+        data_dir: path or URL of the data directory; None is the one that the catalog records.
+        public_url: where clients reach the service, if a proxy is in front of it.
+        host, port: where it listens; port 0 is a free one.
+        workers: how many processes answer.
+        anonymous_reads: whether those without a token may read every dataset.
+        trusted_proxies: addresses or networks whose ``X-Forwarded-For`` and ``X-Forwarded-Proto`` are believed.
+        metrics_token: a secret that may read ``/metrics``, as the token of an admin may.
+        requests_per_minute: of one token; 0 does not limit them.
+        failed_logins_per_minute: from one address; 0 does not limit them.
+        in_flight: requests that are answered at a time; others get status 503.
+        body_bytes: the longest body of a call: a version with a million shards has about 120 MB as JSON.
+        body_seconds: how long a client may be slow with the body of a request.
+        stop_seconds: how long requests in flight may take after SIGTERM.
+
+    Raises:
+        UsageError: a value has the wrong type, or is out of range.
+    """
+
+    catalog: str | None = None
+    data_dir: str | None = None
+    public_url: str | None = None
+    host: str = "127.0.0.1"
+    port: int = _number(8080, 0, 65535)
+    workers: int = _number(1, 1, 256)
+    anonymous_reads: bool = False
+    trusted_proxies: tuple[str, ...] = ()
+    metrics_token: str | None = field(default=None, repr=False)
+    requests_per_minute: int = _number(6000, 0, 10**9)
+    failed_logins_per_minute: int = _number(30, 0, 10**9)
+    in_flight: int = _number(64, 1, 10**5)
+    body_bytes: int = _number(2**27, 2**10, 2**32)
+    body_seconds: int = _number(30, 1, 3600)
+    stop_seconds: int = _number(30, 0, 3600)
+
+    def __post_init__(self) -> None:
+        for name in _FIELDS:
+            _check(name, getattr(self, name), name)
+
+
+_FIELDS: Final = {each.name: each for each in fields(ServiceConfig)}
+_KINDS: Final = typing.get_type_hints(ServiceConfig)
+
+
+def load_config(path: str | os.PathLike[str] | None = None, **options: Any) -> ServiceConfig:
+    """The settings: an option that is not None, else the variable, else what the file says, else the default.
+
+    Args:
+        path: the YAML file; None reads none.
+        options: settings by name.
+
+    Raises:
+        UsageError: the file cannot be read, a setting is unknown, or its value is not usable. The message names the
+            file and the line, or the variable. A secret is not repeated.
+    """
+    values = {} if path is None else dict(_of_file(os.fspath(path)))
+    values |= dict(_of_environment(os.environ))
+    return ServiceConfig(**values | {name: value for name, value in options.items() if value is not None})
+
+
+def _of_file(path: str) -> Iterator[tuple[str, Any]]:
+    try:
+        document = read_yaml(read_file(expand_home(path)), path)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}", hint="Check --config.") from error
+    except PinFormatError as error:
+        raise UsageError(error.message, hint="See docs/service.md for a sample.", details=error.details) from error
+    for name, content in document.value.items():
+        place = f"{path}, line {document.lines.get(name, 1)}: {name}"
+        if name not in _FIELDS:
+            raise _unknown(name, place, list(_FIELDS))
+        value = tuple(content) if isinstance(content, list) else content
+        _check(name, value, place)
+        yield name, value
+
+
+def _of_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
+    for variable in sorted(environment):
+        text = environment[variable].strip()
+        name = variable.removeprefix(PREFIX).lower()
+        if not variable.startswith(PREFIX) or not text:
+            continue
+        if name not in _FIELDS:
+            raise _unknown(variable, variable, [f"{PREFIX}{each.upper()}" for each in _FIELDS])
+        value: Any = text
+        if _KINDS[name] is bool:
+            value = _WORDS.get(text.lower(), text)
+        elif _KINDS[name] is int:
+            value = int(text) if text.isdecimal() and text.isascii() and len(text) < 12 else text
+        elif typing.get_origin(_KINDS[name]) is tuple:
+            value = tuple(filter(None, map(str.strip, text.split(","))))
+        _check(name, value, variable)
+        yield name, value
+
+
+def _check(name: str, value: Any, place: str) -> None:
+    """Raise UsageError unless a setting may have this value."""
+    kind, least, most = _KINDS[name], *(_FIELDS[name].metadata.get(key, 0) for key in ("least", "most"))
+    if kind is bool:
+        expected, is_valid = "true or false", isinstance(value, bool)
+    elif kind is int:
+        is_number = isinstance(value, int) and not isinstance(value, bool)
+        expected, is_valid = f"a number from {least} to {most}", is_number and least <= value <= most
+    elif name == "trusted_proxies":
+        expected = "addresses or networks, e.g. 10.0.0.1 or 10.0.0.0/8"
+        is_valid = isinstance(value, tuple) and all(map(_is_network, value))
+    elif name == "metrics_token":
+        expected, is_valid = f"a text of at least {_LEAST_SECRET} characters", value is None or _is_secret(value)
+    elif name == "public_url":
+        expected, is_valid = "https://host/ or http://host/", value is None or _is_web_url(value)
+    else:
+        expected, is_valid = "a text", (value is None and name != "host") or (isinstance(value, str) and value != "")
+    if not is_valid:
+        shown = "***" if is_secret_name(name) else mask(repr(value))[:80]
+        default = "" if is_secret_name(name) or value is None else f" The default is {_FIELDS[name].default!r}."
+        raise UsageError(
+            f"{place} is {shown}: expected {expected}",
+            hint=f"Correct it, or leave it out.{default}",
+            details={"name": name},
+        )
+
+
+def _is_network(text: object) -> bool:
+    try:
+        ip_network(str(text))
+    except ValueError:
+        return False
+    return isinstance(text, str)
+
+
+def _is_secret(value: object) -> bool:
+    return isinstance(value, str) and len(value) >= _LEAST_SECRET and value.isascii() and value.isprintable()
+
+
+def _is_web_url(value: object) -> bool:
+    if not isinstance(value, str):
+        return False
+    try:
+        url = urlsplit(value)
+        return url.scheme in ("http", "https") and bool(url.hostname) and "@" not in url.netloc and url.port != 0
+    except ValueError:
+        return False
+
+
+def _unknown(name: str, place: str, names: list[str]) -> UsageError:
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"Did you mean {near[0]}? " if near else ""
+    return UsageError(
+        f"{place}: there is no such setting",
+        hint=f"{hint}The settings are: {', '.join(names)}.",
+        details={"name": name},
+    )

@@ -1,0 +1,159 @@
+"""``registry serve``: worker processes that answer for a catalog, and the process that watches over them.
+
+registry serve -> a socket -> workers, each with a catalog and an application; one that dies is replaced
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from ipaddress import ip_address
+from multiprocessing import connection, parent_process
+from typing import TYPE_CHECKING, Final
+
+from registry.api.locations import catalog_url
+from registry.catalog import CatalogBackend
+from registry.catalog.sql_catalog import open_sql_catalog
+from registry.errors import CatalogUnavailableError, RegistryError, require_extra
+from registry.escaping import escape_json
+from registry.masking import mask
+from registry.model import Role, new_secret
+from registry.server.browse import listen
+from registry.server.config import ServiceConfig
+from registry.server.service import Service, make_service_app
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+_STARTUP_FAILURE: Final = 3
+"""The exit code of a worker that cannot start: uvicorn starts no other one."""
+
+_HEALTH_SECONDS: Final = 60
+"""How long a worker may not react before it is replaced. Importing on a busy machine takes several seconds."""
+
+_MOST_HEAD: Final = 2**15
+_MOST_CONNECTIONS: Final = 1000
+
+_logger = logging.getLogger(__name__)
+
+
+def serve(config: ServiceConfig, *, ready: Callable[[str], None]) -> None:
+    """Answer for a catalog until Ctrl-C or SIGTERM. Requests in flight are answered first.
+
+    Args:
+        config: the settings.
+        ready: called with the URL of the service as soon as connections are accepted.
+
+    Raises:
+        MissingExtraError: Starlette or uvicorn is not installed (extra ``server``).
+        ConflictError: the port is in use, or reserved for the system.
+        CatalogUnavailableError: no worker could start.
+    """
+    with require_extra("server", package="uvicorn", needed_for="registry serve"):
+        import uvicorn
+        from uvicorn.supervisors import Multiprocess
+
+    with listen(config.port, config.host, hint="Choose another one: registry serve --port 8081") as listener:
+        settings = uvicorn.Config(
+            partial(_make_worker, config),
+            factory=True,
+            workers=config.workers,
+            access_log=False,
+            log_config=_LOGGING,
+            ws="none",
+            http="h11",
+            h11_max_incomplete_event_size=_MOST_HEAD,
+            limit_concurrency=_MOST_CONNECTIONS,
+            proxy_headers=bool(config.trusted_proxies),
+            forwarded_allow_ips=list(config.trusted_proxies),
+            server_header=False,
+            timeout_graceful_shutdown=config.stop_seconds,
+            timeout_worker_healthcheck=_HEALTH_SECONDS,
+        )
+
+        class Supervisor(Multiprocess):
+            def keep_subprocess_alive(self) -> None:
+                # Else it asks each worker on every turn, and a worker that dies before it answers is awaited.
+                if not all(worker.process.is_alive() for worker in self.processes):
+                    super().keep_subprocess_alive()
+
+            def terminate_all(self) -> None:
+                listener.close()  # so that new connections are refused while requests in flight are answered
+                super().terminate_all()
+
+        supervisor = Supervisor(settings, [listener])
+        host = f"[{config.host}]" if ":" in config.host else config.host
+        ready(config.public_url or f"http://{host}:{listener.getsockname()[1]}/")
+        supervisor.run()
+    if any(process.exitcode == _STARTUP_FAILURE for process in supervisor.processes):
+        raise CatalogUnavailableError("the workers of the service cannot start", hint="The lines above have the cause.")
+
+
+def make_first_token(catalog: CatalogBackend, actor: str) -> str | None:
+    """The text of a new token of an admin; None if the catalog has a token that is valid."""
+    now = catalog.now()
+    if any(token.is_valid(now) for token in catalog.access.tokens()):
+        return None
+    token_id, text, digest = new_secret()
+    catalog.access.create_token(token_id, digest, "admin", Role.ADMIN, actor=actor)
+    return text
+
+
+def is_public(host: str) -> bool:
+    """Whether other machines reach what listens at ``host``.
+
+    >>> is_public("127.0.0.1"), is_public("localhost"), is_public("0.0.0.0"), is_public("::1")
+    (False, False, True, False)
+    """
+    try:
+        return not ip_address(host).is_loopback
+    except ValueError:
+        return host != "localhost"
+
+
+def _make_worker(config: ServiceConfig) -> Starlette:
+    """The application of a worker, which ends if the process that watches over it was killed."""
+    parent = parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+    try:
+        catalog = open_sql_catalog(config.catalog or catalog_url(), create=False)
+    except RegistryError as error:
+        _logger.error("the worker cannot open the catalog: %s", error)
+        time.sleep(1)  # another worker is started at once
+        sys.exit(1 if isinstance(error, CatalogUnavailableError) else _STARTUP_FAILURE)
+    return make_service_app(Service(catalog, anonymous=config.anonymous_reads))
+
+
+def _end_with(sentinel: int) -> None:
+    connection.wait([sentinel])
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+class _JsonLines(logging.Formatter):
+    """Writes each record of the log as a line of JSON. ``extra={"fields": ...}`` replaces the message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = getattr(record, "fields", None) or {"message": mask(record.getMessage())}
+        if record.exc_info:
+            fields |= {"traceback": mask(self.formatException(record.exc_info))}
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        return escape_json(json.dumps({"time": time, "level": record.levelname.lower(), **fields}))
+
+
+_LOGGING: Final = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"lines": {"()": _JsonLines}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "lines"}},
+    "root": {"handlers": ["stderr"], "level": "WARNING"},
+    "loggers": {"registry.server": {"level": "INFO"}},
+}
