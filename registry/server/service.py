@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 import secrets
 import traceback
 from collections.abc import Iterator, Mapping
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from registry.catalog.service.calls import CALLS
-from registry.catalog.service.messages import Reading, codec
+from registry.catalog.service.messages import Reading, codec, load_json
 from registry.catalog.service.problems import CONTENT_TYPE, dump_error, status_of
 from registry.catalog.service.requests import fault, framed
 from registry.catalog.service_index import API_PATH, DATA_PATH, make_service_index
@@ -36,6 +37,7 @@ from registry.errors import (
 from registry.masking import mask
 from registry.model import AccessToken, Role, digest_of
 from registry.server.data import DataAnswer, ServedData
+from registry.server.openapi import OPENAPI_NAME, make_openapi
 from registry.server.rights import GuardedCatalog
 
 if TYPE_CHECKING:
@@ -53,6 +55,10 @@ _RELEASED: Final = frozenset({401, 403, 503})
 
 _JSON: Final = {"Content-Type": "application/json", "Cache-Control": "no-store"}
 _HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "default-src 'none'"}
+
+_FOR_EVER: Final = "private, max-age=31536000, immutable"
+_FINAL: Final = frozenset({"published_digest"})
+"""Calls whose result can never be another one, once there is one."""
 
 _logger = logging.getLogger(__name__)
 
@@ -189,6 +195,9 @@ def make_service_app(service: Service) -> Starlette:
 
     index = make_service_index(f"shardbook {__version__}")
 
+    async def describe_calls(request: Request) -> Response:
+        return _cached(request, make_openapi(f"shardbook {__version__}"), _HEADERS | _JSON)
+
     async def describe(_request: Request) -> Response:
         return Response(index, headers=_HEADERS | _JSON)
 
@@ -209,6 +218,9 @@ def make_service_app(service: Service) -> Starlette:
         request_id = secrets.token_hex(8)
         headers = {**_HEADERS, **_JSON, "X-Request-Id": request_id}
         try:
+            name = request.path_params["call"]
+            if request.method != "POST" and name in CALLS and not CALLS[name].is_get:
+                return _problem(_not_by_get(name), request_id, headers | {"Allow": "POST"}, status=405)
             values = await _arguments(request)
             answered = await run_in_threadpool(perform, request, values, request_id)
         except RegistryError as error:
@@ -221,6 +233,8 @@ def make_service_app(service: Service) -> Starlette:
         if answered.status != 200:
             headers["Content-Type"] = CONTENT_TYPE
         if isinstance(answered.body, bytes):
+            if request.method != "POST":
+                return _cached(request, answered.body, headers, is_final=name in _FINAL and answered.body != b"null")
             return Response(answered.body, answered.status, headers)
         return StreamingResponse(
             _guarded(answered.body, request_id), headers=headers | {"Content-Type": "application/octet-stream"}
@@ -256,26 +270,43 @@ def make_service_app(service: Service) -> Starlette:
             Route(f"/{DATA_PATH}/{{path:path}}", transfer, methods=["GET"]),
             Route("/health", health),
             Route("/ready", ready),
-            Route(f"/{API_PATH}{{call}}", call, methods=["POST"]),
+            Route(f"/{API_PATH}{OPENAPI_NAME}", describe_calls),
+            Route(f"/{API_PATH}{{call}}", call, methods=["GET", "POST"]),
         ],
         middleware=[Middleware(Compression, minimum_size=1000, compresslevel=5)],
     )
 
 
 async def _arguments(request: Request) -> dict[str, Any]:
-    """The arguments in the body of a request."""
+    """The arguments in the body of a request, or in its query."""
+    if request.method != "POST":
+        call = CALLS.get(request.path_params["call"])
+        return {} if call is None else call.of_query(request.query_params.multi_items())
     body = bytearray()
     async for piece in request.stream():
         body += piece
         if len(body) > _MOST_BODY:
             raise UsageError(f"the body of a call has at most {_MOST_BODY:,} bytes")
-    try:
-        values = json.loads(body or b"{}")
-    except (ValueError, RecursionError):
-        raise UsageError("the body of a call is a JSON object with its arguments") from None
+    values = load_json(bytes(body) or b"{}", "the body of the call")
     if not isinstance(values, dict):
         raise UsageError("the body of a call is a JSON object with its arguments")
     return values
+
+
+def _cached(request: Request, body: bytes, headers: Mapping[str, str], *, is_final: bool = False) -> Response:
+    """The answer to a GET, which a client may keep; it asks again whether it is still right, unless it is final."""
+    from starlette.responses import Response
+
+    tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+    headers = {**headers, "Cache-Control": _FOR_EVER if is_final else "no-cache", "Vary": "Authorization"}
+    headers["ETag"] = f"W/{tag}"  # weak: the body may be compressed
+    if tag in re.split(r"[ ,]+|W/", request.headers.get("if-none-match", "")):
+        return Response(b"", 304, headers)
+    return Response(body, 200, headers)
+
+
+def _not_by_get(name: str) -> UsageError:
+    return UsageError(f"{name} is not answered to a GET", hint="Send it as a POST.", details={"call": name})
 
 
 def _problem(

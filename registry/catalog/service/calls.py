@@ -8,13 +8,13 @@ from __future__ import annotations
 import inspect
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
 from registry.catalog.backend import CatalogBackend
-from registry.catalog.service.messages import Reading, codec, hints_of, load_value
+from registry.catalog.service.messages import Reading, codec, hints_of, load_json, load_value
 from registry.errors import UsageError
 
 _UNSENT: Final = frozenset({"advance"})
@@ -176,6 +176,17 @@ class Call:
         return {name: part for name, part in self.signature.parameters.items() if name != "actor"}
 
     @property
+    def is_get(self) -> bool:
+        """Whether it may be sent as a GET: it changes nothing, and its result is JSON."""
+        return not self.policy.is_write and self.returns is not None
+
+    @cached_property
+    def needed(self) -> frozenset[str]:
+        """The parameters that a query must have: those without a default that may not be null."""
+        required = (part for part in self.sent.values() if part.default is part.empty)
+        return frozenset(part.name for part in required if type(None) not in typing.get_args(part.annotation))
+
+    @property
     def takes_actor(self) -> bool:
         """Whether the server says who makes the call."""
         return "actor" in self.signature.parameters
@@ -187,8 +198,23 @@ class Call:
         result = {}
         for name, parameter in self.sent.items():
             if name in given and (parameter.default is parameter.empty or given[name] != parameter.default):
-                result[name] = codec(_kind_of(parameter)).dump(given[name])
+                result[name] = codec(kind_of(parameter)).dump(given[name])
         return result
+
+    def of_query(self, query: Sequence[tuple[str, str]]) -> dict[str, Any]:
+        """The arguments in the query of a URL as JSON: text as it is, other values as JSON; what is null is left out.
+
+        Raises:
+            UsageError: a value is not JSON, or an argument occurs twice.
+        """
+        result: dict[str, Any] = {}
+        for name, text in query:
+            if name in result:
+                raise UsageError(f"the query has {name!r:.80} twice", details={"argument": name})
+            is_text = name not in self.sent or codec(kind_of(self.sent[name])).is_text
+            result[name] = text if is_text else load_json(text.encode(errors="surrogatepass"), name)
+        required = {part.name for part in self.sent.values() if part.default is part.empty}
+        return dict.fromkeys(required - self.needed) | result
 
     def load(self, values: Mapping[str, Any], reading: Reading) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments that JSON describes, to make the call with; without the actor.
@@ -207,7 +233,7 @@ class Call:
         kwargs: dict[str, Any] = {}
         for name, parameter in self.sent.items():
             if parameter.kind is parameter.VAR_POSITIONAL:
-                args += load_value(_kind_of(parameter), values.get(name, []), reading, name)
+                args += load_value(kind_of(parameter), values.get(name, []), reading, name)
             elif name not in values and parameter.default is parameter.empty:
                 raise UsageError(f"{self.name} needs the argument {name!r}", details={"argument": name})
             elif parameter.kind is not parameter.KEYWORD_ONLY:  # implementations may give them other names
@@ -219,7 +245,8 @@ class Call:
         return tuple(args), kwargs
 
 
-def _kind_of(parameter: inspect.Parameter) -> Any:
+def kind_of(parameter: inspect.Parameter) -> Any:
+    """The type of the value that is sent for a parameter."""
     is_many = parameter.kind is parameter.VAR_POSITIONAL
     return types.GenericAlias(tuple, (parameter.annotation, ...)) if is_many else parameter.annotation
 

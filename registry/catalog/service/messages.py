@@ -25,7 +25,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from registry.errors import RegistryError, UsageError
+from registry.errors import PreparedFormatError, RegistryError, UsageError
 from registry.model import AbstractShardLengths, Reference, ShardLengths, Version, VersionRequest
 
 if TYPE_CHECKING:
@@ -89,6 +89,23 @@ def load_value(kind: Any, value: Any, reading: Reading, name: str) -> Any:
             hint="The description of the interface lists the arguments of each call: openapi.json",
             details={"argument": place},
         ) from None
+
+
+def load_json(content: bytes, name: str) -> Any:
+    """The values of a JSON text; ``name`` is that of the text.
+
+    Raises:
+        UsageError: it is not JSON, or programs would read it differently: an object has a key twice, a number is not
+            finite, or text has half of a surrogate pair.
+    """
+    from registry.json_node import parse_json
+
+    try:
+        return parse_json(content.decode(), name).value
+    except UnicodeDecodeError:
+        raise UsageError(f"{name} is not JSON in UTF-8", details={"argument": name}) from None
+    except PreparedFormatError as error:
+        raise UsageError(error.message, details={"argument": name}) from None
 
 
 def names_of(*owners: Any) -> dict[str, Any]:

@@ -1,0 +1,230 @@
+"""The description of a service for programs: OpenAPI 3.1, made from the table of calls, so it is what is answered.
+
+    CALLS + codec(kind).schema + the docstrings of the protocol  ->  /api/v1/openapi.json
+
+Each call is a POST of its arguments as a JSON object. Those that change nothing are also a GET.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any, Final
+
+from registry.catalog import DataDirectory, EventFilter
+from registry.catalog.outcomes import Holder, Reservation
+from registry.catalog.service.calls import CALLS, NOBODY, Call, kind_of
+from registry.catalog.service.messages import codec, record_schemas
+from registry.catalog.service.problems import CONTENT_TYPE
+from registry.catalog.service_index import API_PATH, API_VERSION
+from registry.model import (
+    Attachment,
+    DatasetVersion,
+    Description,
+    FeatureFingerprint,
+    Producer,
+    Reference,
+    Role,
+    Shard,
+    ShardedFileTemplate,
+    ShardLengths,
+    Split,
+    SplitFingerprint,
+    Version,
+)
+from registry.storage.names import Owner
+
+OPENAPI_NAME: Final = "openapi.json"
+
+_ABOUT: Final = """\
+A catalog of datasets. Each call of the catalog protocol is a POST of its arguments as a JSON object; the answer is its
+result as JSON. A call that changes nothing is also a GET: its query has text as it is, other values as JSON, and no
+values that are null. A GET has an ETag. A call that changes something takes an `Idempotency-Key`, so that it can be
+sent again. Errors are problem documents (RFC 9457) with a stable `code`, a `hint` and `details`.
+
+A token covers some datasets. Another dataset looks like one that does not exist."""
+
+_PROBLEM: Final = {
+    "type": "object",
+    "description": "Why there is no result (RFC 9457). `title` is the class of the error.",
+    "properties": {
+        "type": {"const": "about:blank"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string", "description": "The message."},
+        "code": {"type": "string", "description": "Names the kind of the error, and never changes."},
+        "hint": {"type": ["string", "null"], "description": "What to do now."},
+        "details": {"type": "object"},
+        "request_id": {"type": "string"},
+    },
+    "required": ["type", "title", "status", "detail", "code", "hint", "details", "request_id"],
+}
+
+
+@cache
+def make_openapi(made_by: str) -> bytes:
+    """The document as JSON; ``made_by`` is the version of the software."""
+    paths = {f"/{API_PATH}{name}": _path(call) for name, call in CALLS.items() if call.policy.role != NOBODY}
+    document = {
+        "openapi": "3.1.0",
+        "info": {"title": "A catalog of datasets", "version": f"{API_VERSION}", "description": _ABOUT},
+        "x-made-by": made_by,
+        "security": [{"token": []}],
+        "paths": paths,
+        "components": {
+            "schemas": {**record_schemas(), "Problem": _PROBLEM},
+            "responses": {
+                "Problem": {
+                    "description": "An error.",
+                    "content": {CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+                }
+            },
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "bearerFormat": "shb_<id>_<secret>"}},
+        },
+    }
+    return json.dumps(document).encode()
+
+
+def _path(call: Call) -> dict[str, Any]:
+    schemas = {name: codec(kind_of(parameter)).schema for name, parameter in call.sent.items()}
+    required = [name for name, parameter in call.sent.items() if parameter.default is parameter.empty]
+    body = {
+        "type": "object",
+        "properties": schemas,
+        "required": required,
+        "additionalProperties": False,
+    }
+    example = {name: _example(call, name) for name in required}
+    post = _operation(call) | {
+        "operationId": call.name,
+        "requestBody": {
+            "required": bool(example),
+            "content": {"application/json": {"schema": body, "example": example}},
+        },
+    }
+    if call.policy.is_write:
+        key = {"name": "Idempotency-Key", "in": "header", "schema": {"type": "string"}}
+        post["parameters"] = [key | {"description": "The same for each attempt of a change, and for no other one."}]
+    if not call.is_get:
+        return {"post": post}
+    values = [_query_value(call, name) for name in call.sent]
+    return {"post": post, "get": _operation(call) | {"operationId": f"{call.name}.get", "parameters": values}}
+
+
+def _operation(call: Call) -> dict[str, Any]:
+    text = inspect.getdoc(call.function) or ""
+    if call.returns is None:
+        pieces = "Pieces, each after its length in four bytes; the length 0 is the end."
+        content: dict[str, Any] = {"application/octet-stream": {"schema": {"description": pieces}}}
+    else:
+        content = {"application/json": {"schema": codec(call.returns).schema}}
+    return {
+        "tags": [call.name.rpartition(".")[0] or "catalog"],
+        "summary": text.partition("\n\n")[0].replace("\n", " "),
+        "description": f"{text}\n\nNeeds a token with the role {call.policy.role}.",
+        "responses": {
+            "200": {"description": "The result.", "content": content},
+            "default": {"$ref": "#/components/responses/Problem"},
+        },
+    }
+
+
+def _query_value(call: Call, name: str) -> dict[str, Any]:
+    parameter = call.sent[name]
+    kind = codec(kind_of(parameter))
+    value = {"schema": kind.schema} if kind.is_text else {"content": {"application/json": {"schema": kind.schema}}}
+    return {"name": name, "in": "query", "required": name in call.needed, **value}
+
+
+def _example(call: Call, name: str) -> Any:
+    """An argument of a call that asks for it, as JSON."""
+    parameter = call.sent[name]
+    of_call, by_name, by_kind = _examples()
+    value = of_call.get(f"{call.name}.{name}", by_kind.get(parameter.annotation, by_name.get(name)))
+    return codec(kind_of(parameter)).dump((value,) if parameter.kind is parameter.VAR_POSITIONAL else value)
+
+
+@cache
+def _examples() -> tuple[dict[str, Any], dict[str, Any], dict[Any, Any]]:
+    """Values of arguments: of a call, by name, and by type."""
+    moment, digest, place = datetime(2026, 11, 29, 12, tzinfo=UTC), "5f" * 32, "s3://lab/data/digits/1.0.0"
+    shard = Shard(index=0, first_example=0, num_examples=2, num_bytes=200, sha256=digest)
+    files = ShardedFileTemplate(dataset="digits")
+    split = Split(name="train", shard_lengths=ShardLengths([2]), num_bytes=200, files=files)
+    version = DatasetVersion(
+        name="digits",
+        version=Version(1, 0, 0),
+        splits=(split,),
+        features_json='{"featuresDict":{"features":{}}}',
+        location="digits/1.0.0",
+        content_digest=digest,
+    )
+    owner = Owner(host="node", machine="7d", boot="", namespace="", pid=1, started="")
+    holder = Holder(name="7d" * 16, actor="ann", owner=owner, since=moment)
+    reservation = Reservation(
+        location=place,
+        dataset="digits",
+        version="1.0.0",
+        content_digest=digest,
+        token="7d" * 16,
+        is_cleaning=False,
+        holders=(holder,),
+        found=None,
+        reserved_at=moment,
+    )
+    fingerprint = SplitFingerprint(
+        num_examples=2, features={"label": FeatureFingerprint(digest=digest, blocks=(digest,))}
+    )
+    of_call = {
+        "access.create_token.name": "ann",
+        "aliases.set.name": "production",
+        "experiments.add.name": "new_shuffle",
+        "experiments.set_default.name": "new_shuffle",
+        "experiments.retire.name": "new_shuffle",
+        "aliases.remove.reference": Reference.parse("digits@production"),
+        "aliases.history.reference": Reference.parse("digits@production"),
+        "locations.relocate.after": "/data/digits/1.0.0",
+        "configs.set_protection.dataset": Reference.parse("digits"),
+    }
+    by_name = {
+        **dict.fromkeys(("name", "dataset"), "digits"),
+        **dict.fromkeys(("digest", "content_digest"), digest),
+        **dict.fromkeys(("location", "before"), place),
+        **dict.fromkeys(("protect", "forget", "default"), True),
+        **dict.fromkeys(("reason", "message", "description", "text"), "labels were corrected"),
+        "first": 0,
+        "stop": 10,
+        "split_id": 1,
+        "position": 0,
+        "block": 512,
+        "token_id": "3f9a5c0d71be",
+        "role": Role.READER,
+        "config": "plain",
+        "split": "train",
+        "action": "yank",
+        "version": "1.0.0",
+        "after": "handwritten_digits",
+        "name_use": "given",
+        "promote": True,
+        "names": [files.filename("train", 0, 1)],
+        "digests": [digest],
+        "overrides": {"new_shuffle": True},
+        "reference": "digits:1.0.0",
+        "references": [Reference.parse("digits:1.0.0")],
+        "expect": None,
+        "shards": {"train": (shard,)},
+        "fingerprints": {"train": fingerprint},
+        "attachments": Attachment.of("statistics", "statistics.json", b"{}"),
+    }
+    by_kind: dict[Any, Any] = {
+        **{type(value): value for value in (version, holder, reservation, moment, version.version)},
+        Reference: version.reference,
+        timedelta: timedelta(days=1),
+        EventFilter: EventFilter(dataset="digits"),
+        Description: Description(license="CC-BY-4.0"),
+        DataDirectory: DataDirectory(recorded="s3://lab/data", place="s3://lab/data"),
+        Producer: Producer(action="add", kind="csv", place="/home/ann/digits.csv"),
+    }
+    return of_call, by_name, by_kind
