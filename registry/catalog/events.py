@@ -12,6 +12,7 @@ import json
 import os
 import socket
 from collections.abc import Collection, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -173,8 +174,14 @@ def in_json(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
+recorder: Final[ContextVar[str | None]] = ContextVar("recorder", default=None)
+"""Who a server has authenticated for the present call, such as ``token 3f9a5c0d71be``; otherwise None."""
+
+
 def _system_user() -> str:
-    """``user@host`` from the operating system, not from environment variables."""
+    """Who a server has authenticated, else ``user@host`` from the operating system, not from environment variables."""
+    if (authenticated := recorder.get()) is not None:
+        return authenticated
     try:
         import pwd
 

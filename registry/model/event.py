@@ -55,9 +55,10 @@ class Event:
             rows have no time.
         stamped_at: the time that is sealed with it, if a wrong clock stamped it and ``registry log correct-clock`` has
             corrected ``at``; otherwise None.
-        actor: who did it. The name is a claim: anybody can set ``$REGISTRY_ACTOR``.
+        actor: who did it. The name is a claim, because anybody can set ``$REGISTRY_ACTOR``, unless a token recorded it.
         action: one of ``ACTIONS``, unless a newer release wrote it.
-        recorded_by: ``user@host`` from the operating system; None in events of older releases.
+        recorded_by: ``user@host`` from the operating system, or ``token <id>`` if a service authenticated the actor;
+            None in events of older releases.
         dataset, version: ``name`` or ``name/config``, and ``x.y.z``; ``""`` if the action concerns neither.
         details: other values of the action, JSON-able.
         previous_hash, hash: 64 hex digits each.
@@ -86,11 +87,14 @@ class Event:
         'alice@corp (claimed by root@host)'
         >>> Event(actor="root", recorded_by="root@host", **told).described_actor
         'root'
+        >>> Event(actor="ann", recorded_by="token 3f9a5c0d71be", **told).described_actor
+        'ann (token 3f9a5c0d71be)'
         """
         user, _, _ = (self.recorded_by or "").rpartition("@")
         if self.recorded_by is None or self.actor in (user, self.recorded_by):
             return self.actor
-        return f"{self.actor} (claimed by {self.recorded_by})"
+        is_token = self.recorded_by.startswith("token ")
+        return f"{self.actor} ({self.recorded_by if is_token else f'claimed by {self.recorded_by}'})"
 
 
 _DATE: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from registry.catalog import CatalogBackend, DataDirectory
+from registry.catalog.events import recorder
 from registry.catalog.service.calls import ADMIN, CALLS, NOBODY, Call
 from registry.catalog.wrapper import CatalogWrapper, pass_call
 from registry.errors import CatalogPermissionError, DatasetNotFoundError, NotFoundError
@@ -49,6 +50,7 @@ class GuardedCatalog(CatalogWrapper):
         self._require(protocol_call, args, kwargs)
         if protocol_call.takes_actor:
             kwargs["actor"] = self.who.name
+        before = recorder.set(f"token {self.who.id}")
         try:
             if call == "log.page" and not self.who.covers_all:
                 return self._visible_events(*args, **kwargs)
@@ -59,6 +61,8 @@ class GuardedCatalog(CatalogWrapper):
             if self.who.covers_all:
                 raise
             raise _unseen(str(error.details.get("name", ""))) from None
+        finally:
+            recorder.reset(before)
 
     def require_role(self, call: Call, role: str | None = None) -> None:
         """Raise CatalogPermissionError unless the role of the token allows the call."""

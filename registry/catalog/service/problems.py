@@ -14,6 +14,7 @@ from registry.errors import (
     CatalogRefusedError,
     CatalogUnavailableError,
     ConflictError,
+    KeyRunningError,
     NotFoundError,
     NotStoredError,
     RegistryError,
@@ -25,6 +26,7 @@ CONTENT_TYPE: Final = "application/problem+json"
 UNAVAILABLE: Final = 503
 
 _STATUS: Final[tuple[tuple[type[RegistryError], int], ...]] = (
+    (KeyRunningError, 409),
     (CatalogRefusedError, 401),
     (CatalogPermissionError, 403),
     (NotFoundError, 404),
