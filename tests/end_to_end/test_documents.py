@@ -84,6 +84,7 @@ def test_the_ten_lines_of_python_print_what_they_say(environment: dict[str, str]
         ("docs/deployment.md", 4),
         ("docs/looking.md", 3),
         ("docs/moving.md", 12),
+        ("docs/service.md", 9),
         ("docs/sharing.md", 2),
         ("docs/splits.md", 6),
         pytest.param("docs/earth-engine.md", 6, marks=pytest.mark.long),
