@@ -105,8 +105,8 @@ class Words:
             if isinstance(column.leaf, ClassLabel):
                 results.append(np.isin(values, _find_classes(column.leaf.names, self._needle)) & present)
             else:
-                texts = [value if is_there else b"" for value, is_there in zip(values, present, strict=True)]
-                results.append(_contain(texts, self._needle) & present)
+                texts = values if present.all() else np.where(present, values, b"")
+                results.append(_contain(texts.tolist(), self._needle) & present)
         result: Mask = np.logical_or.reduce(results)
         return result
 
