@@ -12,6 +12,7 @@ from registry.envelope import fields_of
 from registry.errors import RegistryError
 from registry.masking import mask
 from registry.model import VersionState
+from registry.pages.home import shelf_of
 from registry.pages.page import Page, Visit, version_path
 from registry.pages.previews import Remembered
 from registry.publishing.verify_state import last_run, state_file
@@ -26,7 +27,7 @@ def health(visit: Visit) -> Page:
     catalog = visit.catalog
     newest = next(iter(catalog.log(limit=1)), None)
     values = {
-        **_COUNTS.get((catalog.url, newest and newest.hash), lambda: _counts(catalog)),  # each change has an event
+        **_COUNTS.get((catalog.url, newest and newest.hash), lambda: _counts(visit)),  # each change has an event
         "head": None if newest is None else fields_of(newest, "id", "hash", "at"),
         "places": _places(catalog) if visit.is_live else None,
         "usage": _usage(catalog) if visit.is_live and visit.query.get("usage") == "1" else None,
@@ -34,9 +35,9 @@ def health(visit: Visit) -> Page:
     return Page(name="health", title="Health", values=values)
 
 
-def _counts(catalog: Catalog) -> dict[str, Any]:
+def _counts(visit: Visit) -> dict[str, Any]:
     """The numbers of the catalog, which take a while."""
-    datasets, sizes = catalog.datasets(), catalog.backend.sizes()
+    datasets, sizes = shelf_of(visit).datasets, visit.catalog.backend.sizes()
     present = [size for size in sizes if size.state is not VersionState.DROPPED]
     bare = [size for size in present if not size.num_statistics]
     withdrawn = [size for size in sizes if size.state in _WITHDRAWN]

@@ -51,7 +51,7 @@ _SHELVES: Final = WeakKeyDictionary[Catalog, _Shelf]()
 
 def home(visit: Visit) -> Page:
     """The datasets that meet the conditions of the address, 24 to a page; in a site of files all, 200 to a page."""
-    query, shelf = visit.query, _shelf(visit)
+    query, shelf = visit.query, shelf_of(visit)
     names = ("q", "tag", "state", "kind", "license", "size")
     conditions = {name: query.get(name, "").strip() for name in names if visit.is_live and not visit.path}
     sort = (conditions and query.get("sort")) or "name"
@@ -87,7 +87,8 @@ def home(visit: Visit) -> Page:
     return Page(name="home", title="Datasets", values=values)
 
 
-def _shelf(visit: Visit) -> _Shelf:
+def shelf_of(visit: Visit) -> _Shelf:
+    """All datasets, as the newest event left them."""
     catalog, shelf = visit.catalog, _SHELVES.get(visit.catalog)
     event = next(iter(catalog.log(limit=1)), None)
     if shelf is None or shelf.head != (event and event.hash):

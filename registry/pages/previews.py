@@ -111,7 +111,7 @@ def preview(dataset: Dataset) -> dict[str, Any] | None:
 
 
 def _strip(dataset: Dataset, split: str, feature: str) -> list[str]:
-    reader = dataset.read(f"{split}[:{_STRIP}]").select([feature])
+    reader = dataset.read(f"{split}[:{_STRIP}]", keep=None).select([feature])
     leaf: Any = reader.features[feature]
     rows = islice(reader.files_as_bytes(), _STRIP)
     pictures = (shrink(leaf, row[feature], _SIDE, grow=True) for row in rows)

@@ -190,7 +190,7 @@ def test_a_list_that_follows_events_is_what_a_new_one_gives(tmp_path: Path, monk
         for change, conditions in changes:
             change()
             listings.clear()
-            shelf = home._shelf(visit)
+            shelf = home.shelf_of(visit)
             assert set(listings) == conditions
             new = home._make_shelf(catalog, None, None)
             assert (tuple(shelf.datasets), shelf.tags, shelf.licenses) == (new.datasets, new.tags, new.licenses)
