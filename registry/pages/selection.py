@@ -407,22 +407,25 @@ def _best(
     best, absent, passed = np.empty(0, np.int64), list[int](), 0
     for position, split, rows, mask in parts[::sign]:
         values, present = read(split, rows)
-        places = sign * np.arange(position, position + mask.size)[::sign]
-        later = mask[::sign].copy()
+        later, is_full = mask[::sign], bool(present.all())  # a full column takes a third of the passes over its values
+        origin = position if not is_back else 1 - position - mask.size
         if not is_start:
-            is_next = places > sign * place
+            edge = max(0, sign * place - origin + 1)  # rows from here on are next
             if is_absent:
-                later &= np.where(present, is_back, is_next)
+                later = later & np.where(present, is_back, np.arange(mask.size) >= edge)
             else:
-                is_beyond = _as_bool(beyond(values, last)) | (_as_bool(values == last) & is_next)
-                later &= np.where(present, is_beyond, not is_back)
-        passed += int(np.count_nonzero(mask) - np.count_nonzero(later))
-        if len(absent) < most:
-            absent += places[later & ~present][: most - len(absent)].tolist()
-        keep = later & present
+                is_later, is_equal = _as_bool(beyond(values, last)), _as_bool(values == last)
+                is_equal[:edge] = False
+                is_later |= is_equal
+                later = later & (is_later if is_full else np.where(present, is_later, not is_back))
+            passed += int(np.count_nonzero(mask) - np.count_nonzero(later))
+        if not is_full and len(absent) < most:
+            absent += (np.flatnonzero(later & ~present)[: most - len(absent)] + origin).tolist()
+        keep = later if is_full else later & present
         if best.size == most:  # only a value before the worst one can replace it
-            keep &= _as_bool(beyond(_scalar(values, best_values[-1]), values))
-        values, places = values[keep], places[keep]
+            keep = keep & _as_bool(beyond(_scalar(values, best_values[-1]), values))
+        indices = np.flatnonzero(keep)
+        values, places = values[indices], indices + origin
         chosen = _lowest(values, most, is_down=is_down)
         values, places = values[chosen], places[chosen]
         if best.size:
