@@ -181,8 +181,9 @@ def _example_conditions(dataset: Dataset) -> list[str]:
     for column in (it for key in order for it in columns_of(dataset.features[key], (key,))):
         name = column_text(column.path) if is_comparable(column) and column.path not in times else None
         if name is not None and len(name) <= _MOST_EXAMPLE and len(pairs) < 2:
-            classes = getattr(column.leaf, "names", None)
-            rest = f"== {text_literal(cut(classes[0]))}" if classes else _EXAMPLES.get(str(column.leaf.dtype), "> 0")
+            rest = _EXAMPLES.get(str(column.leaf.dtype), "> 0")
+            if classes := getattr(column.leaf, "names", None):  # a name that is long or odd would be cut
+                rest = f"== {text_literal(classes[0]) if cut(classes[0]) == classes[0] else 0}"
             pairs.append((name, f"{name} {rest}"))
     if not pairs:
         return []

@@ -96,13 +96,14 @@ def test_types_on_the_overview_are_short(gallery: registry.Catalog) -> None:
     ("features", "condition"),
     [
         ({"picture": Image(shape=(2, 2, 3)), "label": ClassLabel(names=["cat's", "dog"])}, r"label == 'cat\'s'"),
+        ({"label": ClassLabel(names=["long" * 40, "dog"])}, "label == 0"),
         ({"numbers": Sequence("int64"), "unit price": Scalar("float64")}, "`unit price` > 0"),
         ({"text": Text()}, "text == 'a word'"),
         ({"is_open": Scalar("bool")}, "is_open == True"),
         ({"half": Tensor(shape=(), dtype="bfloat16", encoding="bytes")}, "half > 0"),
         ({"numbers": Sequence("int64"), "tick`": Scalar("int64")}, ""),
     ],
-    ids=["class", "number", "text", "bool", "bfloat16", "none"],
+    ids=["class", "long class", "number", "text", "bool", "bfloat16", "none"],
 )
 def test_the_example_of_a_condition_names_a_feature_of_the_dataset(
     tmp_path: Path, features: dict[str, Any], condition: str
