@@ -53,20 +53,24 @@ def other_versions(
     for path, summary in paths.items():
         if path in brief or summary.version == dataset.version or len(result) == _MOST_VERSIONS:
             continue
+        place, by, key = index, "place", None
+        is_equal = summary.content_digest == dataset.facts.content_digest  # then, no look at the record is needed
         with suppress(RegistryError, OSError):
-            other = visit.catalog.look_up(summary.reference)
-            if not other.folder.startswith("file:") or split not in other.splits:
-                continue
-            row: dict[str, Any] = {"version": summary.version, "path": path, "by": "place", "key": None}
-            size, place = other.splits[split].num_examples, index
-            if index >= size or _digest_at(other, split, index) != digest:
-                room -= other.splits[split].num_bytes
-                if room >= 0:
-                    place, row["by"], row["key"] = _search(dataset, other, split, example, digest)
-            row["index"] = place if 0 <= place < size else None
-            row["is_equal"] = row["index"] is not None and _digest_at(other, split, place) == digest
-            row["is_linked"] = visit.is_live or visit.most_records is None or place < visit.most_records
-            result.append(row)
+            if not is_equal:
+                other = visit.catalog.look_up(summary.reference)
+                if not other.folder.startswith("file:") or split not in other.splits:
+                    continue
+                is_there = index < other.splits[split].num_examples
+                is_equal = is_there and _digest_at(other, split, index) == digest
+                room -= 0 if is_equal else other.splits[split].num_bytes
+                if not is_equal and room >= 0:
+                    place, by, key = _search(dataset, other, split, example, digest)
+                    is_equal = place >= 0 and _digest_at(other, split, place) == digest
+                elif not is_there:
+                    place = -1
+            row = {"version": summary.version, "path": path, "index": place if place >= 0 else None, "by": by}
+            is_linked = visit.is_live or visit.most_records is None or place < visit.most_records
+            result.append({**row, "key": key, "is_equal": is_equal, "is_linked": is_linked})
     return result
 
 

@@ -217,6 +217,19 @@ def test_a_record_that_moved_or_changed_is_found_in_other_versions(
         assert "Search" not in found(catalog, "plain", gone, is_live=False)[1].partition("not searched")[2][:20]
 
 
+def test_versions_of_equal_content_are_compared_without_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with registry.connect(tmp_path / "catalog.db", create=True) as catalog:
+        for number in ("1.0.0", "1.0.1"):
+            catalog.build(type("Twin", (Plain,), {"VERSION": number, "name": "twin"}))
+        monkeypatch.setattr("registry.pages.other_versions._digest_at", None)
+        page = answer(Visit(catalog=catalog, path=("datasets", "twin", "1.0.0", "records", "train", "3")))
+        assert isinstance(page, Page)
+        (other,) = page.values["others"]
+        assert [other[name] for name in ("index", "is_equal", "by")] == [3, True, "place"]
+
+
 def test_media_of_a_version_that_was_moved_meanwhile_are_found(gallery: registry.Catalog, tmp_path: Path) -> None:
     with registry.connect(tmp_path / "catalog.db", create=True) as catalog:
         gallery.copy(["gallery:1.0.0"], catalog)
