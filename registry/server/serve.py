@@ -17,7 +17,9 @@ from datetime import UTC, datetime
 from functools import partial
 from ipaddress import ip_address
 from multiprocessing import connection, parent_process
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Final
 
 from registry.api.locations import catalog_url
 from registry.catalog import CatalogBackend
@@ -31,6 +33,7 @@ from registry.server.config import ServiceConfig
 from registry.server.service import Service, make_service_app
 
 if TYPE_CHECKING:
+    import uvicorn
     from starlette.applications import Starlette
 
 _STARTUP_FAILURE: Final = 3
@@ -58,26 +61,14 @@ def serve(config: ServiceConfig, *, ready: Callable[[str], None]) -> None:
         CatalogUnavailableError: no worker could start.
     """
     with require_extra("server", package="uvicorn", needed_for="registry serve"):
-        import uvicorn
         from uvicorn.supervisors import Multiprocess
 
-    with listen(config.port, config.host, hint="Choose another one: registry serve --port 8081") as listener:
-        settings = uvicorn.Config(
-            partial(_make_worker, config),
-            factory=True,
-            workers=config.workers,
-            access_log=False,
-            log_config=_LOGGING,
-            ws="none",
-            http="h11",
-            h11_max_incomplete_event_size=_MOST_HEAD,
-            limit_concurrency=_MOST_CONNECTIONS,
-            proxy_headers=bool(config.trusted_proxies),
-            forwarded_allow_ips=list(config.trusted_proxies),
-            server_header=False,
-            timeout_graceful_shutdown=config.stop_seconds,
-            timeout_worker_healthcheck=_HEALTH_SECONDS,
-        )
+    hint = "Choose another one: registry serve --port 8081"
+    with (
+        listen(config.port, config.host, hint=hint) as listener,
+        TemporaryDirectory(prefix="registry-serve-") as folder,
+    ):
+        settings = make_settings(config, partial(_make_worker, config, Path(folder)), factory=True, log_config=_LOGGING)
 
         class Supervisor(Multiprocess):
             def keep_subprocess_alive(self) -> None:
@@ -95,6 +86,29 @@ def serve(config: ServiceConfig, *, ready: Callable[[str], None]) -> None:
         supervisor.run()
     if any(process.exitcode == _STARTUP_FAILURE for process in supervisor.processes):
         raise CatalogUnavailableError("the workers of the service cannot start", hint="The lines above have the cause.")
+
+
+def make_settings(config: ServiceConfig, app: Any, **options: Any) -> uvicorn.Config:
+    """How uvicorn serves an application; ``options`` are more of its settings."""
+    import uvicorn
+
+    from registry.server.heads import HeadLimits
+
+    return uvicorn.Config(
+        app,
+        workers=config.workers,
+        access_log=False,
+        ws="none",
+        http=HeadLimits,
+        h11_max_incomplete_event_size=_MOST_HEAD,
+        limit_concurrency=_MOST_CONNECTIONS,
+        proxy_headers=bool(config.trusted_proxies),
+        forwarded_allow_ips=list(config.trusted_proxies),
+        server_header=False,
+        timeout_graceful_shutdown=config.stop_seconds,
+        timeout_worker_healthcheck=_HEALTH_SECONDS,
+        **options,
+    )
 
 
 def make_first_token(catalog: CatalogBackend, actor: str) -> str | None:
@@ -119,7 +133,7 @@ def is_public(host: str) -> bool:
         return host != "localhost"
 
 
-def _make_worker(config: ServiceConfig) -> Starlette:
+def _make_worker(config: ServiceConfig, metrics_folder: Path) -> Starlette:
     """The application of a worker, which ends if the process that watches over it was killed."""
     parent = parent_process()
     if parent is not None:
@@ -130,7 +144,8 @@ def _make_worker(config: ServiceConfig) -> Starlette:
         _logger.error("the worker cannot open the catalog: %s", error)
         time.sleep(1)  # another worker is started at once
         sys.exit(1 if isinstance(error, CatalogUnavailableError) else _STARTUP_FAILURE)
-    return make_service_app(Service(catalog, anonymous=config.anonymous_reads))
+    service = Service(catalog, anonymous=config.anonymous_reads)
+    return make_service_app(service, config, metrics_folder=metrics_folder)
 
 
 def _end_with(sentinel: int) -> None:

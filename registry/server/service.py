@@ -11,10 +11,11 @@ import hashlib
 import json
 import logging
 import re
-import secrets
 import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from registry.catalog.service.calls import CALLS
@@ -26,7 +27,6 @@ from registry.catalog.site_index import INDEX_NAME
 from registry.catalog.wrapper import pass_call
 from registry.errors import (
     CatalogRefusedError,
-    CatalogUnavailableError,
     KeyReusedError,
     KeyRunningError,
     NotFoundError,
@@ -36,8 +36,12 @@ from registry.errors import (
 )
 from registry.masking import mask
 from registry.model import AccessToken, Role, digest_of
+from registry.server.config import ServiceConfig
 from registry.server.data import DataAnswer, ServedData
+from registry.server.gate import Gate, current_exchange, internal_error
+from registry.server.metrics import Metrics
 from registry.server.openapi import OPENAPI_NAME, make_openapi
+from registry.server.operations import note_refusal, operation_routes, refuse, write_metrics
 from registry.server.rights import GuardedCatalog
 
 if TYPE_CHECKING:
@@ -47,14 +51,10 @@ if TYPE_CHECKING:
 
     from registry.catalog.sql_catalog import SqlCatalog
 
-_MOST_BODY: Final = 2**27
-"""Bytes of the body of a call: a version with a million shards has about 120 MB as JSON."""
-
 _RELEASED: Final = frozenset({401, 403, 503})
 """Statuses of a call that may succeed when it is repeated, so that its key is free again."""
 
-_JSON: Final = {"Content-Type": "application/json", "Cache-Control": "no-store"}
-_HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "default-src 'none'"}
+_JSON: Final = {"Content-Type": "application/json"}
 
 _FOR_EVER: Final = "private, max-age=31536000, immutable"
 _FINAL: Final = frozenset({"published_digest"})
@@ -90,7 +90,12 @@ class Service:
 
         Raises:
             CatalogRefusedError: there is none, or it is unknown, expired or revoked.
+            CatalogUnavailableError: there were too many requests with it, or too many without a valid one.
         """
+        gate = current_exchange().gate
+        return self._token(header) if gate is None else gate.authenticate(self._token, header)
+
+    def _token(self, header: str) -> AccessToken:
         scheme, _, text = header.partition(" ")
         if not header and self._anonymous:
             now = self.catalog.now()
@@ -104,6 +109,7 @@ class Service:
         if token is None:
             raise _unauthorized("it does not know this token", "unknown")
         if not token.is_valid(self.catalog.now()):
+            current_exchange().who = token
             raise _unauthorized(f"the token {token.id} has expired or was revoked", "invalid")
         return token
 
@@ -172,8 +178,15 @@ def _unauthorized(reason: str, kind: str) -> CatalogRefusedError:
     )
 
 
-def make_service_app(service: Service) -> Starlette:
+def make_service_app(
+    service: Service, config: ServiceConfig | None = None, *, metrics_folder: Path | None = None
+) -> Starlette:
     """The application that answers the calls of the protocol.
+
+    Args:
+        service: what makes the calls.
+        config: the limits; None are the defaults.
+        metrics_folder: where the workers of a service write their counts for each other.
 
     Raises:
         MissingExtraError: Starlette is not installed (extra ``server``).
@@ -181,6 +194,7 @@ def make_service_app(service: Service) -> Starlette:
     with require_extra("server", package="starlette", needed_for="a service of a catalog"):
         from starlette.applications import Starlette
         from starlette.concurrency import run_in_threadpool
+        from starlette.exceptions import HTTPException
         from starlette.middleware import Middleware
         from starlette.middleware.gzip import GZipMiddleware
         from starlette.responses import Response, StreamingResponse
@@ -193,101 +207,65 @@ def make_service_app(service: Service) -> Starlette:
             is_stored = scope.get("path", "").startswith(f"/{DATA_PATH}/")  # a range is one of the stored bytes
             await (self.app if is_stored else super().__call__)(scope, receive, send)
 
+    gate = Gate(config or ServiceConfig(), Metrics(metrics_folder), partial(note_refusal, service))
     index = make_service_index(f"shardbook {__version__}")
 
     async def describe_calls(request: Request) -> Response:
-        return _cached(request, make_openapi(f"shardbook {__version__}"), _HEADERS | _JSON)
+        return _cached(request, make_openapi(f"shardbook {__version__}"), _JSON)
 
     async def describe(_request: Request) -> Response:
-        return Response(index, headers=_HEADERS | _JSON)
-
-    async def health(_request: Request) -> Response:
-        return Response(b'{"status": "alive"}', headers=_HEADERS | _JSON)
-
-    async def ready(_request: Request) -> Response:
-        request_id = secrets.token_hex(8)
-        try:
-            await run_in_threadpool(service.catalog.now)
-        except RegistryError as error:
-            reason = CatalogUnavailableError("the catalog of the service does not answer")
-            _logger.error("the catalog does not answer: %s", error)
-            return _problem(reason, request_id, _HEADERS | _JSON)
-        return Response(b'{"status": "ready"}', headers=_HEADERS | _JSON)
+        return Response(index, headers=_JSON)
 
     async def call(request: Request) -> Response:
-        request_id = secrets.token_hex(8)
-        headers = {**_HEADERS, **_JSON, "X-Request-Id": request_id}
-        try:
-            name = request.path_params["call"]
-            if request.method != "POST" and name in CALLS and not CALLS[name].is_get:
-                return _problem(_not_by_get(name), request_id, headers | {"Allow": "POST"}, status=405)
-            values = await _arguments(request)
-            answered = await run_in_threadpool(perform, request, values, request_id)
-        except RegistryError as error:
-            return _problem(error, request_id, headers)
-        except Exception as error:  # noqa: BLE001 (the connection survives, and the client gets a typed error)
-            _logger.error("request %s failed: %s", request_id, mask("".join(traceback.format_exception(error))))
-            return _problem(_internal(request_id), request_id, headers, status=500)
+        name, is_post = request.path_params["call"], request.method == "POST"
+        if not is_post and name in CALLS and not CALLS[name].is_get:
+            raise _not_by_get(name)
+        who = await run_in_threadpool(service.authenticate, request.headers.get("authorization", ""))
+        body = await gate.read_body(request) if is_post else None
+        answered = await run_in_threadpool(perform, request, who, body)
+        headers = {"Content-Type": "application/json" if answered.status == 200 else CONTENT_TYPE}
         if answered.was_replayed:
             headers["Idempotency-Replayed"] = "true"
-        if answered.status != 200:
-            headers["Content-Type"] = CONTENT_TYPE
         if isinstance(answered.body, bytes):
-            if request.method != "POST":
+            if not is_post:
                 return _cached(request, answered.body, headers, is_final=name in _FINAL and answered.body != b"null")
             return Response(answered.body, answered.status, headers)
-        return StreamingResponse(
-            _guarded(answered.body, request_id), headers=headers | {"Content-Type": "application/octet-stream"}
-        )
+        return StreamingResponse(_guarded(answered.body), headers={"Content-Type": "application/octet-stream"})
+
+    def perform(request: Request, who: AccessToken, body: bytes | None) -> Answered:
+        key, name = request.headers.get("idempotency-key"), request.path_params["call"]
+        return service.answer(who, name, _arguments(request, body), key=key, request_id=current_exchange().id)
 
     async def transfer(request: Request) -> Response:
-        request_id = secrets.token_hex(8)
-        headers = {**_HEADERS, "X-Request-Id": request_id}
-        try:
-            answer = await run_in_threadpool(perform_transfer, request)
-        except RegistryError as error:
-            return _problem(error, request_id, headers | _JSON)
-        except Exception as error:  # noqa: BLE001 (as above)
-            _logger.error("request %s failed: %s", request_id, mask("".join(traceback.format_exception(error))))
-            return _problem(_internal(request_id), request_id, headers | _JSON, status=500)
-        headers |= answer.headers
+        answer = await run_in_threadpool(perform_transfer, request)
         if isinstance(answer.body, bytes):
-            return Response(answer.body, answer.status, headers)
-        return StreamingResponse(answer.body, answer.status, headers)
+            return Response(answer.body, answer.status, answer.headers)
+        return StreamingResponse(answer.body, answer.status, answer.headers)
 
     def perform_transfer(request: Request) -> DataAnswer:
         who = service.authenticate(request.headers.get("authorization", ""))
         return service.transfer(who, request.method, request.path_params["path"], request.headers)
 
-    def perform(request: Request, values: dict[str, Any], request_id: str) -> Answered:
-        who = service.authenticate(request.headers.get("authorization", ""))
-        key = request.headers.get("idempotency-key")
-        return service.answer(who, request.path_params["call"], values, key=key, request_id=request_id)
-
     return Starlette(
         routes=[
             Route(f"/{INDEX_NAME}", describe),
             Route(f"/{DATA_PATH}/{{path:path}}", transfer, methods=["GET"]),
-            Route("/health", health),
-            Route("/ready", ready),
+            *operation_routes(service, gate),
             Route(f"/{API_PATH}{OPENAPI_NAME}", describe_calls),
             Route(f"/{API_PATH}{{call}}", call, methods=["GET", "POST"]),
         ],
-        middleware=[Middleware(Compression, minimum_size=1000, compresslevel=5)],
+        middleware=[Middleware(gate.wrap), Middleware(Compression, minimum_size=1000, compresslevel=5)],
+        exception_handlers={HTTPException: refuse},
+        lifespan=partial(write_metrics, gate),
     )
 
 
-async def _arguments(request: Request) -> dict[str, Any]:
-    """The arguments in the body of a request, or in its query."""
-    if request.method != "POST":
+def _arguments(request: Request, body: bytes | None) -> dict[str, Any]:
+    """The arguments in the body of a request, or in its query if it has none."""
+    if body is None:
         call = CALLS.get(request.path_params["call"])
         return {} if call is None else call.of_query(request.query_params.multi_items())
-    body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > _MOST_BODY:
-            raise UsageError(f"the body of a call has at most {_MOST_BODY:,} bytes")
-    values = load_json(bytes(body) or b"{}", "the body of the call")
+    values = load_json(body or b"{}", "the body of the call")
     if not isinstance(values, dict):
         raise UsageError("the body of a call is a JSON object with its arguments")
     return values
@@ -306,35 +284,18 @@ def _cached(request: Request, body: bytes, headers: Mapping[str, str], *, is_fin
 
 
 def _not_by_get(name: str) -> UsageError:
-    return UsageError(f"{name} is not answered to a GET", hint="Send it as a POST.", details={"call": name})
+    current_exchange().headers["Allow"] = "POST"
+    details = {"call": name, "http_status": 405}
+    return UsageError(f"{name} is not answered to a GET", hint="Send it as a POST.", details=details)
 
 
-def _problem(
-    error: RegistryError, request_id: str, headers: Mapping[str, str], *, status: int | None = None
-) -> Response:
-    from starlette.responses import Response
-
-    problem = dump_error(error, request_id=request_id)
-    problem["status"] = status = problem["status"] if status is None else status
-    more = {"Content-Type": CONTENT_TYPE}
-    more |= {"WWW-Authenticate": "Bearer"} if status == 401 else {}
-    more |= {"Retry-After": "1"} if status == 503 or isinstance(error, KeyRunningError) else {}
-    return Response(json.dumps(problem).encode(), status, {**headers, **more})
-
-
-def _internal(request_id: str) -> RegistryError:
-    return RegistryError(
-        f"the service failed. Request {request_id}.",
-        hint="The service has written the cause to its log. Ask its admin.",
-    )
-
-
-def _guarded(pieces: Iterator[bytes], request_id: str) -> Iterator[bytes]:
+def _guarded(pieces: Iterator[bytes]) -> Iterator[bytes]:
     """The pieces; a failure is their end, because the status was sent before."""
     try:
         yield from pieces
-    except RegistryError as error:
-        yield fault(json.dumps(dump_error(error, request_id=request_id)).encode())
     except Exception as error:  # noqa: BLE001 (the status was sent before)
-        _logger.error("request %s failed: %s", request_id, mask("".join(traceback.format_exception(error))))
-        yield fault(json.dumps(dump_error(_internal(request_id), request_id=request_id)).encode())
+        if not isinstance(error, RegistryError):
+            text = mask("".join(traceback.format_exception(error)))
+            _logger.error("request %s failed: %s", current_exchange().id, text)
+            error = internal_error()
+        yield fault(json.dumps(dump_error(error, request_id=current_exchange().id)).encode())

@@ -82,11 +82,12 @@ _GIVEN_UP: Final[dict[str, float]] = {}
 class TransientFault(Exception):  # noqa: N818 (it never leaves this folder)
     """An attempt failed, but another attempt may succeed; the text completes "cannot read X: ...".
 
-    ``was_retried``: the library below has already retried.
+    ``was_retried``: the library below has already retried. ``pause``: seconds that the peer asks to wait.
     """
 
-    def __init__(self, reason: str, *, number: int = errno.EIO, was_retried: bool = False) -> None:
+    def __init__(self, reason: str, *, number: int = errno.EIO, was_retried: bool = False, pause: float = 0) -> None:
         super().__init__(reason)
+        self.pause = pause
         self.errno = number
         self.was_retried = was_retried
 
@@ -170,7 +171,7 @@ class _Attempts:
         self._number += 1
         # Half of the pause is random, so that many readers that failed together do not retry together.
         longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** (self._number - 1))
-        seconds: float = longest * random.uniform(0.5, 1)  # noqa: S311 (no secret depends on it)
+        seconds: float = fault.pause + longest * random.uniform(0.5, 1)  # noqa: S311 (no secret depends on it)
         if self._number == self._tries or time.monotonic() + seconds >= self._end:
             _GIVEN_UP[self._operation.peer] = time.monotonic()
             doing, path = self._operation.doing, self._operation.path

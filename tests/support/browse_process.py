@@ -46,7 +46,7 @@ class Browse:
     def __exit__(self, *_: object) -> None:
         if self.process.poll() is None:
             self.process.kill()
-            self.process.communicate()
+        self.process.communicate()
         self._stderr.close()
 
     @property

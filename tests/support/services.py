@@ -16,6 +16,7 @@ from registry.catalog.sql_catalog import SqlCatalog
 from registry.catalog.wrapper import CatalogWrapper, pass_call
 from registry.model import Role, new_secret
 from registry.server.browse import listen
+from registry.server.config import ServiceConfig
 from registry.server.service import Service, make_service_app
 
 
@@ -35,7 +36,8 @@ class TestServer:
         self.service = Service(cast("SqlCatalog", None))
         self._listener = listen(0)
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}/"
-        app = make_service_app(self.service)
+        unlimited = ServiceConfig(requests_per_minute=0, failed_logins_per_minute=0)
+        app = make_service_app(self.service, unlimited)
         self._server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off", ws="none"))
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._listener]}, daemon=True)
         self._thread.start()

@@ -42,7 +42,10 @@ _OTHER: Final = 422
 
 
 def status_of(error: RegistryError) -> int:
-    """The status of an answer with this error; only 503 says that the same call may succeed later."""
+    """The status of an answer with this error; only 429 and 503 say that the same call may succeed later."""
+    declared = error.details.get("http_status")
+    if isinstance(declared, int):
+        return declared
     return next((status for kind, status in _STATUS if isinstance(error, kind)), _OTHER)
 
 

@@ -197,7 +197,8 @@ class ServiceServer(SiteServer):
         is_transient = error is None or isinstance(error, CatalogUnavailableError)
         if (answer.status in _TRANSIENT and is_transient) or isinstance(error, KeyRunningError):
             reason = f"the server answered {answer.status}" if error is None else error.message
-            return TransientFault(reason)
+            pause = answer.headers.get("Retry-After", "0")
+            return TransientFault(reason, pause=int(pause) if pause.isdecimal() and len(pause) < 5 else 0)
         if error is not None:
             return error
         if answer.status == _MISSING:

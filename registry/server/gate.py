@@ -1,0 +1,447 @@
+"""``Gate``: what every request to a service passes, whatever its route: limits, its id, its log line, its headers.
+
+    request -> an id -> too many? too long? too slow? -> the route -> headers -> a line of the log, counts, an audit
+
+What becomes known about a request on its way is in an ``Exchange``, which ``current_exchange`` returns in every thread
+that works for the request. A route only has to raise: the gate answers an error with its problem document.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import logging
+import math
+import re
+import secrets
+import threading
+import time
+import traceback
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from ipaddress import IPv6Address, ip_address
+from typing import TYPE_CHECKING, Any, Final
+
+from registry.catalog.service.calls import CALLS
+from registry.catalog.service.problems import CONTENT_TYPE, UNAVAILABLE, dump_error, status_of
+from registry.errors import CatalogUnavailableError, KeyRunningError, RegistryError, UsageError
+from registry.masking import mask
+from registry.model import AccessToken
+from registry.server.config import ServiceConfig
+from registry.server.metrics import Metrics
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+_Message = MutableMapping[str, Any]
+_Receive = Callable[[], Awaitable[_Message]]
+_Send = Callable[[_Message], Awaitable[None]]
+_App = Callable[[MutableMapping[str, Any], _Receive, _Send], Awaitable[None]]
+
+HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+"""Headers of every answer that does not set them itself."""
+
+_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_WINDOW: Final = 60
+_MOST_KEYS: Final = 10_000
+_MOST_NOTES: Final = 60
+"""Refused calls of a token that are noted in a minute."""
+
+_SLOWEST: Final = 2**14
+"""Bytes of a body in a second that a client has to send after its time of grace."""
+
+_PIECE: Final = 2**16
+_DRAINED: Final = 2**20
+_DRAIN_SECONDS: Final = 2
+_UNLIMITED: Final = frozenset({"/health", "/metrics"})
+_NOT_AUTHENTICATED, _FORBIDDEN, _TOO_MANY = 401, 403, 429
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Exchange:
+    """A request, and what becomes known about it until it is answered.
+
+    Attributes:
+        id: names it in the log, in errors and in the header ``X-Request-Id``.
+        address: that of the client.
+        who: the token of who makes it, which may have been refused.
+        error: the error that is the answer.
+        status: the status of the answer; 0 before it is sent.
+        buffered: bytes of its body that are in memory.
+        headers: more headers of the answer.
+        gate: what it passed; None outside of a service.
+    """
+
+    id: str
+    address: str = ""
+    who: AccessToken | None = None
+    error: RegistryError | None = None
+    status: int = 0
+    buffered: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    gate: Gate | None = None
+
+
+_current: ContextVar[Exchange | None] = ContextVar("exchange", default=None)
+
+
+def current_exchange() -> Exchange:
+    """The exchange that this thread works for; a new one outside of a request."""
+    return _current.get() or Exchange(secrets.token_hex(8))
+
+
+class Buckets:
+    """Counts events by key, and forgets ``quota`` of them in a minute, evenly. Threads share it.
+
+    >>> buckets = Buckets(2, clock=lambda: 0.0)
+    >>> buckets.take("ann"), buckets.take("ann"), buckets.take("ann"), buckets.seconds("ann")
+    (True, True, False, 30)
+    """
+
+    def __init__(self, quota: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.quota = quota
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, key: str) -> bool:
+        """Count an event; False if the quota is used up."""
+        with self._lock:
+            left = self._left(key)
+            self._levels[key] = (max(left - 1, 0) if left >= 1 else left, self._clock())
+            self._levels.move_to_end(key)
+            if len(self._levels) > _MOST_KEYS:
+                self._levels.popitem(last=False)
+        return left >= 1
+
+    def left(self, key: str) -> int:
+        """How many events there may be now."""
+        with self._lock:
+            return int(self._left(key))
+
+    def seconds(self, key: str, number: int = 1) -> int:
+        """After how many seconds there may be ``number`` of them."""
+        with self._lock:
+            return max(math.ceil((number - self._left(key)) * _WINDOW / self.quota), 0)
+
+    def _left(self, key: str) -> float:
+        left, moment = self._levels.get(key, (float(self.quota), 0.0))
+        return min(left + (self._clock() - moment) * self.quota / _WINDOW, self.quota)
+
+
+class Gate:
+    """The limits of one worker, and what it counts.
+
+    Attributes:
+        metrics: the counts.
+    """
+
+    def __init__(self, config: ServiceConfig, metrics: Metrics, note: Callable[..., None]) -> None:
+        """``note`` stores a refused call: ``access.note_refusal`` of the catalog."""
+        self.metrics = metrics
+        self._config = config
+        self._note = note
+        self._requests = Buckets(config.requests_per_minute)
+        self._failures = Buckets(config.failed_logins_per_minute)
+        self._notes = Buckets(_MOST_NOTES)
+        self._buffered = 0
+
+    def authenticate(self, authenticate: Callable[[str], AccessToken], header: str) -> AccessToken:
+        """The token that the header ``Authorization`` has, by ``authenticate``; within the limits of rates.
+
+        Raises:
+            CatalogUnavailableError: there were too many requests (429).
+            CatalogRefusedError: see ``Service.authenticate``.
+        """
+        exchange, failures, requests = current_exchange(), self._failures, self._requests
+        address = _network(exchange.address)
+        if failures.quota and not failures.left(address):
+            raise _too_many("requests without a valid token from this address", failures.seconds(address))
+        try:
+            who = exchange.who = authenticate(header)
+        except RegistryError as error:
+            if failures.quota and status_of(error) == _NOT_AUTHENTICATED:
+                failures.take(address)
+            raise
+        if requests.quota:
+            key = who.id if header else address
+            is_allowed = requests.take(key)
+            left, seconds = requests.left(key), requests.seconds(key, requests.quota)
+            exchange.headers["RateLimit-Policy"] = f'"default";q={requests.quota};w={_WINDOW}'
+            exchange.headers["RateLimit"] = f'"default";r={left};t={seconds}'
+            if not is_allowed:
+                raise _too_many("requests with this token", requests.seconds(key))
+        return who
+
+    def may_read_metrics(self, header: str) -> bool:
+        """Whether the header ``Authorization`` has the secret for ``/metrics``."""
+        secret = self._config.metrics_token
+        return secret is not None and hmac.compare_digest(header.encode(), f"Bearer {secret}".encode())
+
+    async def read_body(self, request: Request) -> bytes:
+        """The body of a call.
+
+        Raises:
+            UsageError: it is too long (413), too slow (408), or ends too early (400).
+            CatalogUnavailableError: the bodies of other requests fill the memory (503).
+        """
+        exchange, most = current_exchange(), self._config.body_bytes
+        body = bytearray()
+        length = request.headers.get("content-length", "0")
+        if length.isdecimal() and int(length) > most:
+            raise _too_long(most)
+        async for piece in request.stream():
+            body += piece
+            exchange.buffered += len(piece)
+            self._buffered += len(piece)
+            if len(body) > most:
+                raise _too_long(most)
+            if self._buffered > 2 * most:
+                self._release(exchange)
+                raise _busy("the service is busy with other long requests")
+        return bytes(body)
+
+    def _release(self, exchange: Exchange) -> None:
+        self._buffered -= exchange.buffered
+        exchange.buffered = 0
+
+    def wrap(self, app: _App) -> _App:
+        """The application ``app`` behind the gate."""
+
+        async def answer(scope: MutableMapping[str, Any], receive: _Receive, send: _Send) -> None:
+            if scope["type"] != "http":
+                await app(scope, receive, send)
+                return
+            headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+            sent_id = headers.get("x-request-id", "")
+            is_sane = _REQUEST_ID.fullmatch(sent_id) is not None
+            request_id = sent_id if is_sane else secrets.token_hex(8)
+            exchange = Exchange(request_id, (scope["client"] or ("",))[0], gate=self)
+            begin, reset = time.monotonic(), _current.set(exchange)
+            self.metrics.in_flight += 1
+            body = _Body(exchange, headers, receive, self._config.body_seconds)
+            sender = _Sender(exchange, scope, body, send, self._config.body_seconds)
+            try:
+                await self._pass(app, scope, headers, body, sender)
+            finally:
+                self.metrics.in_flight -= 1
+                self._release(exchange)
+                call, seconds = _call_of(scope), time.monotonic() - begin
+                self.metrics.count(call, exchange.status, seconds)
+                _log(exchange, call, seconds)
+                _current.reset(reset)
+            await self._audit(exchange, call)
+
+        return answer
+
+    async def _pass(
+        self, app: _App, scope: MutableMapping[str, Any], headers: Mapping[str, str], body: _Body, sender: _Sender
+    ) -> None:
+        """Let a request through, and answer with a problem document if an error is raised."""
+        try:
+            if self.metrics.in_flight > self._config.in_flight and scope["path"] not in _UNLIMITED:
+                raise _busy("the service is busy")
+            if headers.get("content-encoding", "identity").strip().lower() not in ("identity", ""):
+                raise _unusable(415, "the body of a request is sent without a content coding")
+            await app(scope, body.receive, sender.send)
+        except RegistryError as error:
+            await sender.fail(error)
+        except Exception as error:  # noqa: BLE001 (the connection survives, and the client gets a typed error)
+            if sender.is_stuck:
+                _logger.warning("request %s: the client does not read its answer", sender.exchange.id)
+                return
+            text = mask("".join(traceback.format_exception(error)))
+            _logger.error("request %s failed: %s", sender.exchange.id, text)
+            await sender.fail(internal_error(), status=500)
+
+    async def _audit(self, exchange: Exchange, call: str) -> None:
+        """Store that a call of a known token was refused. A flood of them is cut, and not stored."""
+        who, error = exchange.who, exchange.error
+        if who is None or error is None or exchange.status not in (_NOT_AUTHENTICATED, _FORBIDDEN):
+            return
+        if self._notes.take(who.id):
+            from starlette.concurrency import run_in_threadpool
+
+            dataset = str(error.details.get("dataset", ""))
+            try:
+                await run_in_threadpool(
+                    self._note, token=who.id, principal=who.name, call=call, dataset=dataset, reason=error.message
+                )
+            except RegistryError as failure:
+                _logger.warning("request %s: its refusal was not noted: %s", exchange.id, failure)
+
+
+class _Body:
+    """The body of a request as it arrives. A client that is slower than ``seconds`` allow is given up."""
+
+    def __init__(self, exchange: Exchange, headers: Mapping[str, str], receive: _Receive, seconds: float) -> None:
+        self._exchange = exchange
+        self._receive = receive
+        self._left = seconds
+        self._waits = "expect" in headers
+        self.is_complete = headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers
+
+    async def receive(self) -> _Message:
+        """The next piece.
+
+        Raises:
+            UsageError: the client is too slow, or ended the connection.
+        """
+        if self.is_complete or self._exchange.status:
+            return await self._receive()
+        begin = time.monotonic()
+        try:
+            async with asyncio.timeout(self._left):
+                message = await self._receive()
+        except TimeoutError:
+            raise _unusable(408, "the body of the request comes too slowly") from None
+        if message["type"] == "http.disconnect":
+            raise _unusable(400, "the request ended before its body")
+        self.is_complete = not message.get("more_body", False)
+        self._left += len(message.get("body", b"")) / _SLOWEST - (time.monotonic() - begin)
+        return message
+
+    async def drain(self) -> bool:
+        """Read what was not read, if it is short, so that the client reads the answer; whether it was complete."""
+        num_bytes, end = 0, time.monotonic() + _DRAIN_SECONDS
+        while not self.is_complete and num_bytes < _DRAINED and not self._waits:
+            try:
+                self._left = end - time.monotonic()
+                num_bytes += len((await self.receive()).get("body", b""))
+            except UsageError:
+                break
+        return self.is_complete
+
+
+class _Sender:
+    """Sends an answer with the headers of every answer, in pieces that a client has ``seconds`` to read.
+
+    Attributes:
+        is_stuck: whether the client did not read.
+    """
+
+    def __init__(self, exchange: Exchange, scope: Mapping[str, Any], body: _Body, send: _Send, seconds: float) -> None:
+        self.exchange = exchange
+        self._is_secure = scope["scheme"] == "https"
+        self._body = body
+        self._send = send
+        self._seconds = seconds
+        self.is_stuck = False
+
+    async def send(self, message: _Message) -> None:
+        """Send a message of the application.
+
+        Raises:
+            TimeoutError: the client does not read.
+        """
+        if message["type"] == "http.response.start":
+            is_complete = await self._body.drain()
+            self.exchange.status = message["status"]
+            present = {name.lower() for name, _ in message.get("headers", ())}
+            more = HEADERS | self.exchange.headers | {"X-Request-Id": self.exchange.id}
+            more |= {} if is_complete else {"Connection": "close"}
+            more |= {"Strict-Transport-Security": "max-age=31536000"} if self._is_secure else {}
+            lines = [(name.lower().encode(), value.encode("latin-1")) for name, value in more.items()]
+            message["headers"] = [*message.get("headers", ()), *(line for line in lines if line[0] not in present)]
+        content = message.get("body", b"")
+        for start in range(0, max(len(content), 1), _PIECE):
+            piece = dict(message)
+            if len(content) > _PIECE:
+                is_last = start + _PIECE >= len(content)
+                piece |= {
+                    "body": content[start : start + _PIECE],
+                    "more_body": not is_last or message.get("more_body", False),
+                }
+            try:
+                async with asyncio.timeout(self._seconds):
+                    await self._send(piece)
+            except TimeoutError:
+                self.is_stuck = True
+                raise
+
+    async def fail(self, error: RegistryError, *, status: int | None = None) -> None:
+        """Answer with the problem document of an error; if the answer has begun, it stays incomplete."""
+        exchange = self.exchange
+        exchange.error = error
+        if exchange.status:
+            return
+        problem = dump_error(error, request_id=exchange.id)
+        problem["status"] = status = status_of(error) if status is None else status
+        headers = {"content-type": CONTENT_TYPE}
+        if status == _NOT_AUTHENTICATED:
+            headers["www-authenticate"] = "Bearer"
+        if status in (_TOO_MANY, UNAVAILABLE) or isinstance(error, KeyRunningError):
+            headers["retry-after"] = str(error.details.get("retry_after", 1))
+        content = json.dumps(problem).encode()
+        headers["content-length"] = str(len(content))
+        lines = [(name.encode(), value.encode()) for name, value in headers.items()]
+        await self.send({"type": "http.response.start", "status": status, "headers": lines})
+        await self.send({"type": "http.response.body", "body": content})
+
+
+def internal_error() -> RegistryError:
+    """The error that a client gets for a fault of the service."""
+    return RegistryError(
+        f"the service failed. Request {current_exchange().id}.",
+        hint="The service has written the cause to its log. Ask its admin.",
+    )
+
+
+def _call_of(scope: Mapping[str, Any]) -> str:
+    """The name of a call, else of the route; for the log and the counts, so there are few of them."""
+    call = scope.get("path_params", {}).get("call", "")
+    return call if call in CALLS else getattr(scope.get("endpoint"), "__name__", "none")
+
+
+def _log(exchange: Exchange, call: str, seconds: float) -> None:
+    who = exchange.who
+    fields = {
+        "id": exchange.id,
+        "principal": None if who is None else who.name,
+        "token": None if who is None else who.id,
+        "call": call,
+        "status": exchange.status,
+        "ms": round(seconds * 1000, 1),
+    }
+    if exchange.status in (_NOT_AUTHENTICATED, _TOO_MANY):
+        fields["address"] = exchange.address
+    _logger.info("request %s: %s %s", exchange.id, call, exchange.status, extra={"fields": fields})
+
+
+def _network(address: str) -> str:
+    """The address by which failed logins are counted. Who has an IPv6 address usually has 2**64 of them."""
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return address
+    return str(IPv6Address(int(parsed) >> 64 << 64)) if isinstance(parsed, IPv6Address) else address
+
+
+def _unusable(status: int, reason: str) -> UsageError:
+    return UsageError(reason, details={"http_status": status})
+
+
+def _too_long(most: int) -> UsageError:
+    return _unusable(413, f"the body of a call has at most {most:,} bytes")
+
+
+def _busy(reason: str) -> CatalogUnavailableError:
+    return CatalogUnavailableError(reason, hint="Try again later.", details={"retry_after": 1})
+
+
+def _too_many(subject: str, seconds: int) -> CatalogUnavailableError:
+    details = {"http_status": _TOO_MANY, "retry_after": seconds}
+    return CatalogUnavailableError(
+        f"there were too many {subject}", hint=f"Try again in {seconds} seconds.", details=details
+    )

@@ -1,0 +1,88 @@
+"""What a service has for those who run it, beside the calls: ``/health``, ``/ready``, ``/metrics`` and their upkeep."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from registry.errors import CatalogPermissionError, CatalogUnavailableError, NotFoundError, RegistryError, UsageError
+from registry.model import AccessToken, Role
+from registry.server.gate import Gate, current_exchange
+from registry.server.metrics import CONTENT_TYPE
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import Route
+
+_JSON = {"Content-Type": "application/json"}
+_NOT_FOUND = 404
+
+_logger = logging.getLogger(__name__)
+
+
+class _Service(Protocol):
+    """What is needed of ``registry.server.service.Service``."""
+
+    catalog: Any
+
+    def authenticate(self, header: str) -> AccessToken: ...
+
+
+def operation_routes(service: _Service, gate: Gate) -> list[Route]:
+    """``/health``: the process lives. ``/ready``: the catalog answers. ``/metrics``: its counts, for admins."""
+    from starlette.concurrency import run_in_threadpool
+    from starlette.responses import Response
+    from starlette.routing import Route
+
+    async def health(_request: Request) -> Response:
+        return Response(b'{"status": "alive"}', headers=_JSON)
+
+    async def ready(_request: Request) -> Response:
+        try:
+            await run_in_threadpool(service.catalog.now)
+        except RegistryError as error:
+            _logger.error("the catalog does not answer: %s", error)
+            raise CatalogUnavailableError("the catalog of the service does not answer") from error
+        return Response(b'{"status": "ready"}', headers=_JSON)
+
+    async def metrics(request: Request) -> Response:
+        header = request.headers.get("authorization", "")
+        if not gate.may_read_metrics(header):
+            who = await run_in_threadpool(service.authenticate, header)
+            if who.role is not Role.ADMIN:
+                raise CatalogPermissionError(f"{who.name} may not read the metrics: it needs the role admin")
+        return Response(gate.metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+
+    return [Route(f"/{route.__name__}", route) for route in (health, ready, metrics)]
+
+
+def note_refusal(service: _Service, **refusal: Any) -> None:
+    """Store a refused call in the catalog that the service has at that moment."""
+    service.catalog.access.note_refusal(**refusal)
+
+
+def refuse(_request: Request, error: Any) -> Response:
+    """Raise the error for an HTTPException: there is no such address, or it takes another method."""
+    current_exchange().headers.update(error.headers or {})
+    if error.status_code == _NOT_FOUND:
+        raise NotFoundError("there is nothing at this address", hint="site.json names the versions of the API.")
+    raise UsageError(str(error.detail).lower(), details={"http_status": error.status_code})
+
+
+@asynccontextmanager
+async def write_metrics(gate: Gate, _app: Starlette) -> AsyncIterator[None]:
+    """Write the counts of this worker for the others, once a second, while the application lives."""
+
+    async def write() -> None:
+        while True:
+            await asyncio.sleep(1)
+            gate.metrics.write()
+
+    task = asyncio.create_task(write())
+    yield
+    task.cancel()
