@@ -11,6 +11,7 @@ description and details together, one match in tags or features more than all in
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -172,6 +173,7 @@ def _best_of_config() -> tuple[sa.ScalarSelect[int], sa.ScalarSelect[int]]:
     return of_config.where(sa.text(READABLE)).scalar_subquery(), of_config.scalar_subquery()
 
 
+@cache
 def _shown() -> sa.Select[Any]:
     """The version that the document of each config describes. An index finds it: a config may have many versions."""
     chosen = sa.func.coalesce(builder_config.c.canonical_version_id, *_best_of_config())

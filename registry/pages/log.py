@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
@@ -43,7 +43,7 @@ def log(visit: Visit) -> Page:
         events = _events(visit, before, **conditions)
     except RegistryError as error:
         events, problem, status = [], ". ".join(filter(None, (error.message, error.hint))), status_of(error)
-    readable = {} if visit.is_live else _readable(visit)
+    readable = {} if visit.is_live else _readable(visit, events)
     lowest = events[-1].id if events else 1
     is_filtered = any(conditions.values())
     ended = lowest == 1 if not is_filtered else len(events) < _PAGE
@@ -100,13 +100,14 @@ def _public(details: Any) -> dict[str, Any]:
     return {name: value for name, value in details.items() if name not in ("imported_from", "location", "producer")}
 
 
-def _readable(visit: Visit) -> dict[str, Reference]:
-    """The versions that have a page in a site, by each name that their dataset had."""
-    sizes = [size for size in visit.catalog.backend.sizes() if size.state is not VersionState.DROPPED]
+def _readable(visit: Visit, events: Iterable[Event]) -> dict[str, Reference]:
+    """The versions of the events that have a page in a site, by each name that their dataset had."""
+    names = {f"{event.dataset}:{event.version}" for event in events}
     return {
-        f"{name}{'' if size.config is None else f'/{size.config}'}:{size.version}": size.reference
-        for size in sizes
-        for name in {size.name, *size.names}
+        name: size.reference
+        for size in visit.catalog.backend.sizes()
+        for dataset in ({size.name, *size.names} if size.state is not VersionState.DROPPED else ())
+        if (name := f"{dataset}{'' if size.config is None else f'/{size.config}'}:{size.version}") in names
     }
 
 

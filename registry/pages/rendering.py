@@ -174,10 +174,13 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
+@cache
 def _parser() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
-    return MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
+    parser.render("a")  # it collects its rules now: threads that share it must not see a part of them
+    return parser
 
 
 def markdown(text: str) -> Any:
