@@ -402,7 +402,7 @@ def _best(
             row = rows.start + place - position
             values, present = read(split, slice(row, row + 1))
             last, is_start, is_absent = _scalar(values, values[0]), False, not present[0]
-    beyond = operator.lt if is_down else operator.gt
+    beyond, at_least = (operator.lt, operator.le) if is_down else (operator.gt, operator.ge)
     best_values: Any = None
     best, absent, passed = np.empty(0, np.int64), list[int](), 0
     for position, split, rows, mask in parts[::sign]:
@@ -414,9 +414,8 @@ def _best(
             if is_absent:
                 later = later & np.where(present, is_back, np.arange(mask.size) >= edge)
             else:
-                is_later, is_equal = _as_bool(beyond(values, last)), _as_bool(values == last)
-                is_equal[:edge] = False
-                is_later |= is_equal
+                halves = beyond(values[:edge], last), at_least(values[edge:], last)
+                is_later = np.concatenate(list(map(_as_bool, halves)))
                 later = later & (is_later if is_full else np.where(present, is_later, not is_back))
             passed += int(np.count_nonzero(mask) - np.count_nonzero(later))
         if not is_full and len(absent) < most:
