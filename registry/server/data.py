@@ -1,9 +1,12 @@
-"""Serves the files of a data directory that is a folder of this server, to those whose tokens cover their versions.
+"""Serves the files of a data directory that is a folder of this server, and takes those of publishers.
 
-    path  ->  the catalog: a version whose location is a prefix of it  ->  may they see it?  ->  LocalStore  ->  a range
+    GET   path  ->  the catalog: a version whose location is a prefix of it  ->  may they see it?  ->  a range
+    PUT   path  ->  the catalog: a reservation of the place by this publisher  ->  its bytes, hashed as they arrive
+    publish     ->  size and sha256 of every file are compared with the row  ->  one transaction
 
-The catalog decides, and no listing: only files in the folder of a published version exist. A client names no path and
-no URL of the server, and ``LocalStore`` follows no link that leads out of the data directory.
+The catalog decides, and no listing: only files in the folder of a published version exist, and for a publisher those in
+a place that it has reserved. A client names no path and no URL of the server, and ``LocalStore`` follows no link that
+leads out of the data directory. A publisher that dies leaves a reservation, by which ``registry gc`` finds its files.
 """
 
 from __future__ import annotations
@@ -14,24 +17,52 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from registry.catalog import DataDirectory
+from registry.api.locations import ClientDataDirectory, open_data
+from registry.catalog import CatalogBackend, DataDirectory
+from registry.catalog.service.calls import CALLS
 from registry.catalog.service_index import DATA_PATH
-from registry.errors import NotFoundError, NotStoredError, StorageError
-from registry.model import ATTACHMENTS_FOLDER, DatasetVersion
+from registry.errors import (
+    AlreadyStoredError,
+    CatalogPermissionError,
+    DataDirectoryMissingError,
+    NotFoundError,
+    NotStoredError,
+    ShardMismatchError,
+    StorageError,
+    StorageUnavailableError,
+    UsageError,
+)
+from registry.model import (
+    ATTACHMENTS_FOLDER,
+    DatasetVersion,
+    Reference,
+    Role,
+    Shard,
+    shards_by_filename,
+    version_folder,
+)
+from registry.publishing.attachments import CLAIM_SUFFIX
+from registry.server.places import DataPlaces
 from registry.server.rights import GuardedCatalog
-from registry.storage import LocalStore
-from registry.storage.faults import StoredFile, cannot
-from registry.storage.names import check_relative_name, is_content
+from registry.storage import LocalStore, Store
+from registry.storage.faults import StoredFile, already_stored, cannot
+from registry.storage.names import MARKER_FILE, check_relative_name, is_content
 
 _PIECE_BYTES: Final = 2**18
 _MOST_PARTS: Final = 16
 """Parts of a path: each is looked up as the end of a location."""
 
+_MOST_HASHED: Final = 10**6
+_MOST_CLAIM: Final = 2**16
+_DIGEST: Final = re.compile(r"(?:^|,)\s*sha-256=:([A-Za-z0-9+/]{43}=):\s*(?=,|$)")
+_ATTACHED: Final = re.compile(
+    rf"{re.escape(ATTACHMENTS_FOLDER)}/(?P<sha256>[0-9a-f]{{64}})_[A-Za-z0-9._-]{{1,100}}(?P<claim>{CLAIM_SUFFIX})?"
+)
 _RANGE: Final = re.compile(r"bytes=(?:(?P<first>[0-9]{1,18})-(?P<last>[0-9]{0,18})|-(?P<suffix>[0-9]{1,18}))")
 _NO_FILE: Final = frozenset({None, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
 """Errors for names that do not name a file; a link that leads out of the store has no number."""
@@ -56,17 +87,28 @@ class DataAnswer:
 
 
 class ServedData:
-    """A data directory that is a folder of this server.
+    """A data directory, as the server has it. Threads share it.
 
     Attributes:
-        store: the folder.
-        record: how clients see it: the URL of the service.
+        store: the data directory.
+        places: its names, if it is a folder of this server; None if clients read and write an object store themselves.
     """
 
-    def __init__(self, store: LocalStore, service: str) -> None:
-        """``service`` is the URL at which clients reach the service; it ends with a slash."""
+    def __init__(self, store: Store, own: DataDirectory, service: str, *, most_bytes: int = 2**40) -> None:
+        """Describe a data directory.
+
+        Args:
+            store: the data directory.
+            own: its record in the catalog.
+            service: the URL at which clients reach the service; it ends with a slash.
+            most_bytes: the size of the largest file that publishers may send.
+        """
         self.store = store
-        self.record = DataDirectory(recorded=f"{service}{DATA_PATH}", place=f"{service}{DATA_PATH}")
+        is_here, url = isinstance(store, LocalStore), f"{service}{DATA_PATH}"
+        self.places = DataPlaces(root=str(store.local_root), own=own, url=url) if is_here else None
+        self._most_bytes = most_bytes
+        self._hashed: dict[tuple[str, str], str] = {}
+        """The sha256 of files by their name and stamp: what was hashed while it arrived is not read again."""
 
     def read(self, catalog: GuardedCatalog, path: str, headers: Mapping[str, str], *, is_head: bool) -> DataAnswer:
         """Answer a GET or a HEAD of a file; of a folder, whose path ends with a slash, its files as JSON.
@@ -97,26 +139,200 @@ class ServedData:
                 file.close()
                 raise
 
-    def _find(self, catalog: GuardedCatalog, path: str) -> tuple[str, str, DatasetVersion]:
-        """The location that a path is below, the rest of the path, and the version."""
-        parts = path.split("/")
+    def _find(self, catalog: GuardedCatalog, path: str) -> tuple[str, str, DatasetVersion | None]:
+        """The location that a path is below, the rest of the path, and the version; None if it has no row yet."""
         with suppress(StorageError):
             check_relative_name(path.removesuffix("/"))
-            for place in range(min(len(parts) - 1, _MOST_PARTS), 0, -1):
-                folder, name = "/".join(parts[:place]), "/".join(parts[place:])
+            for folder in _folders(path):
+                name = path[len(folder) + 1 :]
                 for reference in catalog.published_at(folder):
                     with suppress(NotFoundError):  # it is dropped
                         version = catalog.find(reference)
-                        if is_content(name.removesuffix("/")):
+                        if _is_readable(catalog, name.removesuffix("/")):
                             return folder, name, version
+            with suppress(CatalogPermissionError):
+                return *self._reserved(catalog, path), None
         raise _no_file(path)
+
+    def _reserved(self, catalog: GuardedCatalog, path: str) -> tuple[str, str]:
+        """The place that a path is below, which the publisher has reserved, and the rest of the path.
+
+        Raises:
+            CatalogPermissionError: it is a reader, has not reserved the place, or the name does not name a file.
+        """
+        catalog.require_role(CALLS["reservations.require"])
+        for reservation in catalog.reservations.list():  # a token sees those of the datasets that it covers
+            reference, folder = Reference.parse(reservation.reference), reservation.location[len(self._url) + 1 :]
+            if reference.exact is None or folder != version_folder(reference.name, reference.config, reference.exact):
+                continue
+            is_holder = any(holder.actor == catalog.who.name for holder in reservation.holders)
+            name = path[len(folder) + 1 :]
+            if is_holder and f"{path}/".startswith(f"{folder}/") and _is_readable(catalog, name.removesuffix("/")):
+                return folder, name
+        raise _refusal(catalog, path)
+
+    @property
+    def _url(self) -> str:
+        return "" if self.places is None else self.places.url
+
+    def _beside(self, catalog: GuardedCatalog, path: str) -> tuple[str, str, DatasetVersion]:
+        """As ``_find``, for a publisher's files beside a version that is published: attachments and their claims.
+
+        Raises:
+            CatalogPermissionError: the path is that of another file.
+        """
+        with suppress(NotStoredError):
+            folder, name, version = self._find(catalog, path)
+            if version is not None and (name == MARKER_FILE or _ATTACHED.fullmatch(name)):
+                return folder, name, version
+        raise _refusal(catalog, path)
+
+    def write(
+        self, catalog: GuardedCatalog, path: str, headers: Mapping[str, str], pieces: Iterable[bytes]
+    ) -> DataAnswer:
+        """Answer a PUT: a whole file, with its ``Content-Length`` and its ``Repr-Digest`` or ``Content-Digest``.
+
+        Only a name that is free gets it, except for notes of publishers and for attachments, whose names have their
+        digests. The same file again is not an error: the first answer may have been lost.
+
+        Args:
+            catalog: the catalog as the client may change it.
+            path: below the data directory.
+            headers: of the request.
+            pieces: the body.
+
+        Raises:
+            CatalogPermissionError: the publisher has not reserved the place.
+            UsageError: a header is missing or invalid, or the file is too large.
+            AlreadyStoredError: the name has another file.
+            StorageError: other bytes arrived, or the file cannot be written.
+        """
+        sha256, num_bytes = _promised(headers, self._most_bytes)
+        with _without_paths("write", path):
+            check_relative_name(path)
+        try:
+            name, is_reserved = self._reserved(catalog, path)[1], True
+        except CatalogPermissionError:
+            name, is_reserved = self._beside(catalog, path)[1], False
+            match = _ATTACHED.fullmatch(name)
+            if match is None or not (match["claim"] or match["sha256"] == sha256):
+                raise
+        replaces, is_new = (name == MARKER_FILE or not is_reserved) and "if-none-match" not in headers, False
+        with _without_paths("write", path):
+            if not replaces and self.store.exists(path):
+                _receive(pieces, sha256, num_bytes, lambda _: None)
+            else:
+                with suppress(AlreadyStoredError):  # another publisher was faster
+                    with self.store.create(path, overwrite=replaces) as file:
+                        _receive(pieces, sha256, num_bytes, file.write)
+                        if is_reserved:
+                            self._reserved(catalog, path)  # a person may have given the place to another publisher
+                    is_new = True
+            if is_new:
+                self._keep(path, sha256)
+            elif self._sha256(path) != sha256:
+                raise already_stored(path)
+            with self.store.open(path) as stored:
+                return DataAnswer(status=201 if is_new else 200, headers={"ETag": _tag(stored)})
+
+    def remove(self, catalog: GuardedCatalog, path: str) -> DataAnswer:
+        """Answer a DELETE, by which a publisher takes back what no row names.
+
+        Raises:
+            CatalogPermissionError: the publisher has not reserved the place, or a row names the file.
+        """
+        with _without_paths("remove", path):
+            check_relative_name(path)
+        catalog.require_role(CALLS["reservations.require"])
+        folder = next((place for place in _folders(path) if catalog.published_at(place)), None)
+        if folder is None:
+            self._reserved(catalog, path)
+        else:
+            _, name, version = self._beside(catalog, path)
+            if any(attachment.place == name for attachment in catalog.attachments(version)):
+                raise _refusal(catalog, path)
+        if self.store.exists(path) and not self.store.is_regular(path):
+            raise _refusal(catalog, path)
+        with _without_paths("remove", path):
+            self.store.remove(path)
+        if isinstance(self.store, LocalStore):  # folders that are empty now
+            self.store.remove_empty([self.store.locate(parent) for parent in _folders(path)])
+        return DataAnswer(status=200, headers={})
+
+    def require_uploaded(
+        self, catalog: GuardedCatalog, version: DatasetVersion, shards: Mapping[str, Sequence[Shard]], details: Any
+    ) -> None:
+        """Compare the files of a version with the row that is to be written: their sizes and their sha256.
+
+        Raises:
+            UsageError: its files are elsewhere, and only an admin may name other places.
+            ShardMismatchError: a file is missing, or has another size or sha256.
+            StorageError: a file cannot be read.
+        """
+        home = version_folder(version.name, version.config, version.version)
+        if catalog.published_digest(version.name, version.config, version.version) is not None:
+            return
+        if version.location != home:
+            if catalog.who.role is Role.ADMIN:
+                return
+            raise UsageError(
+                f"{version.reference} can be published here only with its files at {home}",
+                hint="An admin of the service may name other places.",
+                details={"location": version.location[:200]},
+            )
+        files = {
+            name: (part.num_bytes, part.sha256) for name, part in shards_by_filename(version.splits, shards).items()
+        }
+        attachments = () if details is None else details.attachments
+        files |= {attachment.place: (attachment.num_bytes, attachment.sha256) for attachment in attachments}
+        for name, (num_bytes, sha256) in files.items():
+            path = f"{home}/{name}"
+            with _without_paths("read", path):
+                size = self.store.size(path)
+                found = self._sha256(path) if size == num_bytes else None
+            if found != sha256:
+                problem = f"sha256 mismatch: expected {sha256}, found {found}"
+                if found is None:
+                    problem = f"size mismatch: expected {num_bytes} bytes, found {size}"
+                raise ShardMismatchError(
+                    f"{version.reference} was not published: {name}: {problem}",
+                    hint="Publish it again.",
+                    details={"file": name},
+                )
+
+    def _sha256(self, path: str) -> str:
+        known = self._hashed.get((path, self.store.stamp(path)))
+        return self._keep(path, self.store.sha256(path)) if known is None else known
+
+    def _keep(self, path: str, sha256: str) -> str:
+        if len(self._hashed) >= _MOST_HASHED:
+            self._hashed.clear()
+        self._hashed[path, self.store.stamp(path)] = sha256
+        return sha256
+
+
+def open_served_data(catalog: CatalogBackend, data_dir: str | None, service: str) -> ServedData | None:
+    """The data directory of a catalog, which ``data_dir`` or the catalog names; None if neither does.
+
+    Args:
+        catalog: the catalog.
+        data_dir: its path or URL; None is the one that the catalog records.
+        service: the URL at which clients reach the service; it ends with a slash.
+
+    Raises:
+        OtherDataDirectoryError: the catalog records another one.
+        UsageError, StorageError: ``data_dir`` is not usable.
+    """
+    directory = ClientDataDirectory(catalog, data_dir)
+    try:
+        own = directory.require()
+    except DataDirectoryMissingError:
+        return None
+    return None if own is None else ServedData(open_data(directory.path), own, service)
 
 
 def _answer(file: StoredFile, headers: Mapping[str, str], digest: str | None, *, is_head: bool) -> DataAnswer:
-    size = file.num_bytes
-    facts = os.fstat(file.fileno())
-    state = f"{facts.st_dev} {facts.st_ino} {size} {facts.st_ctime_ns}"
-    tag = f'"{hashlib.sha256(state.encode()).hexdigest()[:32]}"'
+    size, tag = file.num_bytes, _tag(file)
     fields = {**_HEADERS, "ETag": tag}
     if digest is not None:
         fields["Repr-Digest"] = f"sha-256=:{base64.b64encode(bytes.fromhex(digest)).decode()}:"
@@ -140,6 +356,13 @@ def _answer(file: StoredFile, headers: Mapping[str, str], digest: str | None, *,
     return DataAnswer(status=status, headers=fields, body=_pieces(file, start, stop))
 
 
+def _tag(file: StoredFile) -> str:
+    """A strong ETag: it changes whenever the file is rewritten, so that it also proves that a file is as it was."""
+    facts = os.fstat(file.fileno())
+    state = f"{facts.st_dev} {facts.st_ino} {facts.st_size} {facts.st_ctime_ns}"
+    return f'"{hashlib.sha256(state.encode()).hexdigest()[:32]}"'
+
+
 def _pieces(file: StoredFile, start: int, stop: int) -> Iterator[bytes]:
     with file:
         file.seek(start)
@@ -148,12 +371,14 @@ def _pieces(file: StoredFile, start: int, stop: int) -> Iterator[bytes]:
             yield piece
 
 
-def _digest_of(catalog: GuardedCatalog, version: DatasetVersion, name: str) -> str | None:
+def _digest_of(catalog: GuardedCatalog, version: DatasetVersion | None, name: str) -> str | None:
     """The published sha256 of a file; None for a description.
 
     Raises:
         NotStoredError: it is in the folder of attachments, and no row names it.
     """
+    if version is None:
+        return None
     if name.startswith(f"{ATTACHMENTS_FOLDER}/"):
         for attachment in catalog.attachments(version):
             if attachment.place == name:
@@ -179,6 +404,65 @@ def _without_paths(doing: str, path: str) -> Iterator[None]:
     try:
         yield
     except StorageError as error:
+        if isinstance(error, StorageUnavailableError):
+            raise
+        if isinstance(error, AlreadyStoredError):
+            raise already_stored(path) from error
         if isinstance(error, NotStoredError) or error.errno in _NO_FILE:
             raise _no_file(path) from error
         raise cannot(doing, path, os.strerror(error.errno or errno.EIO), number=error.errno, hint=_ADMIN) from error
+
+
+def _folders(path: str) -> Iterator[str]:
+    """The folders around a path, the innermost first."""
+    parts = path.split("/")
+    for place in range(min(len(parts) - 1, _MOST_PARTS), 0, -1):
+        yield "/".join(parts[:place])
+
+
+def _is_readable(catalog: GuardedCatalog, name: str) -> bool:
+    """Whether a name in the folder of a version is that of a file; publishers also have notes there."""
+    return is_content(name) or (name == MARKER_FILE and catalog.who.role.includes(Role.PUBLISHER))
+
+
+def _promised(headers: Mapping[str, str], most_bytes: int) -> tuple[str, int]:
+    """The sha256 and the size of a file that a request sends."""
+    match = _DIGEST.search(headers.get("repr-digest", "") or headers.get("content-digest", ""))
+    length = headers.get("content-length", "")
+    if match is None or not re.fullmatch("[0-9]{1,18}", length):
+        raise UsageError(
+            "a file is sent with its Content-Length and its sha256: Repr-Digest: sha-256=:...:",
+            hint="RFC 9530 describes the header.",
+        )
+    if int(length) > most_bytes:
+        raise UsageError(
+            f"the service takes files of at most {most_bytes:,} bytes, not of {int(length):,}", hint=_ADMIN
+        )
+    return base64.b64decode(match[1]).hex(), int(length)
+
+
+def _receive(pieces: Iterable[bytes], sha256: str, num_bytes: int, take: Callable[[bytes], object]) -> None:
+    """Take the bytes of a file as they arrive.
+
+    Raises:
+        UsageError: they are not what the request promised.
+    """
+    digest, received = hashlib.sha256(), 0
+    for piece in pieces:
+        received += len(piece)
+        if received > num_bytes:
+            break
+        digest.update(piece)
+        take(piece)
+    if received != num_bytes:
+        raise UsageError(f"expected {num_bytes} bytes, received {received}")
+    if digest.hexdigest() != sha256:
+        raise UsageError(f"sha256 mismatch: expected {sha256}, received {digest.hexdigest()}")
+
+
+def _refusal(catalog: GuardedCatalog, path: str) -> CatalogPermissionError:
+    return CatalogPermissionError(
+        f"{catalog.who.name} may not change {path[:200]}: it has not reserved the place, or a version has the file",
+        hint="Publish with: registry publish, registry add or registry build",
+        details={"path": path[:200]},
+    )

@@ -15,6 +15,7 @@ from registry.catalog.service.calls import ADMIN, CALLS, NOBODY, Call
 from registry.catalog.wrapper import CatalogWrapper, pass_call
 from registry.errors import CatalogPermissionError, DatasetNotFoundError, NotFoundError
 from registry.model import AccessToken, DatasetVersion, Reference, Role
+from registry.server.places import DataPlaces
 
 _MOST_PAGES: Final = 100
 """Pages of the log that are read for one page of those who see few datasets."""
@@ -34,12 +35,12 @@ class GuardedCatalog(CatalogWrapper):
         DatasetNotFoundError: the dataset does not exist, or the token does not cover it.
     """
 
-    def __init__(self, catalog: CatalogBackend, who: AccessToken, data_dir: DataDirectory | None = None) -> None:
-        """``data_dir`` is what clients see of a data directory that is a folder of the server."""
+    def __init__(self, catalog: CatalogBackend, who: AccessToken, places: DataPlaces | None = None) -> None:
+        """``places`` is the data directory, if it is a folder of the server."""
         self.url, self.file = catalog.url, None
         self.who = who
         self._catalog = catalog
-        self._data_dir = data_dir
+        self._places = places
         self._covered: dict[tuple[str, str | None], bool] = {}
 
     def close(self) -> None:
@@ -47,16 +48,21 @@ class GuardedCatalog(CatalogWrapper):
 
     def _call(self, call: str, *args: Any, **kwargs: Any) -> Any:
         protocol_call = CALLS[call]
-        self._require(protocol_call, args, kwargs)
+        self.require(protocol_call, args, kwargs)
+        places = self._places if self._places is not None and self._places.concern(call) else None
+        if places is not None:
+            args = tuple(places.inward(value, self.who.name) for value in args)
+            kwargs = {name: places.inward(value, self.who.name) for name, value in kwargs.items()}
         if protocol_call.takes_actor:
             kwargs["actor"] = self.who.name
         before = recorder.set(f"token {self.who.id}")
         try:
             if call == "log.page" and not self.who.covers_all:
                 return self._visible_events(*args, **kwargs)
-            if call == "locations.data_dir" and self._data_dir is not None:
-                return self._data_dir
-            return self._visible(protocol_call, pass_call(self._catalog, call, *args, **kwargs))
+            if call == "locations.data_dir" and places is not None:
+                return DataDirectory(recorded=places.url, place=places.url)
+            result = self._visible(protocol_call, pass_call(self._catalog, call, *args, **kwargs))
+            return result if places is None else places.outward(result)
         except DatasetNotFoundError as error:  # its hint names other datasets
             if self.who.covers_all:
                 raise
@@ -70,8 +76,12 @@ class GuardedCatalog(CatalogWrapper):
         if least == NOBODY or not self.who.role.includes(Role(least)):
             raise self._refusal(call, least, f"it needs the role {least}, and this token has the role {self.who.role}")
 
-    def _require(self, call: Call, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Check that the token may make the call with these arguments."""
+    def require(self, call: Call, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Check that the token may make the call with these arguments.
+
+        Raises:
+            CatalogPermissionError, DatasetNotFoundError: see the class.
+        """
         self.require_role(call)
         arguments = call.signature.bind_partial(*args, **kwargs).arguments
         value = None if call.policy.subject is None else arguments.get(call.policy.subject)

@@ -30,6 +30,7 @@ from registry.masking import mask
 from registry.model import Role, new_secret
 from registry.server.browse import listen
 from registry.server.config import ServiceConfig
+from registry.server.data import open_served_data
 from registry.server.service import Service, make_service_app
 
 if TYPE_CHECKING:
@@ -144,7 +145,13 @@ def _make_worker(config: ServiceConfig, metrics_folder: Path) -> Starlette:
         _logger.error("the worker cannot open the catalog: %s", error)
         time.sleep(1)  # another worker is started at once
         sys.exit(1 if isinstance(error, CatalogUnavailableError) else _STARTUP_FAILURE)
-    service = Service(catalog, anonymous=config.anonymous_reads)
+    address = f"{(config.public_url or f'http://{config.host}:{config.port}').rstrip('/')}/"
+    try:
+        data = open_served_data(catalog, config.data_dir, address)
+    except RegistryError as error:
+        _logger.error("the worker cannot serve the data directory: %s", error)
+        sys.exit(_STARTUP_FAILURE)
+    service = Service(catalog, anonymous=config.anonymous_reads, data=data)
     return make_service_app(service, config, metrics_folder=metrics_folder)
 
 

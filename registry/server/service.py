@@ -12,7 +12,7 @@ import json
 import logging
 import re
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -115,18 +115,27 @@ class Service:
 
     def guarded(self, who: AccessToken) -> GuardedCatalog:
         """The catalog as the holder of a token may see and change it."""
-        return GuardedCatalog(self.catalog, who, None if self.data is None else self.data.record)
+        return GuardedCatalog(self.catalog, who, None if self.data is None else self.data.places)
 
-    def transfer(self, who: AccessToken, method: str, path: str, headers: Mapping[str, str]) -> DataAnswer:
+    def transfer(
+        self, who: AccessToken, method: str, path: str, headers: Mapping[str, str], pieces: Iterable[bytes]
+    ) -> DataAnswer:
         """Answer a request about a file of the data directory.
 
         Raises:
             NotFoundError: the data directory is not a folder of this server.
             RegistryError: why it is refused.
         """
-        if self.data is None:
+        if self.data is None or self.data.places is None:
             raise NotFoundError("this service has no files: see locations.data_dir")
-        return self.data.read(self.guarded(who), path, headers, is_head=method == "HEAD")
+        catalog = self.guarded(who)
+        match method:
+            case "PUT":
+                return self.data.write(catalog, path, headers, pieces)
+            case "DELETE":
+                return self.data.remove(catalog, path)
+            case _:
+                return self.data.read(catalog, path, headers, is_head=method == "HEAD")
 
     def answer(
         self, who: AccessToken, name: str, values: Mapping[str, Any], *, key: str | None, request_id: str
@@ -148,6 +157,9 @@ class Service:
             raise NotFoundError(f"there is no call {name!r:.80}", hint="openapi.json lists the calls.")
         catalog.require_role(call)  # before its arguments are read
         args, kwargs = call.load(values, Reading(shards=catalog.shards))
+        if name == "publish" and self.data is not None:
+            catalog.require(call, args, kwargs)
+            self.data.require_uploaded(catalog, args[0], args[1], kwargs.get("details"))
         if call.returns is None:
             return Answered(status=200, body=framed(pass_call(catalog, name, *args, **kwargs)))
 
@@ -192,6 +204,7 @@ def make_service_app(
         MissingExtraError: Starlette is not installed (extra ``server``).
     """
     with require_extra("server", package="starlette", needed_for="a service of a catalog"):
+        from anyio import from_thread
         from starlette.applications import Starlette
         from starlette.concurrency import run_in_threadpool
         from starlette.exceptions import HTTPException
@@ -237,19 +250,28 @@ def make_service_app(
         return service.answer(who, name, _arguments(request, body), key=key, request_id=current_exchange().id)
 
     async def transfer(request: Request) -> Response:
-        answer = await run_in_threadpool(perform_transfer, request)
+        stream = request.stream()
+
+        async def receive() -> bytes | None:
+            return await anext(stream, None)
+
+        def pieces() -> Iterator[bytes]:
+            while (piece := from_thread.run(receive)) is not None:
+                yield piece
+
+        answer = await run_in_threadpool(perform_transfer, request, pieces())
         if isinstance(answer.body, bytes):
             return Response(answer.body, answer.status, answer.headers)
         return StreamingResponse(answer.body, answer.status, answer.headers)
 
-    def perform_transfer(request: Request) -> DataAnswer:
+    def perform_transfer(request: Request, pieces: Iterable[bytes]) -> DataAnswer:
         who = service.authenticate(request.headers.get("authorization", ""))
-        return service.transfer(who, request.method, request.path_params["path"], request.headers)
+        return service.transfer(who, request.method, request.path_params["path"], request.headers, pieces)
 
     return Starlette(
         routes=[
             Route(f"/{INDEX_NAME}", describe),
-            Route(f"/{DATA_PATH}/{{path:path}}", transfer, methods=["GET"]),
+            Route(f"/{DATA_PATH}/{{path:path}}", transfer, methods=["GET", "PUT", "DELETE"]),
             *operation_routes(service, gate),
             Route(f"/{API_PATH}{OPENAPI_NAME}", describe_calls),
             Route(f"/{API_PATH}{{call}}", call, methods=["GET", "POST"]),

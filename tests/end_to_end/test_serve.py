@@ -140,3 +140,20 @@ def test_it_does_not_start_without_a_database_or_a_free_port(tmp_path: Path) -> 
         port = listener.getsockname()[1]
         code, error = refused(tmp_path / "catalog.db", "--init", "--port", str(port))
     assert (code, error["message"]) == (4, f"port {port} cannot be used: address already in use")
+
+
+def test_the_files_of_the_data_directory_are_served_by_every_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Serve(tmp_path / "catalog.db", "--init", "--workers", "2") as server:
+        monkeypatch.setenv("REGISTRY_TOKEN", server.token)
+        monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "client"))
+        with registry.connect(server.url) as catalog:
+            for size in (20, 30):
+                catalog.add({"number": range(size)}, name="numbers")
+                assert len(catalog.dataset("numbers").read("train")) == size
+            assert catalog.data_dir == f"{server.url}api/v1/data"
+        assert server.end()[0] == 0
+    with registry.connect(tmp_path / "catalog.db") as catalog:
+        assert catalog.data_dir == str(tmp_path / "datasets")
+        assert catalog.verify_all(deep=True).failed == ()

@@ -10,7 +10,9 @@ import pickle
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,9 +21,12 @@ import pytest
 from support.services import TestServer, make_token
 
 import registry
+from registry.catalog import DataDirectory, Holder, Reservation
+from registry.catalog.service import ServiceCatalog
 from registry.catalog.service.store import ServiceStore, use_service_data
-from registry.errors import NotStoredError, ReplacedError, StorageError
-from registry.model import Role
+from registry.catalog.web import WebCatalog
+from registry.errors import NotStoredError, ReplacedError, StorageError, UsageError, VerificationError
+from registry.model import Reference, Role
 from registry.server.data import ServedData
 from registry.storage import LocalStore, open_store
 
@@ -50,7 +55,9 @@ def home(tmp_path: Path, server: TestServer) -> Iterator[registry.Catalog]:
     with registry.connect(tmp_path / "server" / "catalog.db", create=True) as opened:
         data = tmp_path / "server" / "datasets"
         server.service.catalog = opened.backend  # type: ignore[assignment]  # it is in SQLite
-        server.service.data = ServedData(LocalStore(data), server.url)
+        server.service.data = ServedData(
+            LocalStore(data), DataDirectory(recorded="datasets", place=str(data)), server.url
+        )
         opened.add({"number": range(100), "word": [f"w{number % 7}" for number in range(100)]}, name="numbers")
         yield opened
         server.service.data = None
@@ -299,5 +306,251 @@ def test_a_file_that_is_replaced_meanwhile_is_not_read_on(
     with pytest.raises(NotStoredError, match=r"^cannot read http://127.0.0.1:\d+/api/v1/data/numbers/1.0.0/missing: "):
         store.open("missing")
     assert name in store.list()
-    with pytest.raises(StorageError, match="a service takes files only from publishers"):
+    with pytest.raises(StorageError, match="this token has the role reader"):
         store.remove(name)
+
+
+@pytest.fixture
+def publisher(home: registry.Catalog, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The token of a publisher of every dataset, which the client uses."""
+    token = make_token(home.backend, "ci", Role.PUBLISHER)
+    monkeypatch.setenv("REGISTRY_TOKEN", token)
+    return token
+
+
+def garbage(home: registry.Catalog) -> set[str]:
+    """The kinds of garbage in the data directory, which is removed."""
+    removed = home.collect_garbage(older_than="0s").require_all().of("removed")
+    return {leftover.kind for leftover in removed} - {"cache", "temporary"}
+
+
+def test_versions_are_added_and_published_over_the_service(
+    server: TestServer, home: registry.Catalog, publisher: str, tmp_path: Path
+) -> None:
+    with registry.connect(server.url) as catalog:
+        assert str(catalog.add({"number": range(50)}, name="others").reference) == "others:1.0.0"
+        assert sorted(row["number"] for row in catalog.dataset("others").read("train")) == list(range(50))
+        assert str(catalog.add({"number": range(60)}, name="others").reference) == "others:2.0.0"
+        assert str(catalog.add({"number": range(60)}, name="others").reference) == "others:2.0.0"
+        assert not catalog.publish(Path(home.data_dir) / "others" / "2.0.0").newly
+    assert sorted(row["number"] for row in home.dataset("others").read("train")) == list(range(60))
+    assert home.dataset("others:1.0.0").verify(deep=True).faults == ()
+    assert (home.backend.reservations.list(), garbage(home)) == ((), set())
+    assert {event.actor for event in home.log() if event.dataset == "others"} == {"ci"}
+    files = sorted(path.name for path in (Path(home.data_dir) / "others" / "2.0.0").iterdir())
+    assert files == [
+        ".attachments",
+        "dataset_info.json",
+        "features.json",
+        "metadata.json",
+        "others-train.tfrecord-00000-of-00001",
+    ]
+
+
+def test_folders_are_published_and_builders_run_over_the_service(
+    server: TestServer, home: registry.Catalog, publisher: str, tmp_path: Path
+) -> None:
+    with registry.connect(tmp_path / "own" / "catalog.db", create=True) as own, registry.connect(server.url) as catalog:
+        own.build("digits")
+        publication = catalog.publish(own.dataset("digits").folder.removeprefix("file://"))
+        assert (publication.newly, str(publication.version.reference)) == (True, "digits:1.0.0")
+        assert own.copy("digits", catalog).require_all()
+    assert len(home.dataset("digits").read("train")) == 1797
+    shutil.rmtree(Path(home.data_dir) / "digits" / "1.0.0")
+    with registry.connect(server.url) as catalog:
+        publication = catalog.build("digits", rebuild=True)  # the files are there again
+        assert (publication.newly, home.dataset("digits").verify(deep=True).faults) == (False, ())
+    assert home.backend.reservations.list() == ()
+
+
+def put(url: str, path: str, token: str | None, content: bytes, **headers: str) -> int:
+    digest = base64.b64encode(hashlib.sha256(content).digest()).decode()
+    sent = {"Repr_Digest": f"sha-256=:{digest}:", "Content_Length": str(len(content)), **headers}
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
+    connection.putrequest("PUT", f"/api/v1/data/{path}")
+    if token is not None:
+        connection.putheader("Authorization", f"Bearer {token}")
+    for name, value in sent.items():
+        if value:
+            connection.putheader(name.replace("_", "-"), value)
+    connection.endheaders()
+    connection.send(content)
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
+def reserve(server: TestServer, token: str, reference: str, location: str) -> Reservation:
+    """Reserve the place of a version over HTTP, as the publisher of this process."""
+    with ServiceCatalog(server.url, token=lambda _: token) as client:
+        holder = Holder.of_this_process("somebody else")
+        reservation, _ = client.reservations.reserve(location, Reference.parse(reference), "0" * 64, holder)
+        assert isinstance(reservation, Reservation)
+        return reservation
+
+
+def test_only_a_reserved_place_takes_files(server: TestServer, home: registry.Catalog, tmp_path: Path) -> None:
+    ci, other = (make_token(home.backend, name, Role.PUBLISHER, "numbers", "lab_*") for name in ("ci", "other"))
+    reader = make_token(home.backend, "ann", Role.READER)
+    home.add({"number": range(3)}, name="hidden")
+    path, _ = shard_of(home)
+    url = f"{server.url}api/v1/data"
+    place = "lab_one/1.0.0"
+    assert put(server.url, f"{place}/x", ci, b"x") == 403  # it is not reserved
+    reservation = reserve(server, ci, "lab_one:1.0.0", f"{url}/{place}")
+    assert reservation.location == f"{url}/{place}"
+    (kept,) = home.backend.reservations.list()
+    assert (kept.location, kept.holders[0].actor) == (str(Path(home.data_dir) / place), "ci")
+    assert [put(server.url, f"{place}/x", token, b"x") for token in (None, reader, other, ci, ci)] == [
+        *(401, 403, 403),
+        *(201, 200),
+    ]
+    assert put(server.url, f"{place}/x", ci, b"other", If_None_Match="*") == 412
+    assert put(server.url, f"{place}/x", ci, b"other") == 412
+    assert ask(server.url, f"{place}/x", ci)[1] == b"x"
+    assert [ask(server.url, f"{place}/x", token)[0].status for token in (other, reader)] == [404, 404]
+    assert ask(server.url, f"{place}/", ci)[1] == b'["x"]'
+    assert put(server.url, f"{place}/a%20b/c%3f", ci, b"") == 201
+    hostile = [
+        *(path, "hidden/1.0.0/x", "numbers/1.0.0/x", "numbers/1.0.0/dataset_info.json", "x", "lab_one/x", place),
+        *(f"{place}/", f"{place}/../2.0.0/x", f"{place}/%2e%2e/x", f"{place}/..%2fx", f"{place}/%00", f"{place}//x"),
+        *("/etc/passwd", "../catalog.db", f"{place}/../../../catalog.db", f"{place}/.owner.json", "lab_one/2.0.0/x"),
+        *(f"{place}/incomplete.0a1b2c3d_x", f"{place}/incomplete.0a1b2c3d_x/y", f"{place}/.finished.json"),
+        *(f"{place}0/x", f"numbers/1.0.0/.attachments/{'0' * 64}_x", f"{place}/{'y' * 300}", f"{place}/x/y"),
+    ]
+    before = {file: file.stat().st_mtime_ns for file in (tmp_path / "server").rglob("*") if file.is_file()}
+    for name in hostile:
+        assert put(server.url, name, ci, b"evil") in (403, 404, 422, 412), name
+        if not name.startswith((f"{place}/x", f"{place}/y", "numbers/1.0.0/.attachments")):
+            assert ask(server.url, name, ci, "DELETE")[0].status in (403, 404, 422), name
+    after = {file: file.stat().st_mtime_ns for file in (tmp_path / "server").rglob("*") if file.is_file()}
+    assert {file for file in before.keys() | after.keys() if before.get(file) != after.get(file)} <= {
+        tmp_path / "server" / f"catalog.db{end}" for end in ("", "-wal", "-shm")
+    }
+    for text in ("", "sha-256=:x:", "md5=:AAAA:", f"sha-256=:{'A' * 43}=:"):
+        assert put(server.url, f"{place}/z", ci, b"z", Repr_Digest=text) == 400, text
+    assert put(server.url, f"{place}/z", ci, b"z", Content_Encoding="gzip") == 415
+    server.service.data._most_bytes = 10  # type: ignore[union-attr]
+    assert [put(server.url, f"{place}/z", ci, bytes(size)) for size in (11, 10)] == [400, 201]
+    link = Path(home.data_dir) / place / "out"
+    link.symlink_to(tmp_path)
+    assert put(server.url, f"{place}/out/evil", ci, b"") in (404, 422)
+    assert not (tmp_path / "evil").exists()
+    (Path(home.data_dir) / place / "empty").mkdir()
+    assert ask(server.url, f"{place}/empty", ci, "DELETE")[0].status == 403
+    assert [ask(server.url, f"{place}/z", token, "DELETE")[0].status for token in (other, ci, ci)] == [403, 200, 200]
+    # A reservation of the place of another version gives no right to it.
+    reserve(server, ci, "lab_two:1.0.0", f"{url}/hidden/3.0.0")
+    reserve(server, ci, "lab_two:1.0.1", str(Path(home.data_dir) / "hidden" / "4.0.0"))
+    reserve(server, ci, "lab_two:1.0.2", f"{url}/../../x")
+    assert [put(server.url, name, ci, b"") for name in ("hidden/3.0.0/x", "hidden/4.0.0/x")] == [403, 403]
+
+
+def test_an_upload_that_is_cut_leaves_nothing(server: TestServer, home: registry.Catalog, publisher: str) -> None:
+    reserve(server, publisher, "lab:1.0.0", f"{server.url}api/v1/data/lab/1.0.0")
+    content = bytes(2**20)
+    digest = base64.b64encode(hashlib.sha256(content).digest()).decode()
+    connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=30)
+    connection.putrequest("PUT", "/api/v1/data/lab/1.0.0/x")
+    connection.putheader("Authorization", f"Bearer {publisher}")
+    connection.putheader("Content-Length", str(len(content)))
+    connection.putheader("Repr-Digest", f"sha-256=:{digest}:")
+    connection.endheaders()
+    connection.send(content[: 2**19])
+    folder = Path(home.data_dir) / "lab" / "1.0.0"
+    wait(lambda: folder.exists() and any(folder.iterdir()))
+    connection.close()
+    wait(lambda: not any(folder.iterdir()))
+    assert put(server.url, "lab/1.0.0/x", publisher, content) == 201
+
+
+def wait(is_done: Callable[[], bool]) -> None:
+    """Until something is done in another thread; the test ends after its time."""
+    for _ in range(3000):
+        if is_done():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it is not done")
+
+
+def test_a_version_whose_files_differ_is_not_published(
+    server: TestServer, home: registry.Catalog, publisher: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish = WebCatalog._call
+
+    def damage(catalog: WebCatalog, call: str, *args: Any, **kwargs: Any) -> Any:
+        if call == "publish":
+            shard = next((Path(home.data_dir) / "others" / "1.0.0").glob("*tfrecord*"))
+            shard.write_bytes(shard.read_bytes()[::-1])
+        return publish(catalog, call, *args, **kwargs)
+
+    monkeypatch.setattr(WebCatalog, "_call", damage)
+    with registry.connect(server.url) as catalog, pytest.raises(VerificationError, match="sha256 mismatch"):
+        catalog.add({"number": range(50)}, name="others")
+    monkeypatch.undo()
+    monkeypatch.setenv("REGISTRY_TOKEN", publisher)
+    assert [row.dataset for row in home.datasets()] == ["numbers"]
+
+
+def test_only_an_admin_names_places_of_other_files(server: TestServer, home: registry.Catalog, publisher: str) -> None:
+    version = home.dataset("numbers").facts
+    shards = {
+        split.name: home.backend.shards.between(version, split.name, 0, split.num_shards) for split in version.splits
+    }
+    with ServiceCatalog(server.url, token=lambda _: publisher) as client:
+        for location in ("numbers/1.0.0", "/etc", "https://host/x", "../x"):
+            stolen = replace(version, name="mine", location=location)
+            with pytest.raises(UsageError, match="only with its files at mine/"):
+                client.publish(stolen, shards, promote=None, actor="x")
+
+
+SCRIPT = """
+import os, sys, registry
+from registry.catalog.service.store import ServiceStore
+put, left = ServiceStore._put, int(sys.argv[2])
+def dying(*args, **kwargs):
+    global left
+    left -= 1
+    if left == 0:
+        os._exit(9)
+    return put(*args, **kwargs)
+ServiceStore._put = dying
+with registry.connect(sys.argv[1]) as catalog:
+    print(catalog.add({"number": range(50)}, name="others").reference)
+"""
+
+
+def add_in_process(url: str, dies_at: int) -> subprocess.Popen[str]:
+    program = [sys.executable, "-c", SCRIPT, url, str(dies_at)]
+    return subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_killed_publisher_leaves_what_the_next_run_finishes_and_gc_removes(
+    server: TestServer, home: registry.Catalog, publisher: str
+) -> None:
+    with add_in_process(server.url, 4) as killed:
+        assert (killed.wait(), killed.communicate()) == (9, ("", ""))
+    with registry.connect(server.url) as catalog:
+        assert str(catalog.add({"number": range(50)}, name="others").reference) == "others:1.0.0"
+    assert (home.dataset("others").verify(deep=True).faults, home.backend.reservations.list()) == ((), ())
+    home.lifecycle.drop("others:1.0.0", reason="again")
+    with add_in_process(server.url, 4) as killed:
+        killed.wait()
+    with registry.connect(server.url) as catalog:
+        catalog.add({"number": range(9)}, name="fourth")
+    with subprocess.Popen([sys.executable, "-c", SCRIPT.replace("others", "dead"), server.url, "4"]) as killed:
+        assert killed.wait() == 9
+    place = Path(home.data_dir) / "dead" / "1.0.0"
+    assert (place / ".reservation.json").exists()
+    assert garbage(home) == {"reservation"}
+    wait(lambda: not any(file.is_file() for file in place.rglob("*")))  # what was cut is removed when it is noticed
+    assert not any(held.dataset == "dead" for held in home.backend.reservations.list())
+
+
+def test_two_publishers_of_the_same_version_both_succeed(
+    server: TestServer, home: registry.Catalog, publisher: str
+) -> None:
+    runs = [add_in_process(server.url, 0) for _ in range(2)]
+    results = [run.communicate() for run in runs]
+    assert results == [("others:1.0.0\n", "")] * 2
+    assert (home.dataset("others").verify(deep=True).faults, home.backend.reservations.list()) == ((), ())

@@ -9,15 +9,18 @@ The token goes to the service and nowhere else: no redirect is followed. It is n
 from __future__ import annotations
 
 import asyncio
+import base64
 import errno
+import hashlib
 import json
 import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import cached_property, partial
-from typing import Any, Final, TypeAlias
+from typing import Any, BinaryIO, Final, TypeAlias, cast
 from urllib.parse import quote
 
 from registry.catalog.service.requests import Body, Receive, ServiceServer
@@ -29,18 +32,20 @@ from registry.errors import (
     NotFoundError,
     NotStoredError,
     StorageUnavailableError,
+    UsageError,
 )
 from registry.storage.faults import StoredFile, already_stored, cannot, replaced
 from registry.storage.location import open_below_with
 from registry.storage.names import check_folder_name, check_relative_name
 from registry.storage.network import TransientFault, begin
 from registry.storage.remote import RemoteFile, RemoteStore
-from registry.storage.store import Names, ReadOnlyStore
+from registry.storage.store import Names, Store
 
 TokenOf: TypeAlias = Callable[[str], str | None]
 """Gives the access token for the URL of a service, or None. It can be pickled."""
 
 _PIECE_BYTES: Final = 2**18
+_SPOOL_BYTES: Final = 2**23
 _MOST_NAMES: Final = 2**28
 _LEAST_BYTES_PER_SECOND: Final = 1024
 _OK: Final = 200
@@ -61,10 +66,8 @@ def open_service_data(service: str, token_of: TokenOf, url: str) -> ServiceStore
     return ServiceStore(service, token_of, url.removeprefix(f"{service}{DATA_PATH}").removeprefix("/"))
 
 
-class ServiceStore(ReadOnlyStore, RemoteStore):
-    """The files below one folder of the data directory of a service."""
-
-    refusal = "a service takes files only from publishers"
+class ServiceStore(RemoteStore):
+    """The files below one folder of the data directory of a service; it takes those of a place that is reserved."""
 
     def __init__(self, service: str, token_of: TokenOf, root: str = "") -> None:
         """``service`` is the URL of the service, and ``root`` the folder below its data directory."""
@@ -113,6 +116,57 @@ class ServiceStore(ReadOnlyStore, RemoteStore):
         except NotStoredError:
             return bool(self._all_names(name))
         return True
+
+    @contextmanager
+    def _create(self, name: str, *, overwrite: bool) -> Iterator[BinaryIO]:
+        """Send the file when the block ends."""
+        with tempfile.SpooledTemporaryFile(_SPOOL_BYTES) as spool:
+            file = cast("BinaryIO", spool)
+            yield file
+            num_bytes = file.tell()
+            file.seek(0)
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # it has readinto
+            self._put(name, file, num_bytes, sha256, overwrite=overwrite)
+
+    def create_from(
+        self,
+        name: str,
+        source: Store,
+        source_name: str,
+        *,
+        sha256: str | None = None,
+        writer: str = "",
+        require_reserved: Callable[[], None] | None = None,
+    ) -> str | None:
+        """Send a file in one request. The service hashes it while it arrives, and knows who reserved the place."""
+        del writer, require_reserved
+        with source.open(source_name) as file:
+            return self._put(name, file, file.num_bytes, sha256 or file.sha256(), overwrite=False)
+
+    def _put(self, name: str, file: Any, num_bytes: int, sha256: str, *, overwrite: bool) -> str:
+        digest = base64.b64encode(bytes.fromhex(sha256)).decode()
+        headers = {"Content-Length": str(num_bytes), "Repr-Digest": f"sha-256=:{digest}:"}
+        if not overwrite:
+            headers["If-None-Match"] = "*"
+
+        def rewound() -> Any:
+            file.seek(0)
+            return file
+
+        def receive(answer: Any, _end: float) -> str:
+            return str(answer.headers["ETag"])
+
+        result: str = self._ask("write", "PUT", check_relative_name(name), receive, headers=headers, body=rewound)
+        return result
+
+    def remove_tree(self, name: str) -> None:
+        """Remove a file that no row names."""
+        self._ask("remove", "DELETE", check_relative_name(name), _take_nothing)
+
+    def copy_to(self, name: str, final: str) -> None:
+        """Raise StorageError: files are not moved aside here."""
+        location, hint = self.locate(check_relative_name(final)), "Publish again on the machine of the service."
+        raise cannot("write", location, f"a service does not replace {name}", number=errno.EROFS, hint=hint)
 
     def _all_names(self, folder: str) -> Names:
         """The files of a version, or of a folder in it; none for any other folder."""
@@ -218,5 +272,5 @@ def _store_errors(doing: str, location: str) -> Iterator[None]:
         raise _missing(doing, location) from error
     except AlreadyStoredError as error:
         raise already_stored(location) from error
-    except CatalogError as error:
+    except (CatalogError, UsageError) as error:
         raise cannot(doing, location, error.message, number=errno.EACCES, hint=error.hint) from error
