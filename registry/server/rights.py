@@ -1,24 +1,49 @@
 """``GuardedCatalog``: a catalog as the holder of a token may see and change it.
 
 ``registry.catalog.service.calls.POLICY`` is the table of rights; it is applied here to the arguments and the result of
-each call, for calls over HTTP and for pages. A dataset that a token does not cover looks like one that does not exist.
+each call, for calls over HTTP and for pages. A dataset that a token does not cover looks like one that does not exist:
+its calls have the same answers, and it is missing from every list, hint and page of the log. What remains visible is
+that events of others exist, since the ids of events are consecutive, and how many versions override a flag.
+
+A token that does not cover every dataset, or is not that of an admin, names only places in the data directory, in the
+folder of the dataset that it changes. Otherwise the files of another dataset, or of the machine that serves, could be
+read under a name that the token covers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
+from inspect import BoundArguments
 from typing import Any, Final
 
-from registry.catalog import CatalogBackend, DataDirectory
+from registry.catalog import (
+    CatalogBackend,
+    DataDirectory,
+    DatasetSummary,
+    EventFilter,
+    PastLookUp,
+    SearchHit,
+    VersionSize,
+)
 from registry.catalog.events import recorder
-from registry.catalog.service.calls import ADMIN, CALLS, NOBODY, Call
+from registry.catalog.service.calls import ADMIN, CALLS, EVERY_CONFIG, NOBODY, SOME_CONFIG, Call
 from registry.catalog.wrapper import CatalogWrapper, pass_call
-from registry.errors import CatalogPermissionError, DatasetNotFoundError, NotFoundError
-from registry.model import AccessToken, DatasetVersion, Reference, Role
+from registry.errors import (
+    CatalogPermissionError,
+    ConfigNotFoundError,
+    DatasetNotFoundError,
+    NotFoundError,
+    OtherSourceError,
+    SplitNotFoundError,
+    UsageError,
+)
+from registry.model import AccessToken, DatasetVersion, Event, Reference, Role, Standing, is_absolute
 from registry.server.places import DataPlaces
 
-_MOST_PAGES: Final = 100
-"""Pages of the log that are read for one page of those who see few datasets."""
+_PAGE: Final = 1000
+"""Events that are read at once for those who see few of them."""
 
 _ASK: Final = "Ask an admin of the catalog: registry token create"
 
@@ -32,7 +57,7 @@ class GuardedCatalog(CatalogWrapper):
 
     Raises, at a call:
         CatalogPermissionError: the role of the token is too low, or the call would change what it does not cover.
-        DatasetNotFoundError: the dataset does not exist, or the token does not cover it.
+        DatasetNotFoundError, SplitNotFoundError: it does not exist, or the token does not cover it.
     """
 
     def __init__(self, catalog: CatalogBackend, who: AccessToken, places: DataPlaces | None = None) -> None:
@@ -41,32 +66,54 @@ class GuardedCatalog(CatalogWrapper):
         self.who = who
         self._catalog = catalog
         self._places = places
-        self._covered: dict[tuple[str, str | None], bool] = {}
+        self._standings: dict[tuple[str, str | None], Standing | None] = {}
 
     def close(self) -> None:
         """Do nothing: the catalog serves others."""
 
     def _call(self, call: str, *args: Any, **kwargs: Any) -> Any:
         protocol_call = CALLS[call]
-        self.require(protocol_call, args, kwargs)
         places = self._places if self._places is not None and self._places.concern(call) else None
-        if places is not None:
-            args = tuple(places.inward(value, self.who.name) for value in args)
-            kwargs = {name: places.inward(value, self.who.name) for name, value in kwargs.items()}
+        bound = self._bind(protocol_call, args, kwargs)
+        arguments = bound.arguments
+        datasets = self._require(protocol_call, arguments)
         if protocol_call.takes_actor:
-            kwargs["actor"] = self.who.name
+            arguments["actor"] = self.who.name
+        if "holder" in arguments and self.who.role is not Role.ADMIN:
+            arguments["holder"] = replace(arguments["holder"], actor=self.who.name)
+
+        def passed(**changes: Any) -> Any:
+            arguments.update(changes)
+            return pass_call(self._catalog, call, *bound.args, **bound.kwargs)
+
         before = recorder.set(f"token {self.who.id}")
         try:
-            if call == "log.page" and not self.who.covers_all:
-                return self._visible_events(*args, **kwargs)
             if call == "locations.data_dir" and places is not None:
                 return DataDirectory(recorded=places.url, place=places.url)
-            result = self._visible(protocol_call, pass_call(self._catalog, call, *args, **kwargs))
+            if self.who.covers_all:
+                return passed() if places is None else places.outward(passed())
+            match call:
+                case "search" if arguments.get("limit", 1) > 0:  # hits of other datasets do not take the place of those
+                    limit = arguments.get("limit", protocol_call.signature.parameters["limit"].default)
+                    return tuple(filter(self._is_covered, passed(limit=2**31 - 1)))[:limit]
+                case "explain_no_hits":  # it would name words of other datasets
+                    return "No dataset that this token can read matches."
+                case "log.page":
+                    return self._visible_events(passed, **arguments)
+            result = self._visible(protocol_call, passed())
             return result if places is None else places.outward(result)
-        except DatasetNotFoundError as error:  # its hint names other datasets
+        except (DatasetNotFoundError, ConfigNotFoundError) as error:  # their hints name other datasets and configs
             if self.who.covers_all:
                 raise
-            raise _unseen(str(error.details.get("name", ""))) from None
+            name, config = datasets[0] if datasets else (str(error.details.get("name", "")), None)
+            is_about_config = isinstance(error, ConfigNotFoundError) and self.who.covers(name)
+            if is_about_config or self._standing(name, config) is not None:
+                raise
+            raise _unseen(name) from None
+        except OtherSourceError as error:  # of a new config, it is about another one
+            if self.who.covers_all or self._covers_text(str(error.details["dataset"])):
+                raise
+            raise OtherSourceError("the name is that of a dataset with another source", hint=_ASK) from None
         finally:
             recorder.reset(before)
 
@@ -80,51 +127,133 @@ class GuardedCatalog(CatalogWrapper):
         """Check that the token may make the call with these arguments.
 
         Raises:
-            CatalogPermissionError, DatasetNotFoundError: see the class.
+            CatalogPermissionError, DatasetNotFoundError, SplitNotFoundError: see the class.
         """
+        self._require(call, self._bind(call, args, kwargs).arguments)
+
+    def _bind(self, call: Call, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> BoundArguments:
+        """The arguments by name, with the places that the catalog knows."""
+        bound = call.signature.bind_partial(*args, **kwargs)
+        if call.name == "find" and isinstance(bound.arguments["reference"], str):
+            bound.arguments["reference"] = Reference.parse(bound.arguments["reference"])
+        if self._places is not None and self._places.concern(call.name):
+            for name, value in bound.arguments.items():
+                bound.arguments[name] = self._places.inward(value, self.who.name)
+        return bound
+
+    def _require(self, call: Call, arguments: Mapping[str, Any]) -> list[tuple[str, str | None]]:
+        """Check that the token may make the call with these arguments; the datasets that it is about, if it matters."""
         self.require_role(call)
-        arguments = call.signature.bind_partial(*args, **kwargs).arguments
-        value = None if call.policy.subject is None else arguments.get(call.policy.subject)
-        if call.name == "lifecycle.promote":
-            for name, config in self._datasets_of(value, None):
-                if self._catalog.configs.protection(name, config) is not None:
-                    self.require_role(call, ADMIN)
-        if self.who.covers_all:
-            return
+        is_promotion = call.name == "lifecycle.promote"
+        subject = None if call.policy.subject is None else arguments.get(call.policy.subject)
+        datasets: list[tuple[str, str | None]] = []
+        if is_promotion or not (self.who.covers_all or isinstance(subject, int)):
+            datasets += self._datasets_of(subject, arguments.get("config"))
+        if not self.who.covers_all:
+            self._require_covered(call, subject, datasets, arguments)
+        if not self.who.covers_all or self.who.role is not Role.ADMIN:
+            self._require_places(call, datasets, arguments)
+        for name, config in datasets if is_promotion else ():
+            if self._catalog.configs.protection(*self._standing_name(name, config)) is not None:
+                self.require_role(call, ADMIN)
+        return datasets
+
+    def _require_covered(
+        self, call: Call, subject: Any, datasets: list[tuple[str, str | None]], arguments: Mapping[str, Any]
+    ) -> None:
+        """Check that the token covers the datasets that the call is about."""
         is_change = call.policy.is_write or call.policy.role == ADMIN
         covered = f"this token covers only {', '.join(self.who.datasets)}"
-        if value is None and is_change:
+        if is_change and not datasets:
             raise self._refusal(call, call.policy.role, f"it concerns the whole catalog, and {covered}")
-        for name, config in self._datasets_of(value, arguments.get("config")):
-            if not self._covers(name, config):
-                if is_change:
-                    dataset = name if config is None else f"{name}/{config}"
-                    raise self._refusal(call, call.policy.role, f"it would change {dataset}, and {covered}")
-                raise _unseen(name)
+        if isinstance(subject, int):  # the number of a split
+            reference = self._catalog.shards.version_of(subject) if 0 < subject < 2**31 else None
+            if reference is None or not self.who.covers(reference.name, reference.config):
+                raise SplitNotFoundError(f"there is no split {subject} that this token can read")
+            return
+        every, meant = call.policy.configs == EVERY_CONFIG, [*datasets]
+        if call.name == "rename":
+            meant.append((arguments["after"], None))
+        if call.name == "configs.set_default" or arguments.get("default_config") is True:
+            every, meant = True, [(name, None) for name, _ in datasets]
+        for name, config in meant:
+            if config is None and every:
+                is_covered = self._covers_every(name)
+            elif config is None and call.policy.configs == SOME_CONFIG:
+                is_covered = self._covers_some(name)
+            else:
+                is_covered = self._covers(name, config)
+            if is_covered:
+                continue
+            if is_change:
+                dataset = name if config is None else f"{name}/{config}"
+                raise self._refusal(call, call.policy.role, f"it would change {dataset}, and {covered}")
+            raise _unseen(name)
+
+    def _require_places(self, call: Call, datasets: list[tuple[str, str | None]], arguments: Mapping[str, Any]) -> None:
+        """Check that the call names only places in the folder of its dataset; see the top of the file."""
+        details, reservation = arguments.get("details"), arguments.get("reservation")
+        places = [arguments["location"]] if call.name in ("locations.add", "reservations.reserve") else []
+        places += [arguments["version"].location] if call.name == "publish" else []
+        places += [arguments["after"]] if call.name == "locations.relocate" else []
+        places += [] if reservation is None else [reservation.location]
+        if not places:
+            return
+        data_dir = self._catalog.locations.data_dir()
+        if details is not None:
+            places += [details.unreserved, None if details.held is None else details.held[0].location]
+            if details.origin is not None:
+                self._require_admin(call, "only an admin says who published a version elsewhere")
+            if details.data_dir is not None and data_dir is None:
+                self._require_admin(call, "only an admin sets the data directory")
+        folders = [folder for name, config in datasets for folder in self._folders(name, config)]
+        for place in filter(None, places):
+            path = _below("" if data_dir is None else data_dir.place, place)
+            if path is None or not (self.who.covers_all or path.startswith(tuple(folders))):
+                self._require_admin(call, f"{place!r:.300} is not in the data directory, in the folder of its dataset")
+
+    def _require_admin(self, call: Call, reason: str) -> None:
+        """Raise unless it is an admin of every dataset."""
+        if self.who.role is not Role.ADMIN or not self.who.covers_all:
+            raise self._refusal(call, ADMIN, reason)
 
     def _visible(self, call: Call, result: Any) -> Any:
         """The result without what the token does not cover."""
-        if self.who.covers_all:
-            return result
-        if isinstance(result, DatasetVersion) and not self._covers(result.name, result.config):
-            raise _unseen(result.name)
-        if call.name == "explain_no_hits":  # it would name words of other datasets
-            return "No dataset that this token can read matches."
+        subject = result.version if isinstance(result, PastLookUp) else result
+        if isinstance(subject, DatasetVersion | Standing) and not self.who.covers(subject.name, subject.config):
+            raise _unseen(subject.name)  # the default config may have been another one then
+        if call.name == "configs.protection" and isinstance(result, str) and "/" in result:
+            return result if self._covers_text(result) else None
         return tuple(filter(self._is_covered, result)) if call.policy.filters else result
 
-    def _visible_events(self, *args: Any, limit: int = 1000, **options: Any) -> tuple[Any, ...]:
-        """``log.page`` with only what the token covers. The page is full unless the log ends.
+    def _visible_events(
+        self,
+        page_of: Callable[..., tuple[Event, ...]],
+        event_filter: EventFilter,
+        *,
+        after: int = 0,
+        limit: int = _PAGE,
+        newest: int | None = None,
+    ) -> tuple[Event, ...]:
+        """``log.page`` with only the events that the token covers, and those of the catalog itself.
 
-        The events of the catalog itself, such as those about experiments, are for everybody.
+        A page is full unless the log ends.
         """
-        result: list[Any] = []
-        for _ in range(_MOST_PAGES):
-            page = self._catalog.log.page(*args, limit=limit, **options)
-            result += filter(self._is_covered, page)
-            if len(result) >= limit or len(page) < limit or options.get("newest") is not None:
-                break
-            options["after"] = page[-1].id
-        return tuple(result[:limit])
+        result: list[Event] = []
+        wanted = limit if newest is None else newest
+        if min(wanted, limit) < 1:
+            raise UsageError("the number of events must be at least 1")
+        while True:
+            if newest is None:
+                page = page_of(after=after, limit=_PAGE)
+                result += filter(self._is_covered, page)
+            else:
+                page = page_of(event_filter=event_filter, after=after, limit=_PAGE, newest=_PAGE)
+                result[:0] = filter(self._is_covered, page)
+            if len(result) >= wanted or len(page) < _PAGE:
+                return tuple(result[:limit] if newest is None else result[-newest:][:limit])
+            after = page[-1].id if newest is None else after
+            event_filter = replace(event_filter, before=page[0].id)
 
     def _refusal(self, call: Call, role: str, reason: str) -> CatalogPermissionError:
         return CatalogPermissionError(
@@ -132,33 +261,62 @@ class GuardedCatalog(CatalogWrapper):
         )
 
     def _is_covered(self, value: Any) -> bool:
-        return all(self._covers(name, config) for name, config in self._datasets_of(value, None))
+        """Whether the token covers what a value of a result is about. Events and some others have names of then."""
+        is_present = isinstance(value, DatasetSummary | SearchHit | VersionSize | tuple)
+        covers = self.who.covers if is_present else self._covers
+        return all(covers(name, config) for name, config in self._datasets_of(value, None))
+
+    def _covers_text(self, dataset: str) -> bool:
+        name, _, config = dataset.partition("/")
+        return self._covers(name, config or None)
 
     def _covers(self, name: str, config: str | None) -> bool:
         """Whether the token covers a dataset, which may have been renamed; without a config, its default one."""
-        if (name, config) not in self._covered:
+        return self.who.covers(*self._standing_name(name, config))
+
+    def _covers_every(self, name: str) -> bool:
+        """Whether the token covers each config of a dataset, also those of later."""
+        return self.who.covers(self._standing_name(name, None)[0])
+
+    def _covers_some(self, name: str) -> bool:
+        """Whether the token covers a config of a dataset."""
+        try:
+            return any(self.who.covers(part.name, part.config) for part in self._catalog.configs.list(name))
+        except NotFoundError:
+            return self.who.covers(name)
+
+    def _standing_name(self, name: str, config: str | None) -> tuple[str, str | None]:
+        """The name and the config that a dataset has now; as given if there is none."""
+        standing = self._standing(name, config)
+        return (name, config) if standing is None else (standing.name, standing.config)
+
+    def _standing(self, name: str, config: str | None) -> Standing | None:
+        if (name, config) not in self._standings:
             try:
-                standing = self._catalog.standing(name, config)
-                covers = self.who.covers(standing.name, standing.config)
+                self._standings[name, config] = self._catalog.standing(name, config)
             except NotFoundError:
-                covers = self.who.covers(name, config)
-            self._covered[name, config] = covers
-        return self._covered[name, config]
+                self._standings[name, config] = None
+        return self._standings[name, config]
+
+    def _folders(self, name: str, config: str | None) -> Iterator[str]:
+        """The folders of a dataset or a config in the data directory, under each name that it has had."""
+        standing = self._standing(name, config)
+        config = config if standing is None else standing.config
+        for each in (name,) if standing is None else (standing.name, *standing.names):
+            yield f"{each}/" if config is None else f"{each}/{config}/"
 
     def _datasets_of(self, value: Any, config: str | None) -> Iterator[tuple[str, str | None]]:
         """The name and the config of each dataset that an argument or a result is about."""
         match value:
             case None | "":  # the whole catalog
                 return
-            case int():
-                reference = self._catalog.shards.version_of(value)
-                yield from () if reference is None else ((reference.name, reference.config),)
             case str():
                 reference = Reference.parse(value)
-                yield reference.name, config if reference.config is None else reference.config
+                name = re.split("[/:@]", value, maxsplit=1)[0]  # not folded: some names have capital letters
+                yield name, config if reference.config is None else reference.config
             case Reference() | DatasetVersion():
                 yield value.name, value.config if value.config is not None else config
-            case tuple() if value and isinstance(value[0], Reference):  # of locations.outside
+            case tuple() if value and isinstance(value[0], Reference):  # of locations.outside and producers
                 yield value[0].name, value[0].config
             case Collection():
                 for part in value:
@@ -169,6 +327,14 @@ class GuardedCatalog(CatalogWrapper):
                 yield value.name, value.config
             case _:
                 yield from self._datasets_of(value.reference, config)
+
+
+def _below(data_dir: str, place: str) -> str | None:
+    """The path of a place below the data directory; None if it is elsewhere."""
+    data_dir, place = (text.replace("s3a://", "s3://", 1) for text in (data_dir.rstrip("/"), place))
+    path = place.removeprefix(f"{data_dir}/") if data_dir else place
+    is_path = not is_absolute(path) and not {"", ".", ".."} & {*path.split("/")} and not {"\\", "\0"} & {*path}
+    return path if is_path else None
 
 
 def _unseen(name: str) -> DatasetNotFoundError:

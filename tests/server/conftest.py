@@ -5,36 +5,66 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
+from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from support.service_calls import fill
-from support.services import TestServer
+from support.services import TestServer, make_token
 
 from registry.catalog import open_catalog
 from registry.catalog.sql_catalog import SqlCatalog
+from registry.model import Role
 
 Copy = Callable[[], Any]
 
 
+COVERING = {"covering all": ("*",), "covering it": ("lab_*",), "covering others": ("other_*", "secret_digits/none")}
+"""The tokens of each role, by what they cover."""
+
+
 @pytest.fixture(scope="session")
-def filled(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file of the shared catalog."""
+def _shared(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[tuple[str, str], str]]:
     path = Path(shutil.copy(sqlite_template, tmp_path_factory.mktemp("shared") / "catalog.db"))
     with open_catalog(path) as catalog:
         fill(catalog, "lab_digits")
         fill(catalog, "secret_digits")
-    return path
+        tokens = {
+            (role.value, state): make_token(catalog, f"{role.value} {state}", role, *patterns)
+            for role in Role
+            for state, patterns in COVERING.items()
+        }
+        for role in Role:
+            moment = timedelta(microseconds=1)
+            tokens[role.value, "expired"] = make_token(catalog, f"{role.value} expired", role, expires_in=moment)
+            tokens[role.value, "revoked"] = make_token(catalog, f"{role.value} revoked", role)
+            catalog.access.revoke_token(tokens[role.value, "revoked"].split("_")[1], actor="root")
+    return path, tokens
+
+
+@pytest.fixture
+def filled(_shared: tuple[Path, Any]) -> Path:
+    """The file of the shared catalog."""
+    return _shared[0]
+
+
+@pytest.fixture
+def tokens(_shared: tuple[Any, dict[tuple[str, str], str]]) -> dict[tuple[str, str], str]:
+    """The text of each token of the shared catalog, by its role and its state."""
+    return _shared[1]
 
 
 @pytest.fixture
 def copy(filled: Path, tmp_path: Path) -> Copy:
     """Opens a fresh copy of the shared catalog."""
 
+    numbers = count()
+
     @contextmanager
     def opened() -> Iterator[SqlCatalog]:
-        with open_catalog(shutil.copy(filled, tmp_path / "catalog.db")) as catalog:
+        with open_catalog(shutil.copy(filled, tmp_path / f"{next(numbers)}.db")) as catalog:
             yield cast("SqlCatalog", catalog)
 
     return opened

@@ -62,6 +62,7 @@ def values_of(catalog: CatalogBackend, dataset: str) -> dict[str, dict[str, Any]
     plain = {"name": dataset, "config": "plain"}
     reason = {"reference": exactly, "reason": "wrong labels"}
     attachment = Attachment.of("statistics", "statistics.json", b"{}")
+    mirror = f"{DATA}/{dataset}/mirror"
     change = {"expect": None, "message": "tested"}
     arguments: dict[str, dict[str, Any]] = {
         "now": {},
@@ -94,8 +95,12 @@ def values_of(catalog: CatalogBackend, dataset: str) -> dict[str, dict[str, Any]
         "lifecycle.remove": {"reference": _exactly(dataset, "2.0.0"), "grace": timedelta(days=2)},
         "lifecycle.removals": {"dataset": f"{dataset}/plain"},
         "locations.add": {"exactly": exactly, "location": f"{DATA}/{dataset}/plain/1.1.0"},
-        "locations.remove": {"exactly": exactly, "location": f"{DATA}/{dataset}/mirror"},
-        "locations.relocate": {"exactly": exactly, "before": f"{DATA}/{dataset}/mirror", "after": f"{dataset}/moved"},
+        "locations.remove": {"exactly": exactly, "location": mirror},
+        "locations.relocate": {
+            "exactly": exactly,
+            "before": f"{DATA}/{dataset}/mirror",
+            "after": f"{dataset}/plain/moved",
+        },
         "locations.outside": {},
         "locations.data_dir": {},
         "locations.set_data_dir": {"data_dir": DataDirectory(recorded="/data", place="/data")},
@@ -179,7 +184,7 @@ def reservation_of(catalog: CatalogBackend, dataset: str) -> Reservation:
 
 def split_of(catalog: CatalogBackend, exactly: Reference) -> int:
     """The number of the first split of a version; one that no split has if there is no such version."""
-    for number in range(1, 1000):
+    for number in range(1, 60):
         if catalog.shards.version_of(number) == exactly:
             return number
     return 999_999

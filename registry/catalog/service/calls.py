@@ -21,6 +21,7 @@ _UNSENT: Final = frozenset({"advance"})
 _STREAMS: Final = frozenset({"backup", "snapshot"})
 
 READER, PUBLISHER, ADMIN, NOBODY = "reader", "publisher", "admin", "nobody"
+DEFAULT_CONFIG, SOME_CONFIG, EVERY_CONFIG = "default", "some", "every"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +34,23 @@ class Policy:
         subject: the argument that says which dataset the call is about; None if it is about the catalog. Then a token
             that does not cover every dataset gets the result without other datasets (``filters``), or is refused.
         filters: whether the result is a sequence of values of datasets.
+        configs: which configs of a dataset a call that names none is about: the default one, every one, or some, which
+            are those of the result.
     """
 
     role: str
     is_write: bool = False
     subject: str | None = None
     filters: bool = False
+    configs: str = DEFAULT_CONFIG
 
 
-def _read(subject: str | None = None, *, filters: bool = False) -> Policy:
-    return Policy(READER, subject=subject, filters=filters)
+def _read(subject: str | None = None, *, filters: bool = False, configs: str = DEFAULT_CONFIG) -> Policy:
+    return Policy(READER, subject=subject, filters=filters, configs=configs)
 
 
-def _write(subject: str | None, role: str = PUBLISHER) -> Policy:
-    return Policy(role, is_write=True, subject=subject)
+def _write(subject: str | None, role: str = PUBLISHER, *, configs: str = DEFAULT_CONFIG) -> Policy:
+    return Policy(role, is_write=True, subject=subject, configs=configs)
 
 
 POLICY: Final[Mapping[str, Policy]] = {
@@ -64,30 +68,30 @@ POLICY: Final[Mapping[str, Policy]] = {
     "published_digest": _read("name"),
     "neighbours": _read("name"),
     "standing": _read("name"),
-    "versions": _read("name"),
+    "versions": _read("name", filters=True),
     "sizes": _read(filters=True),
     "datasets": _read(filters=True),
     "search": _read(filters=True),
     "explain_no_hits": Policy(READER),
     "fingerprints": _read("version"),
     "attachments": _read("version"),
-    "producers": _read("name"),
+    "producers": _read("name", filters=True),
     "require_publisher": Policy(PUBLISHER),
     "publish": _write("version"),
     "add_fingerprints": _write("version"),
     "attach": _write("version"),
     "add_producer": _write("exactly"),
-    "rename": _write("name", ADMIN),
+    "rename": _write("name", ADMIN, configs=EVERY_CONFIG),
     "backup": Policy(ADMIN),
     "snapshot": Policy(ADMIN),
-    "aliases.list": _read("dataset", filters=True),
+    "aliases.list": _read("dataset", filters=True, configs=SOME_CONFIG),
     "aliases.history": _read("reference"),
     "aliases.set": _write("reference"),
     "aliases.remove": _write("reference"),
-    "configs.list": _read("name"),
+    "configs.list": _read("name", filters=True, configs=SOME_CONFIG),
     "configs.protection": _read("name"),
-    "configs.set_default": _write("name"),
-    "configs.set_protection": _write("dataset", ADMIN),
+    "configs.set_default": _write("name", configs=EVERY_CONFIG),
+    "configs.set_protection": _write("dataset", ADMIN, configs=EVERY_CONFIG),
     "experiments.list": _read(),
     "experiments.defaults_for": _read(),
     "experiments.of_version": _read("version"),
@@ -108,7 +112,7 @@ POLICY: Final[Mapping[str, Policy]] = {
     "locations.outside": _read(filters=True),
     "locations.data_dir": _read(),
     "locations.set_data_dir": _write(None, ADMIN),
-    "log.page": _read(filters=True),
+    "log.page": _read("event_filter", filters=True, configs=SOME_CONFIG),
     "log.verify": Policy(ADMIN),
     "log.num_rows": Policy(ADMIN),
     "log.correct_clock": _write(None, ADMIN),
