@@ -64,6 +64,8 @@ def serve(session: Session, *, config_file: str | None, init: bool, **options: A
             )
         if is_public(config.host) and not config.trusted_proxies:
             session.out.note("note: tokens travel unencrypted unless a proxy with TLS is in front: see trusted_proxies")
+        if is_public(config.host) and config.public_url is None:
+            session.out.note("note: clients read the files of versions at --public-url, so name where they reach it")
         session.out.note("Press Ctrl-C to stop.")
 
     serve(replace(config, catalog=address), ready=ready)

@@ -19,7 +19,7 @@ _BAD_REQUEST: Final = 400
 
 
 class HeadLimits(H11Protocol):
-    """Ends a connection whose next request has not begun in time, and answers what is no request with an error."""
+    """Ends a connection whose next request has not begun in time, and answers malformed requests with an error."""
 
     _timer: asyncio.TimerHandle | None = None
 
@@ -45,9 +45,7 @@ class HeadLimits(H11Protocol):
         """Answer a request that is malformed; h11 knows which status says why."""
         status = getattr(sys.exception(), "error_status_hint", _BAD_REQUEST)
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            reason = (
-                "the head of the request is too long" if status != _BAD_REQUEST else "this is not a request of HTTP"
-            )
+            reason = "the head of the request is too long" if status != _BAD_REQUEST else "this is not an HTTP request"
             problem = dump_error(UsageError(reason, details={"http_status": status}), request_id="")
             body = json.dumps(problem).encode()
             headers = [*HEADERS.items(), ("Content-Type", CONTENT_TYPE), ("Connection", "close")]

@@ -69,7 +69,10 @@ def serve(config: ServiceConfig, *, ready: Callable[[str], None]) -> None:
         listen(config.port, config.host, hint=hint) as listener,
         TemporaryDirectory(prefix="registry-serve-") as folder,
     ):
-        settings = make_settings(config, partial(_make_worker, config, Path(folder)), factory=True, log_config=_LOGGING)
+        host = f"[{config.host}]" if ":" in config.host else config.host
+        url = (config.public_url or f"http://{host}:{listener.getsockname()[1]}").rstrip("/") + "/"
+        worker = partial(_make_worker, config, url, Path(folder))
+        settings = make_settings(config, worker, factory=True, log_config=_LOGGING)
 
         class Supervisor(Multiprocess):
             def keep_subprocess_alive(self) -> None:
@@ -82,8 +85,7 @@ def serve(config: ServiceConfig, *, ready: Callable[[str], None]) -> None:
                 super().terminate_all()
 
         supervisor = Supervisor(settings, [listener])
-        host = f"[{config.host}]" if ":" in config.host else config.host
-        ready(config.public_url or f"http://{host}:{listener.getsockname()[1]}/")
+        ready(url)
         supervisor.run()
     if any(process.exitcode == _STARTUP_FAILURE for process in supervisor.processes):
         raise CatalogUnavailableError("the workers of the service cannot start", hint="The lines above have the cause.")
@@ -134,23 +136,18 @@ def is_public(host: str) -> bool:
         return host != "localhost"
 
 
-def _make_worker(config: ServiceConfig, metrics_folder: Path) -> Starlette:
+def _make_worker(config: ServiceConfig, url: str, metrics_folder: Path) -> Starlette:
     """The application of a worker, which ends if the process that watches over it was killed."""
     parent = parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
     try:
         catalog = open_sql_catalog(config.catalog or catalog_url(), create=False)
+        data = open_served_data(catalog, config.data_dir, url)
     except RegistryError as error:
-        _logger.error("the worker cannot open the catalog: %s", error)
+        _logger.error("the worker cannot open the catalog or its data directory: %s", error)
         time.sleep(1)  # another worker is started at once
         sys.exit(1 if isinstance(error, CatalogUnavailableError) else _STARTUP_FAILURE)
-    address = f"{(config.public_url or f'http://{config.host}:{config.port}').rstrip('/')}/"
-    try:
-        data = open_served_data(catalog, config.data_dir, address)
-    except RegistryError as error:
-        _logger.error("the worker cannot serve the data directory: %s", error)
-        sys.exit(_STARTUP_FAILURE)
     service = Service(catalog, anonymous=config.anonymous_reads, data=data)
     return make_service_app(service, config, metrics_folder=metrics_folder)
 

@@ -67,9 +67,12 @@ def test_a_client_needs_only_the_url_and_the_token_that_init_prints(
             {"status": "alive"},
             {"status": "ready"},
         ]
+        with registry.connect(tmp_path / "catalog.db") as catalog:
+            catalog.add({"number": range(10)}, name="numbers")
         monkeypatch.setenv("REGISTRY_TOKEN", server.token)
         with registry.connect(server.url) as catalog:
-            assert list(catalog.datasets()) == []
+            examples = list(catalog.dataset("numbers").read("train"))
+        assert sorted(example["number"] for example in examples) == list(range(10))
         monkeypatch.setenv("REGISTRY_TOKEN", new_secret()[1])
         with registry.connect(server.url) as catalog, pytest.raises(CatalogRefusedError):
             catalog.datasets()

@@ -311,7 +311,7 @@ def test_a_head_that_is_too_long_or_malformed_is_refused(serve: Callable[..., Li
         assert problem(read_answer(connection)) == (431, "the head of the request is too long")
     with server.connect() as connection:
         connection.sendall(b"\x16\x03\x01\x02\x00\r\n\r\n")  # the beginning of TLS
-        assert problem(read_answer(connection)) == (400, "this is not a request of HTTP")
+        assert problem(read_answer(connection)) == (400, "this is not an HTTP request")
     for request in (b"GET / HTTP/1.1\r\n\r\n", b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n"):
         with server.connect() as connection:
             connection.sendall(request)
