@@ -25,7 +25,7 @@ COMMANDS: Final = {
     "earth-engine": ("plugin:earth-engine", "Rasters and tables to Earth Engine's TFRecords, and back."),
     "browse": ("registry.cli.pages:browse", "See datasets, records and changes in a browser."),
     "site": ("registry.cli.pages:site", "Write the pages and the catalog as files for a web server."),
-    "serve": ("registry.cli.serve:serve", "Answer for the catalog over HTTP: clients need a URL and a token."),
+    "serve": ("registry.cli.serve:serve", "Serve the catalog over HTTP, to clients with tokens."),
     "list": ("registry.cli.browse:list_", "List the datasets of the catalog."),
     "search": ("registry.cli.browse:search", "Find datasets by words: names, tags, features, descriptions."),
     "show": ("registry.cli.browse:show", "Show one dataset version: splits, features, licence."),

@@ -11,6 +11,7 @@ from ipaddress import ip_network
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from registry.environment import read_variable
 from registry.errors import PinFormatError, UsageError
 from registry.masking import is_secret_name, mask
 from registry.pins.yaml_text import read_yaml
@@ -18,6 +19,9 @@ from registry.storage import expand_home, read_file
 
 PREFIX: Final = "REGISTRY_SERVE_"
 """What the variable of each setting begins with: ``port`` is ``REGISTRY_SERVE_PORT``."""
+
+CONFIG_VARIABLE: Final = "REGISTRY_SERVE_CONFIG"
+"""The path of the YAML file, without ``--config``."""
 
 _WORDS: Final = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 _LEAST_SECRET: Final = 16
@@ -80,13 +84,14 @@ def load_config(path: str | os.PathLike[str] | None = None, **options: Any) -> S
     """The settings: an option that is not None, else the variable, else what the file says, else the default.
 
     Args:
-        path: the YAML file; None reads none.
+        path: the YAML file; None is the one of ``$REGISTRY_SERVE_CONFIG``, if it is set.
         options: settings by name.
 
     Raises:
         UsageError: the file cannot be read, a setting is unknown, or its value is not usable. The message names the
             file and the line, or the variable. A secret is not repeated.
     """
+    path = path or read_variable(CONFIG_VARIABLE) or None
     values = {} if path is None else dict(_of_file(os.fspath(path)))
     values |= dict(_of_environment(os.environ))
     return ServiceConfig(**values | {name: value for name, value in options.items() if value is not None})
@@ -98,7 +103,8 @@ def _of_file(path: str) -> Iterator[tuple[str, Any]]:
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}", hint="Check --config.") from error
     except PinFormatError as error:
-        raise UsageError(error.message, hint="See docs/service.md for a sample.", details=error.details) from error
+        hint = error.hint if "registry pin" not in (error.hint or "registry pin") else "docs/service.md has a sample."
+        raise UsageError(error.message, hint=hint, details=error.details) from error
     for name, content in document.value.items():
         place = f"{path}, line {document.lines.get(name, 1)}: {name}"
         if name not in _FIELDS:
@@ -112,7 +118,7 @@ def _of_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, Any]]
     for variable in sorted(environment):
         text = environment[variable].strip()
         name = variable.removeprefix(PREFIX).lower()
-        if not variable.startswith(PREFIX) or not text:
+        if not variable.startswith(PREFIX) or not text or variable == CONFIG_VARIABLE:
             continue
         if name not in _FIELDS:
             raise _unknown(variable, variable, [f"{PREFIX}{each.upper()}" for each in _FIELDS])

@@ -9,6 +9,7 @@ that works for the request. A route only has to raise: the gate answers an error
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import hmac
 import json
 import logging
@@ -155,6 +156,7 @@ class Gate:
         self._requests = Buckets(config.requests_per_minute)
         self._failures = Buckets(config.failed_logins_per_minute)
         self._notes = Buckets(_MOST_NOTES)
+        self._valid: dict[bytes, None] = {}
         self._buffered = 0
 
     def authenticate(self, authenticate: Callable[[str], AccessToken], header: str) -> AccessToken:
@@ -165,15 +167,20 @@ class Gate:
             CatalogRefusedError: see ``Service.authenticate``.
         """
         exchange, failures, requests = current_exchange(), self._failures, self._requests
-        address = _network(exchange.address)
-        if failures.quota and not failures.left(address):
+        address, digest = _network(exchange.address), hashlib.sha256(header.encode()).digest()
+        # Whoever was let in before does not wait for the failures of others at the same address.
+        if failures.quota and digest not in self._valid and not failures.left(address):
             raise _too_many("requests without a valid token from this address", failures.seconds(address))
         try:
             who = exchange.who = authenticate(header)
         except RegistryError as error:
             if failures.quota and status_of(error) == _NOT_AUTHENTICATED:
                 failures.take(address)
+                self._valid.pop(digest, None)
             raise
+        if len(self._valid) >= _MOST_KEYS:
+            self._valid.clear()
+        self._valid[digest] = None
         if requests.quota:
             key = who.id if header else address
             is_allowed = requests.take(key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -107,6 +108,9 @@ def test_a_worker_that_is_killed_is_replaced_and_the_others_go_on(tmp_path: Path
         os.kill(before[0], signal.SIGKILL)
         wait_until(lambda: len(set(server.workers()) - set(before)) == 1)
         assert [server.call("now").status for _ in range(20)] == [200] * 20
+        login = {"Authorization": f"Bearer {server.token}"}
+        counted = re.compile(rb'requests_total{call="now",status="200"} 2\d\n')  # by all workers together
+        wait_until(lambda: counted.search(server.get("/metrics", **login).body))
         assert server.end()[0] == 0
 
 

@@ -205,11 +205,20 @@ def test_a_client_that_is_told_to_wait_asks_again(serve: Callable[..., LimitedSe
     assert {line["status"] for line in lines} == {200, 429}
 
 
-def test_failed_logins_are_limited_by_address_and_others_of_it_wait(serve: Callable[..., LimitedServer]) -> None:
+def test_failed_logins_are_limited_by_address_but_not_those_who_were_let_in(
+    serve: Callable[..., LimitedServer],
+) -> None:
     server = serve(failed_logins_per_minute=2)
+    assert server.ask().status == 200
     wrong = f"Authorization: Bearer {new_secret()[1]}"
     assert [server.ask(wrong).status for _ in range(3)] == [401, 401, 429]
-    assert problem(server.ask()) == (429, "there were too many requests without a valid token from this address")
+    other = make_token(server.catalog, "bob", Role.READER)
+    refusal = server.ask(f"Authorization: Bearer {other}")
+    assert problem(refusal) == (429, "there were too many requests without a valid token from this address")
+    assert 1 <= int(refusal.headers["retry-after"]) <= 30
+    assert server.ask().status == 200
+    server.catalog.access.revoke_token(server.token.split("_")[1], actor="bob")
+    assert [server.ask().status for _ in range(2)] == [401, 429]
     assert server.ask(path="/health", method="GET").status == 200
 
 

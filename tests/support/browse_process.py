@@ -53,12 +53,12 @@ class Browse:
     def place(self) -> tuple[str, int]:
         return "127.0.0.1", urlsplit(self.url).port or 0
 
-    def get(self, path: str = "", *, method: str = "GET") -> Answer:
+    def get(self, path: str = "", *, method: str = "GET", **more: str) -> Answer:
         """What is at an address, which may be relative to ``url``."""
         connection = http.client.HTTPConnection(*self.place, timeout=60)
         url = urlsplit(urljoin(self.url, path))
         target = url.path + (f"?{url.query}" if url.query else "")
-        connection.request(method, target, headers={"Connection": "close"})
+        connection.request(method, target, headers={"Connection": "close"} | more)
         response = connection.getresponse()
         headers = {name.lower(): value for name, value in response.getheaders()}
         answer = Answer(response.status, headers, response.read())

@@ -1,0 +1,118 @@
+"""The settings of a service: which value wins, and how each wrong one is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from registry.errors import UsageError
+from registry.server.config import PREFIX, ServiceConfig, load_config
+
+GUIDE = Path(__file__).parents[2] / "docs/service.md"
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for field in dataclasses.fields(ServiceConfig):
+        monkeypatch.delenv(f"{PREFIX}{field.name.upper()}", raising=False)
+    monkeypatch.delenv("REGISTRY_SERVE_CONFIG", raising=False)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "service.yaml"
+
+
+def refusal(path: Path | None = None, **options: object) -> UsageError:
+    with pytest.raises(UsageError) as caught:
+        load_config(path, **options)
+    return caught.value
+
+
+def test_an_option_wins_over_a_variable_over_the_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.write_text("port: 1\nworkers: 2\nin_flight: 3\n", encoding="utf-8")
+    monkeypatch.setenv("REGISTRY_SERVE_PORT", "10")
+    monkeypatch.setenv("REGISTRY_SERVE_WORKERS", " 20 ")
+    monkeypatch.setenv("REGISTRY_SERVE_BODY_SECONDS", "")
+    config = load_config(file, port=100, host=None)
+    assert config == ServiceConfig(port=100, workers=20, in_flight=3)
+
+
+def test_variables_have_the_types_of_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGISTRY_SERVE_ANONYMOUS_READS", "Yes")
+    monkeypatch.setenv("REGISTRY_SERVE_TRUSTED_PROXIES", "10.0.0.0/8, ::1,")
+    monkeypatch.setenv("REGISTRY_SERVE_DATA_DIR", "1")
+    config = load_config()
+    assert (config.anonymous_reads, config.trusted_proxies, config.data_dir) == (True, ("10.0.0.0/8", "::1"), "1")
+
+
+def test_the_sample_of_the_guide_is_valid(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (sample,) = re.findall("```yaml\n(.*?)```", GUIDE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    file.write_text(sample, encoding="utf-8")
+    monkeypatch.setenv("REGISTRY_SERVE_CONFIG", str(file))
+    config = load_config()
+    assert (config.host, config.workers, config.trusted_proxies) == ("127.0.0.1", 4, ("127.0.0.1",))
+
+
+def test_a_text_that_looks_like_a_number_needs_quotes(file: Path) -> None:
+    file.write_text("port: 1\nhost: 127.0.0.1\n", encoding="utf-8")
+    error = refusal(file)
+    assert error.message == f"{file}: line 2, host: YAML parsers disagree about the type of 127.0.0.1"
+    assert error.hint == 'For a text, write "127.0.0.1"'
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("port: 65536", "port is 65536: expected a number from 0 to 65535"),
+        ('port: "80"', "port is '80': expected a number from 0 to 65535"),
+        ("port: true", "port is True: expected a number from 0 to 65535"),
+        ("workers: 0", "workers is 0: expected a number from 1 to 256"),
+        ('anonymous_reads: "yes"', "anonymous_reads is 'yes': expected true or false"),
+        ("host: null", "host is None: expected a text"),
+        ("host: [a]", "host is ('a',): expected a text"),
+        ("data_dir: 5", "data_dir is 5: expected a text"),
+        ('trusted_proxies: ["10.0.0.1/8"]', "trusted_proxies is ('10.0.0.1/8',): expected addresses or networks, e.g."),
+        ('trusted_proxies: "10.0.0.1"', "trusted_proxies is '10.0.0.1': expected addresses or networks, e.g."),
+        ('public_url: "data.example.org"', "public_url is 'data.example.org': expected https://host/ or http://host/"),
+        (
+            'public_url: "https://a:b@host/"',
+            "public_url is 'https://***@host/': expected https://host/ or http://host/",
+        ),
+        ('metrics_token: "too-short"', "metrics_token is ***: expected a text of at least 16 characters"),
+        ("metrics_token: 1234567890123456", "metrics_token is ***: expected a text of at least 16 characters"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_line(file: Path, line: str, problem: str) -> None:
+    file.write_text(f"# settings\n{line}\n", encoding="utf-8")
+    error = refusal(file)
+    assert error.message.startswith(f"{file}, line 2: {problem}")
+    assert error.hint is not None
+    assert "too-short" not in f"{error.message} {error.hint} {error.details}"
+
+
+def test_files_that_are_not_settings_are_refused(file: Path) -> None:
+    assert refusal(file).message == f"{file} cannot be read: No such file or directory"
+    for text, problem in (
+        ("port: 1\nport: 2\n", "line 2, port: the key is given twice, in line 1 and here"),
+        ("- port\n", "expected one YAML mapping"),
+        ("port: no\n", "line 1, port: "),
+        ("port: [\n", "line 2: not YAML: "),
+    ):
+        file.write_text(text, encoding="utf-8")
+        assert refusal(file).message.startswith(f"{file}: {problem}")
+
+
+def test_an_unknown_variable_is_refused_with_the_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGISTRY_SERVE_PROT", "80")
+    error = refusal()
+    assert error.message == "REGISTRY_SERVE_PROT: there is no such setting"
+    assert error.hint is not None
+    assert error.hint.startswith("Did you mean REGISTRY_SERVE_PORT? The settings are: REGISTRY_SERVE_CATALOG, ")
+
+
+def test_the_secret_is_in_no_text_of_the_settings() -> None:
+    assert "0123456789abcdef" not in repr(ServiceConfig(metrics_token="0123456789abcdef"))  # noqa: S106 (of the test)
