@@ -60,6 +60,9 @@ _MOST_NOTES: Final = 60
 _SLOWEST: Final = 2**14
 """Bytes of a body in a second that a client has to send after its time of grace."""
 
+_PATIENCE: Final = 4
+"""How much longer than with a body a client may be slow with an answer: it works on what it has read."""
+
 _PIECE: Final = 2**16
 _DRAINED: Final = 2**20
 _DRAIN_SECONDS: Final = 2
@@ -238,7 +241,7 @@ class Gate:
             begin, reset = time.monotonic(), _current.set(exchange)
             self.metrics.in_flight += 1
             body = _Body(exchange, headers, receive, self._config.body_seconds)
-            sender = _Sender(exchange, scope, body, send, self._config.body_seconds)
+            sender = _Sender(exchange, scope, body, send, _PATIENCE * self._config.body_seconds)
             try:
                 await self._pass(app, scope, headers, body, sender)
             finally:

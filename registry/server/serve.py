@@ -12,7 +12,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from ipaddress import ip_address
@@ -75,10 +76,15 @@ def serve(config: ServiceConfig, *, ready: Callable[[str], None]) -> None:
         settings = make_settings(config, worker, factory=True, log_config=_LOGGING)
 
         class Supervisor(Multiprocess):
+            def init_processes(self) -> None:
+                with _without_interrupts():
+                    super().init_processes()
+
             def keep_subprocess_alive(self) -> None:
                 # Else it asks each worker on every turn, and a worker that dies before it answers is awaited.
                 if not all(worker.process.is_alive() for worker in self.processes):
-                    super().keep_subprocess_alive()
+                    with _without_interrupts():
+                        super().keep_subprocess_alive()
 
             def terminate_all(self) -> None:
                 listener.close()  # so that new connections are refused while requests in flight are answered
@@ -150,6 +156,16 @@ def _make_worker(config: ServiceConfig, url: str, metrics_folder: Path) -> Starl
         sys.exit(1 if isinstance(error, CatalogUnavailableError) else _STARTUP_FAILURE)
     service = Service(catalog, anonymous=config.anonymous_reads, data=data)
     return make_service_app(service, config, metrics_folder=metrics_folder)
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Let the processes that are started get no Ctrl-C: it would end one that still imports with a traceback."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def _end_with(sentinel: int) -> None:

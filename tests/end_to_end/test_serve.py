@@ -81,6 +81,13 @@ def test_a_client_needs_only_the_url_and_the_token_that_init_prints(
         code, log = server.end(signal.SIGTERM)
     assert code == 0
     assert server.token not in log
+    requests = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+    assert {(line["call"], line["principal"], line["status"]) for line in requests} >= {
+        ("health", None, 200),
+        ("find", "admin", 200),
+        ("transfer", "admin", 206),
+    }
+    assert requests[0].keys() == {"time", "level", "id", "principal", "token", "call", "status", "ms"}
     with Serve(tmp_path / "catalog.db", "--init", is_new=False) as server:
         assert server.get("/health").status == 200
         server.process.send_signal(signal.SIGTERM)
@@ -98,6 +105,14 @@ def test_sigterm_ends_it_after_the_requests_in_flight(tmp_path: Path) -> None:
             answer = read_answer(connection)
         assert (answer.status, answer.body[:3]) == (200, b'"20')
         assert server.process.wait(SECONDS) == 0
+
+
+def test_ctrl_c_while_it_starts_leaves_no_traceback(tmp_path: Path) -> None:
+    with Serve(tmp_path / "catalog.db", "--init", start_new_session=True) as server:
+        wait_until(server.workers)
+        os.killpg(server.process.pid, signal.SIGINT)  # as a terminal does
+        assert server.process.wait(SECONDS) == 0
+        assert server.printed().splitlines()[-1] == "Press Ctrl-C to stop."
 
 
 def test_a_worker_that_is_killed_is_replaced_and_the_others_go_on(tmp_path: Path) -> None:

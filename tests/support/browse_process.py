@@ -28,13 +28,14 @@ class Browse:
 
     command = "browse"
 
-    def __init__(self, catalog: Path, *options: str, **environment: str) -> None:
+    def __init__(self, catalog: Path, *options: str, start_new_session: bool = False, **environment: str) -> None:
         self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 (of the object): nobody reads a pipe meanwhile
         self.process = subprocess.Popen(
             [PROGRAM, self.command, *options],
             stdout=subprocess.PIPE,
             stderr=self._stderr,
             text=True,
+            start_new_session=start_new_session,
             env=os.environ | {"REGISTRY_CATALOG": str(catalog)} | environment,
         )
         assert self.process.stdout is not None
@@ -81,9 +82,11 @@ class Serve(Browse):
 
     command = "serve"
 
-    def __init__(self, catalog: Path, *options: str, is_new: bool = True, **environment: str) -> None:
+    def __init__(
+        self, catalog: Path, *options: str, is_new: bool = True, start_new_session: bool = False, **environment: str
+    ) -> None:
         """``is_new``: whether ``--init`` makes the token."""
-        super().__init__(catalog, "--port", "0", *options, **environment)
+        super().__init__(catalog, "--port", "0", *options, start_new_session=start_new_session, **environment)
         assert self.process.stdout is not None
         self.token = self.process.stdout.readline().strip() if is_new and "--init" in options else ""
 
