@@ -15,7 +15,7 @@ import pytest
 from support.services import CuttingProxy, TestServer, cutting_proxy, make_token
 
 import registry
-from registry.catalog import open_catalog
+from registry.catalog import DataDirectory, open_catalog
 from registry.catalog.sql_catalog import SqlCatalog
 from registry.errors import (
     CatalogPermissionError,
@@ -47,6 +47,8 @@ def behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: TestServer) 
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
     with open_catalog(tmp_path / "catalog.db") as opened:
         server.service.catalog = cast("SqlCatalog", opened)
+        place = str(tmp_path / "data")
+        opened.locations.set_data_dir(DataDirectory(recorded=place, place=place), actor="root")
         monkeypatch.setenv("REGISTRY_TOKEN", make_token(opened, "ann", Role.PUBLISHER))
         yield server.service.catalog
 
@@ -77,7 +79,7 @@ def test_data_is_added_found_sliced_read_pinned_and_verified(
         assert len(dataset.pin("train[:10%]")["train"].read()) == 10
         assert catalog.verify_all().failed == ()
         assert [event.action for event in catalog.log()] == ["data-dir", "publish", "publish"]
-        assert {event.actor for event in catalog.log()} == {"ann"}
+        assert [event.described_actor.partition(" ")[0] for event in catalog.log()] == ["root", "ann", "ann"]
         assert repr(catalog) == f"<Catalog {server.url}, data in {tmp_path / 'data'}>"
     assert behind.log.verify().is_sound
 
@@ -88,7 +90,7 @@ def test_the_client_cannot_say_who_it_is(
     monkeypatch.setenv("REGISTRY_ACTOR", "root")
     with registry.connect(server.url, data_dir=tmp_path / "data") as catalog:
         catalog.add(ROWS, "numbers")
-    assert {event.actor for event in behind.log.page(_any())} == {"ann"}
+    assert {event.actor for event in behind.log.page(_any(), after=1)} == {"ann"}
     assert behind.find("numbers").published_by == "ann"
 
 
@@ -225,9 +227,17 @@ def test_a_token_for_some_datasets_sees_only_those(
     assert behind.find("lab_more").published_by == "bob"
 
 
-def test_a_data_directory_has_to_be_named_as_for_every_server(behind: SqlCatalog, server: TestServer) -> None:
-    with registry.connect(server.url) as catalog, pytest.raises(DataDirectoryMissingError):
-        catalog.add(ROWS, "numbers")
+def test_a_data_directory_has_to_be_named_as_for_every_server(
+    behind: SqlCatalog, server: TestServer, tmp_path: Path
+) -> None:
+    with open_catalog(tmp_path / "other.db") as other:
+        _copy_token(behind, cast("SqlCatalog", other))
+        server.service.catalog = cast("SqlCatalog", other)
+        with registry.connect(server.url) as catalog, pytest.raises(DataDirectoryMissingError):
+            catalog.add(ROWS, "numbers")
+        refusal = pytest.raises(CatalogPermissionError, match="only an admin sets the data directory")
+        with registry.connect(server.url, data_dir=tmp_path / "data") as catalog, refusal:
+            catalog.add(ROWS, "numbers")
 
 
 def test_a_pickled_dataset_opens_the_service_again_without_the_token_in_it(
