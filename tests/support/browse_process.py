@@ -28,7 +28,7 @@ class Browse:
 
     command = "browse"
 
-    def __init__(self, catalog: Path, *options: str, start_new_session: bool = False, **environment: str) -> None:
+    def __init__(self, catalog: Path | str, *options: str, start_new_session: bool = False, **environment: str) -> None:
         self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 (of the object): nobody reads a pipe meanwhile
         self.process = subprocess.Popen(
             [PROGRAM, self.command, *options],
