@@ -25,6 +25,7 @@ _REFERENCE = re.compile(
 )
 _REFERENCE_FORMS: Final = "Write name[/config][:version] or name[/config]@alias, e.g. mnist/plain:3.*.*."
 
+_MOST_TEXT: Final = 2_000
 _OPTION_NAMES = ("config", "version")
 _HUMP = re.compile(r"(.)([A-Z][a-z0-9]+)")
 _LAST_HUMP = re.compile(r"([a-z0-9])([A-Z])")
@@ -191,7 +192,9 @@ def _matched(pattern: re.Pattern[str], text: str, subject: str, *, hint: str, ke
 
 
 def _refuse_secret(text: str, subject: str, *, hint: str) -> None:
-    """Refuse a text that may contain a password, before a message repeats it."""
+    """Refuse a text that may contain a password, before a message repeats it, and one that takes long to search."""
+    if len(text) > _MOST_TEXT:
+        raise ReferenceSyntaxError(f"invalid {subject}: it has more than {_MOST_TEXT:,} characters", hint=hint)
     if "://" in text or may_hide_secret(text):
         message = f"invalid {subject}: it looks like a URL or a password, so it is not repeated"
         raise ReferenceSyntaxError(message, hint=hint)

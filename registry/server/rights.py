@@ -207,10 +207,12 @@ class GuardedCatalog(CatalogWrapper):
             if details.data_dir is not None and data_dir is None:
                 self._require_admin(call, "only an admin sets the data directory")
         folders = [folder for name, config in datasets for folder in self._folders(name, config)]
+        root = "" if data_dir is None else data_dir.place
+        root = root if self._places is None else self._places.root
         for place in filter(None, places):
-            path = _below("" if data_dir is None else data_dir.place, place)
+            path = _below(root, place)
             if path is None or not (self.who.covers_all or path.startswith(tuple(folders))):
-                self._require_admin(call, f"{place!r:.300} is not in the data directory, in the folder of its dataset")
+                self._require_admin(call, "it names a place that is not in the folder of its dataset")
 
     def _require_admin(self, call: Call, reason: str) -> None:
         """Raise unless it is an admin of every dataset."""
@@ -220,7 +222,7 @@ class GuardedCatalog(CatalogWrapper):
     def _visible(self, call: Call, result: Any) -> Any:
         """The result without what the token does not cover."""
         subject = result.version if isinstance(result, PastLookUp) else result
-        if isinstance(subject, DatasetVersion | Standing) and not self.who.covers(subject.name, subject.config):
+        if isinstance(subject, DatasetVersion | Standing) and not self._covers(subject.name, subject.config):
             raise _unseen(subject.name)  # the default config may have been another one then
         if call.name == "configs.protection" and isinstance(result, str) and "/" in result:
             return result if self._covers_text(result) else None

@@ -100,7 +100,7 @@ ELSEWHERE = [
 @pytest.mark.parametrize("place", ELSEWHERE)
 def test_a_publisher_names_only_places_in_the_folder_of_its_dataset(place: str, publisher: Attacker) -> None:
     version, shards = sample("lab_digits/plain:4.0.0", location=place)
-    message = f"{place!r} is not in the data directory, in the folder of its dataset"
+    message = "it names a place that is not in the folder of its dataset"
     exactly = Reference.parse("lab_digits/plain:1.1.0")
     details = PublicationDetails(unreserved=place)
     holder = {"exactly": exactly, "content_digest": "a" * 64, "holder": NEWER}
@@ -116,14 +116,14 @@ def test_an_admin_of_some_datasets_moves_none_to_the_folder_of_another(admin: At
     exactly = Reference.parse("lab_digits/plain:1.1.0")
     for place in filter(None, ELSEWHERE):
         move = {"exactly": exactly, "before": f"{DATA}/lab_digits/mirror", "after": place}
-        assert refused(admin, "locations.relocate", **move).endswith("in the folder of its dataset")
+        assert refused(admin, "locations.relocate", **move).endswith("not in the folder of its dataset")
 
 
 def test_an_admin_of_every_dataset_names_any_place(shared: SqlCatalog) -> None:
     exactly = Reference.parse("lab_digits/plain:1.1.0")
     Attacker(shared, Role.ADMIN, "*").send("locations.add", exactly=exactly, location="https://mirror.org/digits")
     everywhere = Attacker(shared, Role.PUBLISHER, "*")
-    assert "not in the data directory" in refused(everywhere, "locations.add", exactly=exactly, location="/etc")
+    assert "not in the folder of its dataset" in refused(everywhere, "locations.add", exactly=exactly, location="/etc")
 
 
 def test_the_reservation_of_others_is_not_used_up_or_seen(shared: SqlCatalog, publisher: Attacker) -> None:
