@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from ipaddress import ip_address
-from multiprocessing import connection, parent_process
+from multiprocessing import connection, parent_process, resource_tracker
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
@@ -161,6 +161,7 @@ def _make_worker(config: ServiceConfig, url: str, metrics_folder: Path) -> Starl
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
     """Let the processes that are started get no Ctrl-C: it would end one that still imports with a traceback."""
+    resource_tracker.ensure_running()  # its start would end the block
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
