@@ -44,7 +44,7 @@ class ServiceConfig:
         anonymous_reads: whether those without a token may read every dataset.
         trusted_proxies: addresses or networks whose ``X-Forwarded-For`` and ``X-Forwarded-Proto`` are believed.
         metrics_token: a secret that may read ``/metrics``, as the token of an admin may.
-        requests_per_minute: of one token; 0 does not limit them.
+        requests_per_minute: of one token, except for files; 0 does not limit them.
         failed_logins_per_minute: from one address; 0 does not limit them.
         in_flight: requests that are answered at a time; others get status 503.
         body_bytes: the longest body of a call: a version with a million shards has about 120 MB as JSON.

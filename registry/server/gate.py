@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from registry.catalog.service.calls import CALLS
 from registry.catalog.service.problems import CONTENT_TYPE, UNAVAILABLE, dump_error, status_of
+from registry.catalog.service_index import DATA_PATH
 from registry.errors import CatalogUnavailableError, KeyRunningError, RegistryError, UsageError
 from registry.masking import mask
 from registry.model import AccessToken
@@ -85,6 +86,7 @@ class Exchange:
         buffered: bytes of its body that are in memory.
         headers: more headers of the answer.
         gate: what it passed; None outside of a service.
+        is_transfer: whether it is about a file. Readers of records make many of them, so their rate is not limited.
     """
 
     id: str
@@ -95,6 +97,7 @@ class Exchange:
     buffered: int = 0
     headers: dict[str, str] = field(default_factory=dict)
     gate: Gate | None = None
+    is_transfer: bool = False
 
 
 _current: ContextVar[Exchange | None] = ContextVar("exchange", default=None)
@@ -184,7 +187,7 @@ class Gate:
         if len(self._valid) >= _MOST_KEYS:
             self._valid.clear()
         self._valid[digest] = None
-        if requests.quota:
+        if requests.quota and not exchange.is_transfer:
             key = who.id if header else address
             is_allowed = requests.take(key)
             left, seconds = requests.left(key), requests.seconds(key, requests.quota)
@@ -237,7 +240,8 @@ class Gate:
             sent_id = headers.get("x-request-id", "")
             is_sane = _REQUEST_ID.fullmatch(sent_id) is not None
             request_id = sent_id if is_sane else secrets.token_hex(8)
-            exchange = Exchange(request_id, (scope["client"] or ("",))[0], gate=self)
+            address, is_transfer = (scope["client"] or ("",))[0], scope["path"].startswith(f"/{DATA_PATH}/")
+            exchange = Exchange(request_id, address, gate=self, is_transfer=is_transfer)
             begin, reset = time.monotonic(), _current.set(exchange)
             self.metrics.in_flight += 1
             body = _Body(exchange, headers, receive, self._config.body_seconds)

@@ -193,6 +193,7 @@ def test_rates_are_limited_by_token(serve: Callable[..., LimitedServer]) -> None
     assert problem(answers[3]) == (429, "there were too many requests with this token")
     other = make_token(server.catalog, "bob", Role.READER)
     assert server.ask(f"Authorization: Bearer {other}").status == 200
+    assert server.ask(path="/api/v1/data/numbers/1.0.0/file", method="GET").status == 404  # files are not limited
 
 
 def test_a_client_that_is_told_to_wait_asks_again(serve: Callable[..., LimitedServer]) -> None:
