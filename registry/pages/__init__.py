@@ -7,8 +7,8 @@ A function of a page calls the catalog and ``Dataset``, and returns plain values
 """
 
 from registry.lazy import lazy_exports
-from registry.pages.page import Media, Page, Visit
-from registry.pages.rendering import json_of, render, render_alone, rendered_error
+from registry.pages.page import Media, Page, Visit, Visitor
+from registry.pages.rendering import error_values, json_of, render, render_alone, rendered_error, status_of
 from registry.pages.routes import FORM_PAGES, act, answer
 
 __all__ = [
@@ -18,12 +18,15 @@ __all__ = [
     "SiteOptions",
     "SiteReport",
     "Visit",
+    "Visitor",
     "act",
     "answer",
+    "error_values",
     "json_of",
     "render",
     "render_alone",
     "rendered_error",
+    "status_of",
     "write_site",
 ]
 

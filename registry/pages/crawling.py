@@ -168,7 +168,7 @@ class SiteRenderer:
                 problem = StorageError(_NOT_MADE.format(error.code), hint=None, details={})
             if "media" in path[3:5]:
                 return Media(content=f"{problem.message}\n".encode(), content_type="text/plain; charset=utf-8"), ""
-            return rendered_error(problem)
+            return rendered_error(problem, visit)
 
     def _brief(self, catalog: Catalog, name: str) -> frozenset[Address]:
         """The addresses of the versions of a dataset that have one short page."""

@@ -172,6 +172,8 @@ def opened_by(visit: Visit) -> tuple[str, str]:
     """The argument of ``connect`` and the option of commands that open the catalog of a page; empty for the default."""
     if visit.site is not None:
         url = visit.site.url or "URL of this site"
+    elif visit.visitor is not None:
+        url = visit.visitor.url
     else:
         file, default = visit.catalog.backend.file, sqlite_path(catalog_url())
         url = visit.catalog.url if file is None else str(file.absolute())

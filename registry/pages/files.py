@@ -38,7 +38,7 @@ def version_files(visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> Page
             fields_of(file, "kind", "name", "num_bytes", "sha256") for file in dataset.attachments[:_MOST_ATTACHMENTS]
         ],
         "num_attachments": len(dataset.attachments),
-        "locations": list(_locations(visit, dataset)) if visit.is_live and not rest else [],
+        "locations": list(_locations(visit, dataset)) if visit.shows_places and not rest else [],
         "code": {
             "Check every file": f"registry verify {reference}{option}",
             "Fetch the files into the cache": f"registry cache fetch {reference}{option}",

@@ -23,14 +23,14 @@ _WITHDRAWN: Final = (VersionState.DEPRECATED, VersionState.YANKED)
 
 
 def health(visit: Visit) -> Page:
-    """The health of the catalog. In a site of files, only what is in the catalog itself: no places, no publishers."""
+    """The health of the catalog. Places and publishers are for those who may see places."""
     catalog = visit.catalog
     newest = next(iter(catalog.log(limit=1)), None)
     values = {
-        **_COUNTS.get((catalog.url, newest and newest.hash), lambda: _counts(visit)),  # each change has an event
+        **_COUNTS.get((visit.memory, newest and newest.hash), lambda: _counts(visit)),  # each change has an event
         "head": None if newest is None else fields_of(newest, "id", "hash", "at"),
-        "places": _places(catalog) if visit.is_live else None,
-        "usage": _usage(catalog) if visit.is_live and visit.query.get("usage") == "1" else None,
+        "places": _places(catalog) if visit.shows_places else None,
+        "usage": _usage(catalog) if visit.shows_places and visit.query.get("usage") == "1" else None,
     }
     return Page(name="health", title="Health", values=values)
 

@@ -8,7 +8,6 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
 from registry.api import Catalog
 from registry.api.catalog import SORTS
@@ -17,7 +16,7 @@ from registry.envelope import fields_of
 from registry.errors import NotFoundError, UsageError, suggest
 from registry.model import Reference
 from registry.pages.page import LISTED, Page, Visit, version_path
-from registry.pages.previews import remembered_preview
+from registry.pages.previews import Remembered, remembered_preview
 from registry.pages.rendering import first_words
 
 _CARDS: Final = 24
@@ -45,7 +44,7 @@ class _Shelf:
     licenses: list[str]
 
 
-_SHELVES: Final = WeakKeyDictionary[Catalog, _Shelf]()
+_SHELVES: Final = Remembered(4)
 """Listing 10,000 datasets takes half a second; most visits follow another one, with few events in between."""
 
 
@@ -88,11 +87,12 @@ def home(visit: Visit) -> Page:
 
 
 def shelf_of(visit: Visit) -> _Shelf:
-    """All datasets, as the newest event left them."""
-    catalog, shelf = visit.catalog, _SHELVES.get(visit.catalog)
-    event = next(iter(catalog.log(limit=1)), None)
+    """All datasets that the visitor may see, as the newest event left them."""
+    shelf: _Shelf | None = _SHELVES.get(visit.memory, lambda: None)
+    event = next(iter(visit.catalog.log(limit=1)), None)
     if shelf is None or shelf.head != (event and event.hash):
-        _SHELVES[catalog] = shelf = _make_shelf(catalog, event and event.hash, shelf)
+        shelf = _make_shelf(visit.catalog, event and event.hash, shelf)
+        _SHELVES.keep(visit.memory, shelf)
     return shelf
 
 

@@ -21,7 +21,7 @@ _MOST_IN_SITE: Final = 500
 _MOST_VERIFIED: Final = 20_000
 _MOST_DETAILS: Final = 30
 _PRIVATE: Final = frozenset({"data-dir", "mirror-add", "mirror-remove", "relocate", "imported", "producer"})
-"""Events about places and people of the owner. Sites of files only say that they happened."""
+"""Events about places and people of the owner. Those who may not see places only see that they happened."""
 
 
 def log(visit: Visit) -> Page:
@@ -81,10 +81,10 @@ def _events(visit: Visit, before: int | None, *, dataset: str = "", action: str 
 
 
 def _event(visit: Visit, event: Event, readable: Mapping[str, Reference]) -> dict[str, Any]:
-    """An event as plain values. In a site, without who recorded it and where files are; its snapshot hides actors."""
-    is_private = not visit.is_live and event.action in _PRIVATE
-    public = event if visit.is_live else replace(event, details=_public(event.details))
-    details = {} if is_private or not visit.is_live else event.details
+    """An event as plain values. In a site, without who recorded it; its snapshot hides actors."""
+    is_private = not visit.shows_places and event.action in _PRIVATE
+    public = event if visit.shows_places else replace(event, details=_public(event.details))
+    details = event.details if visit.shows_places else {}
     return {
         **fields_of(event, "id", "at", "action", "dataset", "version", "hash", "previous_hash", "stamped_at"),
         "actor": event.described_actor if visit.is_live else event.actor,

@@ -8,7 +8,7 @@ below any prefix, and in a folder of files.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
@@ -16,9 +16,10 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from registry.api import Catalog
-from registry.model import Reference, is_absolute
+from registry.model import AccessToken, Reference, Role, is_absolute
 
 DATASETS: Final = "datasets"
+SIGN_IN: Final = "sign-in"
 
 LISTED: Final = "list"
 """The first segment of the addresses ``list/from-200``, which have all datasets without a query."""
@@ -61,6 +62,23 @@ class SiteView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Visitor:
+    """Who visits the pages of a service.
+
+    Attributes:
+        url: the address of the service, which ends with ``/``.
+        who: the token; None before somebody signs in.
+        seal: what the forms of the pages send with the cookie of the session; empty if there is no session.
+        rights: what lists are remembered by: visitors with equal ``rights`` see the same ones.
+    """
+
+    url: str
+    who: AccessToken | None
+    seal: str = ""
+    rights: Hashable = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Visit:
     """A request for a page.
 
@@ -72,6 +90,7 @@ class Visit:
         is_live: whether a server answers. In a site of files, pages have no forms, and no address has a query.
         most_records: in a site of files, how many records of each split have pages; None for all.
         site: the site of files, or None if a server answers.
+        visitor: who visits, if a service answers; None for the owner of the catalog, and in a site of files.
     """
 
     catalog: Catalog
@@ -81,6 +100,27 @@ class Visit:
     is_live: bool = True
     most_records: int | None = None
     site: SiteView | None = None
+    visitor: Visitor | None = None
+
+    @property
+    def shows_places(self) -> bool:
+        """Whether pages show places of the server: paths, and URLs of databases and stores. Admins see them."""
+        who = None if self.visitor is None else self.visitor.who
+        return self._may(Role.ADMIN) and (who is None or who.covers_all)
+
+    @property
+    def may_keep(self) -> bool:
+        """Whether the visitor may keep columns in the cache of the server."""
+        return self._may(Role.PUBLISHER)
+
+    def _may(self, role: Role) -> bool:
+        who = None if self.visitor is None else self.visitor.who
+        return self.is_live and (self.visitor is None or (who is not None and who.role.includes(role)))
+
+    @property
+    def memory(self) -> Hashable:
+        """What lists are remembered by."""
+        return self.catalog.url, () if self.visitor is None else self.visitor.rights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

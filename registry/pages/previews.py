@@ -45,11 +45,16 @@ class Remembered:
                 return remembered
         value = make()
         if value is not None:
-            with self._lock:
-                self._values[key] = value
-                if len(self._values) > self._most:
-                    self._values.popitem(last=False)
+            self.keep(key, value)
         return value
+
+    def keep(self, key: Hashable, value: Any) -> None:
+        """Remember another result for ``key``."""
+        with self._lock:
+            self._values[key] = value
+            self._values.move_to_end(key)
+            if len(self._values) > self._most:
+                self._values.popitem(last=False)
 
 
 _STATISTICS: Final = Remembered(8)

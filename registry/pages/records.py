@@ -10,7 +10,7 @@ from typing import Any, Final
 from registry.api import Dataset
 from registry.display import time_types
 from registry.envelope import fields_of
-from registry.errors import NotFoundError, RegistryError, StorageError, UsageError, suggest
+from registry.errors import CatalogPermissionError, NotFoundError, RegistryError, StorageError, UsageError, suggest
 from registry.features.containers import columns_of
 from registry.features.feature import TEXT
 from registry.pages.cells import STORED_ORDER, Cells, address_names, cut
@@ -18,7 +18,7 @@ from registry.pages.dataset import opened_by, version_values
 from registry.pages.other_versions import digest_of, other_versions
 from registry.pages.page import Page, Visit
 from registry.pages.previews import first_split
-from registry.pages.rendering import status_of
+from registry.pages.rendering import error_values, status_of
 from registry.pages.selection import Question, fill, filling_values, select, sort_paths
 from registry.reading import Reader
 from registry.reading.conditions import column_text, is_comparable, text_literal
@@ -69,7 +69,7 @@ def records(visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> Page:
         status = _fill(values, visit, dataset, question, names)
     except (RegistryError, OSError) as error:
         fault = error if isinstance(error, RegistryError) else StorageError(str(error))
-        values["problem"] = fields_of(fault, "code", "message", "hint")
+        values["problem"] = error_values(fault, visit)
         status = status_of(fault)
     filling = values["filling"]
     refresh = 2 if filling is not None and filling["is_running"] else None
@@ -103,7 +103,9 @@ def _fill(values: dict[str, Any], visit: Visit, dataset: Dataset, question: Ques
     reader = dataset.read(plan.instruction, STORED_ORDER, keep=None).select(chosen).files_as_bytes()
     rows = _read(reader, found.positions)
     cells = Cells(dataset, reader, num_rows=len(rows), most_media=4, is_whole=False)
-    values["rows"] = [_row(cells, row, plan, position) for row, position in zip(rows, found.positions, strict=True)]
+    values["rows"] = [
+        _row(visit, cells, row, plan, position) for row, position in zip(rows, found.positions, strict=True)
+    ]
     if found.first:
         values["previous"] = found.positions[0] if visit.is_live else max(0, found.first - most)
     if found.follows:
@@ -126,11 +128,11 @@ def _num_pages(visit: Visit, num_examples: int) -> int:
     return num_examples if visit.is_live or visit.most_records is None else min(num_examples, visit.most_records)
 
 
-def _row(cells: Cells, row: Any, plan: Plan, position: int) -> dict[str, Any]:
+def _row(visit: Visit, cells: Cells, row: Any, plan: Plan, position: int) -> dict[str, Any]:
     split, index = place_of(plan, position)
     values: dict[str, Any] = {"position": position, "split": split, "index": index, "cells": (), "problem": None}
     if isinstance(row, RegistryError):
-        return {**values, "problem": fields_of(row, "code", "message", "hint")}
+        return {**values, "problem": error_values(row, visit)}
     return {**values, "cells": cells.row(row, split, index)}
 
 
@@ -201,6 +203,8 @@ def _splits_of(dataset: Dataset) -> str:
 
 def build(visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> None:
     """Begin to keep the columns that the page of this address needs."""
+    if not visit.may_keep:
+        raise CatalogPermissionError("columns are kept on the disk of the server, for publishers and admins only")
     split = visit.query.get("split") or (rest[0] if rest else first_split(tuple(dataset.splits)))
     question = Question(**{name: visit.query.get(name, "") for name in ("where", "q", "sort")})
     fill(select(dataset, dataset.resolve(split or ""), question, -1, 1))
@@ -239,7 +243,7 @@ def record(visit: Visit, dataset: Dataset, split: str, index: int) -> Page:
         values["cells_of_record"] = cells.row(example, split, index)
         values["others"] = other_versions(visit, dataset, split, index, values["digest"], example)
     except RegistryError as error:
-        values["problem"], status = fields_of(error, "code", "message", "hint"), status_of(error)
+        values["problem"], status = error_values(error, visit), status_of(error)
     if visit.is_live and (asked := visit.query.get("sha256")) and values["digest"]:
         values["asked"] = {"digest": asked[:64], "is_equal": asked == values["digest"]}
     return Page(name="record", title=f"Record {index:,} of {dataset.reference} {split}", values=values, status=status)

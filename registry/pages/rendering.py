@@ -22,6 +22,8 @@ from registry.envelope import error_envelope, result_envelope, to_plain
 from registry.errors import (
     CatalogError,
     CatalogNotFoundError,
+    CatalogPermissionError,
+    CatalogRefusedError,
     ConflictError,
     FetchNotAllowedError,
     LockedError,
@@ -71,6 +73,8 @@ _TAGS: Final = {
 }
 _STATUS: Final[Mapping[type[RegistryError], int]] = {
     CatalogNotFoundError: 503,  # it was there when the server started
+    CatalogPermissionError: 403,
+    CatalogRefusedError: 401,
     CatalogError: 503,
     NotStoredError: 404,
     FetchNotAllowedError: 403,
@@ -80,6 +84,17 @@ _STATUS: Final[Mapping[type[RegistryError], int]] = {
     LockedError: 403,
     ConflictError: 409,
 }
+
+
+_ABOUT_REQUESTS: Final = (
+    NotFoundError,
+    UsageError,
+    ConflictError,
+    LockedError,
+    CatalogPermissionError,
+    CatalogRefusedError,
+)
+"""Errors about what a visitor asked for. Others may name files and databases of the server."""
 
 
 def render(page: Page, visit: Visit, *, root: str | None = None) -> tuple[str, set[tuple[str, ...]]]:
@@ -100,6 +115,8 @@ def render(page: Page, visit: Visit, *, root: str | None = None) -> tuple[str, s
             path=visit.path,
             query=visit.query,
             is_live=visit.is_live,
+            visitor=visit.visitor,
+            may_keep=visit.may_keep,
             link=links.page,
             file=links.file,
             catalog_name=catalog_name(visit),
@@ -132,18 +149,31 @@ def json_of(page: Page) -> str:
     return text.encode("utf-8", "backslashreplace").decode() + "\n"  # half a character of UTF-16 becomes its escape
 
 
-def rendered_error(error: RegistryError) -> tuple[Page, str]:
+def rendered_error(error: RegistryError, visit: Visit) -> tuple[Page, str]:
     """The page that explains an error, and the error as JSON."""
-    status = status_of(error)
-    values = {"code": error.code, "message": str(error), "hint": error.hint}
+    status, values = status_of(error), error_values(error, visit)
     page = Page(name="error", title="Not found" if status == 404 else "Error", values=values, status=status)
-    text = json.dumps(error_envelope(error.code, str(error), error.hint, to_plain(error.details)))
+    text = json.dumps(error_envelope(**values, details=to_plain(error.details) if _is_public(error, visit) else {}))
     return page, text + "\n"
+
+
+def error_values(error: RegistryError, visit: Visit) -> dict[str, Any]:
+    """The code, the message and the hint of an error; only the code if the others may name places of the server."""
+    if _is_public(error, visit):
+        return {"code": error.code, "message": str(error), "hint": error.hint}
+    message = "the server could not read what this page needs"
+    return {"code": error.code, "message": message, "hint": "Ask an admin of the catalog, who sees the reason here."}
+
+
+def _is_public(error: RegistryError, visit: Visit) -> bool:
+    is_about_request = isinstance(error, _ABOUT_REQUESTS) and not isinstance(error, NotStoredError)
+    return visit.visitor is None or visit.shows_places or is_about_request or "http_status" in error.details
 
 
 def status_of(error: RegistryError) -> int:
     """The HTTP status of a page that explains an error."""
-    return next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 500)
+    status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 500)
+    return int(error.details.get("http_status", status))
 
 
 def catalog_name(visit: Visit) -> str:
@@ -152,7 +182,7 @@ def catalog_name(visit: Visit) -> str:
         return visit.site.name
     file = visit.catalog.backend.file
     path = urlsplit(visit.catalog.url).path.rstrip("/")  # without user and host, even if it names no database
-    return file.stem if file is not None else path.rpartition("/")[2] or "catalog"
+    return file.stem if file is not None else path.rpartition("/")[2].removesuffix(".db") or "catalog"
 
 
 @cache

@@ -4,6 +4,7 @@ Addresses below the root, and what they show::
 
 ()  list/from-N                            home, and the datasets that follow
 log  pins  health                          pages of the whole catalog
+sign-in                                    of a service
 datasets/NAME[/CONFIG]                     the version that a look-up gives
 datasets/NAME[/CONFIG]/VERSION             a version
 datasets/NAME[/CONFIG]/VERSION/PART/...    a part of it: records, statistics, splits, changes, files, media
@@ -22,7 +23,7 @@ from weakref import WeakKeyDictionary
 from registry.api import Catalog, Dataset
 from registry.errors import NotFoundError, StorageError, UsageError, suggest
 from registry.model import Reference
-from registry.pages.page import DATASETS, LISTED, Media, Page, Visit
+from registry.pages.page import DATASETS, LISTED, SIGN_IN, Media, Page, Visit
 
 Answer: TypeAlias = Page | Media
 CatalogPage: TypeAlias = Callable[[Visit], Answer]
@@ -32,6 +33,7 @@ CATALOG_PAGES: Final = {
     "log": "log:log",
     "pins": "pins:pins",
     "health": "health:health",
+    SIGN_IN: "sign_in:sign_in",
     LISTED: "home:home",
 }
 """The pages of the whole catalog by the first segment of their address: module and function."""
@@ -58,6 +60,7 @@ PARAMETERS: Final[Mapping[str, tuple[str, ...]]] = {
     "home:home": ("q", "kind", "license", "tag", "size", "state", "sort", "after"),
     "log:log": ("dataset", "action", "after", "verify=1"),
     "health:health": ("usage=1",),
+    "sign_in:sign_in": ("next",),
     "statistics:statistics": ("feature",),
     "splits:splits": ("split", "other", "of", "n", "by", "unit", "drop_remainder"),
     "changes:changes": ("records=1",),
@@ -131,7 +134,7 @@ def _of_version(visit: Visit, segments: list[str], table: Mapping[str, str]) -> 
     reference = Reference.parse(text)
     _check_query(visit, VERSION_PAGES[part])
     make = _load(table[part])
-    if part == "media":  # a page asks for 50 of them, and they do not depend on the state of their version
+    if part == "media" and visit.visitor is None:  # a page asks for 50 of them; no state or right changes them
         with suppress(StorageError):  # it was moved since it was looked up
             return make(visit, _look_up_once(visit.catalog, reference), tuple(arguments))
         _DATASETS[visit.catalog].pop(reference, None)

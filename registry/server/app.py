@@ -12,7 +12,8 @@ import hmac
 import logging
 import re
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, unquote_to_bytes
@@ -20,7 +21,7 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 from registry.api import Catalog
 from registry.errors import NotFoundError, RegistryError, UsageError, require_extra
 from registry.masking import mask
-from registry.pages import FORM_PAGES, Media, Visit, act, answer, json_of, render, rendered_error
+from registry.pages import FORM_PAGES, Media, Page, Visit, act, answer, json_of, render, rendered_error
 from registry.pages.rendering import CONTENT_POLICY
 
 if TYPE_CHECKING:
@@ -52,6 +53,23 @@ _logger = logging.getLogger(__name__)
 _Answer = tuple[bytes, int, dict[str, str]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A request that may see pages.
+
+    Attributes:
+        path: the address of the page below the root, as it was sent.
+        visit: the catalog and the visitor, without an address.
+        hosts: the hosts whose pages may send forms.
+        headers: of the answer, instead of others.
+    """
+
+    path: str
+    visit: Visit
+    hosts: Collection[str]
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
 def make_app(catalog: Catalog, *, secret: str, hosts: Collection[str], invitation: str | None = None) -> Starlette:
     """The application for one catalog.
 
@@ -67,66 +85,116 @@ def make_app(catalog: Catalog, *, secret: str, hosts: Collection[str], invitatio
     """
     with require_extra("server", package="starlette", needed_for="a server of pages"):
         from starlette.applications import Starlette
-        from starlette.concurrency import run_in_threadpool
         from starlette.exceptions import HTTPException
         from starlette.middleware import Middleware
         from starlette.middleware.gzip import GZipMiddleware
-        from starlette.responses import PlainTextResponse, Response
         from starlette.routing import Route
 
     invitations = iter((secret,))  # the next() of an iterator gives it to one thread only
 
-    def refuse(text: str, status: int, **headers: str) -> Response:
-        return PlainTextResponse(text + "\n", status, {**_HEADERS, "Cache-Control": "no-store", **headers})
-
-    async def respond(request: Request) -> Response:
+    def enter(request: Request) -> Entry | Response:
         if (reason := _foreign(request.headers, hosts)) is not None:
             return refuse(reason, 403)
-        if len(request.scope["raw_path"]) + len(request.scope["query_string"]) > _MOST_ADDRESS:
-            return refuse("The address is too long.", 414)
-        first, _, path = request.scope["raw_path"].decode("latin-1").removeprefix("/").partition("/")
+        first, _, path = address_of(request).partition("/")
         if invitation is not None and _equal(first, invitation):
             if (target := next(invitations, None)) is None:
                 return refuse("This address was used. Open the one that registry browse printed.", 410)
             return refuse("See the pages.", 303, Location=f"/{target}/{path}")
         if not _equal(first, secret):
             return refuse("The address lacks the secret that registry browse printed.", 404)
-        form: dict[str, str] | None = {}
-        if request.method == "POST":
-            if "same-origin" not in _senders(request.headers, hosts):
-                return refuse("Only a button of the pages can do this.", 403)
-            if _takes_form(path) and (form := await _form_of(request)) is None:
-                return refuse("This page takes no such form, or the form is too long.", 405, Allow="GET, HEAD")
-        return await run_in_threadpool(reply, request, path, form or {})
-
-    def reply(request: Request, path: str, form: Mapping[str, str]) -> Response:
-        body, status, headers = _answer(catalog, path, request, form)
-        tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-        if status == 200 and tag in re.split(r"[ ,]+|W/", request.headers.get("if-none-match", "")):
-            body, status = b"", 304
-        return Response(body, status, {**_HEADERS, "ETag": f"W/{tag}", **headers})  # weak: it may be compressed
+        return Entry(path=path, visit=Visit(catalog=catalog), hosts=hosts)
 
     def refuse_request(_request: Request, error: Any) -> Response:
         return refuse(f"{error.detail}.", error.status_code, **(error.headers or {}))
 
-    def report(request: Request, error: Exception) -> Response:
-        incident = secrets.token_hex(4)
-        _logger.error("incident %s: %s", incident, _traceback(error))
-        fault = RegistryError(
-            f"The registry could not make this page. Incident {incident}.",
-            hint="The program that serves the pages has written the cause to its standard error.",
-        )
-        path = request.scope["raw_path"].decode("latin-1").removeprefix("/").partition("/")[2]
-        page, _ = rendered_error(fault)
-        visit = Visit(catalog=catalog, path=tuple(path.removesuffix("/").split("/")))
-        headers = {**_HEADERS, **_page_headers(), "Cache-Control": "no-store"}
-        return Response(render(page, visit)[0], page.status, headers)
-
     return Starlette(
-        routes=[Route("/{path:path}", respond, methods=["GET", "POST"])],
+        routes=[Route("/{path:path}", respond_with_pages(enter), methods=["GET", "POST"])],
         middleware=[Middleware(GZipMiddleware, minimum_size=1000, compresslevel=5)],
-        exception_handlers={HTTPException: refuse_request, Exception: report},
+        exception_handlers={HTTPException: refuse_request},
     )
+
+
+def respond_with_pages(
+    enter: Callable[[Request], Entry | Response],
+) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    """What answers requests with pages. ``enter`` checks each one, in a thread, and may answer it otherwise."""
+    from starlette.concurrency import run_in_threadpool
+    from starlette.responses import Response
+
+    async def page(request: Request) -> Response:
+        if len(request.scope["raw_path"]) + len(request.scope["query_string"]) > _MOST_ADDRESS:
+            return refuse("The address is too long.", 414)
+        entry = await run_in_threadpool(enter, request)
+        if isinstance(entry, Response):
+            return entry
+        form: dict[str, str] = {}
+        if request.method == "POST":
+            sealed = None if entry.visit.visitor is None else entry.visit.visitor.seal
+            sent = await read_form(request, entry.hosts, sealed, is_bare=sealed is None and not _takes_form(entry.path))
+            if isinstance(sent, Response):
+                return sent
+            form = sent
+        return await run_in_threadpool(reply, request, entry, form)
+
+    def reply(request: Request, entry: Entry, form: Mapping[str, str]) -> Response:
+        try:
+            body, status, headers = _answer(request, entry, form)
+        except Exception as error:  # noqa: BLE001 (the visitor gets a page)
+            body, status, headers = _report(entry, error)
+        tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+        if status == 200 and tag in re.split(r"[ ,]+|W/", request.headers.get("if-none-match", "")):
+            body, status = b"", 304
+        headers = {**_HEADERS, "ETag": f"W/{tag}", **headers, **entry.headers}  # weak: it may be compressed
+        return Response(body, status, headers)
+
+    return page
+
+
+def address_of(request: Request) -> str:
+    """The path of a request as it was sent, without the first slash."""
+    return str(request.scope["raw_path"].decode("latin-1")).removeprefix("/")
+
+
+def refuse(text: str, status: int, **headers: str) -> Response:
+    """An answer without a page."""
+    from starlette.responses import PlainTextResponse
+
+    return PlainTextResponse(text + "\n", status, {**_HEADERS, "Cache-Control": "no-store", **headers})
+
+
+async def read_form(
+    request: Request, hosts: Collection[str], seal: str | None = None, *, is_bare: bool = False
+) -> dict[str, str] | Response:
+    """The values of a form that a page of one of ``hosts`` sent; the answer to any other request.
+
+    ``seal`` is what the form must have under this name. ``is_bare``: the form is a button without values.
+    """
+    if "same-origin" not in _senders(request.headers, hosts):
+        return refuse("Only a button of the pages can do this.", 403)
+    form = {} if is_bare else await _form_of(request)
+    if form is None:
+        return refuse("This page takes no such form, or the form is too long.", 405, Allow="GET, HEAD")
+    if seal and not _equal(form.pop("seal", ""), seal):
+        return refuse("This button is of a page before you signed in. Load the page again.", 403)
+    return form
+
+
+def _report(entry: Entry, error: Exception) -> _Answer:
+    """The page for a fault of the registry."""
+    incident = secrets.token_hex(4)
+    _logger.error("incident %s: %s", incident, _traceback(error))
+    fault = RegistryError(
+        f"The registry could not make this page. Incident {incident}.",
+        hint="The program that serves the pages has written the cause to its standard error.",
+    )
+    visit = replace(entry.visit, path=tuple(entry.path.removesuffix("/").split("/")))
+    return show(rendered_error(fault, visit)[0], visit)
+
+
+def show(page: Page, visit: Visit) -> _Answer:
+    """The body, the status and the headers of a page that browsers do not keep."""
+    headers = {**_HEADERS, **_page_headers(), "Cache-Control": "no-store"}
+    return render(page, visit)[0].encode(), page.status, headers
 
 
 def _equal(text: str, secret: str) -> bool:
@@ -172,11 +240,12 @@ def _senders(headers: Mapping[str, str], hosts: Collection[str]) -> set[str]:
     return {site or ("none" if origin is None else "same-origin")}
 
 
-def _answer(catalog: Catalog, path: str, request: Request, form: Mapping[str, str]) -> _Answer:
+def _answer(request: Request, entry: Entry, form: Mapping[str, str]) -> _Answer:
     """The body, the status and the headers of a page, its JSON, a file of the pages, or media."""
     address, query = request.scope["raw_path"].decode("latin-1"), request.scope["query_string"].decode("latin-1")
+    here = f"./{address.rpartition('/')[2]}" + (f"?{query}" if query else "")  # names no host, and works below a prefix
     try:
-        segments = [unquote_to_bytes(segment).decode() for segment in path.split("/")]
+        segments = [unquote_to_bytes(segment).decode() for segment in entry.path.split("/")]
     except UnicodeDecodeError:
         segments = ["\0"]
     segments = segments[:-1] if segments[-1] == "" else segments
@@ -186,25 +255,25 @@ def _answer(catalog: Catalog, path: str, request: Request, form: Mapping[str, st
     values: dict[str, str] = {}
     for name, value in request.query_params.multi_items():  # the values of checkboxes are joined
         values[name] = f"{values[name]},{value}" if name in values else value
-    visit = Visit(catalog=catalog, path=tuple(segments[:-1] if is_json else segments), query=values, form=form)
+    visit = replace(entry.visit, path=tuple(segments[:-1] if is_json else segments), query=values, form=form)
     text = ""
     try:
         if any("\0" in value for value in (*segments, *values, *values.values())):
             raise UsageError("the address is not text in UTF-8")
         if "" in segments:
             raise NotFoundError("there is no page with an empty name")
-        if request.method == "POST" and not _takes_form(path):
+        if request.method == "POST" and not _takes_form(entry.path):
             act(visit)
-            return b"", 303, {"Location": address + (f"?{query}" if query else "")}
+            return b"", 303, {"Location": here}
         page = answer(visit)
         if isinstance(page, Media):
             return _media(page, request.headers.get("range", ""))
         text = json_of(page) if is_json else render(page, visit)[0]
     except RegistryError as error:
-        page, text = rendered_error(error)
+        page, text = rendered_error(error, visit)
         text = text if is_json else render(page, visit)[0]
     if not is_json and not address.endswith("/"):  # links are relative to the folder of the page
-        return b"", 308, {"Location": f"{address}/" + (f"?{query}" if query else "")}
+        return b"", 308, {"Location": here.replace("?", "/?", 1) if query else f"{here}/"}
     headers = _page_headers() | {"Cache-Control": "no-cache"}
     return text.encode(), page.status, headers | ({"Content-Type": "application/json"} if is_json else {})
 

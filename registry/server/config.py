@@ -44,6 +44,8 @@ class ServiceConfig:
         anonymous_reads: whether those without a token may read every dataset.
         trusted_proxies: addresses or networks whose ``X-Forwarded-For`` and ``X-Forwarded-Proto`` are believed.
         metrics_token: a secret that may read ``/metrics``, as the token of an admin may.
+        session_key: a secret that signs the sessions of the pages; None is a new one whenever the service starts.
+            Services on several machines that answer at one URL need the same.
         requests_per_minute: of one token, except for files; 0 does not limit them.
         failed_logins_per_minute: from one address; 0 does not limit them.
         in_flight: requests that are answered at a time; others get status 503.
@@ -64,6 +66,7 @@ class ServiceConfig:
     anonymous_reads: bool = False
     trusted_proxies: tuple[str, ...] = ()
     metrics_token: str | None = field(default=None, repr=False)
+    session_key: str | None = field(default=None, repr=False)
     requests_per_minute: int = _number(6000, 0, 10**9)
     failed_logins_per_minute: int = _number(30, 0, 10**9)
     in_flight: int = _number(64, 1, 10**5)
@@ -144,7 +147,7 @@ def _check(name: str, value: Any, place: str) -> None:
     elif name == "trusted_proxies":
         expected = "addresses or networks, e.g. 10.0.0.1 or 10.0.0.0/8"
         is_valid = isinstance(value, tuple) and all(map(_is_network, value))
-    elif name == "metrics_token":
+    elif name in ("metrics_token", "session_key"):
         expected, is_valid = f"a text of at least {_LEAST_SECRET} characters", value is None or _is_secret(value)
     elif name == "public_url":
         expected, is_valid = "https://host/ or http://host/", value is None or _is_web_url(value)

@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 import logging
 import os
+import secrets
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from ipaddress import ip_address
@@ -65,6 +67,7 @@ def serve(config: ServiceConfig, *, ready: Callable[[str], None]) -> None:
     with require_extra("server", package="uvicorn", needed_for="registry serve"):
         from uvicorn.supervisors import Multiprocess
 
+    config = replace(config, session_key=config.session_key or secrets.token_urlsafe(32))
     hint = "Choose another one: registry serve --port 8081"
     with (
         listen(config.port, config.host, hint=hint) as listener,

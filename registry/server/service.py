@@ -43,6 +43,7 @@ from registry.server.metrics import Metrics
 from registry.server.openapi import OPENAPI_NAME, make_openapi
 from registry.server.operations import note_refusal, operation_routes, refuse, write_metrics
 from registry.server.rights import GuardedCatalog
+from registry.server.sessions import page_routes
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -83,7 +84,7 @@ class Service:
         """
         self.catalog = catalog
         self.data = data
-        self._anonymous = anonymous
+        self.is_anonymous = anonymous
 
     def authenticate(self, header: str) -> AccessToken:
         """The token that the header ``Authorization`` has.
@@ -97,15 +98,24 @@ class Service:
 
     def _token(self, header: str) -> AccessToken:
         scheme, _, text = header.partition(" ")
-        if not header and self._anonymous:
+        if not header and self.is_anonymous:
             now = self.catalog.now()
             return AccessToken(id="0" * 12, name="anonymous", role=Role.READER, created_at=now, created_by="")
         if scheme.lower() != "bearer":
             raise _unauthorized("it wants an access token", "missing")
         try:
-            token = self.catalog.access.authenticate(digest_of(text.strip()))
+            digest = digest_of(text.strip())
         except UsageError as error:
             raise _unauthorized(error.message, "malformed") from None
+        return self._valid(digest)
+
+    def authenticate_session(self, digest: str) -> AccessToken:
+        """The token with this digest, with which somebody has signed in; raises as ``authenticate``."""
+        gate = current_exchange().gate
+        return self._valid(digest) if gate is None else gate.authenticate(self._valid, digest)
+
+    def _valid(self, digest: str) -> AccessToken:
+        token = self.catalog.access.authenticate(digest)
         if token is None:
             raise _unauthorized("it does not know this token", "unknown")
         if not token.is_valid(self.catalog.now()):
@@ -193,7 +203,7 @@ def _unauthorized(reason: str, kind: str) -> CatalogRefusedError:
 def make_service_app(
     service: Service, config: ServiceConfig | None = None, *, metrics_folder: Path | None = None
 ) -> Starlette:
-    """The application that answers the calls of the protocol.
+    """The application that answers the calls of the protocol, and shows the pages of the catalog.
 
     Args:
         service: what makes the calls.
@@ -220,7 +230,8 @@ def make_service_app(
             is_stored = scope.get("path", "").startswith(f"/{DATA_PATH}/")  # a range is one of the stored bytes
             await (self.app if is_stored else super().__call__)(scope, receive, send)
 
-    gate = Gate(config or ServiceConfig(), Metrics(metrics_folder), partial(note_refusal, service))
+    config = config or ServiceConfig()
+    gate = Gate(config, Metrics(metrics_folder), partial(note_refusal, service))
     index = make_service_index(f"shardbook {__version__}")
 
     async def describe_calls(request: Request) -> Response:
@@ -275,6 +286,7 @@ def make_service_app(
             *operation_routes(service, gate),
             Route(f"/{API_PATH}{OPENAPI_NAME}", describe_calls),
             Route(f"/{API_PATH}{{call}}", call, methods=["GET", "POST"]),
+            *page_routes(service, config),
         ],
         middleware=[Middleware(gate.wrap), Middleware(Compression, minimum_size=1000, compresslevel=5)],
         exception_handlers={HTTPException: refuse},

@@ -145,14 +145,14 @@ def test_a_request_is_a_line_of_the_log_without_its_arguments(serve: Callable[..
     with access_log() as lines:
         server.ask("X-Request-Id: first", body=b'{"name": "secret_name"}', path="/api/v1/versions")
         server.ask("X-Request-Id: second", "Authorization: Bearer wrong")
-        server.ask("X-Request-Id: third", path="/nowhere", method="GET")
+        server.ask("X-Request-Id: third", path="/api/nowhere", method="GET")
         wait_for(lambda: len(lines) == 3)
     token_id = server.token.split("_")[1]
     assert all(line.pop("ms") > 0 for line in lines)
     assert lines == [
         {"id": "first", "principal": "ann", "token": token_id, "call": "versions", "status": 404},
         {"id": "second", "principal": None, "token": None, "call": "now", "status": 401, "address": "127.0.0.1"},
-        {"id": "third", "principal": None, "token": None, "call": "none", "status": 404},
+        {"id": "third", "principal": None, "token": None, "call": "page", "status": 404},
     ]
 
 
@@ -346,7 +346,7 @@ def test_requests_beyond_those_in_flight_are_told_to_come_again(serve: Callable[
 
 def test_wrong_addresses_and_methods_are_problems(serve: Callable[..., LimitedServer]) -> None:
     server = serve()
-    assert problem(server.ask(path="/wrong", method="GET")) == (404, "there is nothing at this address")
+    assert problem(server.ask(path="/api/wrong", method="GET")) == (404, "there is nothing at this address")
     answer = server.ask(method="DELETE")
     assert problem(answer) == (405, "method not allowed")
     assert "POST" in answer.headers["allow"]

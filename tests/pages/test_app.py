@@ -183,8 +183,7 @@ def test_only_a_button_of_the_pages_acts(
     assert not acts
     for own in ({"origin": f"http://{HOST}"}, {"origin": "null", "sec_fetch_site": "same-origin"}):
         answer = ask(app, "datasets/numbers/1.0.0/records/?where=x", "POST", **own)
-        target = f"/{SECRET}/datasets/numbers/1.0.0/records/?where=x"
-        assert (answer.status, answer.headers["location"]) == (303, target)
+        assert (answer.status, answer.headers["location"]) == (303, "./?where=x")
     assert [visit.query for visit in acts] == [{"where": "x"}] * 2
 
 
@@ -246,8 +245,9 @@ def test_segments_are_split_before_they_are_decoded(app: Starlette, monkeypatch:
 def test_an_address_without_a_slash_leads_to_the_folder(app: Starlette) -> None:
     for target in ("datasets/numbers", "datasets/numbers/1.0.0", "nothing"):
         answer = ask(app, f"{target}?q=%61")
-        assert (answer.status, answer.headers["location"]) == (308, f"/{SECRET}/{target}/?q=%61")
-    assert ask(app, f"/{SECRET}").headers["location"] == f"/{SECRET}/"
+        name = target.rpartition("/")[2]
+        assert (answer.status, answer.headers["location"]) == (308, f"./{name}/?q=%61")
+    assert ask(app, f"/{SECRET}").headers["location"] == f"./{SECRET}/"
 
 
 def test_errors_are_json_too(app: Starlette) -> None:

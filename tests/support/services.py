@@ -30,14 +30,14 @@ class TestServer:
 
     __test__ = False
 
-    def __init__(self) -> None:
+    def __init__(self, config: ServiceConfig | None = None) -> None:
         import uvicorn
 
-        self.service = Service(cast("SqlCatalog", None))
+        config = config or ServiceConfig(requests_per_minute=0, failed_logins_per_minute=0)
+        self.service = Service(cast("SqlCatalog", None), anonymous=config.anonymous_reads)
         self._listener = listen(0)
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}/"
-        unlimited = ServiceConfig(requests_per_minute=0, failed_logins_per_minute=0)
-        app = make_service_app(self.service, unlimited)
+        app = make_service_app(self.service, config)
         self._server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off", ws="none"))
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._listener]}, daemon=True)
         self._thread.start()

@@ -1,0 +1,240 @@
+"""The pages of a service: who sees them, how people sign in and out, and what a session is.
+
+    access token -> /sign-in/ -> a cookie -> each request: is the cookie ours? is its token valid? -> ``GuardedCatalog``
+
+A session is not stored. Its cookie has the digest of an access token, its end and a random number, with an HMAC by a
+key that the workers of a service share. So every worker accepts it, and each request looks up the token: a session ends
+at once when its token is revoked or expires. Nobody who only reads the database, which has the digests, can make a
+cookie, and nobody who has a cookie can compute the token. The cookie of somebody who signs out is deleted, but a copy
+of it stays valid until its end, 12 hours after the sign-in: to end it before, revoke the token. Without the setting
+``session_key``, the key is new whenever a service starts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Protocol
+from urllib.parse import urlencode, urlsplit
+
+from registry.api import Catalog
+from registry.api.locations import ClientDataDirectory
+from registry.catalog import EventFilter
+from registry.errors import CatalogRefusedError, RegistryError
+from registry.model import AccessToken, Role, digest_of
+from registry.pages import Page, Visit, Visitor, error_values, rendered_error, status_of
+from registry.pages.page import SIGN_IN
+from registry.server.app import Entry, address_of, read_form, respond_with_pages, show
+from registry.server.config import ServiceConfig
+from registry.server.gate import current_exchange
+from registry.server.rights import GuardedCatalog
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import Route
+
+_SECONDS: Final = 12 * 3600
+_COOKIE: Final = re.compile(r"([0-9a-f]{64}\.[0-9]{10,12}\.[0-9a-f]{32})\.([0-9a-f]{64})")
+_NEXT: Final = re.compile(r"(?!/)[A-Za-z0-9._~%!$&'()*+,;=:@/?-]{0,2000}")
+"""An address below the root, as browsers send it. It follows ``../``, so it names no other host."""
+
+_REFUSED: Final = {"WWW-Authenticate": "Bearer"}
+_OPERATIONS: Final = frozenset({"health", "ready", "metrics", "site.json"})
+_HEADERS: Final = {"Cache-Control": "private, no-cache", "Vary": "Cookie"}
+"""Of every page and picture: browsers ask again, so that they show nothing to the next person who signs in."""
+
+_NOBODY: Final = AccessToken(
+    id="0" * 12,
+    name="nobody",
+    role=Role.READER,
+    datasets=("_",),
+    created_at=datetime(2000, 1, 1, tzinfo=UTC),
+    created_by="",
+)
+"""The rights of those who have to sign in: no name of a dataset begins with ``_``."""
+
+
+class _Service(Protocol):
+    """What is needed of ``registry.server.service.Service``."""
+
+    catalog: Any
+    is_anonymous: bool
+
+    def authenticate(self, header: str) -> AccessToken: ...
+
+    def authenticate_session(self, digest: str) -> AccessToken: ...
+
+
+class Sessions:
+    """Makes and checks the cookies of sessions.
+
+    >>> sessions = Sessions("a key of at least 16 characters", clock=lambda: 1_800_000_000)
+    >>> cookie = sessions.start("ab" * 32)
+    >>> sessions.digest(cookie) == "ab" * 32, sessions.digest(cookie.replace("ab", "cd")), sessions.digest("")
+    (True, None, None)
+    """
+
+    def __init__(self, key: str, *, clock: Callable[[], float] = time.time) -> None:
+        self._key = key.encode()
+        self._clock = clock
+
+    def start(self, digest: str) -> str:
+        """A new cookie for the token with this digest."""
+        value = f"{digest}.{int(self._clock()) + _SECONDS}.{secrets.token_hex(16)}"
+        return f"{value}.{self._sign('session', value)}"
+
+    def digest(self, cookie: str) -> str | None:
+        """The digest of the token of a session; None if the cookie was not made here, or has ended."""
+        match = _COOKIE.fullmatch(cookie)
+        if match is None or not hmac.compare_digest(self._sign("session", match[1]), match[2]):
+            return None
+        digest, end, _ = match[1].split(".")
+        return digest if self._clock() < int(end) else None
+
+    def seal(self, cookie: str) -> str:
+        """What the forms of a session send: a page of another site, which has the cookie sent, does not know it."""
+        return self._sign("form", cookie)
+
+    def _sign(self, purpose: str, text: str) -> str:
+        return hmac.new(self._key, f"{purpose} {text}".encode(), hashlib.sha256).hexdigest()
+
+
+def page_routes(service: _Service, config: ServiceConfig) -> list[Route]:
+    """The pages, at every address that nothing else answers; and what signs people in and out."""
+    from starlette.routing import Route
+
+    door = _Door(service, config)
+    return [
+        Route(f"/{SIGN_IN}/", door.sign_in, methods=["POST"]),
+        Route("/sign-out/", door.sign_out, methods=["POST"]),
+        Route("/{path:path}", respond_with_pages(door.enter), methods=["GET", "POST"]),
+    ]
+
+
+class _Door:
+    """Lets people in, and sends others to the page to sign in."""
+
+    def __init__(self, service: _Service, config: ServiceConfig) -> None:
+        self._service = service
+        self._config = config
+        self._sessions = Sessions(config.session_key or secrets.token_urlsafe(32))
+
+    def enter(self, request: Request) -> Entry | Response:
+        """See ``respond_with_pages``."""
+        from starlette.exceptions import HTTPException
+
+        path, is_form = address_of(request), request.method == "POST"
+        first, url = path.partition("/")[0], self._url(request)
+        if path.startswith("api/") or (is_form and path in _OPERATIONS):
+            raise HTTPException(405, headers={"Allow": "GET, HEAD"}) if is_form else HTTPException(404)
+        try:
+            who, seal = self._person(request.cookies.get(_cookie_of(url)["key"], ""))
+            if who is None and first not in ("static", SIGN_IN):
+                return self._ask(request, path, url)
+            visit = self._visit(url, who, seal)
+        except RegistryError as error:  # too many requests, or the catalog does not answer
+            visit = self._visit(url)
+            return _response(rendered_error(error, visit)[0], visit)
+        return Entry(path=path, visit=visit, hosts=self._hosts(request), headers=_HEADERS)
+
+    def _person(self, cookie: str) -> tuple[AccessToken | None, str]:
+        """Who sends a request, and the seal of the session."""
+        if (digest := self._sessions.digest(cookie)) is not None:
+            with suppress(CatalogRefusedError):  # the token was revoked, or has expired
+                return self._service.authenticate_session(digest), self._sessions.seal(cookie)
+        return (self._service.authenticate("") if self._service.is_anonymous else None), ""
+
+    def _visit(self, url: str, who: AccessToken | None = None, seal: str = "") -> Visit:
+        catalog = self._service.catalog
+        rights: list[Any] = [] if who is None else [who.role, *who.datasets]
+        if who is not None and not who.covers_all:  # who does not see every event does not see each change of a list
+            rights += (event.hash for event in catalog.log.page(EventFilter(), newest=1))
+        guarded: Any = GuardedCatalog(catalog, who or _NOBODY)
+        # Files are read where this server has them, and not through the service.
+        seen = Catalog(guarded, directory=ClientDataDirectory(catalog, self._config.data_dir))
+        return Visit(catalog=seen, visitor=Visitor(url=url, who=who, seal=seal, rights=tuple(rights)))
+
+    def _ask(self, request: Request, path: str, url: str) -> Response:
+        """Lead to the page to sign in, and from there back; programs, which want JSON, get the error."""
+        from starlette.responses import RedirectResponse, Response
+
+        if path.rpartition("/")[2] == "index.json":
+            error = CatalogRefusedError("nobody has signed in", hint="Open the page in a browser, and sign in.")
+            headers = {"Content-Type": "application/json", **_REFUSED}
+            return Response(rendered_error(error, self._visit(url))[1], 401, headers)
+        query = request.scope["query_string"].decode("latin-1")
+        target = f"{path}?{query}" if query else path
+        there = "../" * path.count("/") + f"{SIGN_IN}/"
+        if request.method != "POST" and target and _NEXT.fullmatch(target):
+            there += f"?{urlencode({'next': target})}"
+        answer = RedirectResponse(there, 303)
+        answer.delete_cookie(**_cookie_of(url))
+        return answer
+
+    async def sign_in(self, request: Request) -> Response:
+        """Start a session for the token of a form, and lead to where its sender wanted to go."""
+        from starlette.concurrency import run_in_threadpool
+        from starlette.responses import Response
+
+        form = await read_form(request, self._hosts(request))
+        return form if isinstance(form, Response) else await run_in_threadpool(self._start, request, form)
+
+    def _start(self, request: Request, form: Mapping[str, str]) -> Response:
+        from starlette.responses import RedirectResponse
+
+        url, text, target = self._url(request), form.get("token", "").strip(), form.get("next", "")
+        target = target if _NEXT.fullmatch(target) else ""
+        try:
+            self._service.authenticate(f"Bearer {text}")
+        except RegistryError as error:
+            current_exchange().error = error
+            visit = replace(self._visit(url), path=(SIGN_IN,))
+            values = {"next": target, "problem": error_values(error, visit)["message"]}
+            return _response(Page(name="sign_in", title="Sign in", values=values, status=status_of(error)), visit)
+        answer = RedirectResponse(f"../{target}", 303)
+        answer.set_cookie(value=self._sessions.start(digest_of(text)), max_age=_SECONDS, **_cookie_of(url))
+        return answer
+
+    async def sign_out(self, request: Request) -> Response:
+        """Delete the cookie, and what the browser keeps."""
+        from starlette.responses import RedirectResponse, Response
+
+        cookie = _cookie_of(self._url(request))
+        seal = self._sessions.seal(request.cookies.get(cookie["key"], ""))
+        form = await read_form(request, self._hosts(request), seal)
+        if isinstance(form, Response):
+            return form
+        answer = RedirectResponse("../", 303, {"Clear-Site-Data": '"cache"'})
+        answer.delete_cookie(**cookie)
+        return answer
+
+    def _url(self, request: Request) -> str:
+        """The address of the service, as browsers know it."""
+        return (self._config.public_url or str(request.base_url)).rstrip("/") + "/"
+
+    def _hosts(self, request: Request) -> set[str]:
+        """The hosts whose pages may send forms: a proxy may pass on another one than browsers know."""
+        return {urlsplit(self._config.public_url or "").netloc, request.headers.get("host", "")} - {""}
+
+
+def _response(page: Page, visit: Visit) -> Response:
+    from starlette.responses import Response
+
+    body, status, headers = show(page, visit)
+    headers |= _REFUSED if status == 401 else {"Retry-After": "1"} if status in (429, 503) else {}
+    return Response(body, status, headers)
+
+
+def _cookie_of(url: str) -> dict[str, Any]:
+    """The name of the cookie, and what browsers may do with it. No other host and no script can read or set it."""
+    is_secure = url.startswith("https:")
+    name = "__Host-registry-session" if is_secure else "registry-session"
+    return {"key": name, "path": "/", "secure": is_secure, "httponly": True, "samesite": "lax"}
