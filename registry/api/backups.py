@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
-from registry.api.locations import catalog_url, make_catalog_folder, name_origin
+from registry.api.locations import catalog_url, make_catalog_folder, name_origin, site_options
 from registry.argument_types import typed_arguments
+from registry.catalog import is_site, open_catalog
 from registry.errors import AlreadyStoredError, UsageError, spell
 from registry.masking import has_secret
 from registry.model import count_progress
@@ -97,7 +98,12 @@ def back_up(
     """
     from registry.catalog.backup import open_backup
 
-    with name_origin(url), open_backup(catalog_url(url), advance=_count(progress, "backing up", path)) as lines:
+    chosen, advance = catalog_url(url), _count(progress, "backing up", path)
+    with name_origin(url), ExitStack() as stack:
+        if is_site(chosen):
+            lines = stack.enter_context(open_catalog(chosen, site=site_options(()))).backup(advance=advance)
+        else:
+            lines = stack.enter_context(open_backup(chosen, advance=advance))
         return write_backup(path, lines, force=force, dry_run=dry_run)
 
 

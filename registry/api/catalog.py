@@ -130,7 +130,7 @@ def connect(
 
     Args:
         url: a database URL (``sqlite:///catalog.db``, ``postgresql://host/name``), the path of an SQLite file, or
-            ``https://host/path/`` of a site. A user and password in it are sent to that server only.
+            ``https://host/path/`` of a service or a site. A user and password in it are sent to that server only.
             Default: ``$REGISTRY_CATALOG``, else a file in the user's data folder.
         data_dir: path or URL of the data directory, which holds the shards. Default: ``$REGISTRY_DATA_DIR``, else the
             one that the catalog records, else the folder ``datasets`` next to an SQLite catalog. Versions can be read

@@ -407,7 +407,7 @@ class ClientDataDirectory:
                 f"{self._backend.url} records no data directory, so the files of {version.reference} cannot be found",
                 hint="Ask the publisher of the site to write it with --with-data or --data-url.\n"
                 f"Or name a copy of the files: {name}"
-                if is_site(self._backend.url)
+                if is_site(self._backend.url) and not getattr(self._backend, "is_service", False)
                 else "Record the place that has them, for everybody: registry config data-dir URL "
                 f"{quote_catalog(self._backend.url)}\nOr name it: {name}",
                 details={"catalog": self._backend.url, "variable": DATA_DIR_VARIABLE},

@@ -83,8 +83,8 @@ def parse_url(url: str | os.PathLike[str]) -> sa.URL:
         raise UsageError("the catalog's URL or path is empty, or contains a control character", hint=_FORMS)
     if is_site(text):
         raise UsageError(
-            "the catalog of a site is read-only, and not a database that this command could open",
-            hint="Name the catalog from which the site was made.",
+            "the catalog is a site or a service, and this command needs its database",
+            hint="Run it where the database is, and name that with --catalog: its file, or its postgresql:// URL.",
         )
     if re.match(r"(?:sqlite|https?|postgres(?:ql)?|pg(?:sql)?|psql)(?:\+\w+)?:/?(?!/)", text, re.IGNORECASE):
         raise UsageError("the catalog's URL lacks '//' after the colon", hint=_FORMS)
@@ -250,7 +250,9 @@ def first_step(url: str) -> str:
     The example dataset is for people who try a file of their own: a catalog on a server is shared.
     """
     if is_site(url):
-        return "Ask its publisher what the site is meant to have."
+        return (
+            "Into a service, publish a first dataset: registry add SOURCE --as NAME. A site is filled by its publisher."
+        )
     if url.startswith("sqlite:"):
         return "Start with: registry quickstart"
     return "Publish a first dataset: registry add SOURCE --as NAME"

@@ -16,12 +16,12 @@ _SITE: Final = re.compile(
 
 
 def is_site(url: str | os.PathLike[str]) -> bool:
-    """Whether ``url`` names a catalog that is published as files on a web server."""
+    """Whether ``url`` names a catalog on the web: a site or a service."""
     return os.fspath(url).lower().startswith(("http://", "https://"))
 
 
 def site_url(url: str | os.PathLike[str]) -> str:
-    """The one spelling of the URL of a site's folder, which ends with a slash; a user and password stay in it.
+    """The one spelling of the URL of a site or a service, which ends with a slash; a user and password stay in it.
 
     >>> site_url("HTTPS://Example.org:443/datasets/index.html")
     'https://example.org/datasets/'
@@ -32,8 +32,8 @@ def site_url(url: str | os.PathLike[str]) -> str:
     match = _SITE.fullmatch(os.fspath(url))
     if match is None or int(match["port"] or 1) not in range(1, 2**16):
         raise UsageError(
-            "the URL of the site does not parse",
-            hint="Write https://host/path/, the folder that has site.json, without a query. "
+            "the URL of the catalog does not parse",
+            hint="Write https://host/path/, the URL of a service or of the folder that has site.json, without a query. "
             "In a password, write %40 for @, %2F for /, %3F for ?, %23 for #, %25 for % and %20 for a space.",
         )
     scheme, path = match["scheme"].lower(), re.sub(r"(?<=/)(?:index\.html|site\.json)$", "", match["path"] or "/")

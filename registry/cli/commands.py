@@ -144,7 +144,8 @@ _CATALOG: Final = click.option(
     "--catalog",
     "url",
     metavar="URL",
-    help="Database URL or SQLite file.  [default: $REGISTRY_CATALOG, else a file in your data folder]",
+    help="SQLite file, or URL of a database, a service or a site.  [default: $REGISTRY_CATALOG, else a file in your "
+    "data folder]",
 )
 
 

@@ -18,6 +18,7 @@ from datetime import timedelta
 from typing import Final
 
 from registry.catalog import CatalogBackend, Removal, RemovalStep, load_shards
+from registry.catalog.service.store import ServiceStore
 from registry.errors import CatalogPermissionError, ConflictError, MissingExtraError, NotFoundError, StorageError, spell
 from registry.masking import mask
 from registry.model import DatasetVersion, Reference, Use, describe_moment, is_absolute
@@ -253,6 +254,8 @@ class _Task:
         """Why no file can be removed at a place, or ``""``."""
         if isinstance(store, ReadOnlyStore):
             return "it cannot be written"
+        if isinstance(store, ServiceStore):  # it answers as if the files of dropped versions did not exist
+            return "a service removes no files, so name the database of the catalog with --catalog"
         if store.local_root is not None and str(store.local_root) != os.path.normpath(path):
             return "a link leads to another folder"
         is_here = store.local_root is None or store.local_root.is_dir()

@@ -396,7 +396,7 @@ def test_redirects_are_bounded(server: WebServer, client: Client) -> None:
 def test_a_malformed_url_is_refused_and_not_repeated(url: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         Client(url, tmp_path).open()
-    assert str(caught.value) == "the URL of the site does not parse"
+    assert str(caught.value) == "the URL of the catalog does not parse"
 
 
 # Read-only
@@ -459,7 +459,7 @@ def test_commands_about_databases_refuse_a_site(tmp_path: Path) -> None:
     url = "https://ann:pw@host/p"
     assert sqlite_path(url) is None
     for call in (schema.status, schema.check, schema.upgrade, schema.reindex, schema.recorded_data_dir):
-        with pytest.raises(UsageError, match="the catalog of a site is read-only, and not a database"):
+        with pytest.raises(UsageError, match="the catalog is a site or a service, and this command needs its database"):
             call(url)
 
 

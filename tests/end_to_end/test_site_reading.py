@@ -135,9 +135,9 @@ def test_commands_that_read_take_a_site(url: str, command: str, capsys: pytest.C
 @pytest.mark.parametrize(
     ("command", "code", "message"),
     [
-        ("db status", "usage", "the catalog of a site is read-only, and not a database that this command could open"),
-        ("db check", "usage", "the catalog of a site is read-only, and not a database that this command could open"),
-        ("db upgrade", "usage", "the catalog of a site is read-only, and not a database that this command could open"),
+        ("db status", "usage", "the catalog is a site or a service, and this command needs its database"),
+        ("db check", "usage", "the catalog is a site or a service, and this command needs its database"),
+        ("db upgrade", "usage", "the catalog is a site or a service, and this command needs its database"),
         ("promote numbers:1.0.0", "catalog_permission_denied", "a site is read-only, and {url} is one"),
         ("config protect", "catalog_permission_denied", "a site is read-only, and {url} is one"),
     ],
