@@ -187,7 +187,8 @@ class GuardedCatalog(CatalogWrapper):
                 continue
             if is_change:
                 dataset = name if config is None else f"{name}/{config}"
-                raise self._refusal(call, call.policy.role, f"it would change {dataset}, and {covered}")
+                reason = f"it would change {dataset}, and {covered}"
+                raise self._refusal(call, call.policy.role, reason, dataset)
             raise _unseen(name)
 
     def _require_places(self, call: Call, datasets: list[tuple[str, str | None]], arguments: Mapping[str, Any]) -> None:
@@ -257,10 +258,9 @@ class GuardedCatalog(CatalogWrapper):
             after = page[-1].id if newest is None else after
             event_filter = replace(event_filter, before=page[0].id)
 
-    def _refusal(self, call: Call, role: str, reason: str) -> CatalogPermissionError:
-        return CatalogPermissionError(
-            f"{self.who.name} may not call {call.name}: {reason}", hint=_ASK, details={"call": call.name, "role": role}
-        )
+    def _refusal(self, call: Call, role: str, reason: str, dataset: str = "") -> CatalogPermissionError:
+        details = {"call": call.name, "role": role, "dataset": dataset}
+        return CatalogPermissionError(f"{self.who.name} may not call {call.name}: {reason}", hint=_ASK, details=details)
 
     def _is_covered(self, value: Any) -> bool:
         """Whether the token covers what a value of a result is about. Events and some others have names of then."""

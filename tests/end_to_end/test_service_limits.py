@@ -244,15 +244,22 @@ def test_refused_calls_of_known_tokens_are_noted_and_a_flood_is_cut(serve: Calla
     reader = make_token(server.catalog, "bob", Role.READER)
     revoked = make_token(server.catalog, "eve")
     server.catalog.access.revoke_token(revoked.split("_")[1], actor="ann")
+    publisher = make_token(server.catalog, "pat", Role.PUBLISHER, "lab_*")
     server.ask("Authorization: Bearer x")
     server.ask(f"Authorization: Bearer {revoked}")
+    body = b'{"reference": "digits:1.0.0", "reason": "wrong"}'
+    assert server.ask(f"Authorization: Bearer {publisher}", body=body, path="/api/v1/lifecycle.yank").status == 403
     for _ in range(70):
         answer = server.ask(f"Authorization: Bearer {reader}", path="/api/v1/access.tokens")
         assert answer.status == 403
-    refusals = wait_for(lambda: len(found := server.catalog.access.refusals()) >= 61 and found)
-    assert len(refusals) < 65
-    assert [(each.principal, each.call) for each in refusals[-2:]] == [("bob", "access.tokens"), ("eve", "now")]
-    assert refusals[-2].reason.startswith("bob may not call access.tokens: it needs the role admin")
+    refusals = wait_for(lambda: len(found := server.catalog.access.refusals()) >= 62 and found)
+    assert len(refusals) < 66
+    assert [(each.principal, each.call, each.dataset) for each in refusals[-3:]] == [
+        ("bob", "access.tokens", ""),
+        ("pat", "lifecycle.yank", "digits"),
+        ("eve", "now", ""),
+    ]
+    assert refusals[-3].reason.startswith("bob may not call access.tokens: it needs the role admin")
 
 
 def test_a_body_that_is_too_long_is_refused_before_and_while_it_comes(serve: Callable[..., LimitedServer]) -> None:
