@@ -42,6 +42,7 @@ class ServiceConfig:
         host, port: where it listens; port 0 is a free one.
         workers: how many processes answer.
         anonymous_reads: whether those without a token may read every dataset.
+        signed_reads: whether readers get signed URLs of an object store, for which they need no rights of their own.
         trusted_proxies: addresses or networks whose ``X-Forwarded-For`` and ``X-Forwarded-Proto`` are believed.
         metrics_token: a secret that may read ``/metrics``, as the token of an admin may.
         session_key: a secret that signs the sessions of the pages; None is a new one whenever the service starts.
@@ -64,6 +65,7 @@ class ServiceConfig:
     port: int = _number(8080, 0, 65535)
     workers: int = _number(1, 1, 256)
     anonymous_reads: bool = False
+    signed_reads: bool = False
     trusted_proxies: tuple[str, ...] = ()
     metrics_token: str | None = field(default=None, repr=False)
     session_key: str | None = field(default=None, repr=False)

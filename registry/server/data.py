@@ -39,14 +39,17 @@ from registry.errors import (
 )
 from registry.model import (
     ATTACHMENTS_FOLDER,
+    AccessToken,
     DatasetVersion,
     Reference,
     Role,
     Shard,
+    is_absolute,
     shards_by_filename,
     version_folder,
 )
 from registry.publishing.attachments import CLAIM_SUFFIX
+from registry.publishing.markers import location_key
 from registry.server.places import DataPlaces
 from registry.server.rights import GuardedCatalog
 from registry.storage import LocalStore, Store
@@ -58,7 +61,7 @@ _MOST_PARTS: Final = 16
 """Parts of a path: each is looked up as the end of a location."""
 
 _MOST_HASHED: Final = 10**6
-_MOST_CLAIM: Final = 2**16
+_SIGNED_SECONDS: Final = 300
 _DIGEST: Final = re.compile(r"(?:^|,)\s*sha-256=:([A-Za-z0-9+/]{43}=):\s*(?=,|$)")
 _ATTACHED: Final = re.compile(
     rf"{re.escape(ATTACHMENTS_FOLDER)}/(?P<sha256>[0-9a-f]{{64}})_[A-Za-z0-9._-]{{1,100}}(?P<claim>{CLAIM_SUFFIX})?"
@@ -91,24 +94,33 @@ class ServedData:
 
     Attributes:
         store: the data directory.
-        places: its names, if it is a folder of this server; None if clients read and write an object store themselves.
     """
 
-    def __init__(self, store: Store, own: DataDirectory, service: str, *, most_bytes: int = 2**40) -> None:
+    def __init__(
+        self, store: Store, own: DataDirectory, service: str, *, signs: bool = False, most_bytes: int = 2**40
+    ) -> None:
         """Describe a data directory.
 
         Args:
             store: the data directory.
             own: its record in the catalog.
             service: the URL at which clients reach the service; it ends with a slash.
+            signs: whether readers get URLs in an object store that the service signs, so that they need no rights of
+                their own there.
             most_bytes: the size of the largest file that publishers may send.
         """
         self.store = store
-        is_here, url = isinstance(store, LocalStore), f"{service}{DATA_PATH}"
-        self.places = DataPlaces(root=str(store.local_root), own=own, url=url) if is_here else None
+        root = location_key(store) if store.local_root is None else str(store.local_root)
+        self._places = DataPlaces(root=root, own=own, url=f"{service}{DATA_PATH}")
+        self._signs = signs
         self._most_bytes = most_bytes
         self._hashed: dict[tuple[str, str], str] = {}
         """The sha256 of files by their name and stamp: what was hashed while it arrived is not read again."""
+
+    def places(self, who: AccessToken) -> DataPlaces | None:
+        """Its names, if the holder of a token reads and writes through the service; None if it uses its own rights."""
+        is_through = self.store.local_root is not None or (self._signs and who.role is Role.READER)
+        return self._places if is_through else None
 
     def read(self, catalog: GuardedCatalog, path: str, headers: Mapping[str, str], *, is_head: bool) -> DataAnswer:
         """Answer a GET or a HEAD of a file; of a folder, whose path ends with a slash, its files as JSON.
@@ -132,6 +144,8 @@ class ServedData:
             return DataAnswer(status=200, headers={"Content-Type": "application/json"}, body=listing)
         digest = _digest_of(catalog, version, name)
         with _without_paths("read", path):
+            if not is_head and (url := self.store.sign(f"{folder}/{name}", seconds=_SIGNED_SECONDS)) is not None:
+                return DataAnswer(status=307, headers={"Location": url, "Cache-Control": "no-store"})
             file = self.store.open(f"{folder}/{name}")
             try:
                 return _answer(file, headers, digest, is_head=is_head)
@@ -162,7 +176,10 @@ class ServedData:
         """
         catalog.require_role(CALLS["reservations.require"])
         for reservation in catalog.reservations.list():  # a token sees those of the datasets that it covers
-            reference, folder = Reference.parse(reservation.reference), reservation.location[len(self._url) + 1 :]
+            reference, folder = (
+                Reference.parse(reservation.reference),
+                reservation.location[len(self._places.url) + 1 :],
+            )
             if reference.exact is None or folder != version_folder(reference.name, reference.config, reference.exact):
                 continue
             is_holder = any(holder.actor == catalog.who.name for holder in reservation.holders)
@@ -170,10 +187,6 @@ class ServedData:
             if is_holder and f"{path}/".startswith(f"{folder}/") and _is_readable(catalog, name.removesuffix("/")):
                 return folder, name
         raise _refusal(catalog, path)
-
-    @property
-    def _url(self) -> str:
-        return "" if self.places is None else self.places.url
 
     def _beside(self, catalog: GuardedCatalog, path: str) -> tuple[str, str, DatasetVersion]:
         """As ``_find``, for a publisher's files beside a version that is published: attachments and their claims.
@@ -265,35 +278,31 @@ class ServedData:
         """Compare the files of a version with the row that is to be written: their sizes and their sha256.
 
         Raises:
-            UsageError: its files are elsewhere, and only an admin may name other places.
             ShardMismatchError: a file is missing, or has another size or sha256.
             StorageError: a file cannot be read.
         """
-        home = version_folder(version.name, version.config, version.version)
-        if catalog.published_digest(version.name, version.config, version.version) is not None:
+        is_published = catalog.published_digest(version.name, version.config, version.version) is not None
+        if is_published or is_absolute(version.location):  # only an admin names places elsewhere
             return
-        if version.location != home:
-            if catalog.who.role is Role.ADMIN:
-                return
-            raise UsageError(
-                f"{version.reference} can be published here only with its files at {home}",
-                hint="An admin of the service may name other places.",
-                details={"location": version.location[:200]},
-            )
+        promised = {split.name: shards.get(split.name, ()) for split in version.splits}  # the catalog compares them
         files = {
-            name: (part.num_bytes, part.sha256) for name, part in shards_by_filename(version.splits, shards).items()
+            name: (shard.num_bytes, shard.sha256)
+            for name, shard in shards_by_filename(version.splits, promised).items()
         }
         attachments = () if details is None else details.attachments
         files |= {attachment.place: (attachment.num_bytes, attachment.sha256) for attachment in attachments}
         for name, (num_bytes, sha256) in files.items():
-            path = f"{home}/{name}"
-            with _without_paths("read", path):
-                size = self.store.size(path)
-                found = self._sha256(path) if size == num_bytes else None
-            if found != sha256:
-                problem = f"sha256 mismatch: expected {sha256}, found {found}"
-                if found is None:
+            path = f"{version.location}/{name}"
+            try:
+                with _without_paths("read", path):
+                    size = self.store.size(path)
+                    digest = self._sha256(path) if size == num_bytes else None
+                problem = f"sha256 mismatch: expected {sha256}, found {digest}"
+                if digest is None:
                     problem = f"size mismatch: expected {num_bytes} bytes, found {size}"
+            except NotStoredError:
+                digest, problem = None, "no such file"
+            if digest != sha256:
                 raise ShardMismatchError(
                     f"{version.reference} was not published: {name}: {problem}",
                     hint="Publish it again.",
@@ -311,13 +320,16 @@ class ServedData:
         return sha256
 
 
-def open_served_data(catalog: CatalogBackend, data_dir: str | None, service: str) -> ServedData | None:
+def open_served_data(
+    catalog: CatalogBackend, data_dir: str | None, service: str, *, signs: bool = False
+) -> ServedData | None:
     """The data directory of a catalog, which ``data_dir`` or the catalog names; None if neither does.
 
     Args:
         catalog: the catalog.
         data_dir: its path or URL; None is the one that the catalog records.
         service: the URL at which clients reach the service; it ends with a slash.
+        signs: see ``ServedData``.
 
     Raises:
         OtherDataDirectoryError: the catalog records another one.
@@ -328,7 +340,7 @@ def open_served_data(catalog: CatalogBackend, data_dir: str | None, service: str
         own = directory.require()
     except DataDirectoryMissingError:
         return None
-    return None if own is None else ServedData(open_data(directory.path), own, service)
+    return None if own is None else ServedData(open_data(directory.path), own, service, signs=signs)
 
 
 def _answer(file: StoredFile, headers: Mapping[str, str], digest: str | None, *, is_head: bool) -> DataAnswer:
@@ -358,6 +370,8 @@ def _answer(file: StoredFile, headers: Mapping[str, str], digest: str | None, *,
 
 def _tag(file: StoredFile) -> str:
     """A strong ETag: it changes whenever the file is rewritten, so that it also proves that a file is as it was."""
+    if file.entity_tag is not None:
+        return file.entity_tag
     facts = os.fstat(file.fileno())
     state = f"{facts.st_dev} {facts.st_ino} {facts.st_size} {facts.st_ctime_ns}"
     return f'"{hashlib.sha256(state.encode()).hexdigest()[:32]}"'

@@ -207,6 +207,8 @@ class GuardedCatalog(CatalogWrapper):
                 self._require_admin(call, "only an admin says who published a version elsewhere")
             if details.data_dir is not None and data_dir is None:
                 self._require_admin(call, "only an admin sets the data directory")
+        root = "" if data_dir is None else data_dir.place
+        root = root if self._places is None else self._places.root  # where it is now
         folders = [folder for name, config in datasets for folder in self._folders(name, config)]
         root = "" if data_dir is None else data_dir.place
         root = root if self._places is None else self._places.root

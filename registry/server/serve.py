@@ -152,7 +152,7 @@ def _make_worker(config: ServiceConfig, url: str, metrics_folder: Path) -> Starl
         threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
     try:
         catalog = open_sql_catalog(config.catalog or catalog_url(), create=False)
-        data = open_served_data(catalog, config.data_dir, url)
+        data = open_served_data(catalog, config.data_dir, url, signs=config.signed_reads)
     except RegistryError as error:
         _logger.error("the worker cannot open the catalog or its data directory: %s", error)
         time.sleep(1)  # another worker is started at once

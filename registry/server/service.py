@@ -125,7 +125,7 @@ class Service:
 
     def guarded(self, who: AccessToken) -> GuardedCatalog:
         """The catalog as the holder of a token may see and change it."""
-        return GuardedCatalog(self.catalog, who, None if self.data is None else self.data.places)
+        return GuardedCatalog(self.catalog, who, None if self.data is None else self.data.places(who))
 
     def transfer(
         self, who: AccessToken, method: str, path: str, headers: Mapping[str, str], pieces: Iterable[bytes]
@@ -136,7 +136,7 @@ class Service:
             NotFoundError: the data directory is not a folder of this server.
             RegistryError: why it is refused.
         """
-        if self.data is None or self.data.places is None:
+        if self.data is None or self.data.places(who) is None:
             raise NotFoundError("this service has no files: see locations.data_dir")
         catalog = self.guarded(who)
         match method:

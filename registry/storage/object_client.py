@@ -92,6 +92,12 @@ class BucketClient:
         """
         return _facts(self._ask("read", location, lambda api, store: api.head_async(store, key)))
 
+    def sign(self, key: str, *, seconds: int, location: str) -> str:
+        """A URL by which anybody can read an object."""
+        expiry = timedelta(seconds=seconds)
+        result: str = self._ask("read", location, lambda api, store: api.sign_async(store, "GET", key, expiry))
+        return result
+
     def begin_range(self, facts: ObjectFacts, start: int, stop: int, *, location: str) -> Future[memoryview]:
         """Start one request for bytes start..stop of an object, if its ETag is still that of ``facts``.
 

@@ -262,6 +262,10 @@ class ObjectStore(RemoteStore):
         if self._bucket.has(key, location=location):
             raise already_stored(location)
 
+    def sign(self, name: str, *, seconds: int) -> str:
+        """A URL by which anybody can read an object for some time. No request is sent, so it may not exist."""
+        return self._bucket.sign(self._key(check_relative_name(name)), seconds=seconds, location=self.locate(name))
+
     def writer_of(self, name: str) -> str | None:
         """The ``writer`` that ``create_from`` was given for an object; None if it is unknown."""
         return self._bucket.writer_of(self._key(check_relative_name(name)), location=self.locate(name))

@@ -317,6 +317,11 @@ class Store(abc.ABC):
             hashed.require(sha256)
         return self.entity_tag(name)
 
+    def sign(self, name: str, *, seconds: int) -> str | None:  # noqa: ARG002 (most stores sign nothing)
+        """A URL by which anybody can read a file for some time; None if the store makes no such URLs."""
+        check_relative_name(name)
+        return None
+
     def writer_of(self, name: str) -> str | None:
         """The ``writer`` that ``create_from`` was given for a file; None if it is unknown."""
         check_relative_name(name)

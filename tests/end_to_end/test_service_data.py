@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -25,15 +26,8 @@ from registry.catalog import DataDirectory, Holder, Reservation
 from registry.catalog.service import ServiceCatalog
 from registry.catalog.service.store import ServiceStore, use_service_data
 from registry.catalog.web import WebCatalog
-from registry.errors import (
-    CatalogPermissionError,
-    NotStoredError,
-    ReplacedError,
-    StorageError,
-    UsageError,
-    VerificationError,
-)
-from registry.model import Reference, Role
+from registry.errors import CatalogPermissionError, NotStoredError, ReplacedError, StorageError, VerificationError
+from registry.model import Reference, Role, Version
 from registry.server.data import ServedData
 from registry.storage import LocalStore, open_store
 
@@ -264,8 +258,8 @@ def test_no_other_server_gets_the_token(
         def do_GET(self) -> None:
             seen.append(f"{self.path} {self.headers.get('Authorization')}")
             if self.path.startswith("/there/"):
-                self.send_response(302)
-                self.send_header("Location", f"http://127.0.0.1:{self.server.server_port}/elsewhere/")  # type: ignore[attr-defined]
+                self.send_response(307 if self.command == "GET" else 302)
+                self.send_header("Location", f"http://127.0.0.1:{self.server.server_port}/elsewhere/signed?X=1")  # type: ignore[attr-defined]
             else:
                 self.send_response(200)
             self.send_header("Content-Length", "0")
@@ -287,6 +281,11 @@ def test_no_other_server_gets_the_token(
     with open_store(f"http://127.0.0.1:{other.server_port}/theres/api/v1/data/numbers").open("x") as file:
         assert file.read(1) == b""  # a store of another kind, without a token
     assert login not in " ".join(seen[1:])
+    seen.clear()
+    file = open_store(f"{url}api/v1/data/numbers").open_known("x", num_bytes=1, entity_tag='"tag"')
+    with file, pytest.raises(ReplacedError):  # the other server has an empty file
+        file.read(1)
+    assert seen == [f"/there/api/v1/data/numbers/x Bearer {login}", "/elsewhere/signed?X=1 None"]
     other.shutdown()
     other.server_close()
 
@@ -501,15 +500,36 @@ def test_a_version_whose_files_differ_is_not_published(
 
 
 def test_only_an_admin_names_places_of_other_files(server: TestServer, home: registry.Catalog, publisher: str) -> None:
-    version = home.dataset("numbers").facts
-    shards = {
-        split.name: home.backend.shards.between(version, split.name, 0, split.num_shards) for split in version.splits
-    }
-    with ServiceCatalog(server.url, token=lambda _: publisher) as client:
-        for location in ("numbers/1.0.0", "/etc", "https://host/x", "../x"):
-            stolen = replace(version, name="mine", location=location)
-            with pytest.raises((UsageError, CatalogPermissionError), match=r"files at mine/|not in the folder"):
-                client.publish(stolen, shards, promote=None, actor="x")
+    home.add({"number": range(3)}, name="hidden")
+    few = make_token(home.backend, "bob", Role.PUBLISHER, "numbers", "mine")
+    limited = make_token(home.backend, "eve", Role.ADMIN, "numbers", "mine")
+    version, exactly = home.dataset("numbers").facts, Reference.parse("numbers:1.0.0")
+    (split,) = version.splits
+    shards = {split.name: home.backend.shards.between(version, split.name, 0, split.num_shards)}
+    holder = Holder.of_this_process("x")
+    for token in (few, limited):
+        with ServiceCatalog(server.url, token=partial(return_first, token)) as client:
+            for location in ("hidden/1.0.0", "/etc", "../x", "file:///etc", f"{server.url}api/v1/data/hidden/1.0.0"):
+                stolen = replace(version, name="mine", location=location)
+                with pytest.raises(CatalogPermissionError, match="in the folder of its dataset"):
+                    client.publish(stolen, shards, promote=None, actor="x")
+                with pytest.raises(CatalogPermissionError, match="in the folder of its dataset"):
+                    client.locations.add(exactly, location, actor="x")
+                with pytest.raises(CatalogPermissionError, match="in the folder of its dataset"):
+                    client.reservations.reserve(location, Reference.parse("mine:1.0.0"), "0" * 64, holder)
+    with ServiceCatalog(server.url, token=partial(return_first, publisher)) as client:
+        for location in ("hidden/1.0.0", "mine/1.0.0"):  # it may read them: but there are other files, or none
+            with pytest.raises(VerificationError, match=r"mine:1\.0\.0 was not published: .*: no such file"):
+                client.publish(replace(version, name="mine", location=location), shards, promote=None, actor="x")
+    client = ServiceCatalog(server.url, token=partial(return_first, limited))
+    with client, pytest.raises(CatalogPermissionError, match="in the folder of its dataset"):
+        client.locations.relocate(exactly, "numbers/1.0.0", "hidden/1.0.0", actor="x")
+    name = f"hidden/1.0.0/{home.dataset('hidden').facts.splits[0].filename(0)}"
+    assert [ask(server.url, name, token)[0].status for token in (publisher, few, limited)] == [200, 404, 404]
+
+
+def return_first(token: str, _url: str) -> str:
+    return token
 
 
 SCRIPT = """
@@ -562,3 +582,47 @@ def test_two_publishers_of_the_same_version_both_succeed(
     results = [run.communicate() for run in runs]
     assert results == [("others:1.0.0\n", "")] * 2
     assert (home.dataset("others").verify(deep=True).faults, home.backend.reservations.list()) == ((), ())
+
+
+def test_readers_of_a_bucket_need_no_rights_of_their_own(
+    server: TestServer, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with registry.connect(tmp_path / "catalog.db", data_dir=f"{bucket}/data", create=True) as home:
+        home.add({"number": range(100)}, name="numbers")
+        server.service.catalog = home.backend  # type: ignore[assignment]  # it is in SQLite
+        own = DataDirectory(recorded=f"{bucket}/data", place=f"{bucket}/data")
+        server.service.data = ServedData(open_store(f"{bucket}/data"), own, server.url, signs=True)
+        reader, publisher = (make_token(home.backend, f"the {role}", role) for role in (Role.READER, Role.PUBLISHER))
+        version = home.dataset("numbers").facts
+        (split,) = version.splits
+        name = f"numbers/1.0.0/{split.filename(0)}"
+        monkeypatch.setenv("REGISTRY_TOKEN", publisher)
+        with registry.connect(server.url) as catalog:
+            assert catalog.data_dir == f"{bucket}/data"
+            assert str(catalog.add({"number": range(9)}, name="others").reference) == "others:1.0.0"
+        script = "import registry, sys; data = registry.connect(sys.argv[1]).dataset('numbers')\n"
+        script += "print(data.folder, data.read('train')[7]['number'], len(list(data.read('train'))))\n"
+        script += "print(data.verify(deep=True).faults, data.attachments[0].name)"
+        environment = {name: text for name, text in os.environ.items() if not name.startswith("AWS_")}
+        done = subprocess.run(
+            [sys.executable, "-c", script, server.url],
+            env={**environment, "REGISTRY_TOKEN": reader},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        number = home.dataset("numbers").read("train")[7]["number"]
+        folder = f"{server.url}api/v1/data/numbers/1.0.0"
+        assert (done.stdout, done.stderr) == (f"{folder} {number} 100\n() statistics.json\n", "")
+        answer, body = ask(server.url, name, reader)
+        assert (answer.status, body, "X-Amz-Expires=300" in answer.headers["Location"]) == (307, b"", True)
+        assert [ask(server.url, path, reader)[0].status for path in ("numbers/1.0.0/../x", "x/1.0.0/y")] == [404, 404]
+        others = open_store(f"{bucket}/data/others/1.0.0")
+        shard = next(file for file in others.list() if "tfrecord" in file)
+        open_store(f"{bucket}/data/numbers/1.0.1").create_from(split.filename(0), others, shard)
+        shards = {split.name: home.backend.shards.between(version, split.name, 0, 1)}
+        later = replace(version, version=Version(1, 0, 1), location="numbers/1.0.1", content_digest="1" * 64)
+        client = ServiceCatalog(server.url, token=partial(return_first, publisher))
+        with client, pytest.raises(VerificationError, match="size mismatch"):  # the bytes are those of another dataset
+            client.publish(later, shards, promote=None, actor="x")
+        server.service.data = None

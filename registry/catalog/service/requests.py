@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _MOST_BYTES: Final = 2**30
 _PIECE_BYTES: Final = 2**18
-_DONE: Final = frozenset({200, 201, 206})
+_DONE: Final = frozenset({200, 201, 206, 307})
 _UNAUTHORIZED: Final = 401
 _MISSING: Final = 404
 _TRANSIENT: Final = frozenset({408, 425, 429, 500, 502, UNAVAILABLE, 504})
@@ -112,31 +112,47 @@ class ServiceServer(SiteServer):
             answer.close()
 
     def transfer(
-        self, method: str, path: str, receive: Receive, *, headers: Mapping[str, str], body: Body | None = None
+        self,
+        method: str,
+        path: str,
+        receive: Receive,
+        *,
+        headers: Mapping[str, str],
+        body: Body | None = None,
+        any_status: bool = False,
     ) -> Any:
         """Send a request about stored bytes; returns ``receive(answer, end)``.
 
         Args:
-            method: the method. The answer to a HEAD has no problem document, so ``receive`` gets it with any status.
+            method: the method.
             path: below the URL of the service.
             receive: takes an answer; ``end`` is when the attempt should end.
             headers: of the request.
             body: makes the body of an attempt: a file, or bytes.
+            any_status: whether ``receive`` takes errors, too: those without a problem document.
 
         Raises:
             CatalogUnavailableError, CatalogRefusedError, CatalogError, RegistryError: see ``call``.
         """
-        return self._request(path, body or (lambda: b""), {"Accept-Encoding": "identity", **headers}, receive, method)
+        headers = {"Accept-Encoding": "identity", **headers}
+        return self._request(path, body or (lambda: b""), headers, receive, method, any_status=any_status)
 
     def _request(
-        self, path: str, body: bytes | Body, headers: Mapping[str, str], receive: Receive, method: str = "POST"
+        self,
+        path: str,
+        body: bytes | Body,
+        headers: Mapping[str, str],
+        receive: Receive,
+        method: str = "POST",
+        *,
+        any_status: bool = False,
     ) -> Any:
         if self._process != os.getpid():
             self._pool.clear()
             self._process = os.getpid()
         operation = Operation("ask", f"{self.url}{path}", urlsplit(self._base).netloc, self._limits)
         try:
-            return call_with_retries(operation, partial(self._send, method, path, body, headers, receive))
+            return call_with_retries(operation, partial(self._send, method, path, body, headers, receive, any_status))
         except StorageUnavailableError as error:
             raise CatalogUnavailableError(error.message, hint=error.hint, details=error.details) from error
 
@@ -147,6 +163,7 @@ class ServiceServer(SiteServer):
         body: bytes | Body,
         headers: Mapping[str, str],
         receive: Receive,
+        any_status: bool,
         seconds: float,
     ) -> Any:
         import urllib3
@@ -165,7 +182,7 @@ class ServiceServer(SiteServer):
                 redirect=False,
                 preload_content=False,
             )
-            if answer.status not in _DONE and method != "HEAD":
+            if answer.status not in _DONE and not any_status:
                 raise self._answered(answer, self._body(answer, end))
             result = receive(answer, end)
             is_open = result is answer

@@ -1,8 +1,9 @@
-"""``ServiceStore``: the files of a data directory that a service has on its own disk, read with the reader's token.
+"""``ServiceStore``: the files of a data directory that a service has or signs URLs for, with the token of the client.
 
     open(name)  ->  HEAD: size and ETag  ->  GET of ranges, each on the condition of that ETag
 
-The token goes to the service and nowhere else: no redirect is followed. It is never pickled: another process asks
+The token goes to the service and nowhere else. A service may answer with a URL in a bucket that it signed: it is asked
+without the token. Other redirects are not followed. The token is never pickled: another process asks
 ``TokenOf`` again, for the URL of the service.
 """
 
@@ -34,6 +35,7 @@ from registry.errors import (
     StorageUnavailableError,
     UsageError,
 )
+from registry.masking import mask
 from registry.storage.faults import StoredFile, already_stored, cannot, replaced
 from registry.storage.location import open_below_with
 from registry.storage.names import check_folder_name, check_relative_name
@@ -50,7 +52,12 @@ _MOST_NAMES: Final = 2**28
 _LEAST_BYTES_PER_SECOND: Final = 1024
 _OK: Final = 200
 _PARTIAL: Final = 206
+_ELSEWHERE: Final = 307
 _MISSING: Final = 404
+_EXPIRED: Final = frozenset({400, 403})
+_PASSING: Final = frozenset({429, 500, 502, 503, 504})
+_MOST_SIGNED: Final = 4
+_ADMIN: Final = "Ask an admin of the service."
 _REFUSED: Final = frozenset({401, 403})
 
 _SERVERS: Final[dict[tuple[str, str | None], ServiceServer]] = {}
@@ -74,6 +81,8 @@ class ServiceStore(RemoteStore):
         self._service = service
         self._token_of = token_of
         self._root = check_folder_name(root)
+        self._signed: dict[str, str] = {}
+        """URLs in a bucket that the service signed for a few minutes: they need no token, and get none."""
         self.url = f"{service}{DATA_PATH}" + (f"/{root}" if root else "")
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -193,10 +202,20 @@ class ServiceStore(RemoteStore):
                 self._ask("read", "GET", name, _take_nothing, headers={"Range": "bytes=0-0"})
             raise TransientFault(f"the server answered {answer.status}")
 
-        return tuple(self._ask("read", "HEAD", name, receive))
+        return tuple(self._ask("read", "HEAD", name, receive, any_status=True))
 
     def _read_range(self, name: str, tag: str, start: int, stop: int) -> bytes:
-        def receive(answer: Any, end: float) -> bytes:
+        headers = {"Range": f"bytes={start}-{stop - 1}", "If-Range": tag}
+
+        def receive(answer: Any, end: float) -> bytes | None:
+            if answer.status == _ELSEWHERE:
+                self._signed[name] = str(answer.headers["Location"])
+                return None
+            if answer.status in _EXPIRED and name in self._signed:
+                self._signed.pop(name, None)
+                return None
+            if answer.status in _PASSING:
+                raise TransientFault(f"the server answered {answer.status}")
             if answer.status != _PARTIAL or answer.headers.get("ETag") != tag:
                 answer.close()  # it may have the whole file
                 raise replaced(self.locate(name))
@@ -205,9 +224,19 @@ class ServiceStore(RemoteStore):
                 raise TransientFault("the server ended the response too early")
             return content
 
-        headers = {"Range": f"bytes={start}-{stop - 1}", "If-Range": tag}
-        result: bytes = self._ask("read", "GET", name, receive, headers=headers)
-        return result
+        for _ in range(_MOST_SIGNED):
+            url = self._signed.get(name)
+            result: bytes | None
+            if url is None:
+                result = self._ask("read", "GET", name, receive, headers=headers)
+            else:
+                host, _, path = url.partition("://")[2].partition("/")
+                bucket = f"{url.partition('://')[0]}://{host}/"
+                with _store_errors("read", self.locate(name)):
+                    result = _server_at(bucket, None).transfer("GET", path, receive, headers=headers, any_status=True)
+            if result is not None:
+                return result
+        raise cannot("read", self.locate(name), "the URLs that the service signed do not work", hint=_ADMIN)
 
     def _ask(
         self,
@@ -219,15 +248,15 @@ class ServiceStore(RemoteStore):
         headers: dict[str, str] | None = None,
         body: Body | None = None,
         folder: bool = False,
+        any_status: bool = False,
     ) -> Any:
         path = f"{DATA_PATH}/{quote(self._name(name))}{'/' if folder else ''}"
         with _store_errors(doing, self.locate(name)):
-            return self._server.transfer(method, path, receive, headers=headers or {}, body=body)
+            return self._server.transfer(method, path, receive, headers=headers or {}, body=body, any_status=any_status)
 
     @cached_property
     def _server(self) -> ServiceServer:
-        key = self._service, self._token_of(self._service)
-        return _SERVERS.get(key) or _SERVERS.setdefault(key, ServiceServer(*key))
+        return _server_at(self._service, self._token_of(self._service))
 
     def _name(self, name: str) -> str:
         return "/".join(part for part in (self._root, name) if part)
@@ -236,6 +265,10 @@ class ServiceStore(RemoteStore):
 def _reopen(service: str, token_of: TokenOf, root: str) -> ServiceStore:
     use_service_data(service, token_of)
     return ServiceStore(service, token_of, root)
+
+
+def _server_at(url: str, token: str | None) -> ServiceServer:
+    return _SERVERS.get((url, token)) or _SERVERS.setdefault((url, token), ServiceServer(url, token))
 
 
 def _begin(read: Callable[[int, int], bytes], start: int, stop: int) -> Future[bytes]:
@@ -267,7 +300,8 @@ def _store_errors(doing: str, location: str) -> Iterator[None]:
     try:
         yield
     except CatalogUnavailableError as error:
-        raise StorageUnavailableError(error.message, hint=error.hint, details=error.details) from error
+        details = {**error.details, "path": location}
+        raise StorageUnavailableError(mask(error.message), hint=error.hint, details=details) from error
     except (NotFoundError, NotStoredError) as error:
         raise _missing(doing, location) from error
     except AlreadyStoredError as error:
