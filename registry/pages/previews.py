@@ -116,9 +116,10 @@ def preview(dataset: Dataset) -> dict[str, Any] | None:
 
 
 def _strip(dataset: Dataset, split: str, feature: str) -> list[str]:
-    reader = dataset.read(f"{split}[:{_STRIP}]", keep=None).select([feature])
+    most = min(_STRIP, dataset.splits[split].num_examples)
+    reader = dataset.read(f"{split}[:{most}]", keep=None).select([feature])
     leaf: Any = reader.features[feature]
-    rows = islice(reader.files_as_bytes(), _STRIP)
+    rows = islice(reader.files_as_bytes(), most)
     pictures = (shrink(leaf, row[feature], _SIDE, grow=True) for row in rows)
     return [data_url(encode_png(picture)) for picture in pictures if picture is not None]
 

@@ -186,6 +186,7 @@ def _report(entry: Entry, error: Exception) -> _Answer:
     fault = RegistryError(
         f"The registry could not make this page. Incident {incident}.",
         hint="The program that serves the pages has written the cause to its standard error.",
+        details={"http_status": 500},
     )
     visit = replace(entry.visit, path=tuple(entry.path.removesuffix("/").split("/")))
     return show(rendered_error(fault, visit)[0], visit)

@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.page_elements import XSS, Elements
 
 import registry
-from registry.features import ClassLabel, FeaturesDict, Scalar, Text
+from registry.features import ClassLabel, FeaturesDict, Image, Scalar, Text
 from registry.pages import Page, Visit, answer, json_of, render
 from registry.pages.dataset import older
 
@@ -46,6 +47,26 @@ class Hostile(registry.DatasetBuilder):
     def splits(self) -> Any:
         row = {XSS.replace("/", "-"): XSS, "label": 0, "nested": {"price": 1.5, "deep": {"x": 1}}}
         return {"train": [(i, row) for i in range(3)]}
+
+
+class Few(registry.DatasetBuilder):
+    """Has fewer records than a strip of pictures."""
+
+    VERSION = "1.0.0"
+
+    def features(self) -> FeaturesDict:
+        return FeaturesDict({"image": Image(shape=(8, 8, 3))})
+
+    def splits(self) -> Any:
+        return {"train": [(i, {"image": np.full((8, 8, 3), i, np.uint8)}) for i in range(3)]}
+
+
+def test_a_strip_shows_every_picture_of_a_small_dataset(tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db", create=True) as catalog:
+        catalog.build(Few)
+        page = answer(Visit(catalog=catalog, path=("datasets", "few", "1.0.0")))
+    assert isinstance(page, Page)
+    assert len(page.values["preview"]["images"]) == 3
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
@@ -20,7 +21,9 @@ from registry.catalog import open_catalog
 from registry.catalog.sql_catalog import SqlCatalog
 from registry.features import FeaturesDict, Image, Scalar
 from registry.model import Role
+from registry.pages import routes
 from registry.server.config import ServiceConfig
+from registry.server.rights import GuardedCatalog
 
 COOKIE = "registry-session"
 PICTURE = "datasets/{}/1.0.0/media/train/0/image/small.png"
@@ -91,8 +94,8 @@ class Browser:
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlCatalog]:
     path = tmp_path_factory.mktemp("hidden-place") / "catalog.db"
     with registry.connect(path, create=True) as catalog:
-        catalog.build(LabDigits)
         catalog.build(SecretDigits)
+        catalog.build(LabDigits)  # the newest event, which everybody sees: what is remembered by it alone would mix
     with open_catalog(path) as backend:
         yield cast("SqlCatalog", backend)
 
@@ -168,6 +171,7 @@ def test_the_sign_in_page_shows_nothing_of_the_catalog(browser: Browser) -> None
     text = browser.get("sign-in/").data.decode() + browser.get("sign-in/index.json").data.decode()
     assert "digits" not in text
     assert "hidden-place" not in text
+    assert "Search datasets" not in text
 
 
 def test_a_session_is_of_its_cookie(reader: Browser) -> None:
@@ -265,6 +269,8 @@ def test_a_sign_in_leads_to_no_other_host(target: str, browser: Browser, lab: Sq
     assert answer.status == 303
     place = urlsplit(urljoin(f"{browser.url}sign-in/", answer.headers["Location"]))
     assert f"{place.scheme}://{place.netloc}/" == browser.url
+    if re.search(r'^/|[\\\r"]', target):
+        assert answer.headers["Location"] == "../"
     assert list(browser.cookies) == [COOKIE]
     page = browser.get(f"sign-in/?next={quote(target, safe='')}").data.decode()
     assert "<script>alert" not in page
@@ -313,7 +319,28 @@ def test_a_dataset_that_is_not_covered_looks_like_a_missing_one(reader: Browser,
             for answer, name in ((hidden, "secret_digits"), (missing, "absent_digits"))
         ]
         assert texts[0] == texts[1]
+
+
+def test_versions_are_looked_up_for_each_picture_with_the_rights_of_the_request(reader: Browser) -> None:
     assert reader.get(PICTURE.format("lab_digits")).status == 200
+    assert not [catalog for catalog in routes._DATASETS if isinstance(catalog.backend, GuardedCatalog)]
+
+
+def test_a_dataset_that_was_renamed_leaves_the_lists_of_those_who_do_not_see_the_event(
+    reader: Browser, admin: Browser, tmp_path: Path, server: TestServer
+) -> None:
+    path = tmp_path / "catalog.db"
+    with registry.connect(path, create=True) as catalog:
+        catalog.build(SecretDigits)
+        catalog.build(LabDigits)
+        catalog.rename("secret_digits", "lab_secrets")
+        catalog.lifecycle.deprecate("lab_digits:1.0.0", reason="old")
+        with open_catalog(path) as backend:
+            server.service.catalog = cast("SqlCatalog", backend)
+            reader.sign_in(make_token(backend, "ann", Role.READER, "lab_*"))
+            assert names_of(reader) == ["lab_digits", "lab_secrets"]
+            catalog.rename("lab_secrets", "secret_digits")
+            assert names_of(reader) == ["lab_digits"]
 
 
 def test_browsers_ask_again_for_what_they_keep(reader: Browser) -> None:
@@ -374,6 +401,30 @@ def test_messages_of_unreadable_files_name_no_places(
             assert "the server could not read what this page needs" in texts[0]
 
 
+def test_a_catalog_that_does_not_answer_and_a_fault_are_words(
+    reader: Browser, lab: SqlCatalog, server: TestServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_visit: Any) -> Any:
+        raise ZeroDivisionError("in /hidden-place")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(routes, "_load", lambda _place: fail)
+        answer = reader.get("log/")
+        assert (answer.status, b"Incident" in answer.data, b"hidden-place" in answer.data) == (500, True, False)
+    assert lab.file is not None
+    path = tmp_path / "hidden-place.db"
+    shutil.copy(lab.file, path)
+    with open_catalog(path) as backend:
+        server.service.catalog = cast("SqlCatalog", backend)
+        reader.sign_in(make_token(backend, "ann", Role.READER))
+        assert reader.get("log/").status == 200
+        path.unlink()
+        answer = reader.get("log/")
+        assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+        assert b"the server could not read what this page needs" in answer.data
+        assert b"hidden-place" not in answer.data
+
+
 def test_only_publishers_keep_columns(reader: Browser, admin: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[Any] = []
     monkeypatch.setattr("registry.pages.records.fill", kept.append)
@@ -394,6 +445,9 @@ def test_anonymous_reads_show_pages_without_a_session(lab: SqlCatalog) -> None:
         assert "secret_digits" in page
         assert "Sign in" in page
         assert "Sign out" not in page
+        assert (
+            'href="../../sign-in/?next=datasets%2Flab_digits%2F"' in browser.get("datasets/lab_digits/").data.decode()
+        )
         assert "hidden-place" not in browser.get("datasets/lab_digits/1.0.0/files/").data.decode()
         assert browser.post("datasets/lab_digits/1.0.0/records/?sort=x").status == 403
         assert browser.post("pins/", {"text": "x"}).status == 200
