@@ -412,8 +412,8 @@ def test_a_catalog_that_does_not_answer_and_a_fault_are_words(
         answer = reader.get("log/")
         assert (answer.status, b"Incident" in answer.data, b"hidden-place" in answer.data) == (500, True, False)
     assert lab.file is not None
-    path = tmp_path / "hidden-place.db"
-    shutil.copy(lab.file, path)
+    (tmp_path / "hidden-place").mkdir()
+    path = Path(shutil.copy(lab.file, tmp_path / "hidden-place" / "catalog.db"))
     with open_catalog(path) as backend:
         server.service.catalog = cast("SqlCatalog", backend)
         reader.sign_in(make_token(backend, "ann", Role.READER))
