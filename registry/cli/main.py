@@ -71,6 +71,7 @@ COMMANDS: Final = {
     "restore": ("registry.cli.backup:restore", "Fill an empty catalog from a backup."),
     "login": ("registry.cli.login:login", "Keep your access token for a shared catalog."),
     "logout": ("registry.cli.login:logout", "Delete your access token for a shared catalog."),
+    "doctor": ("registry.cli.doctor:doctor", "Check the catalog, your rights, the files and the installation."),
     "db": ("registry.cli.db:db", "Manage the catalog database."),
     "completion": ("registry.cli.completion:completion", "Print the shell's completion script."),
 }

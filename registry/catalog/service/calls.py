@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
+from registry.catalog import backend
 from registry.catalog.backend import CatalogBackend
 from registry.catalog.service.messages import Reading, codec, hints_of, load_json, load_value
 from registry.errors import UsageError
@@ -258,7 +259,7 @@ def kind_of(parameter: inspect.Parameter) -> Any:
 def _calls() -> Iterator[tuple[str, Any]]:
     for name, member in vars(CatalogBackend).items():
         if isinstance(member, property) and name not in ("url", "file"):
-            group = hints_of(member.fget)["return"]
+            group = getattr(backend, member.fget.__annotations__["return"])  # resolving it would load every value
             yield from ((f"{name}.{part}", call) for part, call in vars(group).items() if not part.startswith("_"))
         elif inspect.isfunction(member) and not name.startswith("_") and name != "close":
             yield name, member

@@ -13,16 +13,18 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from registry.catalog.service.calls import CALLS
 from registry.catalog.service.messages import Reading, load_value
-from registry.catalog.service.requests import ServiceServer
 from registry.catalog.service_index import API_PATH
 from registry.catalog.site.history import Head, KnownHead
 from registry.catalog.web_urls import site_url
 from registry.catalog.wrapper import CatalogWrapper
 from registry.masking import mask, remove_secrets
+
+if TYPE_CHECKING:
+    from registry.catalog.service.requests import ServiceServer
 
 _FRESH_SECONDS: Final = 60
 _MOST_EVENTS: Final = 1000
@@ -59,6 +61,8 @@ class ServiceCatalog(CatalogWrapper):
 
     @cached_property
     def _server(self) -> ServiceServer:
+        from registry.catalog.service.requests import ServiceServer  # it loads asyncio, and a known version needs none
+
         return ServiceServer(self._address, self._token(self.url))
 
     def close(self) -> None:

@@ -13,8 +13,17 @@ A cache only saves time. If its disk is full, or its folder is damaged, read-onl
 from the store.
 """
 
-from registry.storage.cache.blocks import BLOCK_BYTES, CachedBlocks
-from registry.storage.cache.file import CachedFile
-from registry.storage.cache.folder import CacheUsage, FileCache, parse_bytes
+from typing import TYPE_CHECKING
+
+from registry.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from registry.storage.cache.blocks import BLOCK_BYTES, CachedBlocks
+    from registry.storage.cache.file import CachedFile
+    from registry.storage.cache.folder import CacheUsage, FileCache, parse_bytes
 
 __all__ = ["BLOCK_BYTES", "CacheUsage", "CachedBlocks", "CachedFile", "FileCache", "parse_bytes"]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__, {"blocks": "BLOCK_BYTES CachedBlocks", "file": "CachedFile", "folder": "CacheUsage FileCache parse_bytes"}
+)

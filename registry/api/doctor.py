@@ -1,0 +1,247 @@
+"""Examines what a client needs: the catalog, its rights, the clock, the data directory, the cache and the installation.
+
+Each examination runs in a thread of its own, so that none takes longer than its time: a server that accepts
+connections and never answers would otherwise hold it up for minutes.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+import registry
+from registry.api.catalog import Catalog, connect
+from registry.api.locations import cache, catalog_url, logins, open_data
+from registry.catalog import is_site, masked_url
+from registry.catalog.service_index import API_VERSION
+from registry.errors import CatalogPermissionError, RegistryError
+from registry.model import Role
+from registry.splits import counted
+
+_SECONDS: Final = 20.0
+_CLOCK_SECONDS: Final = 30
+_NEAR_EXPIRY: Final = timedelta(days=7)
+_MOST_INDEX_BYTES: Final = 2**16
+
+
+class Level(StrEnum):
+    """What a finding means: nothing to do, something to know, or something that will fail."""
+
+    OK = "ok"
+    WARNING = "warning"
+    PROBLEM = "problem"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What one examination found.
+
+    Attributes:
+        subject: what was examined, e.g. ``clock``.
+        level: see ``Level``.
+        text: what was found, and what it means.
+        hint: what to do; ``""`` if there is nothing to do.
+    """
+
+    subject: str
+    level: Level
+    text: str
+    hint: str = ""
+
+
+def examine(
+    url: str | os.PathLike[str] | None = None,
+    data_dir: str | os.PathLike[str] | None = None,
+    *,
+    seconds: float = _SECONDS,
+) -> Iterator[Finding]:
+    """Examine a catalog and this machine; each finding is given when it is there.
+
+    Args:
+        url: the catalog, see ``connect``.
+        data_dir: see ``connect``.
+        seconds: how long each examination may take.
+    """
+    yield _within(seconds, "versions", _versions)
+    opened: list[Catalog] = []
+    finding = _within(seconds, "catalog", lambda: _catalog(url, data_dir, opened))
+    yield finding
+    if opened and finding.level is not Level.PROBLEM:
+        catalog = opened[0]
+        for subject, examination in (("rights", _rights), ("clock", _clock), ("data directory", _data_directory)):
+            yield _within(seconds, subject, lambda examination=examination: examination(catalog))  # type: ignore[misc]
+        catalog.close()
+    yield _within(seconds, "cache", _cache)
+
+
+def _within(seconds: float, subject: str, examination: Callable[[], tuple[Level, str, str]]) -> Finding:
+    """The finding of an examination; one that raises an error or takes longer found a problem."""
+    results: list[tuple[Level, str, str]] = []
+
+    def run() -> None:
+        try:
+            results.append(examination())
+        except RegistryError as error:
+            results.append((Level.PROBLEM, error.message, error.hint or ""))
+
+    thread = threading.Thread(target=run, daemon=True)  # the process may end before it
+    thread.start()
+    thread.join(seconds)
+    late = (Level.PROBLEM, f"no answer within {seconds:g} seconds", "Try again later; if it stays so, ask its admin.")
+    level, text, hint = results[0] if results else late
+    return Finding(subject=subject, level=level, text=text, hint=hint)
+
+
+def _versions() -> tuple[Level, str, str]:
+    extras = ", ".join(_extras()) or "none"
+    text = f"shardbook {registry.__version__}, Python {platform.python_version()}, extras: {extras}"
+    return Level.OK, text, ""
+
+
+def _extras() -> Iterator[str]:
+    """The extras of the distribution whose packages are all installed."""
+    packages: dict[str, list[str]] = {}
+    for line in metadata.requires("shardbook") or ():
+        match = re.match(r"([\w.-]+).*\bextra == ['\"]([\w-]+)['\"]", line)
+        if match is not None:
+            packages.setdefault(match[2], []).append(match[1])
+    for extra, names in packages.items():
+        with suppress(metadata.PackageNotFoundError):
+            for name in names:
+                metadata.version(name)
+            yield extra
+
+
+def _catalog(
+    url: str | os.PathLike[str] | None, data_dir: str | os.PathLike[str] | None, opened: list[Catalog]
+) -> tuple[Level, str, str]:
+    catalog = connect(url, data_dir=data_dir, create=False)
+    opened.append(catalog)
+    catalog.backend.now()
+    chosen = catalog_url(url)
+    if not is_site(chosen):
+        from registry.catalog import schema
+
+        kind = "a PostgreSQL database" if catalog.backend.file is None else "an SQLite file"
+        return Level.OK, f"{masked_url(chosen)} answers: {kind} with schema {schema.status(chosen).revision}", ""
+    if not _is_service(catalog):
+        return Level.OK, f"{masked_url(chosen)} answers: a site, which is read-only", ""
+    index = _service_index(chosen)
+    versions = ", ".join(map(str, index.get("api", ())))
+    text = f"{masked_url(chosen)} answers: a service of {index.get('made_by')!s:.80} with interface {versions}"
+    if API_VERSION in index.get("api", ()):
+        return Level.OK, text, ""
+    return Level.PROBLEM, f"{text}; this release needs {API_VERSION}", "Install the release that its admin recommends."
+
+
+def _is_service(catalog: Catalog) -> bool:
+    return bool(getattr(catalog.backend, "is_service", False))
+
+
+def _service_index(url: str) -> dict[str, Any]:
+    from registry.catalog.service.requests import ServiceServer
+    from registry.catalog.service_index import service_index
+    from registry.catalog.site_index import INDEX_NAME
+    from registry.catalog.web_urls import site_url
+
+    server = ServiceServer(site_url(url), None)
+    try:
+        content = server.transfer("GET", INDEX_NAME, lambda answer, _: answer.read(_MOST_INDEX_BYTES), headers={})
+    finally:
+        server.close()
+    return service_index(content) or {}
+
+
+def _rights(catalog: Catalog) -> tuple[Level, str, str]:
+    if is_site(catalog.url) and not _is_service(catalog):
+        return Level.OK, "everybody who reaches the site may read it, and nobody may write", ""
+    text = logins().token(catalog.url) if _is_service(catalog) else None
+    holder = f"the token {text.split('_')[1]}" if text else "without a token, this user" if _is_service(catalog) else ""
+    holder = holder or "this user"
+    try:
+        catalog.backend.require_publisher()
+    except CatalogPermissionError as error:
+        if "role" in error.details:
+            return (
+                Level.OK,
+                f"{holder} may read, and not publish",
+                "To publish, ask an admin for a token with that role.",
+            )
+        return Level.WARNING, f"{holder} may read, and not publish: {error.message}", error.hint or ""
+    if text is None:
+        return Level.OK, f"{holder} may read and publish", ""
+    try:
+        tokens = {token.id: token for token in catalog.tokens.list()}
+    except CatalogPermissionError:
+        return Level.OK, f"{holder} may read and publish", ""
+    token = tokens[text.split("_")[1]]
+    role = f"{holder} of {token.name} has the role {Role.ADMIN}"
+    if token.expires_at is None:
+        return Level.OK, f"{role}, without an end", ""
+    is_near = token.expires_at - catalog.backend.now() < _NEAR_EXPIRY
+    hint = "Create another one in time: registry token create NAME" if is_near else ""
+    return Level.WARNING if is_near else Level.OK, f"{role} until {token.expires_at:%Y-%m-%d %H:%M} UTC", hint
+
+
+def _clock(catalog: Catalog) -> tuple[Level, str, str]:
+    if is_site(catalog.url) and not _is_service(catalog):
+        return Level.OK, "a site has no clock", ""
+    before = datetime.now(UTC)
+    there = catalog.backend.now()
+    after = datetime.now(UTC)
+    seconds = (there - before - (after - before) / 2).total_seconds()
+    if abs(seconds) <= _CLOCK_SECONDS:
+        return Level.OK, "the clocks of this machine and of the catalog agree", ""
+    side = "behind" if seconds > 0 else "ahead of"
+    text = f"the clock of this machine is {abs(seconds):.0f} seconds {side} that of the catalog"
+    return Level.WARNING, text, "Set one of them right: dates of --at and the ends of signed URLs depend on them."
+
+
+def _data_directory(catalog: Catalog) -> tuple[Level, str, str]:
+    recorded, path = catalog.recorded_data_dir, catalog.data_dir
+    where = f"{path}, which the catalog records" if recorded == path else f"{path}, which the catalog does not record"
+    if recorded is None and catalog.backend.file is None:
+        hint = "Record the place of the files, for everybody: registry config data-dir URL"
+        return Level.WARNING, "the catalog records no data directory, and none was named", hint
+    store = open_data(path)
+    if store.local_root is None:
+        store.exists("registry-doctor")  # an answer shows that the place is reachable, and that it accepts the user
+        return Level.OK, f"{where}, answers", ""
+    if not Path(path).is_dir():
+        if not catalog.datasets():
+            return Level.OK, f"{where}, will be created by the first publication", ""
+        return (
+            Level.PROBLEM,
+            f"there is no folder {where}",
+            "Mount its disk, or name a copy of the files: --data-dir DIR",
+        )
+    if not os.access(path, os.R_OK | os.X_OK):
+        return Level.PROBLEM, f"{where}, cannot be read by this user", "Ask its owner for the right to read it."
+    if not os.access(path, os.W_OK):
+        return (
+            Level.WARNING,
+            f"{where}, can be read, and not written",
+            "To publish, ask its owner for the right to write.",
+        )
+    return Level.OK, f"{where}, can be read and written", ""
+
+
+def _cache() -> tuple[Level, str, str]:
+    files = cache()
+    if not files.is_usable:
+        hint = "Set REGISTRY_CACHE_BYTES, e.g. to 20GB, and let only this user write to the folder."
+        return Level.WARNING, f"{files.folder} is not used: it is switched off, or others can write to it", hint
+    files.require_writable()
+    usage = files.usage()
+    room = f"{usage.num_bytes:,} of {usage.max_bytes:,} bytes are used"
+    return Level.OK, f"{files.folder} can be written: {counted(usage.num_files, 'file')}, {room}", ""

@@ -1,0 +1,194 @@
+"""``registry doctor``: each line says what is the matter and what to do, for each kind of catalog, in bounded time."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from support.services import TestServer, make_token
+from support.sites import make_site, snapshot
+from support.web_server import serve
+
+import registry
+import registry.api.doctor
+from registry.catalog.sql_catalog import SqlCatalog
+from registry.model import Role, new_secret
+
+Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
+
+
+@pytest.fixture(autouse=True)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGISTRY_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("REGISTRY_CACHE_BYTES", "1GB")
+    monkeypatch.setenv("REGISTRY_TRIES", "1")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("REGISTRY_TOKEN", raising=False)
+
+
+@pytest.fixture
+def service(digits: Cli, workspace: Path) -> Iterator[tuple[str, SqlCatalog]]:
+    """The URL of a service, and its catalog."""
+    server = TestServer()
+    with registry.connect(workspace / "catalog.db") as catalog:
+        server.service.catalog = cast("SqlCatalog", catalog.backend)
+        yield server.url, server.service.catalog
+        server.stop()
+
+
+def lines(ran: Any) -> dict[str, tuple[str, str, str]]:
+    """The level, the text and the hint of each subject, as ``registry doctor --format json`` prints them."""
+    return {row["subject"]: (row["level"], row["text"], row["hint"]) for row in ran.json()["data"]}
+
+
+def test_a_sound_catalog_has_a_line_for_each_check(digits: Cli, workspace: Path) -> None:
+    ran = digits("doctor")
+    assert ran.code == 0
+    text = re.sub(r"Python .*", "Python ...", ran.out.replace(str(workspace), "~"))
+    assert re.sub(r"schema \d{4}", "schema N", text) == (
+        f"ok       versions: shardbook {registry.__version__}, Python ...\n"
+        "ok       catalog: sqlite:///~/catalog.db answers: an SQLite file with schema N\n"
+        "ok       rights: this user may read and publish\n"
+        "ok       clock: the clocks of this machine and of the catalog agree\n"
+        "ok       data directory: ~/datasets, which the catalog records, can be read and written\n"
+        "ok       cache: ~/cache/blocks can be written: 0 files, 0 of 1,000,000,000 bytes are used\n"
+    )
+
+
+def test_problems_say_what_to_do_and_the_exit_code_is_1(cli: Cli, digits: Cli, workspace: Path) -> None:
+    (workspace / "datasets").rename(workspace / "moved")
+    ran = digits("doctor")
+    assert ran.code == 1
+    assert (
+        f"problem  data directory: there is no folder {workspace}/datasets, which the catalog records\n"
+        "         Mount its disk, or name a copy of the files: --data-dir DIR\n"
+    ) in ran.out
+    moved = lines(digits("doctor", "--data-dir", str(workspace / "moved"), "--format", "json"))["data directory"]
+    assert moved == ("ok", f"{workspace}/moved, which the catalog does not record, can be read and written", "")
+    missing = cli("doctor", "--catalog", str(workspace / "none.db"), "--format", "json")
+    assert (missing.code, [*lines(missing)]) == (1, ["versions", "catalog", "cache"])
+    assert lines(missing)["catalog"] == (
+        "problem",
+        f"no catalog at {workspace}/none.db: no such file",
+        f"To create a catalog there: registry db upgrade --catalog sqlite:///{workspace}/none.db",
+    )
+
+
+def test_a_clock_that_is_wrong_is_named(digits: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Late(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return datetime.now(tz) - timedelta(seconds=90)
+
+    monkeypatch.setattr(registry.api.doctor, "datetime", Late)
+    level, text, hint = lines(digits("doctor", "--format", "json"))["clock"]
+    assert (level, text) == ("warning", "the clock of this machine is 90 seconds behind that of the catalog")
+    assert hint.startswith("Set one of them right")
+
+
+def test_a_cache_that_is_off_is_a_warning(digits: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGISTRY_CACHE_BYTES", "0")
+    ran = digits("doctor", "--format", "json")
+    assert (ran.code, lines(ran)["cache"][0]) == (0, "warning")
+    monkeypatch.setenv("REGISTRY_CACHE_BYTES", "much")
+    ran = digits("doctor", "--format", "json")
+    assert (ran.code, lines(ran)["cache"][0]) == (1, "problem")
+
+
+@pytest.mark.parametrize(
+    ("role", "options", "level", "text"),
+    [
+        (Role.READER, {}, "ok", "the token ID may read, and not publish"),
+        (Role.PUBLISHER, {}, "ok", "the token ID may read and publish"),
+        (Role.ADMIN, {}, "ok", "the token ID of ann has the role admin, without an end"),
+        (Role.ADMIN, {"expires_in": timedelta(days=2)}, "warning", "the token ID of ann has the role admin until DAY"),
+    ],
+)
+def test_the_rights_of_a_token_of_a_service(
+    service: tuple[str, SqlCatalog],
+    cli: Cli,
+    monkeypatch: pytest.MonkeyPatch,
+    role: Role,
+    options: Any,
+    level: str,
+    text: str,
+) -> None:
+    url, catalog = service
+    token = make_token(catalog, "ann", role, **options)
+    monkeypatch.setenv("REGISTRY_TOKEN", token)
+    ran = cli("doctor", "--catalog", url, "--format", "json")
+    rights = lines(ran)["rights"]
+    assert (rights[0], re.sub(r"20.*UTC", "DAY", rights[1].replace(token.split("_")[1], "ID"))) == (level, text)
+    assert token not in ran.out + ran.err
+    assert re.fullmatch(rf"{url} answers: a service of shardbook \S+ with interface 1", lines(ran)["catalog"][1]), (
+        lines(ran)["catalog"]
+    )
+
+
+def test_a_token_that_a_service_refuses_is_a_problem(
+    service: tuple[str, SqlCatalog], cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = cli("doctor", "--catalog", service[0], "--format", "json")
+    assert (ran.code, lines(ran)["catalog"][:2]) == (
+        1,
+        ("problem", "the catalog refuses the request: it wants an access token"),
+    )
+    monkeypatch.setenv("REGISTRY_TOKEN", new_secret()[1])
+    ran = cli("doctor", "--catalog", service[0], "--format", "json")
+    assert (ran.code, lines(ran)["catalog"]) == (
+        1,
+        (
+            "problem",
+            "the catalog refuses the request: it does not know this token",
+            "Get a token from an admin of the catalog, then: registry login URL",
+        ),
+    )
+
+
+def test_a_site_is_read_only(digits: Cli, workspace: Path) -> None:
+    for path, content in make_site(snapshot(workspace / "catalog.db")).items():
+        (workspace / "www" / path).parent.mkdir(parents=True, exist_ok=True)
+        (workspace / "www" / path).write_bytes(content)
+    with serve(workspace / "www") as url:
+        ran = digits("doctor", "--catalog", url, "--format", "json")
+    assert ran.code == 0, ran.out
+    assert [lines(ran)[subject][1] for subject in ("catalog", "rights", "clock", "data directory")] == [
+        f"{url}/ answers: a site, which is read-only",
+        "everybody who reaches the site may read it, and nobody may write",
+        "a site has no clock",
+        f"{url}/data, which the catalog records, answers",
+    ]
+
+
+def test_every_kind_of_database_is_examined(cli: Cli, catalog_url: str) -> None:
+    found = lines(cli("doctor", "--catalog", catalog_url, "--format", "json"))
+    kind = "an SQLite file" if catalog_url.startswith("sqlite") else "a PostgreSQL database"
+    assert f" answers: {kind} with schema " in found["catalog"][1]
+    assert [found[subject][0] for subject in ("catalog", "rights", "clock")] == ["ok"] * 3
+    if kind == "a PostgreSQL database":
+        assert found["data directory"] == (
+            "warning",
+            "the catalog records no data directory, and none was named",
+            "Record the place of the files, for everybody: registry config data-dir URL",
+        )
+
+
+@contextmanager
+def silent_server() -> Iterator[str]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
+
+
+def test_a_server_that_accepts_and_never_answers_holds_nothing_up(cli: Cli) -> None:
+    with silent_server() as url:
+        ran = cli("doctor", "--catalog", url, "--seconds", "0.5", "--format", "json")
+    assert (ran.code, lines(ran)["catalog"]) == (
+        1,
+        ("problem", "no answer within 0.5 seconds", "Try again later; if it stays so, ask its admin."),
+    )
