@@ -172,8 +172,11 @@ def _changed(**fields: Any) -> Any:
         (_changed(sha256="A" * 64), "is not a sha256"),
         (sample("mnist:1.0.0", content_digest="0"), "content digest '0' is not a sha256"),
         (sample("mnist:1.0.0", location="a\0b"), "the location contains a NUL"),
-        (sample("mnist:1.0.0", features_json="\ud800"), "the feature schema contains a NUL or a lone surrogate"),
-        (sample("mnist:1.0.0", metadata=DatasetMetadata(extra={"x": float("nan")})), "cannot be stored as JSON"),
+        (sample("mnist:1.0.0", features_json="\ud800"), "NUL or a lone surrogate|half of a surrogate pair"),
+        (
+            sample("mnist:1.0.0", metadata=DatasetMetadata(extra={"x": float("nan")})),
+            "stored as JSON|not a JSON number",
+        ),
         (sample("mnist:1.0.0", metadata=DatasetMetadata(extra={"x": object()})), "cannot be stored as JSON"),
     ],
 )
