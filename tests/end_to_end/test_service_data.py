@@ -28,7 +28,7 @@ from registry.catalog.service.store import ServiceStore, use_service_data
 from registry.catalog.web import WebCatalog
 from registry.errors import CatalogPermissionError, NotStoredError, ReplacedError, StorageError, VerificationError
 from registry.model import Reference, Role, Version
-from registry.server.data import ServedData
+from registry.server.data import ServedData, open_served_data
 from registry.storage import LocalStore, open_store
 
 
@@ -367,6 +367,23 @@ def test_folders_are_published_and_builders_run_over_the_service(
         publication = catalog.build("digits", rebuild=True)  # the files are there again
         assert (publication.newly, home.dataset("digits").verify(deep=True).faults) == (False, ())
     assert home.backend.reservations.list() == ()
+
+
+def test_the_first_publication_records_the_folder_of_the_server(
+    server: TestServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with registry.connect(tmp_path / "new" / "catalog.db", create=True) as home:
+        data = tmp_path / "new" / "datasets"
+        server.service.catalog = home.backend  # type: ignore[assignment]  # it is in SQLite
+        server.service.data = open_served_data(home.backend, None, server.url)
+        monkeypatch.setenv("REGISTRY_TOKEN", make_token(home.backend, "ci", Role.PUBLISHER))
+        with registry.connect(server.url) as catalog:
+            catalog.add({"number": range(9)}, name="numbers")
+        recorded = home.backend.locations.data_dir()
+        assert recorded is not None
+        assert (recorded.recorded, recorded.place) == ("datasets", str(data))
+        assert len(home.dataset("numbers").read("train")) == 9
+        server.service.data = None
 
 
 def put(url: str, path: str, token: str | None, content: bytes, **headers: str) -> int:
