@@ -32,6 +32,7 @@ from registry.errors import (
     DataDirectoryMissingError,
     NotFoundError,
     NotStoredError,
+    ReservationLostError,
     ShardMismatchError,
     StorageError,
     StorageUnavailableError,
@@ -164,7 +165,7 @@ class ServedData:
                         version = catalog.find(reference)
                         if _is_readable(catalog, name.removesuffix("/")):
                             return folder, name, version
-            with suppress(CatalogPermissionError):
+            with suppress(CatalogPermissionError, ReservationLostError):
                 return *self._reserved(catalog, path), None
         raise _no_file(path)
 
@@ -172,7 +173,8 @@ class ServedData:
         """The place that a path is below, which the publisher has reserved, and the rest of the path.
 
         Raises:
-            CatalogPermissionError: it is a reader, has not reserved the place, or the name does not name a file.
+            CatalogPermissionError: the token is that of a reader.
+            ReservationLostError: it has not reserved the place, or the name does not name a file.
         """
         catalog.require_role(CALLS["reservations.require"])
         for reservation in catalog.reservations.list():  # a token sees those of the datasets that it covers
@@ -192,7 +194,7 @@ class ServedData:
         """As ``_find``, for a publisher's files beside a version that is published: attachments and their claims.
 
         Raises:
-            CatalogPermissionError: the path is that of another file.
+            ReservationLostError: the path is that of another file.
         """
         with suppress(NotStoredError):
             folder, name, version = self._find(catalog, path)
@@ -215,7 +217,8 @@ class ServedData:
             pieces: the body.
 
         Raises:
-            CatalogPermissionError: the publisher has not reserved the place.
+            CatalogPermissionError: the token is that of a reader.
+            ReservationLostError: the publisher has not reserved the place, or another one has published it meanwhile.
             UsageError: a header is missing or invalid, or the file is too large.
             AlreadyStoredError: the name has another file.
             StorageError: other bytes arrived, or the file cannot be written.
@@ -225,7 +228,7 @@ class ServedData:
             check_relative_name(path)
         try:
             name, is_reserved = self._reserved(catalog, path)[1], True
-        except CatalogPermissionError:
+        except ReservationLostError:
             name, is_reserved = self._beside(catalog, path)[1], False
             match = _ATTACHED.fullmatch(name)
             if match is None or not (match["claim"] or match["sha256"] == sha256):
@@ -252,7 +255,8 @@ class ServedData:
         """Answer a DELETE, by which a publisher takes back what no row names.
 
         Raises:
-            CatalogPermissionError: the publisher has not reserved the place, or a row names the file.
+            CatalogPermissionError: the token is that of a reader.
+            ReservationLostError: the publisher has not reserved the place, or a row names the file.
         """
         with _without_paths("remove", path):
             check_relative_name(path)
@@ -474,8 +478,8 @@ def _receive(pieces: Iterable[bytes], sha256: str, num_bytes: int, take: Callabl
         raise UsageError(f"sha256 mismatch: expected {sha256}, received {digest.hexdigest()}")
 
 
-def _refusal(catalog: GuardedCatalog, path: str) -> CatalogPermissionError:
-    return CatalogPermissionError(
+def _refusal(catalog: GuardedCatalog, path: str) -> ReservationLostError:
+    return ReservationLostError(
         f"{catalog.who.name} may not change {path[:200]}: it has not reserved the place, or a version has the file",
         hint="Publish with: registry publish, registry add or registry build",
         details={"path": path[:200]},
