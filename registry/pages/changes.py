@@ -70,9 +70,9 @@ def changes(visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> Page:
     values["num_linked"] = None if visit.is_live else visit.most_records
     if chosen is not None:
         old = visit.catalog.look_up(Reference.exactly(reference.name, reference.config, chosen))
-        is_asked = visit.is_live and visit.query.get("records") == "1"
+        is_asked = visit.may_read_much and visit.query.get("records") == "1"
         values["comparison"] = _remembered(visit.catalog, old, dataset, _ON_REQUEST if is_asked else _AT_ONCE)
-        values["has_more"] = visit.is_live and not is_asked and bool(values["comparison"]["unread"])
+        values["has_more"] = visit.may_read_much and not is_asked and bool(values["comparison"]["unread"])
     return Page(name="changes", title=f"Changes of {reference}", values=values)
 
 

@@ -81,13 +81,13 @@ def _events(visit: Visit, before: int | None, *, dataset: str = "", action: str 
 
 
 def _event(visit: Visit, event: Event, readable: Mapping[str, Reference]) -> dict[str, Any]:
-    """An event as plain values. In a site, without who recorded it; its snapshot hides actors."""
+    """An event as plain values, for others without who recorded it. The snapshot of a site hides actors."""
     is_private = not visit.shows_places and event.action in _PRIVATE
     public = event if visit.shows_places else replace(event, details=_public(event.details))
     details = event.details if visit.shows_places else {}
     return {
         **fields_of(event, "id", "at", "action", "dataset", "version", "hash", "previous_hash", "stamped_at"),
-        "actor": event.described_actor if visit.is_live else event.actor,
+        "actor": event.described_actor if visit.shows_places else event.actor,
         "path": _path(visit, event, readable),
         "summary": "" if is_private else summarize(public),
         "details": [

@@ -45,7 +45,7 @@ def other_versions(
     ``index`` of each is the number of the record there, or None. ``by`` says how it was found: ``place``, ``key`` or
     ``digest``; ``place`` without ``is_equal`` is another record, whose split was not searched.
     """
-    room = _ON_REQUEST if visit.is_live and visit.query.get("search") == "1" else _AT_ONCE
+    room = _ON_REQUEST if visit.may_read_much and visit.query.get("search") == "1" else _AT_ONCE
     brief = () if visit.site is None else visit.site.brief  # their records have no pages
     summaries = visit.catalog.versions(dataset.reference, limit=_MOST_VERSIONS + 1)
     paths = {version_path(it.reference): it for it in summaries if str(it.status) != "dropped"}

@@ -109,8 +109,8 @@ class Visit:
         return self._may(Role.ADMIN) and (who is None or who.covers_all)
 
     @property
-    def may_keep(self) -> bool:
-        """Whether the visitor may keep columns in the cache of the server."""
+    def may_read_much(self) -> bool:
+        """Whether the visitor may have the server read up to a gigabyte, and keep columns in its cache."""
         return self._may(Role.PUBLISHER)
 
     def _may(self, role: Role) -> bool:

@@ -203,7 +203,7 @@ def _splits_of(dataset: Dataset) -> str:
 
 def build(visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> None:
     """Begin to keep the columns that the page of this address needs."""
-    if not visit.may_keep:
+    if not visit.may_read_much:
         raise CatalogPermissionError("columns are kept on the disk of the server, for publishers and admins only")
     split = visit.query.get("split") or (rest[0] if rest else first_split(tuple(dataset.splits)))
     question = Question(**{name: visit.query.get(name, "") for name in ("where", "q", "sort")})

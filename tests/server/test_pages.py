@@ -20,8 +20,8 @@ import registry
 from registry.catalog import open_catalog
 from registry.catalog.sql_catalog import SqlCatalog
 from registry.features import FeaturesDict, Image, Scalar
-from registry.model import Role
-from registry.pages import routes
+from registry.model import AccessToken, Role
+from registry.pages import Visit, Visitor, routes
 from registry.server.config import ServiceConfig
 from registry.server.rights import GuardedCatalog
 
@@ -423,6 +423,39 @@ def test_a_catalog_that_does_not_answer_and_a_fault_are_words(
         assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
         assert b"the server could not read what this page needs" in answer.data
         assert b"hidden-place" not in answer.data
+
+
+@pytest.mark.parametrize(
+    ("role", "datasets", "may"),
+    [
+        (None, (), (False, False)),
+        (Role.READER, ("*",), (False, False)),
+        (Role.PUBLISHER, ("*",), (True, False)),
+        (Role.ADMIN, ("lab_*",), (True, False)),
+        (Role.ADMIN, ("*",), (True, True)),
+    ],
+)
+def test_a_role_decides_what_the_server_reads_and_names(
+    role: Role | None, datasets: tuple[str, ...], may: tuple[bool, bool], lab: SqlCatalog
+) -> None:
+    who = role and AccessToken(
+        id="1" * 12, name="ann", role=role, datasets=datasets, created_at=lab.now(), created_by="root"
+    )
+    visitor = Visitor(url="https://catalog.example/", who=who)
+    with registry.connect(lab.file) as catalog:
+        visit = Visit(catalog=catalog, visitor=visitor)
+        assert (visit.may_read_much, visit.shows_places) == may
+        owner = Visit(catalog=catalog)
+        assert (owner.may_read_much, owner.shows_places) == (True, True)
+        site = Visit(catalog=catalog, is_live=False)
+        assert (site.may_read_much, site.shows_places) == (False, False)
+
+
+def test_who_recorded_an_event_is_a_place_of_the_server(reader: Browser, admin: Browser, lab: SqlCatalog) -> None:
+    lab.aliases.set("best", lab.find("lab_digits").reference, expect=None, message="", actor="eve")
+    texts = [it.get("log/").data.decode() for it in (reader, admin)]
+    assert ["eve" in text for text in texts] == [True, True]
+    assert ["claimed by" in text for text in texts] == [False, True]
 
 
 def test_only_publishers_keep_columns(reader: Browser, admin: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
