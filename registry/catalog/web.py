@@ -7,7 +7,6 @@ would if the kind was known.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -91,9 +90,6 @@ class WebCatalog(RememberingCatalog):
             if self._memory is not None:
                 self._memory.add(_NOTE, self.url.encode(), b"")
         result = super()._call(call, *args, **kwargs)
-        if call == "locations.data_dir" and result is not None and result.place.endswith(f"/{DATA_PATH}"):
-            place = f"{remove_secrets(self._address)}{DATA_PATH}"  # only this URL gets the token
-            return replace(result, recorded=place, place=place)
         if call in CALLS and CALLS[call].policy.is_write and self.known is not None:
             self.known.doubt()
         return result

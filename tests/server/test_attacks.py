@@ -351,3 +351,9 @@ def test_an_error_at_a_moment_before_a_dataset_says_so(shared: SqlCatalog, reade
     moment = shared.now() - timedelta(days=9)
     values = {"reference": "lab_digits", "moment": moment.isoformat()}
     assert "was not in the catalog at" in reader.problem("find_at", values)["detail"]
+
+
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+def test_a_moment_that_has_no_utc_is_refused(reader: Attacker, moment: str) -> None:
+    problem = reader.problem("configs.protection", {"name": "lab_digits", "config": None, "at": moment})
+    assert (problem["status"], "at must be a moment" in problem["detail"]) == (400, True)

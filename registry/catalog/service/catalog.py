@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -17,14 +18,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from registry.catalog.service.calls import CALLS
 from registry.catalog.service.messages import Reading, load_value
-from registry.catalog.service_index import API_PATH
+from registry.catalog.service_index import API_PATH, DATA_PATH
 from registry.catalog.site.history import Head, KnownHead
 from registry.catalog.web_urls import site_url
 from registry.catalog.wrapper import CatalogWrapper
+from registry.errors import CatalogError, spell
 from registry.masking import mask, remove_secrets
 
 if TYPE_CHECKING:
     from registry.catalog.service.requests import ServiceServer
+    from registry.catalog.values import DataDirectory
 
 _FRESH_SECONDS: Final = 60
 _MOST_EVENTS: Final = 1000
@@ -88,7 +91,29 @@ class ServiceCatalog(CatalogWrapper):
             return self._server.stream(path, body)
         answer = self._server.call(path, body, is_write=protocol_call.policy.is_write)
         reading = Reading(shards=self.shards, is_strict=False)
-        return load_value(protocol_call.returns, answer, reading, "the answer")
+        result = load_value(protocol_call.returns, answer, reading, "the answer")
+        return result if call != "locations.data_dir" or result is None else self._usable(result)
+
+    def _usable(self, data_dir: DataDirectory) -> DataDirectory:
+        """The data directory as this client reaches it.
+
+        Raises:
+            CatalogError: it is a folder of this machine. A server may not choose where a client writes and removes.
+        """
+        from registry.catalog.service.requests import is_loopback
+        from registry.catalog.site_index import is_local
+
+        if data_dir.place.endswith(f"/{DATA_PATH}"):
+            place = f"{remove_secrets(self._address)}{DATA_PATH}"  # only this URL gets the token
+            return replace(data_dir, recorded=place, place=place)
+        if not is_loopback(self._address) and (is_local(data_dir.recorded) or is_local(data_dir.place)):
+            raise CatalogError(
+                f"the service at {self.url} names a data directory of this machine: {data_dir.recorded!r:.200}",
+                hint="A service that is started again offers the files of its folder itself: ask its admin.\n"
+                f"To read a copy of the files, name it: {spell('data_dir=FOLDER')}, or the variable REGISTRY_DATA_DIR.",
+                details={"place": data_dir.recorded[:200]},
+            )
+        return data_dir
 
     def _require_history(self, known: KnownHead) -> None:
         """Compare the end of the log that is known with the log of the service, and remember its end.

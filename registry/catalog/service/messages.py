@@ -19,7 +19,7 @@ import typing
 from collections import abc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import cache, partial
 from pathlib import Path
@@ -181,12 +181,16 @@ def _moment(text: str) -> datetime:
     result = datetime.fromisoformat(text)
     if result.tzinfo is None:
         raise ValueError
+    try:
+        result.astimezone(UTC)  # as databases keep it
+    except OverflowError as error:
+        raise ValueError from error
     return result
 
 
 def _scalar(kind: type, expected: str, name: str) -> Codec:
     def load(value: Any, _: Reading) -> Any:
-        if type(value) is int and kind is float:
+        if type(value) is int and kind is float and abs(value) < 2**1000:
             return float(value)
         if type(value) is not kind:
             raise Mismatch(expected)

@@ -12,6 +12,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import urlsplit
@@ -57,8 +58,7 @@ class ServiceServer(SiteServer):
             MissingExtraError: urllib3 is not installed.
         """
         super().__init__(url)
-        parts = urlsplit(url)
-        if token is not None and parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+        if token is not None and urlsplit(url).scheme == "http" and not is_loopback(url):
             raise UsageError(
                 f"an access token is not sent to {self.url}: everybody between could read it",
                 hint="Use https://, which a proxy in front of the service offers.",
@@ -79,11 +79,7 @@ class ServiceServer(SiteServer):
         headers = {"Content-Type": "application/json"}
         if is_write:
             headers["Idempotency-Key"] = uuid.uuid4().hex
-        content = self._request(path, json.dumps(body).encode(), headers, self._body)
-        try:
-            return json.loads(content)
-        except ValueError as error:
-            raise self._malformed() from error
+        return self._parse(self._request(path, json.dumps(body).encode(), headers, self._body))
 
     def stream(self, path: str, body: Mapping[str, Any]) -> Iterator[bytes]:
         """The pieces of a stream; see ``framed``. The connection is closed when the iterator is."""
@@ -101,10 +97,12 @@ class ServiceServer(SiteServer):
 
         try:
             while (length := int.from_bytes(take(4), "big")) != _END:
-                if length == _FAULT:
-                    raise self._error(json.loads(take(int.from_bytes(take(4), "big"))))
+                is_fault = length == _FAULT
+                length = int.from_bytes(take(4), "big") if is_fault else length
                 if length > _MOST_BYTES:
                     raise self._malformed()
+                if is_fault:
+                    raise self._error(self._parse(take(length)))
                 yield take(length)
         except urllib3.exceptions.HTTPError as error:
             raise CatalogUnavailableError(f"cannot read {self.url}: {self._typed(error)}") from error
@@ -190,8 +188,8 @@ class ServiceServer(SiteServer):
         except urllib3.exceptions.HTTPError as error:
             raise self._typed(error) from error
         finally:
-            if answer is not None and not is_open:
-                answer.drain_conn() if answer.status in _DONE else answer.close()
+            if answer is not None and not is_open:  # the rest of a body may be endless
+                answer.drain_conn() if answer.status in _DONE and answer.length_remaining == 0 else answer.close()
 
     def _body(self, answer: urllib3.BaseHTTPResponse, end: float) -> bytes:
         pieces, num_bytes = [], 0
@@ -206,10 +204,9 @@ class ServiceServer(SiteServer):
 
     def _answered(self, answer: urllib3.BaseHTTPResponse, body: bytes) -> Exception:
         """The error of an answer that is not a result."""
-        try:
+        problem = None
+        with suppress(ValueError, RecursionError):
             problem = json.loads(body)
-        except ValueError:
-            problem = None
         error = load_error(problem) if isinstance(problem, dict) else None
         is_transient = error is None or isinstance(error, CatalogUnavailableError)
         if (answer.status in _TRANSIENT and is_transient) or isinstance(error, KeyRunningError):
@@ -232,11 +229,26 @@ class ServiceServer(SiteServer):
         error = load_error(problem) if isinstance(problem, dict) else None
         return self._malformed() if error is None else error
 
+    def _parse(self, content: bytes) -> Any:
+        try:
+            return json.loads(content)
+        except (ValueError, RecursionError) as error:
+            raise self._malformed() from error
+
     def _malformed(self) -> CatalogError:
         return CatalogError(
             f"the answer of {self.url} is malformed",
             hint="A program between may have changed it, or this release is too old: ask an admin of the catalog.",
         )
+
+
+def is_loopback(url: str) -> bool:
+    """Whether a service is on this machine.
+
+    >>> is_loopback("http://127.0.0.1:8080/"), is_loopback("https://catalog.example/")
+    (True, False)
+    """
+    return urlsplit(url).hostname in _LOOPBACK
 
 
 def framed(pieces: Iterator[bytes]) -> Iterator[bytes]:

@@ -179,16 +179,15 @@ class ServiceStore(RemoteStore):
 
     def _all_names(self, folder: str) -> Names:
         """The files of a version, or of a folder in it; none for any other folder."""
+        inside = f"{folder}/" if folder else ""
 
-        def receive(answer: Any, end: float) -> Any:
-            return json.loads(_take(answer, end, _MOST_NAMES))
+        def receive(answer: Any, end: float) -> list[str]:
+            return sorted(inside + name for name in json.loads(_take(answer, end, _MOST_NAMES)))
 
         try:
-            names = self._ask("list", "GET", folder, receive, folder=True)
+            return list(self._ask("list", "GET", folder, receive, folder=True))
         except NotStoredError:
             return []
-        inside = f"{folder}/" if folder else ""
-        return sorted(inside + name for name in names)
 
     def _facts(self, name: str) -> tuple[int, str]:
         location = self.locate(check_relative_name(name))
@@ -308,3 +307,6 @@ def _store_errors(doing: str, location: str) -> Iterator[None]:
         raise already_stored(location) from error
     except (CatalogError, UsageError) as error:
         raise cannot(doing, location, error.message, number=errno.EACCES, hint=error.hint) from error
+    except (KeyError, TypeError, ValueError, RecursionError) as error:  # a header or a list of files
+        hint = "A program between may have changed it: ask an admin of the catalog."
+        raise cannot(doing, location, "the answer of the server is malformed", number=errno.EIO, hint=hint) from error

@@ -1,0 +1,122 @@
+"""Clients of a service that answers what no service of ours answers."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from registry.catalog.service import ServiceCatalog
+from registry.catalog.service.store import ServiceStore
+from registry.errors import CatalogError, RegistryError, StorageError
+
+
+class HostileServer:
+    """Answers each request with the same status, headers and body; without a length, the body never ends."""
+
+    def __init__(self) -> None:
+        self.status, self.body = 200, b"null"
+        self.headers: Mapping[str, str] = {}
+        self.is_endless = False
+        hostile = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                self.send_response(hostile.status)
+                for name, value in hostile.headers.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                with suppress(OSError):
+                    self.wfile.write(hostile.body)
+                    while hostile.is_endless:
+                        self.wfile.write(bytes(2**16))
+
+            do_POST = do_PUT = do_HEAD = do_DELETE = do_GET  # noqa: N815 (names in the base class)
+
+            def log_message(self, format: str, *_: object) -> None:  # noqa: A002 (its name in the base class)
+                """Logs nothing."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_port}/"
+
+
+@pytest.fixture
+def hostile() -> Iterator[HostileServer]:
+    started = HostileServer()
+    thread = threading.Thread(target=started.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    yield started
+    started.is_endless = False
+    started.server.shutdown()
+    started.server.server_close()
+
+
+DEEP = b"[" * 200_000
+
+
+@pytest.mark.parametrize("status", [200, 404])
+def test_an_answer_that_is_too_deep_is_an_error_of_the_registry(hostile: HostileServer, status: int) -> None:
+    hostile.status, hostile.body = status, DEEP
+    with ServiceCatalog(hostile.url, token=lambda _: None) as catalog, pytest.raises(CatalogError):
+        catalog.now()
+
+
+@pytest.mark.parametrize("fault", [DEEP, b"{", b"[]"])
+def test_a_malformed_fault_in_a_stream_is_an_error_of_the_registry(hostile: HostileServer, fault: bytes) -> None:
+    hostile.body = b"\xff" * 4 + len(fault).to_bytes(4, "big") + fault
+    with ServiceCatalog(hostile.url, token=lambda _: None) as catalog, pytest.raises(CatalogError, match="malformed"):
+        list(catalog.backup())
+
+
+def test_a_moment_that_no_clock_shows_in_utc_is_an_error_of_the_registry(hostile: HostileServer) -> None:
+    hostile.body = b'"0001-01-01T00:00:00+14:00"'
+    with ServiceCatalog(hostile.url, token=lambda _: None) as catalog, pytest.raises(RegistryError, match="moment"):
+        catalog.now()
+
+
+@pytest.mark.parametrize("headers", [{}, {"Content-Length": "9" * 5000, "ETag": "1"}, {"Content-Length": "3"}])
+def test_a_file_without_usable_headers_is_an_error_of_storage(
+    hostile: HostileServer, headers: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGISTRY_TRIES", "1")
+    hostile.headers, hostile.body = headers, b""
+    with pytest.raises(StorageError):
+        ServiceStore(hostile.url, lambda _: None).size("digits/1.0.0/train")
+
+
+@pytest.mark.parametrize("listing", [DEEP, b"[1]", b"7", b"{"])
+def test_a_malformed_list_of_files_is_an_error_of_storage(hostile: HostileServer, listing: bytes) -> None:
+    hostile.body = listing
+    with pytest.raises(StorageError, match="malformed"):
+        ServiceStore(hostile.url, lambda _: None).list("digits")
+
+
+def test_an_answer_that_never_ends_is_not_read_to_its_end(hostile: HostileServer) -> None:
+    hostile.status, hostile.headers, hostile.is_endless = 206, {"ETag": '"1"'}, True
+    file = ServiceStore(hostile.url, lambda _: None).open_known("digits/1.0.0/train", num_bytes=10, entity_tag='"1"')
+    with file:
+        assert len(file.read(4)) == 4
+
+
+@pytest.mark.parametrize("place", ["/home/ann", "file:///home/ann", "simplecache::file:///home/ann"])
+def test_a_service_elsewhere_does_not_choose_a_folder_of_the_client(place: str) -> None:
+    class Server:
+        def call(self, *_: Any, **__: Any) -> Any:
+            return {"recorded": place, "place": place}
+
+    for url, refused in (("https://catalog.example/", True), ("http://localhost:8080/", False)):
+        catalog = ServiceCatalog(url, token=lambda _: None)
+        vars(catalog)["_server"] = Server()
+        if refused:
+            with pytest.raises(CatalogError, match="data directory of this machine") as caught:
+                catalog.locations.data_dir()
+            assert json.dumps(place) in json.dumps(caught.value.details)
+        else:
+            assert catalog.locations.data_dir() is not None
