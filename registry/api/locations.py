@@ -216,7 +216,7 @@ def logins() -> Logins:
     """The access tokens of this user for services."""
     from registry.api.logins import Logins
 
-    return Logins(_user_folder())
+    return Logins(_user_folder(), read_variable(CATALOG_VARIABLE))
 
 
 def open_data(data_dir: str, *, catalog: CatalogBackend | None = None) -> Store:

@@ -11,7 +11,9 @@ import os
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
+from registry.catalog.web_urls import is_site, site_url
 from registry.environment import read_variable
 from registry.errors import NotFoundError, StorageError
 from registry.masking import remove_secrets
@@ -20,7 +22,7 @@ from registry.storage.faults import storage_errors
 from registry.storage.memory import make_private, read_own
 
 TOKEN_VARIABLE: Final = "REGISTRY_TOKEN"  # noqa: S105 (its name)
-"""The access token for the service that is opened; it goes before what ``registry login`` keeps."""
+"""The access token for the service that is opened, or that ``REGISTRY_CATALOG`` names; it goes before what is kept."""
 
 _SERVICE: Final = "shardbook"
 _MOST_BYTES: Final = 2**20
@@ -33,18 +35,22 @@ class Logins:
         file: the file that is used without a keyring.
     """
 
-    def __init__(self, folder: Path) -> None:
-        """``folder`` is the user's data folder."""
+    def __init__(self, folder: Path, usual: str = "") -> None:
+        """``folder`` is the user's data folder, and ``usual`` what ``REGISTRY_CATALOG`` names."""
         self.file = folder / "services" / "tokens.json"
+        self._usual = usual
 
     def token(self, url: str) -> str | None:
         """The token for the service at ``url``, or None.
 
+        If ``REGISTRY_CATALOG`` names a catalog on the web, ``REGISTRY_TOKEN`` is for that server, and no other one.
+
         Raises:
-            UsageError: ``REGISTRY_TOKEN`` is not the text of a token.
+            UsageError: ``REGISTRY_TOKEN`` is not the text of a token, or ``REGISTRY_CATALOG`` does not parse.
             StorageError: the file cannot be read, or others can write to it.
         """
-        if text := read_variable(TOKEN_VARIABLE).strip():
+        is_other = is_site(self._usual) and _server(self._usual) != _server(url)
+        if not is_other and (text := read_variable(TOKEN_VARIABLE).strip()):
             digest_of(text)
             return text
         keyring = _keyring()
@@ -123,6 +129,11 @@ def log_in(url: str, token: str, logins: Logins) -> tuple[str, str]:
     with ServiceCatalog(remove_secrets(url), token=lambda _: token) as service:
         service.now()
         return logins.keep(service.url, token), service.url
+
+
+def _server(url: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(site_url(url))
+    return parts.scheme, parts.hostname, parts.port
 
 
 def _keyring() -> Any:

@@ -7,13 +7,16 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from registry.api.locations import access_token
 from registry.catalog.service import ServiceCatalog
 from registry.catalog.service.store import ServiceStore
 from registry.errors import CatalogError, RegistryError, StorageError
+from registry.model import new_secret
 
 
 class HostileServer:
@@ -120,3 +123,15 @@ def test_a_service_elsewhere_does_not_choose_a_folder_of_the_client(place: str) 
             assert json.dumps(place) in json.dumps(caught.value.details)
         else:
             assert catalog.locations.data_dir() is not None
+
+
+def test_the_token_of_the_usual_service_goes_to_no_other_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = new_secret()[1]
+    monkeypatch.setattr("registry.api.logins._keyring", lambda: None)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setenv("REGISTRY_TOKEN", text)
+    for usual in ("", str(tmp_path / "catalog.db"), "HTTPS://catalog.example:443", "https://catalog.example/a/"):
+        monkeypatch.setenv("REGISTRY_CATALOG", usual)
+        assert access_token("https://catalog.example/") == text
+        others = ("https://catalog.example.org/", "https://catalog.example:444/", "http://catalog.example/")
+        assert {access_token(url) for url in others} == {None if usual.lower().startswith("https") else text}
