@@ -11,7 +11,6 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from registry.catalog.remembering import KnownVersions, RememberingCatalog
-from registry.catalog.service.calls import CALLS
 from registry.catalog.service.catalog import ServiceCatalog
 from registry.catalog.service_index import API_VERSION, DATA_PATH
 from registry.catalog.site.options import SiteOptions
@@ -19,13 +18,13 @@ from registry.catalog.web_urls import site_url
 from registry.catalog.wrapper import pass_call
 from registry.errors import CatalogError
 from registry.masking import remove_secrets
-from registry.storage import Store
 from registry.storage.location import open_below_with
 from registry.storage.memory import Memory
 
-if TYPE_CHECKING:  # it loads SQLAlchemy, which a service does not need
+if TYPE_CHECKING:  # they load SQLAlchemy and stores, which a look-up in a service does not need
     from registry.catalog.backend import CatalogBackend
     from registry.catalog.site.catalog import SiteCatalog
+    from registry.storage import Store
 
 _NOTE: Final = "service"
 _FRESH_SECONDS: Final = 3600
@@ -49,7 +48,7 @@ class WebCatalog(RememberingCatalog):
             UsageError: the URL does not parse.
         """
         address = site_url(url)
-        service = ServiceCatalog(address, heads=options.heads, token=options.token)
+        service = ServiceCatalog(address, heads=options.heads, token=options.token, on_write=self._doubt)
         super().__init__(service.url, cast("CatalogBackend", service), lambda: options.cache)
         self.options = options
         self._address = address
@@ -89,10 +88,12 @@ class WebCatalog(RememberingCatalog):
             self.is_service = True
             if self._memory is not None:
                 self._memory.add(_NOTE, self.url.encode(), b"")
-        result = super()._call(call, *args, **kwargs)
-        if call in CALLS and CALLS[call].policy.is_write and self.known is not None:
+        return super()._call(call, *args, **kwargs)
+
+    def _doubt(self) -> None:
+        """After a write of this client, ask about known versions again."""
+        if self.known is not None:
             self.known.doubt()
-        return result
 
     def _require_version(self, index: dict[str, Any]) -> None:
         versions = index.get("api")

@@ -4,26 +4,31 @@ A store reads files, writes a new file in one step, and stages a whole folder th
 layers above opens no paths: it receives a ``Store`` that is rooted at one folder, and names that stay inside it.
 """
 
+from typing import TYPE_CHECKING
+
 from registry.errors import FolderExistsError
-from registry.storage.consent import Allowed
-from registry.storage.faults import storage_errors
-from registry.storage.local import LocalStore
-from registry.storage.location import (
-    expand_home,
-    local_path,
-    open_location,
-    open_locations,
-    open_named,
-    open_store,
-    read_file,
-    require_no_secrets,
-    require_plain,
-    require_well_written,
-    spell_place,
-)
-from registry.storage.names import Owner, is_unfinished, new_unfinished_file
-from registry.storage.staged import InnerFolder, abandoned_folders, clear_abandoned
-from registry.storage.store import RenamedStore, StagedFolder, Store
+from registry.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from registry.storage.consent import Allowed
+    from registry.storage.faults import storage_errors
+    from registry.storage.local import LocalStore
+    from registry.storage.location import (
+        expand_home,
+        local_path,
+        open_location,
+        open_locations,
+        open_named,
+        open_store,
+        read_file,
+        require_no_secrets,
+        require_plain,
+        require_well_written,
+        spell_place,
+    )
+    from registry.storage.names import Owner, is_unfinished, new_unfinished_file
+    from registry.storage.staged import InnerFolder, abandoned_folders, clear_abandoned
+    from registry.storage.store import RenamedStore, StagedFolder, Store
 
 __all__ = [
     "Allowed",
@@ -51,3 +56,19 @@ __all__ = [
     "spell_place",
     "storage_errors",
 ]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "consent": "Allowed",
+        "faults": "storage_errors",
+        "local": "LocalStore",
+        "location": (
+            "expand_home local_path open_location open_locations open_named open_store "
+            "read_file require_no_secrets require_plain require_well_written spell_place"
+        ),
+        "names": "Owner is_unfinished new_unfinished_file",
+        "staged": "InnerFolder abandoned_folders clear_abandoned",
+        "store": "RenamedStore StagedFolder Store",
+    },
+)

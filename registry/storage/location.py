@@ -7,16 +7,17 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 from registry.errors import StorageError, UsageError
 from registry.masking import has_secret, mask, may_hide_secret
 from registry.model import is_absolute
-from registry.storage.consent import Allowed
-from registry.storage.local import LocalStore
 from registry.storage.names import OBJECT_SCHEMES
-from registry.storage.store import Store
+
+if TYPE_CHECKING:
+    from registry.storage.consent import Allowed
+    from registry.storage.store import Store
 
 _CREDENTIALS: Final = (
     "Pass passwords through the environment, e.g. AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or through fsspec's "
@@ -131,6 +132,8 @@ def open_store(url_or_path: str | os.PathLike[str]) -> Store:
     text = os.fspath(url_or_path)
     path = local_path(text)
     if path is not None:
+        from registry.storage.local import LocalStore
+
         return LocalStore(path)
     if (opener := _opener(text)) is not None:
         return opener(text.rstrip("/"))

@@ -7,10 +7,8 @@ tells whether the process that wrote one has ended (``Owner``). Every kind of st
 from __future__ import annotations
 
 import os
-import platform
 import re
 import secrets
-import uuid
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -141,6 +139,9 @@ class Owner:
     @classmethod
     def this_process(cls) -> Owner:
         """Describe the running process."""
+        import platform  # slow to import, as uuid, and only publishers need them
+        import uuid
+
         pid = os.getpid()
         return cls(
             host=platform.node(),  # not socket.getfqdn(): code that must not open a socket names files, too

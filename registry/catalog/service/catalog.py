@@ -16,10 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from registry.catalog.service.calls import CALLS
-from registry.catalog.service.messages import Reading, load_value
 from registry.catalog.service_index import API_PATH, DATA_PATH
-from registry.catalog.site.history import Head, KnownHead
 from registry.catalog.web_urls import site_url
 from registry.catalog.wrapper import CatalogWrapper
 from registry.errors import CatalogError, spell
@@ -27,6 +24,7 @@ from registry.masking import mask, remove_secrets
 
 if TYPE_CHECKING:
     from registry.catalog.service.requests import ServiceServer
+    from registry.catalog.site.history import KnownHead
     from registry.catalog.values import DataDirectory
 
 _FRESH_SECONDS: Final = 60
@@ -45,13 +43,21 @@ class ServiceCatalog(CatalogWrapper):
         MissingExtraError: urllib3 is not installed.
     """
 
-    def __init__(self, url: str, *, token: Callable[[str], str | None], heads: Path | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: Callable[[str], str | None],
+        heads: Path | None = None,
+        on_write: Callable[[], None] = lambda: None,
+    ) -> None:
         """Nothing is requested yet.
 
         Args:
             url: the URL of the service.
             token: called before the first request with ``url``, as the attribute; gives an access token, or None.
             heads: the folder that remembers the ends of event logs; None remembers nothing.
+            on_write: called after a call that changed the catalog.
 
         Raises:
             UsageError: the URL does not parse.
@@ -59,7 +65,7 @@ class ServiceCatalog(CatalogWrapper):
         self._address = site_url(url)
         self.url = mask(self._address)
         self.file = None
-        self._token, self._heads = token, heads
+        self._token, self._heads, self._on_write = token, heads, on_write
         self._checked = float("-inf")
 
     @cached_property
@@ -77,19 +83,28 @@ class ServiceCatalog(CatalogWrapper):
         return f"<ServiceCatalog {self.url}>"
 
     def _call(self, call: str, *args: Any, **kwargs: Any) -> Any:
+        from registry.catalog.service.calls import CALLS  # the answer about a known version needs none of the calls
+
         if call not in CALLS:
             raise AttributeError(call)
         if self._heads is not None and time.monotonic() - self._checked > _FRESH_SECONDS:
+            from registry.catalog.site.history import KnownHead
+
             self._checked = time.monotonic()
             self._require_history(KnownHead(self._heads, f"{remove_secrets(self._address)}#{self._server.token_id}"))
         return self._send(call, *args, **kwargs)
 
     def _send(self, call: str, *args: Any, **kwargs: Any) -> Any:
+        from registry.catalog.service.calls import CALLS
+        from registry.catalog.service.messages import Reading, load_value
+
         protocol_call = CALLS[call]
         body, path = protocol_call.dump(*args, **kwargs), f"{API_PATH}{call}"
         if protocol_call.returns is None:
             return self._server.stream(path, body)
         answer = self._server.call(path, body, is_write=protocol_call.policy.is_write)
+        if protocol_call.policy.is_write:
+            self._on_write()
         reading = Reading(shards=self.shards, is_strict=False)
         result = load_value(protocol_call.returns, answer, reading, "the answer")
         return result if call != "locations.data_dir" or result is None else self._usable(result)
@@ -122,6 +137,7 @@ class ServiceCatalog(CatalogWrapper):
             SiteHistoryError: the log was rolled back or rewritten.
         """
         from registry.catalog.backend import EventFilter
+        from registry.catalog.site.history import Head
 
         before = known.load()
         if before is None or before.event == 0:
