@@ -15,6 +15,7 @@ import pytest
 from support.page_elements import XSS, Elements
 
 import registry
+from registry.errors import RegistryWarning
 from registry.features import ClassLabel, FeaturesDict, Image, Scalar, Text
 from registry.pages import Page, Visit, answer, json_of, render
 from registry.pages.dataset import older
@@ -73,9 +74,10 @@ def test_a_strip_shows_every_picture_of_a_small_dataset(tmp_path: Path) -> None:
 def catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[registry.Catalog]:
     with registry.connect(tmp_path_factory.mktemp("pages") / "my catalog.db", create=True) as catalog:
         catalog.build(Hostile)
-        catalog.describe(
-            "hostile:1.1.0", description=CARD, citation=f"@misc{{x, title={{{XSS}}}}}", tags=[XSS], license=XSS
-        )
+        with pytest.warns(RegistryWarning, match="the licence"):
+            catalog.describe(
+                "hostile:1.1.0", description=CARD, citation=f"@misc{{x, title={{{XSS}}}}}", tags=[XSS], license=XSS
+            )
         yield catalog
 
 
@@ -86,7 +88,6 @@ def page_of(catalog: registry.Catalog, *path: str, is_live: bool = True) -> tupl
     return page, render(page, visit)[0]
 
 
-@pytest.mark.filterwarnings("ignore:the licence")
 @pytest.mark.parametrize("is_live", [True, False], ids=["live", "site"])
 def test_nothing_hostile_leaves_its_place(catalog: registry.Catalog, is_live: bool) -> None:
     for path in [(), ("datasets", "hostile"), ("datasets", "hostile", "1.1.0")]:
