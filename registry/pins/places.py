@@ -160,7 +160,7 @@ class Places:
             f"{files} are not in any folder that was searched{listed}",
             unasked=f"{files} ({size}) are not in any folder that was searched{listed}",
             hint=f"Name their folder with {spell('data_dir=DIR')}, or get them with: "
-            "registry pin restore FILE --to DIR",
+            "registry pin restore FILE --to DIR --catalog URL",
             details={"places": list(map(str, rejected))[:100]},
         )
 
@@ -383,7 +383,7 @@ def no_right_bytes(missing: Sequence[ShardLocator]) -> RegistryError:
         f"cannot find {count} with the pinned content{''.join(listed)}",
         unasked=f"cannot find {count} ({counted(num_bytes, 'byte')}) in the allowed places{''.join(listed)}",
         hint=f"Name a folder that holds them with {spell('data_dir=DIR')}, or download them yourself: "
-        "the right files have the sha256 above.",
+        "the right files have the sha256 above. From a catalog: registry pin restore FILE --to DIR --catalog URL",
         details={"files": files},
     )
 

@@ -83,6 +83,8 @@ pin add numbers:2.0.0 test=train[80%:]
 pin show dataset.lock.yaml
 pin verify dataset.lock.yaml --deep --catalog {catalog}
 pin read dataset.lock.yaml train --data-dir {data}
+pin restore dataset.lock.yaml --to {folder}/restored --catalog {catalog}
+pin bundle dataset.lock.yaml -o {folder}/paper.tar --catalog {catalog}
 pin update dataset.lock.yaml
 pin cite dataset.lock.yaml
 mirror add numbers:2.0.0 {mirror}

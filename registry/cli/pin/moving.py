@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 @session_command(
     "restore",
-    catalog=False,
     data_dir=pin_data_dir_option,
     epilog=examples(
         "registry pin restore dataset.lock.yaml --to ~/datasets",
         "registry pin restore dataset.lock.yaml train --to ~/datasets --dry-run",
+        "registry pin restore dataset.lock.yaml --to ~/datasets --catalog https://catalog.example",
     ),
 )
 @file_argument
@@ -52,7 +52,8 @@ def restore(
     """Copy the files of all pins, or of NAME, to DIR from any place that has them, and check each sha256.
 
     Correct files are kept, so an interrupted restore can be continued. If a place has a file with other bytes, the next
-    place is tried. Places that only the pins name are used if you allow it.
+    place is tried. Places that only the pins name are used if you allow it, and the folders of a catalog if --catalog
+    names it.
     """
     from registry.pins.restore import restore as restore_files
 
@@ -80,7 +81,6 @@ def restore(
 
 @session_command(
     "bundle",
-    catalog=False,
     data_dir=pin_data_dir_option,
     epilog=examples(
         "registry pin bundle dataset.lock.yaml -o paper.tar", "tar xf paper.tar && python3 -I -S paper/verify.py"
@@ -97,7 +97,8 @@ def bundle(session: Session, file: str, names: tuple[str, ...], *, output: str, 
     """Pack pins, only the shards that they need, their citations and a verifier into one archive.
 
     The verifier, verify.py, needs only Python, so it works even without this software. The same pins give the same
-    archive, byte for byte. A signature next to FILE is included if it belongs to the pin file in the archive.
+    archive, byte for byte. A signature next to FILE is included if it belongs to the pin file in the archive. The
+    folders of a catalog are searched, too, if --catalog names it.
     """
     from registry.pins.bundle import write_bundle
     from registry.pins.cite import cite_bibtex, cite_text
