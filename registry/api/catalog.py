@@ -1101,6 +1101,7 @@ def _offer_builder(error: DatasetNotFoundError, name: str) -> DatasetNotFoundErr
     """``error`` with the hint to build the dataset, if an installed builder has that name."""
     from registry.building import list_builders
 
-    if name not in list_builders():
+    is_uncovered = "known" not in error.details  # by a token: the service may have the dataset
+    if is_uncovered or name not in list_builders():
         return error
     return DatasetNotFoundError(error.message, hint=f"Build it with: registry build {name}", details=error.details)

@@ -45,7 +45,7 @@ from registry.server.places import DataPlaces
 _PAGE: Final = 1000
 """Events that are read at once for those who see few of them."""
 
-_ASK: Final = "Ask an admin of the catalog: registry token create"
+_ASK: Final = "Ask an admin of the catalog for a token with more rights: registry token create --help"
 
 
 class GuardedCatalog(CatalogWrapper):
@@ -262,7 +262,8 @@ class GuardedCatalog(CatalogWrapper):
 
     def _refusal(self, call: Call, role: str, reason: str, dataset: str = "") -> CatalogPermissionError:
         details = {"call": call.name, "role": role, "dataset": dataset}
-        return CatalogPermissionError(f"{self.who.name} may not call {call.name}: {reason}", hint=_ASK, details=details)
+        action = "publish" if call.name == "require_publisher" else f"call {call.name}"
+        return CatalogPermissionError(f"{self.who.name} may not {action}: {reason}", hint=_ASK, details=details)
 
     def _is_covered(self, value: Any) -> bool:
         """Whether the token covers what a value of a result is about. Events and some others have names of then."""

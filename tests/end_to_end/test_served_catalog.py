@@ -216,14 +216,20 @@ def test_a_token_for_some_datasets_sees_only_those(
         assert [summary.dataset for summary in catalog.datasets()] == ["lab_numbers"]
         assert {event.dataset for event in catalog.log()} == {"", "lab_numbers"}
         messages = []
-        for name in ("secret_numbers", "absent_numbers"):
+        for name in ("secret_numbers", "absent_numbers", "digits"):
             with pytest.raises(DatasetNotFoundError) as caught:
                 catalog.dataset(name)
             messages.append(str(caught.value).replace(name, "NAME") + str(caught.value.hint))
-        assert messages[0] == messages[1]
+        assert messages == [messages[0]] * 3
         with pytest.raises(CatalogPermissionError, match="covers only lab_"):
             catalog.lifecycle.deprecate("secret_numbers:1.0.0", reason="bad")
         catalog.add(ROWS[:5], "lab_more")
+    monkeypatch.setenv("REGISTRY_TOKEN", make_token(behind, "eve", Role.READER))
+    with registry.connect(server.url, data_dir=tmp_path / "data") as catalog:
+        with pytest.raises(CatalogPermissionError) as refused:
+            catalog.add(ROWS, "lab_less")
+        reason = "it needs the role publisher, and this token has the role reader"
+        assert str(refused.value) == f"eve may not publish: {reason}"
     assert behind.find("lab_more").published_by == "bob"
 
 
