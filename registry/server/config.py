@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import typing
 from collections.abc import Iterator, Mapping
@@ -157,7 +158,8 @@ def _check(name: str, value: Any, place: str) -> None:
         expected, is_valid = "a text", (value is None and name != "host") or (isinstance(value, str) and value != "")
     if not is_valid:
         shown = "***" if is_secret_name(name) else mask(repr(value))[:80]
-        default = "" if is_secret_name(name) or value is None else f" The default is {_FIELDS[name].default!r}."
+        usual = json.dumps(_FIELDS[name].default)  # as in YAML; some settings have none
+        default = "" if is_secret_name(name) or usual in ("null", "[]") else f" The default is {usual}."
         raise UsageError(
             f"{place} is {shown}: expected {expected}",
             hint=f"Correct it, or leave it out.{default}",

@@ -94,6 +94,21 @@ def test_a_wrong_value_is_refused_with_its_line(file: Path, line: str, problem: 
     assert "too-short" not in f"{error.message} {error.hint} {error.details}"
 
 
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("port: -1", "Correct it, or leave it out. The default is 8080."),
+        ('host: ""', 'Correct it, or leave it out. The default is "127.0.0.1".'),
+        ('anonymous_reads: "yes"', "Correct it, or leave it out. The default is false."),
+        ('public_url: "host"', "Correct it, or leave it out."),
+        ('trusted_proxies: ["host"]', "Correct it, or leave it out."),
+    ],
+)
+def test_a_default_is_spelled_as_in_the_file(file: Path, line: str, hint: str) -> None:
+    file.write_text(f"{line}\n", encoding="utf-8")
+    assert refusal(file).hint == hint
+
+
 def test_files_that_are_not_settings_are_refused(file: Path) -> None:
     assert refusal(file).message == f"{file} cannot be read: No such file or directory"
     for text, problem in (
