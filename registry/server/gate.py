@@ -20,7 +20,8 @@ import threading
 import time
 import traceback
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from ipaddress import IPv6Address, ip_address
@@ -164,6 +165,7 @@ class Gate:
         self._notes = Buckets(_MOST_NOTES)
         self._valid: dict[bytes, None] = {}
         self._buffered = 0
+        self._strangers = 0
 
     def authenticate(self, authenticate: Callable[[str], AccessToken], header: str) -> AccessToken:
         """The token that the header ``Authorization`` has, by ``authenticate``; within the limits of rates.
@@ -225,6 +227,22 @@ class Gate:
                 raise _busy("the service is busy with other long requests")
         return bytes(body)
 
+    @contextmanager
+    def _awaited(self, exchange: Exchange) -> Iterator[None]:
+        """While a body is awaited. Those without a token get a quarter of the places, so that they block nobody else.
+
+        Raises:
+            CatalogUnavailableError: all of them are taken.
+        """
+        is_stranger = exchange.who is None or not exchange.who.created_by
+        if is_stranger and self._strangers >= max(self._config.in_flight // 4, 1):
+            raise _busy("the service is busy with requests of others without a token")
+        self._strangers += is_stranger
+        try:
+            yield
+        finally:
+            self._strangers -= is_stranger
+
     def _release(self, exchange: Exchange) -> None:
         self._buffered -= exchange.buffered
         exchange.buffered = 0
@@ -244,7 +262,7 @@ class Gate:
             exchange = Exchange(request_id, address, gate=self, is_transfer=is_transfer)
             begin, reset = time.monotonic(), _current.set(exchange)
             self.metrics.in_flight += 1
-            body = _Body(exchange, headers, receive, self._config.body_seconds)
+            body = _Body(exchange, headers, receive, self._config.body_seconds, self._awaited)
             sender = _Sender(exchange, scope, body, send, _PATIENCE * self._config.body_seconds)
             try:
                 await self._pass(app, scope, headers, body, sender)
@@ -299,10 +317,18 @@ class Gate:
 class _Body:
     """The body of a request as it arrives. A client that is slower than ``seconds`` allow is given up."""
 
-    def __init__(self, exchange: Exchange, headers: Mapping[str, str], receive: _Receive, seconds: float) -> None:
+    def __init__(
+        self,
+        exchange: Exchange,
+        headers: Mapping[str, str],
+        receive: _Receive,
+        seconds: float,
+        awaited: Callable[[Exchange], AbstractContextManager[None]],
+    ) -> None:
         self._exchange = exchange
         self._receive = receive
         self._left = seconds
+        self._awaited = awaited
         self._waits = "expect" in headers
         self.is_complete = headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers
 
@@ -311,13 +337,15 @@ class _Body:
 
         Raises:
             UsageError: the client is too slow, or ended the connection.
+            CatalogUnavailableError: too many who have no token are slow.
         """
         if self.is_complete or self._exchange.status:
             return await self._receive()
         begin = time.monotonic()
         try:
-            async with asyncio.timeout(self._left):
-                message = await self._receive()
+            with self._awaited(self._exchange):
+                async with asyncio.timeout(self._left):
+                    message = await self._receive()
         except TimeoutError:
             raise _unusable(408, "the body of the request comes too slowly") from None
         if message["type"] == "http.disconnect":
@@ -333,7 +361,7 @@ class _Body:
             try:
                 self._left = end - time.monotonic()
                 num_bytes += len((await self.receive()).get("body", b""))
-            except UsageError:
+            except RegistryError:
                 break
         return self.is_complete
 

@@ -354,6 +354,21 @@ def test_requests_beyond_those_in_flight_are_told_to_come_again(serve: Callable[
     assert server.ask().status == 200
 
 
+@pytest.mark.parametrize("is_anonymous", [False, True])
+def test_slow_requests_without_a_token_leave_places_for_those_with_one(
+    serve: Callable[..., LimitedServer], is_anonymous: bool
+) -> None:
+    server = serve(in_flight=8, anonymous_reads=is_anonymous)
+    form = ("Sec-Fetch-Site: same-origin", "Content-Type: application/x-www-form-urlencoded", "Authorization: ")
+    path = "/api/v1/now" if is_anonymous else "/sign-in/"
+    with ExitStack() as slow:
+        opened = [slow.enter_context(server.send(*form, "Content-Length: 99", body=b"{", path=path)) for _ in range(12)]
+        answers = [problem(read_answer(each)) for each in opened if select.select([each], [], [], 2)[0]]
+        assert len(answers) >= 10  # a request that is refused may take a place until its body is read, too
+        assert {status for status, _ in answers} == {503}
+        assert server.ask(body=b"{}").status == 200
+
+
 def test_wrong_addresses_and_methods_are_problems(serve: Callable[..., LimitedServer]) -> None:
     server = serve()
     assert problem(server.ask(path="/api/wrong", method="GET")) == (404, "there is nothing at this address")
