@@ -284,6 +284,9 @@ class Gate:
         try:
             if self.metrics.in_flight > self._config.in_flight and scope["path"] not in _UNLIMITED:
                 raise _busy("the service is busy")
+            if {"content-length", "transfer-encoding"} <= headers.keys():  # a proxy may see another end of the body
+                sender.exchange.headers["Connection"] = "close"
+                raise _unusable(400, "a request has a Content-Length or chunks, and not both")
             if headers.get("content-encoding", "identity").strip().lower() not in ("identity", ""):
                 raise _unusable(415, "the body of a request is sent without a content coding")
             await app(scope, body.receive, sender.send)

@@ -299,6 +299,14 @@ def test_bodies_in_memory_are_limited_together(serve: Callable[..., LimitedServe
     assert server.ask(body=b"{}" + b" " * (2**20 - 2)).status == 200  # their memory is free
 
 
+def test_a_request_with_two_ends_is_refused_and_ends_the_connection(serve: Callable[..., LimitedServer]) -> None:
+    hidden = b"2\r\n{}\r\n0\r\n\r\nGET /health HTTP/1.1\r\nHost: test\r\n\r\n"
+    with serve().send("Content-Length: 12", "Transfer-Encoding: chunked", body=hidden) as connection:
+        content = b"".join(iter(lambda: connection.recv(2**16), b""))
+    assert content.startswith(b"HTTP/1.1 400")
+    assert content.count(b"HTTP/1.1 ") == 1
+
+
 def test_a_body_with_a_content_coding_is_refused(serve: Callable[..., LimitedServer]) -> None:
     server = serve()
     bomb = zlib.compress(b" " * 2**20)
