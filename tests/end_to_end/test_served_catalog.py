@@ -286,6 +286,13 @@ def test_login_keeps_a_token_for_one_service(
         assert catalog.datasets() == ()
     wrong = subprocess.run([*command, "login", server.url], input="x" * 70, capture_output=True, text=True, check=False)
     assert (wrong.returncode, "not an access token" in wrong.stderr) == (2, True)
+    elsewhere = [*command, "login", f"{server.url}elsewhere"]  # a page of the service, which asks to sign in
+    wrong = subprocess.run(elsewhere, input=text, capture_output=True, text=True, check=False)
+    assert (wrong.returncode, wrong.stderr) == (
+        1,
+        f"error: {server.url}elsewhere/ is not a service of a catalog: the server answered 303\n"
+        "hint: Check the URL. It is the one that `registry serve` prints, or its setting `public_url`.\n",
+    )
     run = subprocess.run([*command, "logout", server.url], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     with registry.connect(server.url) as catalog, pytest.raises(CatalogRefusedError):

@@ -36,7 +36,6 @@ _MOST_BYTES: Final = 2**30
 _PIECE_BYTES: Final = 2**18
 _DONE: Final = frozenset({200, 201, 206, 307})
 _UNAUTHORIZED: Final = 401
-_MISSING: Final = 404
 _TRANSIENT: Final = frozenset({408, 425, 429, 500, 502, UNAVAILABLE, 504})
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _END: Final = 0
@@ -215,15 +214,16 @@ class ServiceServer(SiteServer):
             return TransientFault(reason, pause=int(pause) if pause.isdecimal() and len(pause) < 5 else 0)
         if error is not None:
             return error
-        if answer.status == _MISSING:
-            return CatalogError(f"{self.url} is not a service of a catalog", hint="Check the URL.")
         if answer.status == _UNAUTHORIZED:
             return CatalogRefusedError(
                 f"cannot read {self.url}: it wants a token",
                 hint="Get one from an admin of the catalog, then: registry login URL",
                 details={"reason": "password", "sqlstate": None},
             )
-        return CatalogError(f"cannot read {self.url}: the server answered {answer.status}", hint="Check the URL.")
+        return CatalogError(
+            f"{self.url} is not a service of a catalog: the server answered {answer.status}",
+            hint="Check the URL. It is the one that `registry serve` prints, or its setting `public_url`.",
+        )
 
     def _error(self, problem: Any) -> Exception:
         error = load_error(problem) if isinstance(problem, dict) else None
