@@ -207,8 +207,6 @@ class GuardedCatalog(CatalogWrapper):
                 self._require_admin(call, "only an admin says who published a version elsewhere")
             if details.data_dir is not None and data_dir is None and self._places is None:  # else it is the server's
                 self._require_admin(call, "only an admin sets the data directory")
-        root = "" if data_dir is None else data_dir.place
-        root = root if self._places is None else self._places.root  # where it is now
         folders = [folder for name, config in datasets for folder in self._folders(name, config)]
         root = "" if data_dir is None else data_dir.place
         root = root if self._places is None else self._places.root
