@@ -109,7 +109,7 @@ class GuardedCatalog(CatalogWrapper):
             is_about_config = isinstance(error, ConfigNotFoundError) and self.who.covers(name)
             if is_about_config or self._standing(name, config) is not None:
                 raise
-            raise _unseen(name) from None
+            raise self._unseen(name) from None
         except OtherSourceError as error:  # of a new config, it is about another one
             if self.who.covers_all or self._covers_text(str(error.details["dataset"])):
                 raise
@@ -189,7 +189,7 @@ class GuardedCatalog(CatalogWrapper):
                 dataset = name if config is None else f"{name}/{config}"
                 reason = f"it would change {dataset}, and {covered}"
                 raise self._refusal(call, call.policy.role, reason, dataset)
-            raise _unseen(name)
+            raise self._unseen(name)
 
     def _require_places(self, call: Call, datasets: list[tuple[str, str | None]], arguments: Mapping[str, Any]) -> None:
         """Check that the call names only places in the folder of its dataset; see the top of the file."""
@@ -224,7 +224,7 @@ class GuardedCatalog(CatalogWrapper):
         """The result without what the token does not cover."""
         subject = result.version if isinstance(result, PastLookUp) else result
         if isinstance(subject, DatasetVersion | Standing) and not self._covers(subject.name, subject.config):
-            raise _unseen(subject.name)  # the default config may have been another one then
+            raise self._unseen(subject.name)  # the default config may have been another one then
         if call.name == "configs.protection" and isinstance(result, str) and "/" in result:
             return result if self._covers_text(result) else None
         return tuple(filter(self._is_covered, result)) if call.policy.filters else result
@@ -262,6 +262,14 @@ class GuardedCatalog(CatalogWrapper):
         details = {"call": call.name, "role": role, "dataset": dataset}
         action = "publish" if call.name == "require_publisher" else f"call {call.name}"
         return CatalogPermissionError(f"{self.who.name} may not {action}: {reason}", hint=_ASK, details=details)
+
+    def _unseen(self, name: str) -> DatasetNotFoundError:
+        """The error for a dataset that does not exist, or that the token does not cover."""
+        return DatasetNotFoundError(
+            f"there is no dataset {name!r:.210} that this token can read",
+            hint=f"It covers {', '.join(self.who.datasets)}. To see those that it can read: registry list",
+            details={"name": name[:200]},
+        )
 
     def _is_covered(self, value: Any) -> bool:
         """Whether the token covers what a value of a result is about. Events and some others have names of then."""
@@ -338,12 +346,3 @@ def _below(data_dir: str, place: str) -> str | None:
     path = place.removeprefix(f"{data_dir}/") if data_dir else place
     is_path = not is_absolute(path) and not {"", ".", ".."} & {*path.split("/")} and not {"\\", "\0"} & {*path}
     return path if is_path else None
-
-
-def _unseen(name: str) -> DatasetNotFoundError:
-    """The error for a dataset that does not exist, or that the token does not cover."""
-    return DatasetNotFoundError(
-        f"there is no dataset {name!r:.210} that this token can read",
-        hint="To see those that it can read: registry list",
-        details={"name": name[:200]},
-    )

@@ -273,7 +273,9 @@ def test_a_token_for_one_config_sees_and_changes_nothing_of_the_others(shared: S
     producers = reader.send("producers", name="lab_digits", config="newer")
     assert [reference for reference, _ in producers] == ["lab_digits/small:1.0.0"]
     texts = [
-        json.dumps(reader.problem("find", {"reference": f"{dataset}/new"})).replace(dataset, "DATASET")
+        json.dumps(reader.problem("find", {"reference": f"{dataset}/new"}))
+        .replace(f"'{dataset}'", "'DATASET'")
+        .replace(f'"{dataset}"', '"DATASET"')
         for dataset in ("lab_digits", "absent")
     ]
     assert texts[0] == texts[1]
