@@ -17,6 +17,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from registry.masking import mask
+from registry.notebook import notebook_bar
 
 if TYPE_CHECKING:
     from registry.engines.engine import Engine
@@ -123,8 +124,6 @@ def announces(
 
         @wraps(function)
         def call(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
-            from registry.notebook import notebook_bar  # it loads html, and few programs announce anything
-
             bar = notebook_bar() if takes_progress and kwargs.get("progress") is None else None
             if bar is None:
                 return run(*args, **kwargs)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
 
 from registry.catalog.log_verify import verify_log
 from registry.catalog.session import open_engine
-from registry.catalog.tables import metadata
+from registry.catalog.tables import UtcDateTime, metadata
 
 
 @contextmanager
@@ -57,7 +57,11 @@ def others(column: sa.Column[Any], value: Any) -> list[Any]:
     if isinstance(column.type, sa.Boolean):
         return [not value]
     if value is None:
-        return [1 if isinstance(column.type, sa.Integer) else "none"] if not isinstance(value, datetime) else []
+        if isinstance(column.type, UtcDateTime):
+            return [datetime(2026, 1, 1, tzinfo=UTC)]
+        return [1 if isinstance(column.type, sa.Integer) else "none"]
+    if isinstance(value, bytes):
+        return [value + b"x"]
     if isinstance(value, datetime):
         return [value + timedelta(seconds=1), value - timedelta(seconds=1)]
     if isinstance(value, int):
