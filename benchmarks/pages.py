@@ -218,7 +218,7 @@ def measure(
     prepare: Callable[[], None] = lambda: None,
 ) -> None:
     """Ask for a page, and print a line; ``prepare`` is called before each request."""
-    address = (lambda: page) if isinstance(page, str) else page
+    address: Callable[[], str] = page if callable(page) else lambda: str(page)
     server.get(address())
     before, times, body = server.cpu_seconds(), list[float](), b""
     for _ in range(rounds):
