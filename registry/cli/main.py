@@ -53,7 +53,7 @@ COMMANDS: Final = {
     "alias": ("registry.cli.alias:alias", "Give versions names that may be moved: mnist@paper."),
     "cache": (
         "registry.cli.cache:cache",
-        "Show, fill and clear the cache: files of other machines, and decoded columns.",
+        "Show, fill and clear the cache of files and columns.",
     ),
     "pin": ("registry.cli.pin:pin", "Pin slices for a paper; verify, restore, cite and sign pins."),
     "copy": ("registry.cli.copy:copy", "Copy versions to another catalog or store."),
@@ -71,7 +71,7 @@ COMMANDS: Final = {
     "restore": ("registry.cli.backup:restore", "Fill an empty catalog from a backup."),
     "login": ("registry.cli.login:login", "Keep your access token for a shared catalog."),
     "logout": ("registry.cli.login:logout", "Delete your access token for a shared catalog."),
-    "doctor": ("registry.cli.doctor:doctor", "Check the catalog, your rights, the files and the installation."),
+    "doctor": ("registry.cli.doctor:doctor", "Check the catalog, your rights and the installation."),
     "db": ("registry.cli.db:db", "Manage the catalog database."),
     "completion": ("registry.cli.completion:completion", "Print the shell's completion script."),
 }

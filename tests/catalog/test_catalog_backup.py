@@ -267,7 +267,7 @@ TABLES: dict[str, tuple[list[Any], str]] = {
         [{"table": "version_experiment", "columns": ["version_id", "experiment_id", "enabled"]}, [1, 1, True]],
         "the rows contradict each other",
     ),
-    "too few tables": ([{"table": "experiment", "columns": COLUMNS}], "it lacks the tables alias, alias_event"),
+    "too few tables": ([{"table": "experiment", "columns": COLUMNS}], "it lacks the tables access_token, alias"),
 }
 
 

@@ -92,7 +92,7 @@ def test_publish_a_folder_into_another_catalog(digits: Cli, workspace: Path, mon
     assert digits("verify", "digits", "--deep").code == 0
 
 
-GROUPS = ("alias", "config", "db", "earth-engine", "experiment", "export", "import", "pin", "split")
+GROUPS = ("alias", "config", "db", "earth-engine", "experiment", "export", "import", "pin", "split", "token")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -112,7 +112,7 @@ def test_completion_scripts(cli: Cli, shell: str) -> None:
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        ("registry re", {"resolve", "read", "relocate", "reservation", "restore"}),
+        ("registry re", {"read", "relocate", "remove", "rename", "reservation", "resolve", "restore"}),
         ("registry show di", {"digits"}),
         ("registry read digits tr", {"train"}),
         ("registry add --from a", {"arrow", "audio", "arrays"}),
