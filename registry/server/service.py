@@ -178,7 +178,7 @@ class Service:
 
         if key is None or not call.policy.is_write or kwargs.get("dry_run"):
             return Answered(status=200, body=make())
-        request = (key, who.name, name, hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest())
+        request = (key, who.id, name, hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest())
         try:
             body, status, was_replayed = self.catalog.answer_once(*request, make)
         except (KeyReusedError, KeyRunningError):

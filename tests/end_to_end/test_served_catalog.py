@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import cast
@@ -24,6 +25,7 @@ from registry.errors import (
     CatalogUnavailableWarning,
     DataDirectoryMissingError,
     DatasetNotFoundError,
+    KeyReusedError,
     SiteHistoryError,
     UsageError,
 )
@@ -304,3 +306,16 @@ def test_login_keeps_a_token_for_one_service(
     assert run.returncode == 0, run.stderr
     with registry.connect(server.url) as catalog, pytest.raises(CatalogRefusedError):
         catalog.datasets()
+
+
+def test_a_kept_answer_is_for_the_token_that_asked(behind: SqlCatalog, server: TestServer) -> None:
+    """Two tokens may have the same name, and one of them may cover less."""
+    make_token(behind, "ann", Role.PUBLISHER, "lab_*")
+    first, other = behind.access.tokens()
+    values = {"name": "flag", "description": "About it."}
+    for was_replayed in (False, True):
+        answered = server.service.answer(first, "experiments.add", values, key="key", request_id="")
+        assert answered.was_replayed == was_replayed
+    whole = replace(other, datasets=("*",))
+    with pytest.raises(KeyReusedError):
+        server.service.answer(whole, "experiments.add", values, key="key", request_id="")

@@ -216,7 +216,7 @@ def test_without_urllib3_the_extra_is_named(url: str, monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "urllib3", None)
     with pytest.raises(MissingExtraError) as caught:
         registry.connect(url).datasets()
-    assert str(caught.value) == "the catalog of a web site needs the package 'urllib3', which is not installed"
+    assert str(caught.value) == "a catalog on the web needs the package 'urllib3', which is not installed"
     assert caught.value.hint == "Install it with: pip install 'shardbook[http]'"
 
 

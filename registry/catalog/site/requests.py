@@ -69,7 +69,7 @@ class SiteServer:
             MissingExtraError: urllib3 is not installed.
             UsageError: a setting of the limits is invalid.
         """
-        with require_extra("http", package="urllib3", needed_for="the catalog of a web site"):
+        with require_extra("http", package="urllib3", needed_for="a catalog on the web"):
             import urllib3
         self.url = mask(url)
         self._limits = Limits.from_environment()
