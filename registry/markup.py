@@ -5,8 +5,6 @@ Colours are those of the page (``currentColor``), with transparent greys, so tha
 
 from __future__ import annotations
 
-import base64
-import html
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
@@ -37,7 +35,9 @@ def escape(value: Any, most: int = _MOST_LETTERS) -> Markup:
         return value
     text = f"{value:,}" if type(value) is int else "" if value is None else str(value)
     cut = text if len(text) <= most else text[: most - 1] + "…"
-    return Markup(html.escape(without_steering(cut)).replace("\n", "<br>"))
+    from html import escape as escape_html  # not for look-ups
+
+    return Markup(escape_html(without_steering(cut)).replace("\n", "<br>"))
 
 
 def table(heads: Sequence[Any], rows: Iterable[Sequence[Any]], total: int | None = None) -> Markup:
@@ -77,6 +77,8 @@ def bars(counts: Sequence[int], most: int = 32) -> Markup:
 
 def picture(png: bytes, title: str = "") -> Markup:
     """A PNG as an image in the page."""
+    import base64
+
     data = base64.b64encode(png).decode("ascii")
     return Markup(f'<img title="{escape(title)}" alt="{escape(title)}" src="data:image/png;base64,{data}">')
 

@@ -1,14 +1,12 @@
 """Holds the engine that a block has chosen, and announces the engine of each call or command in one line.
 
 A call of the API (``announces``) or a command opens ``announced``. ``choose_engine`` tells the ``Work`` of that block
-what it chose. Without a cluster, nothing is announced. This module imports no engine, because all calls of the API
-import it.
+what it chose. Without a cluster, nothing is announced. All calls of the API import this module, so it imports little.
 """
 
 from __future__ import annotations
 
 import inspect
-import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
-
-_log = logging.getLogger(__name__)
 
 chosen_engine: Final[ContextVar[Engine | None]] = ContextVar("chosen engine", default=None)
 """The engine of the innermost block of ``use_engine``; None: this machine."""
@@ -56,7 +52,7 @@ class Work:
         """Say where the work is done. Later calls say nothing."""
         if not self._is_told:
             self._is_told = True
-            self._say(logging.INFO, f"{self._doing} on {engine.describe()}")
+            self._say(f"{self._doing} on {engine.describe()}")
 
     def stays(self, reason: str) -> None:
         """Remember why a part of the work is done on this machine: one of the constants above."""
@@ -66,22 +62,24 @@ class Work:
         """Say why this machine does work that was meant for the cluster. The same text is printed once."""
         if text not in self._said:
             self._said.add(text)
-            self._say(logging.WARNING, text)
+            self._say(text, is_warning=True)
 
     def cancels(self, num_tasks: int) -> None:
         """Say that tasks of a cluster are cancelled, for those who watch no progress."""
         tasks = "1 task" if num_tasks == 1 else f"{num_tasks:,} tasks"
-        self._say(logging.INFO, f"cancelling {tasks}; press Ctrl-C again to quit now")
+        self._say(f"cancelling {tasks}; press Ctrl-C again to quit now")
 
     def end(self) -> None:
         """Say why the cluster did nothing, unless a line has named the engine or given a warning."""
         reason = next((known_reason for known_reason in _REASONS if known_reason in self._reasons), None)
         if reason is not None and not self._is_told and not self._said:
-            self._say(logging.INFO, f"{self._doing} on this machine, because {reason}")
+            self._say(f"{self._doing} on this machine, because {reason}")
 
-    def _say(self, level: int, text: str) -> None:
+    def _say(self, text: str, *, is_warning: bool = False) -> None:
         if self._tell is None:
-            _log.log(level, "%s", text)
+            import logging
+
+            logging.getLogger(__name__).log(logging.WARNING if is_warning else logging.INFO, "%s", text)
         else:
             self._tell(text)
 

@@ -16,10 +16,8 @@ in the cache. A damaged note is deleted and made again, and a folder that cannot
 from __future__ import annotations
 
 import errno
-import logging
 import mmap
 import os
-import secrets
 import shlex
 import stat
 import sys
@@ -27,11 +25,9 @@ from contextlib import suppress
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from fastcrc.crc32 import iscsi
-
-_log = logging.getLogger(__name__)
 
 _IDENTITY_BYTES: Final = 28
 _HEAD_BYTES: Final = _IDENTITY_BYTES + 4
@@ -128,7 +124,7 @@ def require_private(folder: Path) -> None:
     if sys.platform != "win32" and (facts.st_uid != os.geteuid() or facts.st_mode & _WRITABLE_BY_OTHERS):
         reason = "it belongs to another user, or others can write to it"
         command = f"chmod 700 {shlex.quote(str(folder))}"
-        _log_once(logging.WARNING, folder, f"is not used: {reason}. If it is yours: {command}")
+        _log_once("warning", folder, f"is not used: {reason}. If it is yours: {command}")
         raise PermissionError(errno.EPERM, reason, str(folder))
 
 
@@ -141,12 +137,18 @@ def make_private(folder: Path) -> None:
 def log_fault(folder: Path, error: OSError) -> None:
     """Log once that a cache folder cannot be written: a warning if its disk is full. What is not kept is made again."""
     is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    _log_once(logging.WARNING if is_full else logging.INFO, folder, f"cannot be written: {error.strerror}")
+    _log_once("warning" if is_full else "info", folder, f"cannot be written: {error.strerror}")
 
 
 @cache
-def _log_once(level: int, folder: Path, message: str) -> None:
-    _log.log(level, "the cache folder %s %s", folder, message)
+def _log_once(level: Literal["info", "warning"], folder: Path, message: str) -> None:
+    _log(level, f"the cache folder {folder} {message}")
+
+
+def _log(level: Literal["info", "warning"], message: str) -> None:
+    import logging  # not for look-ups
+
+    getattr(logging.getLogger(__name__), level)("%s", message)
 
 
 def open_own(file: str | Path) -> int:
@@ -168,7 +170,7 @@ def read_own(file: str | Path, most: int) -> bytes:
 
 def discard_damaged(file: Path) -> None:
     """Delete a damaged file of a cache folder, so that it is made again."""
-    _log.info("%s is damaged and is made again", file)
+    _log("info", f"{file} is damaged and is made again")
     with suppress(OSError):
         file.unlink()
 
@@ -192,7 +194,7 @@ def replace_file(file: Path, *parts: bytes | memoryview) -> None:
     It is not synced: after a power cut it may be damaged, and is made again.
     """
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    temporary = file.with_name(f"{file.name}.{secrets.token_hex(8)}")
+    temporary = file.with_name(f"{file.name}.{os.urandom(8).hex()}")
     try:
         with temporary.open("xb") as new:
             new.writelines(parts)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -68,7 +67,7 @@ def new_unfinished_name(last_part: str) -> str:
     The last part is shortened if the name would be longer than file systems allow (255 bytes).
     """
     shortened = last_part.encode("utf-8", "surrogateescape")[:230].decode("utf-8", "ignore")
-    return f"incomplete.{secrets.token_hex(4)}_{shortened}"
+    return f"incomplete.{os.urandom(4).hex()}_{shortened}"
 
 
 def new_unfinished_file(last_part: str, owner: str) -> str:
@@ -77,7 +76,7 @@ def new_unfinished_file(last_part: str, owner: str) -> str:
     A staged folder contains an owner file; a single file can name its owner only in its own name.
     """
     shortened = last_part.encode("utf-8", "surrogateescape")[:180].decode("utf-8", "ignore")
-    return f"incomplete.{secrets.token_hex(4)}{owner}_{shortened}"
+    return f"incomplete.{os.urandom(4).hex()}{owner}_{shortened}"
 
 
 def owner_of_file(part: str) -> str | None:
