@@ -38,7 +38,8 @@ class ServiceConfig:
 
     Attributes:
         catalog: path or URL of the database; None is the default catalog.
-        data_dir: path or URL of the data directory; None is the one that the catalog records.
+        data_dir: path or URL of the data directory, which a catalog that records none records at the start; None is the
+            one that the catalog records.
         public_url: where clients reach the service, if a proxy is in front of it.
         host, port: where it listens; port 0 is a free one.
         workers: how many processes answer.

@@ -54,7 +54,7 @@ def test_the_sample_of_the_guide_is_valid(file: Path, monkeypatch: pytest.Monkey
     file.write_text(sample, encoding="utf-8")
     monkeypatch.setenv("REGISTRY_SERVE_CONFIG", str(file))
     config = load_config()
-    assert (config.host, config.workers, config.trusted_proxies) == ("127.0.0.1", 4, ("127.0.0.1",))
+    assert (config.host, config.workers, config.trusted_proxies) == ("127.0.0.1", 2, ("127.0.0.1",))
 
 
 def test_a_text_that_looks_like_a_number_needs_quotes(file: Path) -> None:
