@@ -1,13 +1,15 @@
 """The access tokens of this user for services: in the variable REGISTRY_TOKEN, the system's keyring, or a private file.
 
 ``registry login`` keeps a token. The file is ``services/tokens.json`` in the user's data folder, readable only by the
-user; it is used where no keyring is installed.
+user; it is used where no keyring is installed, or where the keyring is locked or fails. A token in the file is newer
+than one in the keyring: what the keyring takes is removed from the file.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -15,10 +17,11 @@ from urllib.parse import urlsplit
 
 from registry.catalog.web_urls import is_site, site_url
 from registry.environment import read_variable
-from registry.errors import NotFoundError, StorageError
+from registry.errors import NotFoundError, StorageError, warn
 from registry.masking import remove_secrets
 from registry.model import digest_of
 from registry.storage.faults import storage_errors
+from registry.storage.local import LocalStore
 from registry.storage.memory import make_private, read_own
 
 TOKEN_VARIABLE: Final = "REGISTRY_TOKEN"  # noqa: S105 (its name)
@@ -53,9 +56,7 @@ class Logins:
         if not is_other and (text := read_variable(TOKEN_VARIABLE).strip()):
             digest_of(text)
             return text
-        keyring = _keyring()
-        stored: str | None = None if keyring is None else keyring.get_password(_SERVICE, url)
-        return stored or self._load().get(url)
+        return self._load().get(url) or _in_keyring("read", lambda keyring: keyring.get_password(_SERVICE, url))
 
     def keep(self, url: str, token: str) -> str:
         """Keep the token for the service at ``url``, instead of an earlier one; returns where.
@@ -63,12 +64,9 @@ class Logins:
         Raises:
             StorageError: the file cannot be written.
         """
-        keyring = _keyring()
-        if keyring is not None:
-            keyring.set_password(_SERVICE, url, token)
-            return "the keyring"
-        self._store({**self._load(), url: token})
-        return str(self.file)
+        is_in_keyring = _in_keyring("write", lambda keyring: keyring.set_password(_SERVICE, url, token) is None)
+        self._change(url, None if is_in_keyring else token)
+        return "the keyring" if is_in_keyring else str(self.file)
 
     def forget(self, url: str) -> None:
         """Delete the token for the service at ``url``.
@@ -77,14 +75,30 @@ class Logins:
             NotFoundError: there is none.
             StorageError: the file cannot be written.
         """
-        keyring, tokens = _keyring(), self._load()
-        has_password = keyring is not None and keyring.get_password(_SERVICE, url) is not None
-        if has_password:
-            keyring.delete_password(_SERVICE, url)
-        if tokens.pop(url, None) is not None:
-            self._store(tokens)
-        elif not has_password:
+
+        def delete(keyring: Any) -> bool:
+            has_token = keyring.get_password(_SERVICE, url) is not None
+            if has_token:
+                keyring.delete_password(_SERVICE, url)
+            return has_token
+
+        was_in_keyring = _in_keyring("write", delete)
+        if not self._change(url, None) and not was_in_keyring:
             raise NotFoundError(f"no token is kept for {url}", hint="registry login keeps one.", details={"name": url})
+
+    def _change(self, url: str, token: str | None) -> bool:
+        """Keep a token in the file, or remove it; whether the file had one. Other processes wait meanwhile."""
+        if token is None and not self.file.exists():
+            return False
+        with storage_errors("write", str(self.file)):
+            make_private(self.file.parent)
+        with LocalStore(self.file.parent).exclusive(self.file.name):
+            before = self._load()
+            after = {name: text for name, text in before.items() if name != url}
+            after |= {} if token is None else {url: token}
+            if after != before:
+                self._store(after)
+        return url in before
 
     def _load(self) -> dict[str, str]:
         with storage_errors("read", str(self.file)):
@@ -134,6 +148,20 @@ def log_in(url: str, token: str, logins: Logins) -> tuple[str, str]:
 def _server(url: str) -> tuple[str, str | None, int | None]:
     parts = urlsplit(site_url(url))
     return parts.scheme, parts.hostname, parts.port
+
+
+def _in_keyring(doing: str, call: Callable[[Any], Any]) -> Any:
+    """The result of a call of the keyring; None, with a warning, if it is locked or fails."""
+    keyring = _keyring()
+    if keyring is None:
+        return None
+    errors: Any = import_module("keyring.errors")
+    try:
+        return call(keyring)
+    except (errors.KeyringError, OSError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0][:200] or type(error).__name__
+        warn(f"the keyring cannot be {'read' if doing == 'read' else 'written'}: {reason}; a private file is used")
+        return None
 
 
 def _keyring() -> Any:

@@ -12,8 +12,9 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from functools import cached_property
@@ -49,6 +50,15 @@ _SHARD_FIELDS: Final = [field.name for field in fields(Shard)]
 _DOUBT: Final = "doubt"
 MOST_SHARDS: Final = 20_000
 """A look-up keeps the digests of at most this many shards, two megabytes. ``remember`` keeps any number."""
+
+IS_BRIEF: Final[ContextVar[bool]] = ContextVar("is_brief", default=False)
+"""Whether the answer to the present call is known, too: the catalog is asked with ``Limits.brief``."""
+
+_AWAY_SECONDS: Final = 30
+"""How long a catalog that did not answer is not asked again for what is known."""
+
+_AWAY: Final[dict[str, tuple[float, CatalogUnavailableError]]] = {}
+"""When a catalog last did not answer this process, by its URL, and its error."""
 
 
 class RememberingCatalog(CatalogWrapper):
@@ -103,13 +113,12 @@ class RememberingCatalog(CatalogWrapper):
             version = self.known.find(_read(args[0]), max_seconds=self.fresh_seconds)
             if version is not None:
                 return version.facts
+        is_known = self._is_known(call, args)
         try:
-            if isinstance(self._backend, CatalogUnavailableError):
-                error = self._backend
-                raise CatalogUnavailableError(error.message, hint=error.hint, details=error.details)
-            result = pass_call(self._backend, call, *args, **kwargs)
+            with self._patience(is_known=is_known):
+                result = pass_call(cast("CatalogBackend", self._backend), call, *args, **kwargs)
         except CatalogUnavailableError as error:
-            known = None if self.known is None else self._recall(self.known, call, args, error)
+            known = self._recall(self.known, call, args, error) if is_known and self.known is not None else None
             if known is None:
                 raise
             return known
@@ -117,6 +126,39 @@ class RememberingCatalog(CatalogWrapper):
             self._recalled.discard(result.reference)
             self.remember(_read(args[0]), result, most=MOST_SHARDS)
         return result
+
+    @contextmanager
+    def _patience(self, *, is_known: bool) -> Iterator[None]:
+        """Ask the catalog in the block; only briefly, or not at all, if it is away and the answer is known."""
+        moment, error = _AWAY.get(self.url, (float("-inf"), None))
+        if isinstance(self._backend, CatalogUnavailableError):
+            error = self._backend
+        elif not is_known or time.monotonic() - moment > _AWAY_SECONDS:
+            error = None
+        if error is not None:
+            raise CatalogUnavailableError(error.message, hint=error.hint, details=error.details)
+        before = IS_BRIEF.set(is_known)
+        try:
+            yield
+            _AWAY.pop(self.url, None)
+        except CatalogUnavailableError as raised:
+            _AWAY[self.url] = time.monotonic(), raised.with_traceback(None)
+            raise
+        finally:
+            IS_BRIEF.reset(before)
+
+    def _is_known(self, call: str, args: tuple[Any, ...]) -> bool:
+        """Whether there is a note that answers a call without the catalog."""
+        if self.known is None:
+            return False
+        match call:
+            case "find":
+                return self.known.holds(_read(args[0]))
+            case "shards.between":
+                return self.known.holds_shards(args[0])
+            case "locations.data_dir":  # the caller looks into the notes itself
+                return self.known.data_dir() is not None
+        return False
 
     def _recall(self, known: KnownVersions, call: str, args: tuple[Any, ...], error: CatalogUnavailableError) -> Any:
         """The answer to ``call`` without the catalog; None if it is not known."""
@@ -165,6 +207,14 @@ class KnownVersions:
     def doubt(self) -> None:
         """Let ``find`` with ``max_seconds`` know nothing of before: this machine has changed the catalog."""
         self._memory.keep(_DOUBT, b"", b"", str(time.time()).encode())
+
+    def holds(self, reference: Reference) -> bool:
+        """Whether there is a note about an exact reference."""
+        return reference.exact is not None and self._memory.file("version", str(reference).encode()).is_file()
+
+    def holds_shards(self, version: DatasetVersion) -> bool:
+        """Whether there is a note about the shards of a version."""
+        return self._memory.file("shards", _shards_name(_fields_of(version)).encode()).is_file()
 
     def find(self, reference: Reference, *, max_seconds: float | None = None) -> KnownVersion | None:
         """What is known about an exact reference; None if nothing is, or nothing since ``max_seconds`` ago."""

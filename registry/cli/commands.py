@@ -37,6 +37,7 @@ class Session:
     out: Output
     at: str | None = None
     locked: bool = False
+    given_by: str = "--catalog"
 
     @property
     def catalog_url(self) -> str:
@@ -101,7 +102,7 @@ class Session:
         """Errors of the catalog say which option or variable named it, or that it is the default."""
         from registry.api import locations
 
-        return locations.name_origin(self.url, given_by="--catalog")
+        return locations.name_origin(self.url, given_by=self.given_by)
 
     def connect_unless_pinned(self) -> AbstractContextManager[Catalog | None]:
         """The opened catalog; or None if look-ups are locked to a pin file, which needs no catalog."""

@@ -37,14 +37,16 @@ def serve(session: Session, *, config_file: str | None, init: bool, **options: A
     """
     from registry.api.locations import log_actor
     from registry.catalog import is_site
-    from registry.server.config import load_config
+    from registry.server.config import load_config, source_of
     from registry.server.serve import is_public, make_first_token, serve
 
     config = load_config(config_file, catalog=session.url, data_dir=session.data_dir, **options)
-    session = replace(session, url=config.catalog, data_dir=config.data_dir)
+    given_by = source_of("catalog", config_file, session.url)
+    session = replace(session, url=config.catalog, data_dir=config.data_dir, given_by=given_by)
     if is_site(session.catalog_url):
         raise UsageError(
-            "registry serve needs the database of a catalog, not a site or a service", hint="Name it with --catalog."
+            "registry serve needs the database of a catalog, not a site or a service",
+            hint=f"Name it with --catalog. This one is named by {given_by or 'REGISTRY_CATALOG'}.",
         )
     with session.connect(create=init) as catalog:
         if config.data_dir is not None and catalog.backend.locations.data_dir() is None:
@@ -70,4 +72,5 @@ def serve(session: Session, *, config_file: str | None, init: bool, **options: A
             session.out.note("note: clients read the files of versions at --public-url, so name where they reach it")
         session.out.note("Press Ctrl-C to stop.")
 
-    serve(replace(config, catalog=address), ready=ready)
+    port_source = source_of("port", config_file, options["port"])
+    serve(replace(config, catalog=address), ready=ready, port_source=port_source)

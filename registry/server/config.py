@@ -104,6 +104,17 @@ def load_config(path: str | os.PathLike[str] | None = None, **options: Any) -> S
     return ServiceConfig(**values | {name: value for name, value in options.items() if value is not None})
 
 
+def source_of(name: str, path: str | os.PathLike[str] | None, option: Any) -> str:
+    """Where ``load_config`` took a setting from: its option, its variable, the file, or nothing (``""``)."""
+    path = path or read_variable(CONFIG_VARIABLE) or None
+    if option is not None:
+        return f"--{name.replace('_', '-')}"
+    if read_variable(f"{PREFIX}{name.upper()}").strip():
+        return f"{PREFIX}{name.upper()}"
+    is_in_file = path is not None and name in dict(_of_file(os.fspath(path)))
+    return f"{name} of {os.fspath(path)}" if path is not None and is_in_file else ""
+
+
 def _of_file(path: str) -> Iterator[tuple[str, Any]]:
     try:
         document = read_yaml(read_file(expand_home(path)), path)

@@ -49,6 +49,7 @@ from registry.model import (
     shards_by_filename,
     version_folder,
 )
+from registry.prepared import write_default_config
 from registry.publishing.attachments import CLAIM_SUFFIX
 from registry.publishing.markers import location_key
 from registry.server.places import DataPlaces
@@ -312,6 +313,21 @@ class ServedData:
                     hint="Publish it again.",
                     details={"file": name},
                 )
+
+    def note_default_config(self, catalog: CatalogBackend, name: str) -> None:
+        """Write the file from which TFDS reads the default config of a dataset, if this is a folder of the server.
+
+        Raises:
+            StorageError: the file cannot be written.
+            RegistryError: the catalog fails.
+        """
+        if self.store.local_root is None:  # publishers use their own rights
+            return
+        config = next((entry.config for entry in catalog.configs.list(name) if entry.is_default), None)
+        standing = None if config is None else catalog.standing(name, config)
+        for folder in () if standing is None else dict.fromkeys((standing.name, *standing.names)):
+            if (has_config := self.store.exists(f"{folder}/{config}")) or self.store.exists(folder):
+                write_default_config(self.store, folder, config if has_config else None)
 
     def _sha256(self, path: str) -> str:
         known = self._hashed.get((path, self.store.stamp(path)))

@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from inspect import BoundArguments
+from shlex import quote
 from typing import Any, Final
 
 from registry.catalog import (
@@ -45,7 +46,7 @@ from registry.server.places import DataPlaces
 _PAGE: Final = 1000
 """Events that are read at once for those who see few of them."""
 
-_ASK: Final = "Ask an admin of the catalog for a token with more rights: registry token create --help"
+_ASK: Final = "Ask an admin of the catalog for a token with more rights: "
 
 
 class GuardedCatalog(CatalogWrapper):
@@ -113,7 +114,9 @@ class GuardedCatalog(CatalogWrapper):
         except OtherSourceError as error:  # of a new config, it is about another one
             if self.who.covers_all or self._covers_text(str(error.details["dataset"])):
                 raise
-            raise OtherSourceError("the name is that of a dataset with another source", hint=_ASK) from None
+            raise OtherSourceError(
+                "the name is that of a dataset with another source", hint=f"{_ASK}registry token create --help"
+            ) from None
         finally:
             recorder.reset(before)
 
@@ -260,8 +263,9 @@ class GuardedCatalog(CatalogWrapper):
 
     def _refusal(self, call: Call, role: str, reason: str, dataset: str = "") -> CatalogPermissionError:
         details = {"call": call.name, "role": role, "dataset": dataset}
-        action = "publish" if call.name == "require_publisher" else f"call {call.name}"
-        return CatalogPermissionError(f"{self.who.name} may not {action}: {reason}", hint=_ASK, details=details)
+        options = f" --role {role}" + (f" --dataset {quote(dataset)}" if dataset else "")
+        hint = f"{_ASK}registry token create NAME{options}" if role != NOBODY else None
+        return CatalogPermissionError(f"{self.who.name} may not {call.action}: {reason}", hint=hint, details=details)
 
     def _unseen(self, name: str) -> DatasetNotFoundError:
         """The error for a dataset that does not exist, or that the token does not cover."""

@@ -52,12 +52,13 @@ _MOST_CONNECTIONS: Final = 1000
 _logger = logging.getLogger(__name__)
 
 
-def serve(config: ServiceConfig, *, ready: Callable[[str], None]) -> None:
+def serve(config: ServiceConfig, *, ready: Callable[[str], None], port_source: str = "") -> None:
     """Answer for a catalog until Ctrl-C or SIGTERM. Requests in flight are answered first.
 
     Args:
         config: the settings.
         ready: called with the URL of the service as soon as connections are accepted.
+        port_source: where the port was set, for the hint if it is in use; ``""`` for the default.
 
     Raises:
         MissingExtraError: Starlette or uvicorn is not installed (extra ``server``).
@@ -69,6 +70,7 @@ def serve(config: ServiceConfig, *, ready: Callable[[str], None]) -> None:
 
     config = replace(config, session_key=config.session_key or secrets.token_urlsafe(32))
     hint = "Choose another one: registry serve --port 8081"
+    hint += f"\nThis one was given by {port_source}." if port_source else ""
     with (
         listen(config.port, config.host, hint=hint) as listener,
         TemporaryDirectory(prefix="registry-serve-") as folder,

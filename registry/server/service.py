@@ -176,8 +176,12 @@ class Service:
         def make() -> bytes:
             return json.dumps(codec(call.returns).dump(pass_call(catalog, name, *args, **kwargs))).encode()
 
+        is_noted = self.data is not None and name in ("publish", "configs.set_default")
+        dataset = str(getattr(args[0], "name", args[0])) if is_noted and not kwargs.get("dry_run") else None
         if key is None or not call.policy.is_write or kwargs.get("dry_run"):
-            return Answered(status=200, body=make())
+            body = make()
+            self._note_default_config(dataset)
+            return Answered(status=200, body=body)
         request = (key, who.id, name, hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest())
         try:
             body, status, was_replayed = self.catalog.answer_once(*request, make)
@@ -189,7 +193,17 @@ class Service:
                 problem = json.dumps(dump_error(error, request_id=request_id)).encode()
                 self.catalog.keep_answer(*request, status, problem)
             raise
+        self._note_default_config(dataset)
         return Answered(status=status, body=body, was_replayed=was_replayed)
+
+    def _note_default_config(self, dataset: str | None) -> None:
+        """Let the data directory say the default config, where clients do not write themselves; log a failure."""
+        if dataset is None or self.data is None:
+            return
+        try:
+            self.data.note_default_config(self.catalog, dataset)
+        except RegistryError as error:  # the row is written
+            _logger.warning("the default config of %s is not noted for TFDS: %s", dataset, error.message)
 
 
 def _unauthorized(reason: str, kind: str) -> CatalogRefusedError:

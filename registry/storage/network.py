@@ -57,6 +57,15 @@ class Limits:
     retry_seconds: float = 60
     tries: int = 8
 
+    def brief(self) -> Limits:
+        """The limits of a question whose answer is known if there is none."""
+        return Limits(
+            connect_seconds=min(self.connect_seconds, 1),
+            read_seconds=min(self.read_seconds, 5),
+            retry_seconds=min(self.retry_seconds, 5),
+            tries=min(self.tries, 2),
+        )
+
     @classmethod
     def from_environment(cls) -> Limits:
         """Read the limits from environment variables; the defaults apply to variables that are not set.

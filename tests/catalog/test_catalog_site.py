@@ -344,7 +344,9 @@ def test_a_server_that_breaks_off_or_sends_byte_by_byte_is_unavailable(
 def test_a_place_without_a_site_is_named(server: WebServer, client: Client) -> None:
     with pytest.raises(CatalogNotFoundError) as caught:
         found(client)
-    assert str(caught.value) == f"there is no site at {client.url}: the server has no site.json there"
+    assert (
+        str(caught.value) == f"there is neither a service nor a site at {client.url}: the server has no site.json there"
+    )
 
 
 # Login and redirects

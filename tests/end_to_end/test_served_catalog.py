@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -17,8 +19,10 @@ from support.services import CuttingProxy, TestServer, cutting_proxy, make_token
 
 import registry
 from registry.catalog import DataDirectory, open_catalog
+from registry.catalog.service.calls import CALLS
 from registry.catalog.sql_catalog import SqlCatalog
 from registry.errors import (
+    CatalogNotFoundError,
     CatalogPermissionError,
     CatalogRefusedError,
     CatalogUnavailableError,
@@ -30,6 +34,7 @@ from registry.errors import (
     UsageError,
 )
 from registry.model import Role
+from registry.storage.network import Limits
 
 ROWS = [{"number": number} for number in range(100)]
 
@@ -308,6 +313,45 @@ def test_login_keeps_a_token_for_one_service(
         catalog.datasets()
 
 
+def test_a_wrong_path_of_a_service_is_neither_a_service_nor_a_site(behind: SqlCatalog, server: TestServer) -> None:
+    with registry.connect(f"{server.url}wrong/") as catalog, pytest.raises(CatalogNotFoundError) as caught:
+        catalog.datasets()
+    assert str(caught.value) == (
+        f"there is neither a service nor a site at {server.url}wrong/: the server answers something else than site.json"
+    )
+    assert str(caught.value.hint).startswith("Check the URL, also its path.")
+
+
+def test_a_refusal_says_in_words_what_was_tried_and_which_token_may(
+    behind: SqlCatalog, server: TestServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with registry.connect(server.url, data_dir=tmp_path / "data") as catalog:
+        catalog.add(ROWS, "numbers")
+        with pytest.raises(CatalogPermissionError) as caught:
+            catalog.lifecycle.drop("numbers:1.0.0", reason="wrong")
+        assert str(caught.value) == (
+            "ann may not hide a version from every look-up: it needs the role admin, and this token has the role "
+            "publisher"
+        )
+        assert str(caught.value.hint) == (
+            "Ask an admin of the catalog for a token with more rights: registry token create NAME --role admin"
+        )
+        monkeypatch.setenv("REGISTRY_TOKEN", make_token(behind, "bob", Role.PUBLISHER, "lab_*"))
+    with registry.connect(server.url) as catalog, pytest.raises(CatalogPermissionError) as caught:
+        catalog.lifecycle.deprecate("numbers:1.0.0", reason="old")
+    assert str(caught.value) == (
+        "bob may not mark a version as deprecated: it would change numbers, and this token covers only lab_*"
+    )
+    assert str(caught.value.hint).endswith("registry token create NAME --role publisher --dataset numbers")
+
+
+def test_every_call_has_words_for_a_refusal() -> None:
+    refused = [call for call in CALLS.values() if call.policy.role in ("publisher", "admin")]
+    assert len(refused) > 30
+    for call in refused:
+        assert re.fullmatch(r"[a-z][^`_.]{3,100}", call.action), call.action
+
+
 def test_a_kept_answer_is_for_the_token_that_asked(behind: SqlCatalog, server: TestServer) -> None:
     """Two tokens may have the same name, and one of them may cover less."""
     make_token(behind, "ann", Role.PUBLISHER, "lab_*")
@@ -319,3 +363,39 @@ def test_a_kept_answer_is_for_the_token_that_asked(behind: SqlCatalog, server: T
     whole = replace(other, datasets=("*",))
     with pytest.raises(KeyReusedError):
         server.service.answer(whole, "experiments.add", values, key="key", request_id="")
+
+
+def test_a_known_version_is_asked_for_twice_and_then_not_again_for_a_while(
+    behind: SqlCatalog, server: TestServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts: list[float] = []
+    monkeypatch.setattr("registry.catalog.web._FRESH_SECONDS", 1e-9)
+    with cutting_proxy(server.url) as proxy:
+        with registry.connect(proxy.url, data_dir=tmp_path / "data") as catalog:
+            catalog.add(ROWS, "numbers")
+            catalog.dataset("numbers:1.0.0")
+        proxy.cut = lambda _: bool(attempts.append(time.monotonic())) or True
+        with registry.connect(proxy.url) as catalog:
+            with pytest.warns(CatalogUnavailableWarning):
+                dataset = catalog.dataset("numbers:1.0.0")
+            assert dataset.shards("train")
+            with pytest.warns(CatalogUnavailableWarning):
+                catalog.dataset("numbers:1.0.0")
+        assert len(attempts) == 2
+        with registry.connect(proxy.url) as catalog:
+            with pytest.warns(CatalogUnavailableWarning):
+                catalog.dataset("numbers:1.0.0")
+            assert len(attempts) == 2
+            with pytest.raises(CatalogUnavailableError):  # which is not known, so that it is asked
+                catalog.datasets()
+            assert len(attempts) == 3
+            proxy.cut = lambda _: False
+            assert [summary.name for summary in catalog.datasets()] == ["numbers"]
+            catalog.dataset("numbers:1.0.0")  # without a warning
+
+
+def test_a_brief_question_has_shorter_limits_and_never_longer_ones() -> None:
+    usual = Limits(connect_seconds=60, read_seconds=60, retry_seconds=60, tries=8)
+    assert usual.brief() == Limits(connect_seconds=1, read_seconds=5, retry_seconds=5, tries=2)
+    short = Limits(connect_seconds=0.5, read_seconds=2, retry_seconds=3, tries=1)
+    assert short.brief() == short

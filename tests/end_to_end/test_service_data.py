@@ -12,13 +12,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr
 from dataclasses import replace
 from functools import partial
+from io import StringIO
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from support.prepared_samples import prepare
 from support.services import TestServer, make_token
 
 import registry
@@ -26,6 +29,7 @@ from registry.catalog import DataDirectory, Holder, Reservation
 from registry.catalog.service import ServiceCatalog
 from registry.catalog.service.store import ServiceStore, use_service_data
 from registry.catalog.web import WebCatalog
+from registry.cli.main import run
 from registry.errors import CatalogPermissionError, NotStoredError, ReplacedError, StorageError, VerificationError
 from registry.model import Reference, Role, Version
 from registry.server.data import ServedData, open_served_data
@@ -105,6 +109,49 @@ def test_everything_that_reads_works(server: TestServer, home: registry.Catalog,
         with registry.connect(tmp_path / "copy" / "catalog.db", create=True) as target:
             assert str(catalog.copy(None, target)) == "<CopyReport: 1 copied>"
             assert len(target.dataset("numbers").read("train")) == 100
+
+
+def test_the_service_notes_the_default_config_for_tfds(
+    server: TestServer, home: registry.Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGISTRY_TOKEN", make_token(home.backend, "pat", Role.PUBLISHER))
+    file = Path(home.data_dir) / "pairs" / ".config" / "metadata.json"
+    with registry.connect(server.url) as catalog:
+        catalog.publish(prepare(tmp_path / "plain", name="pairs", config="plain"))
+        assert not file.exists()
+        catalog.lifecycle.set_default_config("pairs/plain")
+        assert file.read_text() == '{"default_config_name": "plain"}'
+        file.unlink()
+        catalog.publish(prepare(tmp_path / "2.0.0", "2.0.0", name="pairs", config="plain"))  # a warning is an error
+        assert file.read_text() == '{"default_config_name": "plain"}'
+        catalog.publish(prepare(tmp_path / "large", name="pairs", config="large"))
+        assert file.read_text() == '{"default_config_name": "plain"}'
+        catalog.lifecycle.set_default_config("pairs/large", dry_run=True)
+        assert file.read_text() == '{"default_config_name": "plain"}'
+        catalog.lifecycle.set_default_config("pairs/large")
+        assert file.read_text() == '{"default_config_name": "large"}'
+    assert not (Path(home.data_dir) / "numbers" / ".config").exists()
+
+
+def test_a_pin_is_verified_with_a_service_that_only_the_variable_names(
+    server: TestServer, home: registry.Catalog, login: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "dataset.lock.yaml"
+    with registry.connect(server.url) as catalog:
+        catalog.dataset("numbers").pin("train[:10%]").save(path)
+    monkeypatch.setenv("REGISTRY_CACHE_DIR", str(tmp_path / "other" / "cache"))
+    assert run(["pin", "verify", str(path)]) == 1  # nobody says where the files are
+    monkeypatch.setenv("REGISTRY_CATALOG", server.url)
+    assert run(["pin", "verify", str(path)]) == 0
+    home.lifecycle.yank("numbers:1.0.0", reason="wrong labels")
+    with redirect_stderr(StringIO()) as notes:
+        assert run(["pin", "read", str(path), "train", "--limit", "1"]) == 0
+    assert "wrong labels" in notes.getvalue()
+    monkeypatch.setenv("REGISTRY_CATALOG", "http://127.0.0.1:9/")  # nobody is there, and the files are local
+    monkeypatch.setenv("REGISTRY_TRIES", "1")
+    with redirect_stderr(StringIO()) as notes:
+        assert run(["pin", "verify", str(path), "--data-dir", home.data_dir]) == 0
+    assert "note: http://127.0.0.1:9/ is not asked about the pins: cannot read" in notes.getvalue()
 
 
 def test_pins_of_a_service_are_read_where_its_url_is_allowed(

@@ -261,7 +261,7 @@ def test_refused_calls_of_known_tokens_are_noted_and_a_flood_is_cut(serve: Calla
     }
     reasons = {each.reason for each in refusals if each.principal == "bob"}
     assert reasons == {
-        "bob may not call access.tokens: it needs the role admin, and this token has the role reader",
+        "bob may not list access tokens: it needs the role admin, and this token has the role reader",
     }
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import socket
 from pathlib import Path
 
 import pytest
 
+from registry.cli.main import run
 from registry.errors import UsageError
-from registry.server.config import PREFIX, ServiceConfig, load_config
+from registry.server.config import PREFIX, ServiceConfig, load_config, source_of
 
 GUIDE = Path(__file__).parents[2] / "docs/service.md"
 
@@ -131,3 +133,35 @@ def test_an_unknown_variable_is_refused_with_the_nearest(monkeypatch: pytest.Mon
 
 def test_the_secret_is_in_no_text_of_the_settings() -> None:
     assert "0123456789abcdef" not in repr(ServiceConfig(metrics_token="0123456789abcdef"))  # noqa: S106 (of the test)
+
+
+def test_a_setting_says_where_it_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "service.yaml"
+    path.write_text("port: 8000\n")
+    assert source_of("port", None, None) == ""
+    assert source_of("port", path, None) == f"port of {path}"
+    assert source_of("catalog", path, None) == ""
+    monkeypatch.setenv("REGISTRY_SERVE_PORT", "8001")
+    assert source_of("port", path, None) == "REGISTRY_SERVE_PORT"
+    assert source_of("port", path, 8002) == "--port"
+
+
+def test_a_missing_catalog_and_a_port_in_use_say_what_named_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, missing = tmp_path / "service.yaml", tmp_path / "missing.db"
+    path.write_text(f"catalog: {missing}\n")
+    assert run(["serve", "--config", str(path)]) == 3
+    assert capsys.readouterr().err.endswith(f"This path was given by catalog of {path}.\n")
+    monkeypatch.setenv("REGISTRY_SERVE_CATALOG", str(missing))
+    assert run(["serve"]) == 3
+    assert capsys.readouterr().err.endswith("This path was given by REGISTRY_SERVE_CATALOG.\n")
+    monkeypatch.setenv("REGISTRY_SERVE_CATALOG", "https://catalog.example/")
+    assert run(["serve"]) == 2
+    assert capsys.readouterr().err.endswith("This one is named by REGISTRY_SERVE_CATALOG.\n")
+    monkeypatch.setenv("REGISTRY_SERVE_CATALOG", str(tmp_path / "catalog.db"))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        path.write_text(f"port: {port}\n")
+        assert run(["serve", "--init", "--config", str(path)]) != 0
+    assert capsys.readouterr().err.endswith(f"registry serve --port 8081\nThis one was given by port of {path}.\n")

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -135,6 +136,27 @@ POLICY: Final[Mapping[str, Policy]] = {
     "shards.version_of": _read("split_id"),
 }
 
+_ACTIONS: Final = {
+    "access.create_token": "create access tokens",
+    "access.tokens": "list access tokens",
+    "access.revoke_token": "revoke access tokens",
+    "access.refusals": "list refused calls",
+    "aliases.set": "set an alias",
+    "aliases.remove": "remove an alias",
+    "backup": "back up the catalog",
+    "configs.set_default": "choose the default config",
+    "configs.set_protection": "protect a dataset, or stop protecting it",
+    "lifecycle.undo": "undo a change of a version",
+    "locations.relocate": "record that files were moved",
+    "log.correct_clock": "correct the times of events",
+    "log.num_rows": "verify the event log",
+    "log.verify": "verify the event log",
+    "publish": "publish",
+    "require_publisher": "publish",
+    "snapshot": "write a site of the catalog",
+}
+"""What a call does, for people, where its description does not begin so."""
+
 
 @dataclass(frozen=True)
 class Call:
@@ -169,6 +191,12 @@ class Call:
             elif parameter.name not in _UNSENT:
                 result.append(parameter.replace(annotation=hints[parameter.name]))
         return inspect.Signature(result)
+
+    @property
+    def action(self) -> str:
+        """What it does, for people: the words after "may not" in a refusal."""
+        text = re.split(r"[.;:] |\.$", inspect.getdoc(self.function) or f"Call {self.name}")[0].partition("\n")[0]
+        return _ACTIONS.get(self.name) or text[:1].lower() + text[1:].replace("`", "").rstrip(".")
 
     @cached_property
     def returns(self) -> Any:

@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
+from registry.catalog.remembering import IS_BRIEF
 from registry.catalog.service.problems import UNAVAILABLE, load_error
 from registry.catalog.site.requests import SiteServer
 from registry.errors import (
@@ -27,7 +28,7 @@ from registry.errors import (
     StorageUnavailableError,
     UsageError,
 )
-from registry.storage.network import Operation, TransientFault, call_with_retries
+from registry.storage.network import Limits, Operation, TransientFault, call_with_retries
 
 if TYPE_CHECKING:
     import urllib3
@@ -147,9 +148,11 @@ class ServiceServer(SiteServer):
         if self._process != os.getpid():
             self._pool.clear()
             self._process = os.getpid()
-        operation = Operation("ask", f"{self.url}{path}", urlsplit(self._base).netloc, self._limits)
+        limits = self._limits.brief() if IS_BRIEF.get() else self._limits
+        operation = Operation("ask", f"{self.url}{path}", urlsplit(self._base).netloc, limits)
+        send = partial(self._send, method, path, body, headers, receive, any_status, limits)
         try:
-            return call_with_retries(operation, partial(self._send, method, path, body, headers, receive, any_status))
+            return call_with_retries(operation, send)
         except StorageUnavailableError as error:
             raise CatalogUnavailableError(error.message, hint=error.hint, details=error.details) from error
 
@@ -161,6 +164,7 @@ class ServiceServer(SiteServer):
         headers: Mapping[str, str],
         receive: Receive,
         any_status: bool,
+        limits: Limits,
         seconds: float,
     ) -> Any:
         import urllib3
@@ -178,6 +182,7 @@ class ServiceServer(SiteServer):
                 headers=sent,
                 redirect=False,
                 preload_content=False,
+                timeout=urllib3.Timeout(connect=limits.connect_seconds, read=limits.read_seconds),
             )
             if answer.status not in _DONE and not any_status:
                 raise self._answered(answer, self._body(answer, end))

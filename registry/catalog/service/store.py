@@ -59,6 +59,8 @@ _PASSING: Final = frozenset({429, 500, 502, 503, 504})
 _MOST_SIGNED: Final = 4
 _ADMIN: Final = "Ask an admin of the service."
 _REFUSED: Final = frozenset({401, 403})
+_WRITTEN_BY_SERVICE: Final = "/.config/metadata.json"
+"""Where TFDS finds the default config (``prepared.folder``)."""
 
 _SERVERS: Final[dict[tuple[str, str | None], ServiceServer]] = {}
 
@@ -128,10 +130,12 @@ class ServiceStore(RemoteStore):
 
     @contextmanager
     def _create(self, name: str, *, overwrite: bool) -> Iterator[BinaryIO]:
-        """Send the file when the block ends."""
+        """Send the file when the block ends. The service itself writes which config is the default one."""
         with tempfile.SpooledTemporaryFile(_SPOOL_BYTES) as spool:
             file = cast("BinaryIO", spool)
             yield file
+            if name.endswith(_WRITTEN_BY_SERVICE):
+                return
             num_bytes = file.tell()
             file.seek(0)
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # it has readinto

@@ -247,12 +247,10 @@ class SiteCatalog(CatalogWrapper):
                     most_tries=None if cached is None else _TRIES_WITH_CACHE,
                 )
                 if answer is None:
-                    raise CatalogNotFoundError(
-                        f"there is no site at {self.url}: the server has no site.json there",
-                        hint="Name the folder that has it. `registry site` writes a site.",
-                        details={"name": self.url, "known": []},
-                    )
+                    raise self._absent("the server has no site.json there")
                 is_known = cached is not None and answer.is_unchanged
+                if not is_known and answer.body.lstrip()[:1] in (b"", b"<"):  # such as the page that asks to sign in
+                    raise self._absent("the server answers something else than site.json")
                 index = cached.index if cached is not None and is_known else self._parse(answer.body)
                 note = _Note(
                     index=index.to_json().decode(),
@@ -264,6 +262,14 @@ class SiteCatalog(CatalogWrapper):
         finally:
             server.close()
         raise mismatch(self.url, "path", f"is missing: the server does not have {index.path}")
+
+    def _absent(self, reason: str) -> CatalogNotFoundError:
+        return CatalogNotFoundError(
+            f"there is neither a service nor a site at {self.url}: {reason}",
+            hint="Check the URL, also its path. It is the one that `registry serve` prints, or that of the folder that "
+            "`registry site` wrote.",
+            details={"name": self.url, "known": []},
+        )
 
     def _parse(self, content: bytes) -> SiteIndex:
         if (service := service_index(content)) is not None:

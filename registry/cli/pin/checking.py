@@ -75,9 +75,9 @@ def verify(
 
     Compares every file with its sha256, and the digest of all records with the one that a paper prints. If only the
     files differ, as in a version with other shards, equal records are enough. If records differ, names the files,
-    records and features with both digests, and ends with exit code 5. A catalog is opened only for --against, or if
-    --catalog names one: then notes name versions that were yanked since, and the folders of the catalog are searched
-    for the files, too.
+    records and features with both digests, and ends with exit code 5. A catalog is opened only for --against, if
+    --catalog names one, or if REGISTRY_CATALOG names a service for which you have a token: then notes name versions
+    that were yanked since, and the folders of the catalog are searched for the files, too.
     """
     from registry.pins.bundle import check_json
 

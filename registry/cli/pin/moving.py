@@ -53,7 +53,7 @@ def restore(
 
     Correct files are kept, so an interrupted restore can be continued. If a place has a file with other bytes, the next
     place is tried. Places that only the pins name are used if you allow it, and the folders of a catalog if --catalog
-    names it.
+    names it, or if it is a service for which you have a token.
     """
     from registry.pins.restore import restore as restore_files
 
@@ -98,7 +98,7 @@ def bundle(session: Session, file: str, names: tuple[str, ...], *, output: str, 
 
     The verifier, verify.py, needs only Python, so it works even without this software. The same pins give the same
     archive, byte for byte. A signature next to FILE is included if it belongs to the pin file in the archive. The
-    folders of a catalog are searched, too, if --catalog names it.
+    folders of a catalog are searched, too, if --catalog names it, or if it is a service for which you have a token.
     """
     from registry.pins.bundle import write_bundle
     from registry.pins.cite import cite_bibtex, cite_text

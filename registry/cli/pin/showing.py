@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -26,6 +27,7 @@ from registry.cli.options import (
 from registry.cli.output import Block, Column, Table, size
 from registry.cli.read import present_records
 from registry.envelope import fields_of
+from registry.errors import CatalogError
 from registry.splits import print_ranges
 
 if TYPE_CHECKING:  # numpy and pydantic are loaded when a pin file is read
@@ -162,8 +164,8 @@ def read(session: Session, file: str, name: str, *, places: PinPlaces, records: 
     Images and stored sounds are described unless you add --pixels.
 
     The checksum of every record is checked; `registry pin verify` proves that the files are the pinned ones. A catalog
-    is opened only if --catalog names one: then notes name versions that were yanked since, and the folders of the
-    catalog are searched for the files, too.
+    is opened if --catalog names one, or REGISTRY_CATALOG a service for which you have a token: then notes name versions
+    that were yanked since, and the folders of the catalog are searched for the files, too.
     """
     pin = open_pins(file, places, session)[name]
     note_yanks(session, [pin])
@@ -174,28 +176,49 @@ def open_pins(file: str, places: PinPlaces = ANYWHERE, session: Session | None =
     """Open the pin file ``file``; its shards are searched in ``places`` and in the folders that the session names."""
     from registry.api.locations import data_folder, open_pin_file
 
-    fallback = None
-    if session is not None and session.url:
-        fallback = data_folder(session.catalog_url)
+    url = None if session is None else session.url
+    fallback = data_folder(url) if url else None
     data_dir = None if session is None else session.data_dir
     pins = open_pin_file(file, data_dir, fallback=fallback, fetch=places.fetch, allow_hosts=places.allow_hosts)
-    if session is None or session.url is None:
-        return pins
-    with session.connect() as catalog:
-        return catalog.pins.place(pins)
+    if session is not None and _asks_catalog(session):
+        with _lenient(session), session.connect() as catalog:
+            pins = catalog.pins.place(pins)
+    return pins
 
 
 def note_yanks(session: Session, pins: Sequence[Pin]) -> None:
     """Note which versions were yanked when they were pinned or, if a catalog is named, since then."""
     from registry.api.loading import yank_notes
 
-    if session.url is None:
-        notes = yank_notes(pins)
-    else:
-        with session.connect() as catalog:
+    notes = yank_notes(pins)
+    if _asks_catalog(session):
+        with _lenient(session), session.connect() as catalog:
             notes = yank_notes(pins, catalog)
     for note in notes:
         session.out.note(f"note: {note}")
+
+
+def _asks_catalog(session: Session) -> bool:
+    """Whether a catalog is asked about pins: one of ``--catalog``, or a service of ``REGISTRY_CATALOG``.
+
+    A database need not be opened, since pins say where their files are. Those of a service need it.
+    """
+    from registry.api.locations import access_token
+    from registry.catalog import is_site, masked_url
+
+    usual = "" if session.url else session.catalog_url
+    return bool(session.url) or (is_site(usual) and access_token(masked_url(usual)) is not None)
+
+
+@contextmanager
+def _lenient(session: Session) -> Iterator[None]:
+    """Let the block fail with a note if only ``REGISTRY_CATALOG`` names the catalog, whose pins may be elsewhere."""
+    try:
+        yield
+    except CatalogError as error:
+        if session.url:
+            raise
+        session.out.note(f"note: {session.catalog_url} is not asked about the pins: {error.message}")
 
 
 def pin_values(pin: Pin) -> dict[str, Any]:
