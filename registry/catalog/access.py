@@ -25,6 +25,9 @@ from registry.model import AccessToken, RefusedCall, Role
 _UNNOTED: Final = timedelta(minutes=1)
 """How long uses of a token are not noted after the last one."""
 
+_KEPT: Final = timedelta(days=7)
+"""How long tokens of people and jobs that signed in with an ID token stay listed when they have expired."""
+
 _MAX_REFUSALS: Final = 100_000
 _MAX_TEXT: Final = 500
 _MAX_PAGE: Final = 1000
@@ -83,6 +86,9 @@ class SqlAccess:
                     "expires_at": expires_at,
                 }
                 connection.execute(sa.insert(access_token).values(**row))
+                # Each job of a CI creates one. See ``AccessToken.is_exchanged``.
+                is_old = access_token.c.created_by.contains("://") & (access_token.c.expires_at < now - _KEPT)
+                connection.execute(sa.delete(access_token).where(is_old))
             return token
 
         try:

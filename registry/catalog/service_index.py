@@ -10,6 +10,9 @@ API_PATH: Final = f"api/v{API_VERSION}/"
 DATA_PATH: Final = f"{API_PATH}data"
 """Where a service has the files of a data directory on its own disk."""
 
+SIGN_IN_PATH: Final = f"{API_PATH}sign-in"
+"""Where a service says whose ID tokens it accepts, and exchanges them for access tokens."""
+
 FORMAT: Final = "registry-service"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import click
 
@@ -11,25 +12,48 @@ from registry.errors import UsageError
 from registry.masking import remove_secrets
 
 _MOST_TOKEN = 200
+_MOST_ID_TOKEN = 20_000
 
 
 @session_command(
     "login",
     catalog=False,
-    epilog=examples("registry login https://catalog.example", "registry login https://catalog.example < token"),
+    epilog=examples(
+        "registry login https://catalog.example",
+        "registry login https://catalog.example < token",
+        "registry login https://catalog.example --oidc",
+        "registry login https://catalog.example --ci",
+    ),
 )
 @click.argument("service", metavar="URL")
-def login(session: Session, service: str) -> None:
+@click.option("--oidc", is_flag=True, help="Sign in with your account, in the browser.")
+@click.option("--issuer", metavar="NAME", help="With --oidc: where your account is, if there are several.")
+@click.option("--ci", is_flag=True, help="Sign in as this job of GitHub Actions or GitLab CI.")
+@click.option(
+    "--id-token-file", metavar="FILE", type=click.File(), help="Sign in with the ID token in FILE; - is standard input."
+)
+def login(session: Session, service: str, *, oidc: bool, issuer: str | None, ci: bool, id_token_file: Any) -> None:
     """Keep your access token for the catalog at URL.
 
     An admin of the catalog gives you the token: registry token create. It is read from the terminal, or from standard
     input, checked with the catalog, and kept in the system's keyring, else in a file that only you can read. Programs
     may set REGISTRY_TOKEN instead.
+
+    If the catalog accepts accounts of others, --oidc gets a token for yours. A CI job gets one for 15 minutes:
+    GitHub Actions with the permission id-token, others with the ID token in REGISTRY_ID_TOKEN or a file.
     """
+    from registry.api import identity
     from registry.api.locations import logins
     from registry.api.logins import log_in
 
-    if sys.stdin.isatty():
+    if oidc + ci + (id_token_file is not None) > 1:
+        raise UsageError("--oidc, --ci and --id-token-file exclude each other", hint="Use one of them.")
+    if oidc:
+        token = identity.sign_in_with_browser(service, issuer, lambda address: _open(session, address))
+    elif ci or id_token_file is not None:
+        id_token = identity.ci_id_token(service) if ci else id_token_file.read(_MOST_ID_TOKEN).strip()
+        token = identity.sign_in_with_id_token(service, id_token)
+    elif sys.stdin.isatty():
         token = click.prompt("Access token", hide_input=True, err=True)
     else:
         token = sys.stdin.read(_MOST_TOKEN).strip()
@@ -38,6 +62,20 @@ def login(session: Session, service: str) -> None:
     place, url = log_in(service, token, logins())
     value = {"url": url, "kept_in": place}
     session.out.present("login", value, lambda it: [f"logged in to {it['url']}; the token is kept in {it['kept_in']}"])
+
+
+def _open(session: Session, address: str) -> None:
+    """Lead the person to an address: in the browser if there is one, and in any case in the terminal.
+
+    The browser is opened in a thread, because one for terminals runs until its user ends it.
+    """
+    import threading
+    import webbrowser
+
+    session.out.note(f"Sign in at {address}")
+    threading.Thread(
+        target=webbrowser.open, args=(address,), daemon=True
+    ).start()  # one of terminals runs until its end
 
 
 @session_command("logout", catalog=False, epilog=examples("registry logout https://catalog.example"))

@@ -55,7 +55,7 @@ class AccessToken:
         name: the person or the program that holds it, e.g. ``ann`` or ``ci``: the actor of what it changes.
         role: what it may do.
         datasets: patterns with ``*`` and ``?`` for the datasets that it covers, ``name`` or ``name/config``.
-        created_at, created_by: when and by whom it was created.
+        created_at, created_by: when and by whom it was created: a person, or the URL of an issuer of ID tokens.
         expires_at: when it becomes invalid, or None.
         last_used_at: when it was last used, exact to a minute, or None.
         revoked_at, revoked_by: when and by whom it was revoked, or None.
@@ -94,6 +94,11 @@ class AccessToken:
                     f"a token cannot cover {pattern[:80]!r}, which matches no dataset",
                     hint="Write name or name/config, with * for any characters and ? for one, e.g. lab_* or c4/en.",
                 )
+
+    @property
+    def is_exchanged(self) -> bool:
+        """Whether somebody got it for an ID token. No name of a person or a program contains ``://``."""
+        return "://" in self.created_by
 
     @property
     def covers_all(self) -> bool:

@@ -70,12 +70,14 @@ class Visitor:
         who: the token; None before somebody signs in.
         seal: what the forms of the pages send with the cookie of the session; empty if there is no session.
         rights: what lists are remembered by: visitors with equal ``rights`` see the same ones.
+        issuers: the names of those with which people can sign in instead of a token.
     """
 
     url: str
     who: AccessToken | None
     seal: str = ""
     rights: Hashable = ()
+    issuers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from registry.environment import read_variable
 from registry.errors import PinFormatError, UsageError
 from registry.masking import is_secret_name, mask
 from registry.pins.yaml_text import read_yaml
+from registry.server.issuers import Issuer, read_issuers
 from registry.storage import expand_home, read_file
 
 PREFIX: Final = "REGISTRY_SERVE_"
@@ -49,6 +50,7 @@ class ServiceConfig:
         metrics_token: a secret that may read ``/metrics``, as the token of an admin may.
         session_key: a secret that signs the sessions of the pages; None is a new one whenever the service starts.
             Services on several machines that answer at one URL need the same.
+        issuers: whose ID tokens are accepted, with which people and programs sign in; see docs/sign-in.md.
         requests_per_minute: of one token, except for files; 0 does not limit them.
         failed_logins_per_minute: from one address; 0 does not limit them.
         in_flight: requests that are answered at a time; others get status 503.
@@ -71,6 +73,7 @@ class ServiceConfig:
     trusted_proxies: tuple[str, ...] = ()
     metrics_token: str | None = field(default=None, repr=False)
     session_key: str | None = field(default=None, repr=False)
+    issuers: tuple[Issuer, ...] = ()
     requests_per_minute: int = _number(6000, 0, 10**9)
     failed_logins_per_minute: int = _number(30, 0, 10**9)
     in_flight: int = _number(64, 1, 10**5)
@@ -81,6 +84,12 @@ class ServiceConfig:
     def __post_init__(self) -> None:
         for name in _FIELDS:
             _check(name, getattr(self, name), name)
+        if self.issuers and self.public_url is None:  # a client may say any other URL, in the header Host
+            raise UsageError(
+                "with issuers, the setting public_url is needed: ID tokens are for the service at this URL",
+                hint="public_url: https://catalog.example/",
+                details={"name": "public_url"},
+            )
 
 
 _FIELDS: Final = {each.name: each for each in fields(ServiceConfig)}
@@ -127,6 +136,9 @@ def _of_file(path: str) -> Iterator[tuple[str, Any]]:
         place = f"{path}, line {document.lines.get(name, 1)}: {name}"
         if name not in _FIELDS:
             raise _unknown(name, place, list(_FIELDS))
+        if name == "issuers":
+            yield name, read_issuers(content, lambda key: f"{path}, line {document.lines.get(key, 1)}: {key}")
+            continue
         value = tuple(content) if isinstance(content, list) else content
         _check(name, value, place)
         yield name, value
@@ -145,6 +157,8 @@ def _of_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, Any]]
             value = _WORDS.get(text.lower(), text)
         elif _KINDS[name] is int:
             value = int(text) if text.isdecimal() and text.isascii() and len(text) < 12 else text
+        elif name == "issuers":
+            value = read_issuers(_json_of(text), f"{variable}: {{}}".format)
         elif typing.get_origin(_KINDS[name]) is tuple:
             value = tuple(filter(None, map(str.strip, text.split(","))))
         _check(name, value, variable)
@@ -162,6 +176,8 @@ def _check(name: str, value: Any, place: str) -> None:
     elif name == "trusted_proxies":
         expected = "addresses or networks, e.g. 10.0.0.1 or 10.0.0.0/8"
         is_valid = isinstance(value, tuple) and all(map(_is_network, value))
+    elif name == "issuers":
+        expected, is_valid = "a list of issuers", all(isinstance(issuer, Issuer) for issuer in value)
     elif name in ("metrics_token", "session_key"):
         expected, is_valid = f"a text of at least {_LEAST_SECRET} characters", value is None or _is_secret(value)
     elif name == "public_url":
@@ -177,6 +193,13 @@ def _check(name: str, value: Any, place: str) -> None:
             hint=f"Correct it, or leave it out.{default}",
             details={"name": name},
         )
+
+
+def _json_of(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _is_network(text: object) -> bool:

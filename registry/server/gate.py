@@ -82,6 +82,7 @@ class Exchange:
         id: names it in the log, in errors and in the header ``X-Request-Id``.
         address: that of the client.
         who: the token of who makes it, which may have been refused.
+        principal: who makes it, as far as an ID token says so that was refused; "" without one.
         error: the error that is the answer.
         status: the status of the answer; 0 before it is sent.
         buffered: bytes of its body that are in memory.
@@ -93,6 +94,7 @@ class Exchange:
     id: str
     address: str = ""
     who: AccessToken | None = None
+    principal: str = ""
     error: RegistryError | None = None
     status: int = 0
     buffered: int = 0
@@ -204,14 +206,15 @@ class Gate:
         secret = self._config.metrics_token
         return secret is not None and hmac.compare_digest(header.encode(), f"Bearer {secret}".encode())
 
-    async def read_body(self, request: Request) -> bytes:
-        """The body of a call.
+    async def read_body(self, request: Request, most: int | None = None) -> bytes:
+        """The body of a call, which has at most ``most`` bytes, else those of the setting.
 
         Raises:
             UsageError: it is too long (413), too slow (408), or ends too early (400).
             CatalogUnavailableError: the bodies of other requests fill the memory (503).
         """
-        exchange, most = current_exchange(), self._config.body_bytes
+        exchange, most_buffered = current_exchange(), 2 * self._config.body_bytes
+        most = most or self._config.body_bytes
         body = bytearray()
         length = request.headers.get("content-length", "0")
         if length.isdecimal() and int(length) > most:
@@ -222,7 +225,7 @@ class Gate:
             self._buffered += len(piece)
             if len(body) > most:
                 raise _too_long(most)
-            if self._buffered > 2 * most:
+            if self._buffered > most_buffered:
                 self._release(exchange)
                 raise _busy("the service is busy with other long requests")
         return bytes(body)
@@ -301,17 +304,18 @@ class Gate:
             await sender.fail(internal_error(), status=500)
 
     async def _audit(self, exchange: Exchange, call: str) -> None:
-        """Store that a call of a known token was refused. A flood of them is cut, and not stored."""
-        who, error = exchange.who, exchange.error
-        if who is None or error is None or exchange.status not in (_NOT_AUTHENTICATED, _FORBIDDEN):
+        """Store that a call of a known token or an ID token was refused. A flood of them is cut, and not stored."""
+        token = None if exchange.who is None else exchange.who.id
+        error, principal = exchange.error, exchange.principal if exchange.who is None else exchange.who.name
+        if not principal or error is None or exchange.status not in (_NOT_AUTHENTICATED, _FORBIDDEN):
             return
-        if self._notes.take(who.id):
+        if self._notes.take(token or principal):
             from starlette.concurrency import run_in_threadpool
 
             dataset = str(error.details.get("dataset", ""))
             try:
                 await run_in_threadpool(
-                    self._note, token=who.id, principal=who.name, call=call, dataset=dataset, reason=error.message
+                    self._note, token=token, principal=principal, call=call, dataset=dataset, reason=error.message
                 )
             except RegistryError as failure:
                 _logger.warning("request %s: its refusal was not noted: %s", exchange.id, failure)

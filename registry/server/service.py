@@ -12,7 +12,7 @@ import json
 import logging
 import re
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -40,6 +40,7 @@ from registry.server.config import ServiceConfig
 from registry.server.data import DataAnswer, ServedData
 from registry.server.gate import Gate, current_exchange, internal_error
 from registry.server.metrics import Metrics
+from registry.server.oidc import IdTokens, sign_in_routes, url_of_service
 from registry.server.openapi import OPENAPI_NAME, make_openapi
 from registry.server.operations import note_refusal, operation_routes, refuse, write_metrics
 from registry.server.rights import GuardedCatalog
@@ -93,8 +94,7 @@ class Service:
             CatalogRefusedError: there is none, or it is unknown, expired or revoked.
             CatalogUnavailableError: there were too many requests with it, or too many without a valid one.
         """
-        gate = current_exchange().gate
-        return self._token(header) if gate is None else gate.authenticate(self._token, header)
+        return self.enter(self._token, header)
 
     def _token(self, header: str) -> AccessToken:
         scheme, _, text = header.partition(" ")
@@ -111,8 +111,12 @@ class Service:
 
     def authenticate_session(self, digest: str) -> AccessToken:
         """The token with this digest, with which somebody has signed in; raises as ``authenticate``."""
+        return self.enter(self._valid, digest)
+
+    def enter(self, find: Callable[[str], AccessToken], proof: str) -> AccessToken:
+        """The token that ``find`` gives for what somebody sends, within the limits of the gate."""
         gate = current_exchange().gate
-        return self._valid(digest) if gate is None else gate.authenticate(self._valid, digest)
+        return find(proof) if gate is None else gate.authenticate(find, proof)
 
     def _valid(self, digest: str) -> AccessToken:
         token = self.catalog.access.authenticate(digest)
@@ -246,6 +250,7 @@ def make_service_app(
 
     config = config or ServiceConfig()
     gate = Gate(config, Metrics(metrics_folder), partial(note_refusal, service))
+    id_tokens = IdTokens(service, config.issuers, url_of_service(config.public_url))
     index = make_service_index(f"shardbook {__version__}")
 
     async def describe_calls(request: Request) -> Response:
@@ -299,8 +304,9 @@ def make_service_app(
             Route(f"/{DATA_PATH}/{{path:path}}", transfer, methods=["GET", "PUT", "DELETE"]),
             *operation_routes(service, gate),
             Route(f"/{API_PATH}{OPENAPI_NAME}", describe_calls),
+            *sign_in_routes(id_tokens, gate),
             Route(f"/{API_PATH}{{call}}", call, methods=["GET", "POST"]),
-            *page_routes(service, config),
+            *page_routes(service, config, id_tokens),
         ],
         middleware=[Middleware(gate.wrap), Middleware(Compression, minimum_size=1000, compresslevel=5)],
         exception_handlers={HTTPException: refuse},

@@ -8,10 +8,15 @@ at once when its token is revoked or expires. Nobody who only reads the database
 cookie, and nobody who has a cookie can compute the token. The cookie of somebody who signs out is deleted, but a copy
 of it stays valid until its end, 12 hours after the sign-in: to end it before, revoke the token. Without the setting
 ``session_key``, the key is new whenever a service starts.
+
+Whoever signs in with an issuer of ID tokens gets an access token for this session only, whose text nobody knows; to
+sign out revokes it. A second cookie binds the way to the issuer and back to the browser: another browser, to which
+somebody sends the address of the way back, lacks it.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import re
@@ -25,15 +30,18 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlencode, urlsplit
 
 from registry.api import Catalog
+from registry.api.identity import authorization_url, nonce_of
 from registry.api.locations import ClientDataDirectory
 from registry.catalog import EventFilter
 from registry.errors import CatalogRefusedError, RegistryError
-from registry.model import AccessToken, Role, digest_of
+from registry.escaping import printable
+from registry.model import AccessToken, Role, digest_of, new_secret
 from registry.pages import Page, Visit, Visitor, error_values, rendered_error, status_of
 from registry.pages.page import SIGN_IN
 from registry.server.app import Entry, address_of, read_form, respond_with_pages, show
 from registry.server.config import ServiceConfig
 from registry.server.gate import current_exchange
+from registry.server.oidc import IdTokens
 from registry.server.rights import GuardedCatalog
 
 if TYPE_CHECKING:
@@ -43,6 +51,8 @@ if TYPE_CHECKING:
 
 _SECONDS: Final = 12 * 3600
 _COOKIE: Final = re.compile(r"([0-9a-f]{64}\.[0-9]{10,12}\.[0-9a-f]{32})\.([0-9a-f]{64})")
+_WAY_SECONDS: Final = 600
+_WAY: Final = re.compile(r"([0-9a-f]{64}\.[0-9]{10,12}\.[A-Za-z0-9_=-]{0,3000})\.([0-9a-f]{64})")
 _NEXT: Final = re.compile(r"(?!/)[A-Za-z0-9._~%!$&'()*+,;=:@/?-]{0,2000}")
 """An address below the root, as browsers send it. It follows ``../``, so it names no other host."""
 
@@ -72,6 +82,8 @@ class _Service(Protocol):
 
     def authenticate_session(self, digest: str) -> AccessToken: ...
 
+    def enter(self, make: Callable[[str], AccessToken], proof: str) -> AccessToken: ...
+
 
 class Sessions:
     """Makes and checks the cookies of sessions.
@@ -99,6 +111,24 @@ class Sessions:
         digest, end, _ = match[1].split(".")
         return digest if self._clock() < int(end) else None
 
+    def start_way(self, issuer: str, target: str) -> str:
+        """A new cookie for a browser on its way to an issuer and back, and then to ``target``."""
+        target = base64.urlsafe_b64encode(target.encode()).decode()
+        value = f"{secrets.token_hex(32)}.{int(self._clock()) + _WAY_SECONDS}.{target}"
+        return f"{value}.{self._sign(f'way {issuer}', value)}"
+
+    def target(self, issuer: str, cookie: str) -> str | None:
+        """Where a browser goes after its way; None if this is not a cookie of its way to this issuer, or is too old."""
+        match = _WAY.fullmatch(cookie)
+        if match is None or not hmac.compare_digest(self._sign(f"way {issuer}", match[1]), match[2]):
+            return None
+        _, end, target = match[1].split(".")
+        return base64.urlsafe_b64decode(target).decode() if self._clock() < int(end) else None
+
+    def secret(self, purpose: str, cookie: str) -> str:
+        """A secret of one way: its state, what makes its nonce, or what redeems its code."""
+        return self._sign(purpose, cookie)
+
     def seal(self, cookie: str) -> str:
         """What the forms of a session send: a page of another site, which has the cookie sent, does not know it."""
         return self._sign("form", cookie)
@@ -107,12 +137,13 @@ class Sessions:
         return hmac.new(self._key, f"{purpose} {text}".encode(), hashlib.sha256).hexdigest()
 
 
-def page_routes(service: _Service, config: ServiceConfig) -> list[Route]:
+def page_routes(service: _Service, config: ServiceConfig, id_tokens: IdTokens) -> list[Route]:
     """The pages, at every address that nothing else answers; and what signs people in and out."""
     from starlette.routing import Route
 
-    door = _Door(service, config)
+    door = _Door(service, config, id_tokens)
     return [
+        Route(f"/{SIGN_IN}/{{issuer}}/", door.sign_in_with, methods=["GET"]),
         Route(f"/{SIGN_IN}/", door.sign_in, methods=["POST"]),
         Route("/sign-out/", door.sign_out, methods=["POST"]),
         Route("/{path:path}", respond_with_pages(door.enter), methods=["GET", "POST"]),
@@ -122,8 +153,9 @@ def page_routes(service: _Service, config: ServiceConfig) -> list[Route]:
 class _Door:
     """Lets people in, and sends others to the page to sign in."""
 
-    def __init__(self, service: _Service, config: ServiceConfig) -> None:
+    def __init__(self, service: _Service, config: ServiceConfig, id_tokens: IdTokens) -> None:
         self._service = service
+        self._id_tokens = id_tokens
         self._config = config
         self._sessions = Sessions(config.session_key or secrets.token_urlsafe(32))
 
@@ -160,7 +192,10 @@ class _Door:
         guarded: Any = GuardedCatalog(catalog, who or _NOBODY)
         # Files are read where this server has them, and not through the service.
         seen = Catalog(guarded, directory=ClientDataDirectory(catalog, self._config.data_dir))
-        return Visit(catalog=seen, visitor=Visitor(url=url, who=who, seal=seal, rights=tuple(rights)))
+        return Visit(
+            catalog=seen,
+            visitor=Visitor(url=url, who=who, seal=seal, rights=tuple(rights), issuers=tuple(self._id_tokens.issuers)),
+        )
 
     def _ask(self, request: Request, path: str, url: str) -> Response:
         """Lead to the page to sign in, and from there back; programs, which want JSON, get the error."""
@@ -188,23 +223,84 @@ class _Door:
         return form if isinstance(form, Response) else await run_in_threadpool(self._start, request, form)
 
     def _start(self, request: Request, form: Mapping[str, str]) -> Response:
-        from starlette.responses import RedirectResponse
-
         url, text, target = self._url(request), form.get("token", "").strip(), form.get("next", "")
         target = target if _NEXT.fullmatch(target) else ""
         try:
             self._service.authenticate(f"Bearer {text}")
         except RegistryError as error:
-            current_exchange().error = error
-            visit = replace(self._visit(url), path=(SIGN_IN,))
-            values = {"next": target, "problem": error_values(error, visit)["message"]}
-            return _response(Page(name="sign_in", title="Sign in", values=values, status=status_of(error)), visit)
-        answer = RedirectResponse(f"../{target}", 303)
-        answer.set_cookie(value=self._sessions.start(digest_of(text)), max_age=_SECONDS, **_cookie_of(url))
+            return self._refused(url, (SIGN_IN,), target, error)
+        return self._started(url, f"../{target}", digest_of(text))
+
+    def _started(self, url: str, place: str, digest: str) -> Response:
+        """A session for the token with this digest; ``place`` is where it begins, from here."""
+        from starlette.responses import RedirectResponse
+
+        answer = RedirectResponse(place, 303)
+        answer.set_cookie(value=self._sessions.start(digest), max_age=_SECONDS, **_cookie_of(url))
+        return answer
+
+    def _refused(self, url: str, path: tuple[str, ...], target: str, error: RegistryError) -> Response:
+        """The page to sign in, at the address ``path``, with the reason why nobody did."""
+        current_exchange().error = error
+        visit = replace(self._visit(url), path=path)
+        values = {"next": target, "problem": error_values(error, visit)["message"]}
+        return _response(Page(name="sign_in", title="Sign in", values=values, status=status_of(error)), visit)
+
+    async def sign_in_with(self, request: Request) -> Response:
+        """Lead to an issuer of ID tokens; and, when a browser comes back from it, start a session."""
+        from starlette.concurrency import run_in_threadpool
+
+        comes_back = {"state", "code", "error"} & {*request.query_params}
+        return await run_in_threadpool(self._come_back if comes_back else self._lead, request)
+
+    def _lead(self, request: Request) -> Response:
+        from starlette.responses import RedirectResponse
+
+        url, name, target = self._url(request), request.path_params["issuer"], request.query_params.get("next", "")
+        try:
+            issuer = self._id_tokens.issuer(name)
+            endpoint = self._id_tokens.endpoint(issuer, "authorization_endpoint")
+        except RegistryError as error:
+            return self._refused(url, (SIGN_IN, name), "", error)
+        way = self._sessions.start_way(issuer.name, target if _NEXT.fullmatch(target) else "")
+        state, nonce, verifier = (self._sessions.secret(purpose, way) for purpose in ("state", "nonce", "verifier"))
+        values = {"authorization_endpoint": endpoint, "client_id": issuer.client_id, "scope": issuer.scope}
+        back = f"{url}{SIGN_IN}/{issuer.name}/"
+        answer = RedirectResponse(authorization_url(values, back, state, nonce_of(url, nonce), verifier), 303)
+        answer.set_cookie(value=way, max_age=_WAY_SECONDS, **_cookie_of(url, "way"))
+        return answer
+
+    def _come_back(self, request: Request) -> Response:
+        url, name, query = self._url(request), request.path_params["issuer"], request.query_params
+        cookie = _cookie_of(url, "way")
+        way, target = request.cookies.get(cookie["key"], ""), ""
+        token_id, _, digest = new_secret()  # nobody sends its text: the session knows its digest
+
+        def exchange(code: str) -> AccessToken:
+            verifier, nonce = self._sessions.secret("verifier", way), self._sessions.secret("nonce", way)
+            text = self._id_tokens.redeem(issuer, code, verifier, f"{url}{SIGN_IN}/{issuer.name}/")
+            return self._id_tokens.exchange(text, token_id, digest, nonce=nonce)
+
+        try:
+            issuer = self._id_tokens.issuer(name)
+            target = self._sessions.target(issuer.name, way) or ""
+            state = self._sessions.secret("state", way)
+            if self._sessions.target(issuer.name, way) is None or not hmac.compare_digest(
+                state.encode(), query.get("state", "").encode()
+            ):
+                raise _not_signed_in("this sign-in was begun in another browser, or more than ten minutes ago")
+            if query.get("iss", issuer.url) != issuer.url or "code" not in query:
+                raise _not_signed_in(f"{issuer.name} answered {printable(query.get('error', 'nothing'))[:80]!r}")
+            self._service.enter(exchange, query["code"])
+            answer = self._started(url, f"../../{target}", digest)
+        except RegistryError as error:
+            answer = self._refused(url, (SIGN_IN, name), target, error)
+        answer.delete_cookie(**cookie)
         return answer
 
     async def sign_out(self, request: Request) -> Response:
-        """Delete the cookie, and what the browser keeps."""
+        """Delete the cookie, and what the browser keeps; revoke a token that only this session has."""
+        from starlette.concurrency import run_in_threadpool
         from starlette.responses import RedirectResponse, Response
 
         cookie = _cookie_of(self._url(request))
@@ -212,9 +308,16 @@ class _Door:
         form = await read_form(request, self._hosts(request), seal)
         if isinstance(form, Response):
             return form
+        await run_in_threadpool(self._revoke, request.cookies.get(cookie["key"], ""))
         answer = RedirectResponse("../", 303, {"Clear-Site-Data": '"cache"'})
         answer.delete_cookie(**cookie)
         return answer
+
+    def _revoke(self, cookie: str) -> None:
+        with suppress(RegistryError):  # the browser forgets the session nevertheless
+            who, _ = self._person(cookie)
+            if who is not None and who.is_exchanged:
+                self._service.catalog.access.revoke_token(who.id, actor=who.name)
 
     def _url(self, request: Request) -> str:
         """The address of the service, as browsers know it."""
@@ -233,8 +336,12 @@ def _response(page: Page, visit: Visit) -> Response:
     return Response(body, status, headers)
 
 
-def _cookie_of(url: str) -> dict[str, Any]:
-    """The name of the cookie, and what browsers may do with it. No other host and no script can read or set it."""
+def _not_signed_in(reason: str) -> CatalogRefusedError:
+    return CatalogRefusedError(reason, hint="Sign in again.", details={"reason": "id_token", "sqlstate": None})
+
+
+def _cookie_of(url: str, kind: str = "session") -> dict[str, Any]:
+    """The name of a cookie, and what browsers may do with it. No other host and no script can read or set it."""
     is_secure = url.startswith("https:")
-    name = "__Host-registry-session" if is_secure else "registry-session"
+    name = f"__Host-registry-{kind}" if is_secure else f"registry-{kind}"
     return {"key": name, "path": "/", "secure": is_secure, "httponly": True, "samesite": "lax"}

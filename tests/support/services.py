@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, cast
 
@@ -17,6 +17,7 @@ from registry.catalog.wrapper import CatalogWrapper, pass_call
 from registry.model import Role, new_secret
 from registry.server.browse import listen
 from registry.server.config import ServiceConfig
+from registry.server.issuers import Issuer
 from registry.server.service import Service, make_service_app
 
 
@@ -30,13 +31,15 @@ class TestServer:
 
     __test__ = False
 
-    def __init__(self, config: ServiceConfig | None = None) -> None:
+    def __init__(self, config: ServiceConfig | None = None, *, issuers: tuple[Issuer, ...] = ()) -> None:
+        """``issuers``: with which people and programs sign in at ``url``."""
         import uvicorn
 
         config = config or ServiceConfig(requests_per_minute=0, failed_logins_per_minute=0)
         self.service = Service(cast("SqlCatalog", None), anonymous=config.anonymous_reads)
         self._listener = listen(0)
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}/"
+        config = replace(config, issuers=issuers, public_url=self.url) if issuers else config
         app = make_service_app(self.service, config)
         self._server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off", ws="none"))
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._listener]}, daemon=True)

@@ -50,15 +50,16 @@ Body: TypeAlias = Callable[[], Any]
 class ServiceServer(SiteServer):
     """A service. Threads may share it; a forked process makes connections of its own."""
 
-    def __init__(self, url: str, token: str | None) -> None:
-        """``url`` is that of the service.
+    def __init__(self, url: str, token: str | None, *, needs_encryption: bool = False) -> None:
+        """``url`` is that of the service; ``needs_encryption``: also without a token.
 
         Raises:
             UsageError: the token would be sent without encryption to another machine.
             MissingExtraError: urllib3 is not installed.
         """
         super().__init__(url)
-        if token is not None and urlsplit(url).scheme == "http" and not is_loopback(url):
+        is_secret = token is not None or needs_encryption
+        if is_secret and urlsplit(url).scheme == "http" and not is_loopback(url):
             raise UsageError(
                 f"an access token is not sent to {self.url}: everybody between could read it",
                 hint="Use https://, which a proxy in front of the service offers.",
@@ -80,6 +81,10 @@ class ServiceServer(SiteServer):
         if is_write:
             headers["Idempotency-Key"] = uuid.uuid4().hex
         return self._parse(self._request(path, json.dumps(body).encode(), headers, self._body))
+
+    def get_json(self, path: str) -> Any:
+        """The JSON that the service answers to a GET; raises as ``call``."""
+        return self._parse(self._request(path, b"", {}, self._body, "GET"))
 
     def stream(self, path: str, body: Mapping[str, Any]) -> Iterator[bytes]:
         """The pieces of a stream; see ``framed``. The connection is closed when the iterator is."""

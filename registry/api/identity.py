@@ -1,0 +1,294 @@
+"""Sign-in to a service with the ID token of an issuer that the service trusts, instead of a token of an admin.
+
+    people:   browser -> issuer -> a code, to this program -> service -> issuer -> ID token -> rights
+    CI jobs:  issuer of the CI -> ID token -> service -> rights
+
+The text of the access token is made here, and the service learns only its digest. Whoever operates a service gets codes
+and ID tokens of those who sign in to it, so both name the service: the audience of a job's ID token is the URL to which
+it is sent, and the nonce of a person's is a digest of it. Another service refuses them.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+from registry.catalog.service_index import SIGN_IN_PATH
+from registry.catalog.web_urls import site_url
+from registry.environment import read_variable
+from registry.errors import CatalogRefusedError, CatalogUnavailableError, UsageError, require_extra
+from registry.masking import mask, remove_secrets
+from registry.model import new_secret
+
+ID_TOKEN_VARIABLE: Final = "REGISTRY_ID_TOKEN"  # noqa: S105 (its name)
+"""The ID token of a CI job, with which ``registry login --ci`` signs in."""
+
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+_MOST_BYTES: Final = 2**20
+_PIECE: Final = 2**16
+_SILENCE_SECONDS: Final = 5
+_FETCH_SECONDS: Final = 10
+_SIGN_IN_SECONDS: Final = 300
+
+
+def sign_in_with_id_token(url: str, id_token: str) -> str:
+    """The text of a new access token for the service at ``url``, which the holder of an ID token gets.
+
+    Raises:
+        UsageError: the URL does not parse, or is that of another machine without encryption.
+        CatalogRefusedError: the service does not accept the ID token.
+        CatalogUnavailableError, CatalogError: it does not answer, or is not a service.
+    """
+    return _exchange(site_url(remove_secrets(url)), {"id_token": id_token})
+
+
+def sign_in_with_browser(url: str, issuer: str | None, open_page: Callable[[str], object]) -> str:
+    """The text of a new access token for the service at ``url``, for the person who signs in with a browser.
+
+    Args:
+        url: the URL of the service.
+        issuer: the name of the issuer; None is the only one with which people sign in.
+        open_page: called with the address at which the person signs in; the issuer leads the browser back to a port of
+            this machine (RFC 8252).
+
+    Raises:
+        UsageError: no issuer, or several, with which people sign in; or see ``sign_in_with_id_token``.
+        CatalogRefusedError: the issuer or the service refuses, or nobody has signed in within five minutes.
+        CatalogUnavailableError, CatalogError: see ``sign_in_with_id_token``.
+    """
+    from registry.catalog.service.requests import ServiceServer
+
+    url = site_url(remove_secrets(url))
+    server = ServiceServer(url, None, needs_encryption=True)
+    answer = server.get_json(SIGN_IN_PATH)
+    server.close()
+    choice = _choose(answer, issuer, url)
+    verifier, state, nonce = (secrets.token_urlsafe(32) for _ in range(3))
+    with _Listener(state) as listener:
+        open_page(authorization_url(choice, listener.url, state, nonce_of(url, nonce), verifier))
+        code = listener.wait()
+    proof = {"issuer": choice["name"], "code": code, "code_verifier": verifier, "redirect_uri": listener.url}
+    return _exchange(url, proof | {"nonce": nonce})
+
+
+def ci_id_token(url: str) -> str:
+    """The ID token of this CI job for the service at ``url``: of ``REGISTRY_ID_TOKEN``, else of GitHub Actions.
+
+    Raises:
+        UsageError: there is none, or the URL does not parse.
+        CatalogRefusedError, CatalogUnavailableError: GitHub gives none, or does not answer.
+    """
+    if text := read_variable(ID_TOKEN_VARIABLE).strip():
+        return text
+    url = site_url(remove_secrets(url))
+    address, secret = (os.environ.get(f"ACTIONS_ID_TOKEN_REQUEST_{name}", "") for name in ("URL", "TOKEN"))
+    if not address or not secret:
+        raise UsageError(
+            f"this job has no ID token: {ID_TOKEN_VARIABLE} is not set, and GitHub Actions offers none",
+            hint=f"On GitHub, the job needs: permissions: {{id-token: write}}\n"
+            f"On GitLab, it needs: id_tokens: {{{ID_TOKEN_VARIABLE}: {{aud: {url}}}}}",
+        )
+    address += f"{'&' if '?' in address else '?'}audience={quote(url, safe='')}"
+    status, values, _ = fetch_json(address, headers={"Authorization": f"Bearer {secret}"})
+    if status != 200 or not isinstance(values.get("value"), str):
+        raise CatalogRefusedError(
+            f"GitHub Actions gives no ID token: it answered {status}",
+            hint="The job needs: permissions: {id-token: write}",
+            details={"reason": "id_token", "sqlstate": None},
+        )
+    return str(values["value"])
+
+
+def authorization_url(issuer: Mapping[str, str], redirect_uri: str, state: str, nonce: str, verifier: str) -> str:
+    """The address at an issuer where a person signs in.
+
+    Args:
+        issuer: ``authorization_endpoint``, ``client_id`` and ``scope``.
+        redirect_uri: where it leads with a code.
+        state: comes back with the code.
+        nonce: is in the ID token.
+        verifier: the secret that redeems the code (PKCE, RFC 7636).
+    """
+    challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
+    values = {"response_type": "code", "client_id": issuer["client_id"], "scope": issuer["scope"]}
+    values |= {"redirect_uri": redirect_uri, "state": state, "nonce": nonce}
+    values |= {"code_challenge": challenge, "code_challenge_method": "S256"}
+    address = issuer["authorization_endpoint"]
+    return f"{address}{'&' if '?' in address else '?'}{urlencode(values)}"
+
+
+def nonce_of(url: str, secret: str) -> str:
+    """The nonce that binds an ID token to the service at ``url``, and to who knows ``secret``."""
+    return hashlib.sha256(f"{site_url(url)} {secret}".encode()).hexdigest()
+
+
+def is_secure_url(text: object, *, like: str = "http://localhost") -> bool:
+    """Whether a URL is encrypted; or, if ``like`` is one on this machine without encryption, is such a URL itself.
+
+    >>> is_secure_url("https://host/x"), is_secure_url("http://host/x"), is_secure_url("http://127.0.0.1:80/")
+    (True, False, True)
+    >>> is_secure_url("http://127.0.0.1:80/", like="https://host/")
+    False
+    """
+    if not isinstance(text, str) or not text.isascii() or not text.isprintable() or " " in text:
+        return False
+    try:
+        url, model = urlsplit(text), urlsplit(like)
+        is_local = url.scheme == model.scheme == "http" and {url.hostname, model.hostname} <= _LOOPBACK
+        is_plain = bool(url.hostname) and "@" not in url.netloc and url.port != 0 and not url.fragment
+        return is_plain and (url.scheme == "https" or is_local)
+    except ValueError:
+        return False
+
+
+def fetch_json(
+    url: str,
+    *,
+    form: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
+    like: str = "http://localhost",
+) -> tuple[int, dict[str, Any], Mapping[str, str]]:
+    """The status, the JSON object and the headers that an issuer answers to a GET, or to a POST of ``form``.
+
+    Redirects are not followed. The answer has at most a megabyte, and ten seconds.
+
+    Raises:
+        CatalogUnavailableError: it does not answer in time, or not with a JSON object; or ``url`` is not secure, see
+            ``is_secure_url``.
+        MissingExtraError: urllib3 is not installed.
+    """
+    with require_extra("http", package="urllib3", needed_for="an issuer of ID tokens"):
+        import urllib3
+    where = mask(url.partition("?")[0])[:200]
+    if not is_secure_url(url, like=like):
+        raise issuer_fault(f"the issuer names an address without encryption: {where}")
+    body = None if form is None else urlencode(form).encode()
+    sent = {"Accept": "application/json", "Accept-Encoding": "identity", **(headers or {})}
+    sent |= {} if form is None else {"Content-Type": "application/x-www-form-urlencoded"}
+    end, content = time.monotonic() + _FETCH_SECONDS, b""
+    try:
+        with urllib3.PoolManager(timeout=urllib3.Timeout(_SILENCE_SECONDS), retries=False) as pool:
+            answer = pool.request(
+                "GET" if form is None else "POST",
+                url,
+                body=body,
+                headers=sent,
+                redirect=False,
+                preload_content=False,
+                decode_content=False,
+            )
+            try:
+                while len(content) <= _MOST_BYTES and time.monotonic() < end and (piece := answer.read1(_PIECE)):
+                    content += piece
+            finally:
+                answer.close()
+        is_complete = len(content) <= _MOST_BYTES and time.monotonic() < end
+        values = json.loads(content) if is_complete else None
+    except (urllib3.exceptions.HTTPError, ValueError, RecursionError) as error:
+        raise issuer_fault(f"the issuer does not answer at {where}") from error
+    if not isinstance(values, dict):
+        raise issuer_fault(f"the issuer does not answer with a JSON object at {where}")
+    return answer.status, values, answer.headers
+
+
+def issuer_fault(reason: str) -> CatalogUnavailableError:
+    """The error for an issuer that does not answer, or not as the standards say; also for those without rights."""
+    hint = "Try again later. If it stays so, the setting issuers of the service is wrong: ask its admin."
+    return CatalogUnavailableError(reason, hint=hint, details={"http_status": 503})
+
+
+def _exchange(url: str, proof: Mapping[str, str]) -> str:
+    """The text of a new access token. Asking again with the same ID token gives the first answer."""
+    from registry.catalog.service.requests import ServiceServer
+
+    token_id, text, digest = new_secret()
+    server = ServiceServer(url, None, needs_encryption=True)
+    server.call(SIGN_IN_PATH, {**proof, "token_id": token_id, "digest": digest})
+    server.close()
+    return text
+
+
+def _choose(answer: Any, name: str | None, url: str) -> Mapping[str, str]:
+    """The issuer of this name among those that a service offers to people."""
+    entries = answer.get("issuers") if isinstance(answer, dict) else None
+    offered = {
+        entry["name"]: entry
+        for entry in (entries if isinstance(entries, list) else ())
+        if isinstance(entry, dict)
+        and all(isinstance(entry.get(key), str) and entry[key] for key in ("name", "client_id", "scope"))
+        and is_secure_url(entry.get("authorization_endpoint"))
+    }
+    if name is None and len(offered) == 1:
+        return next(iter(offered.values()))
+    if name in offered:
+        return offered[name]
+    names = ", ".join(sorted(offered))
+    if not offered:
+        reason, hint = "people cannot sign in with a browser here", f"With a token of an admin: registry login {url}"
+    else:
+        reason = f"there is no issuer {name!r:.80}" if name else "there are several issuers"
+        hint = f"Choose one with --issuer: {names}"
+    raise UsageError(f"{reason}: {url}", hint=hint)
+
+
+class _Listener:
+    """A port of this machine to which an issuer leads the browser.
+
+    Attributes:
+        url: its address.
+    """
+
+    def __init__(self, state: str) -> None:
+        self._answer: dict[str, str] = {}
+        self._is_complete = threading.Event()
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            timeout = _SILENCE_SECONDS
+
+            def do_GET(self) -> None:
+                values = dict(parse_qsl(urlsplit(self.path).query))
+                is_ours = hmac.compare_digest(values.get("state", "").encode(), state.encode())
+                text = b"Go back to the terminal. You can close this page.\n" if is_ours else b"Nothing is here.\n"
+                self.send_response(200 if is_ours else 404)
+                self.send_header("Content-Type", "text/plain")
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text)
+                if is_ours and not outer._is_complete.is_set():
+                    outer._answer = values
+                    outer._is_complete.set()
+
+            def log_message(self, format: str, *_: object) -> None:  # noqa: A002 (its name in the base class)
+                """Log nothing: the address has the code."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_port}/"
+
+    def __enter__(self) -> _Listener:
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def wait(self) -> str:
+        """The code with which the browser came back."""
+        is_complete = self._is_complete.wait(_SIGN_IN_SECONDS)
+        if "code" in self._answer:
+            return self._answer["code"]
+        reason = f"the issuer answered {self._answer.get('error', '')!r:.80}" if is_complete else "nobody has signed in"
+        details = {"reason": "id_token", "sqlstate": None}
+        raise CatalogRefusedError(reason, hint="Try again: registry login URL --oidc", details=details)

@@ -1,0 +1,179 @@
+"""The setting ``issuers``: what it accepts, and how what is unsafe or wrong is refused when the service starts."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from registry.errors import UsageError
+from registry.model import Role
+from registry.server.config import ServiceConfig, load_config
+from registry.server.issuers import Binding, Issuer, read_issuers
+
+GUIDE = Path(__file__).parents[2] / "docs/sign-in.md"
+GITHUB = "https://token.actions.githubusercontent.com"
+HIDDEN = "a secret of the client"
+
+TEXT = f"""\
+public_url: https://catalog.example/
+issuers:
+  - name: github
+    url: {GITHUB}
+    bindings:
+      - claims:
+          repository: lab/digits
+          environment: release
+        actor: "{{repository}}@{{ref}}"
+        role: publisher
+        datasets: ["lab_*"]
+  - name: accounts
+    url: https://login.example/
+    client_id: app
+    client_secret: {HIDDEN}
+    bindings:
+      - claims: {{groups: data, level: 5, is_staff: true}}
+        role: reader
+"""
+
+
+def refusal(file: Path, text: str) -> UsageError:
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(UsageError) as caught:
+        load_config(file)
+    assert HIDDEN not in str(caught.value) + str(caught.value.hint) + str(caught.value.details)
+    return caught.value
+
+
+def test_issuers_are_read_with_their_defaults(tmp_path: Path) -> None:
+    file = tmp_path / "service.yaml"
+    file.write_text(TEXT, encoding="utf-8")
+    config = load_config(file)
+    claims = {"repository": "lab/digits", "environment": "release"}
+    job = Binding(claims=claims, role=Role.PUBLISHER, datasets=("lab_*",), actor="{repository}@{ref}")
+    person = Binding(claims={"groups": "data", "level": "5", "is_staff": "true"}, role=Role.READER)
+    assert config.issuers == (
+        Issuer(name="github", url=GITHUB, minutes=15, bindings=(job,)),
+        Issuer(
+            name="accounts",
+            url="https://login.example/",
+            audience="app",
+            client_id="app",
+            client_secret=HIDDEN,
+            minutes=720,
+            bindings=(person,),
+        ),
+    )
+    assert HIDDEN not in repr(config)
+
+
+def test_issuers_are_read_from_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGISTRY_SERVE_PUBLIC_URL", "https://catalog.example/")
+    entry = {"name": "x", "url": "https://login.example", "bindings": [{"claims": {"sub": "1"}, "role": "reader"}]}
+    monkeypatch.setenv("REGISTRY_SERVE_ISSUERS", json.dumps([entry]))
+    assert load_config().issuers[0].bindings == (Binding(claims={"sub": "1"}, role=Role.READER),)
+    for text, problem in (
+        (json.dumps([entry | {"minutes": 0}]), "issuers[0].minutes is 0: expected a number from 1 to 1440"),
+        ("{", "issuers is None: expected a list of issuers"),
+        (json.dumps({"client_secret": HIDDEN}), "issuers is ***: expected a list of issuers"),
+    ):
+        monkeypatch.setenv("REGISTRY_SERVE_ISSUERS", text)
+        with pytest.raises(UsageError) as caught:
+            load_config()
+        assert caught.value.message == f"REGISTRY_SERVE_ISSUERS: {problem}"
+
+
+def test_issuers_need_the_url_of_the_service(tmp_path: Path) -> None:
+    error = refusal(tmp_path / "service.yaml", TEXT.partition("\n")[2])
+    assert error.message == (
+        "with issuers, the setting public_url is needed: ID tokens are for the service at this URL"
+    )
+    with pytest.raises(UsageError, match="issuers is"):
+        ServiceConfig(issuers=("x",))  # type: ignore[arg-type] (what is tested)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "problem"),
+    [
+        (f"url: {GITHUB}", "url: http://login.example", "line 4: issuers[0].url is 'http://login.example': expected"),
+        (f"url: {GITHUB}", "url: https://a:b@login.example", "line 4: issuers[0].url is 'https://***@login.example'"),
+        (f"url: {GITHUB}", "url: https://login.example/?x=1", "line 4: issuers[0].url is"),
+        (f"    url: {GITHUB}\n", "", "line 3: issuers[0]: url is missing"),
+        ("name: github", 'name: "a b"', "line 3: issuers[0].name is 'a b': expected letters, digits"),
+        ("name: accounts", "name: github", "line 12: issuers[1].name: another issuer has the same name"),
+        ("client_id: app", "client_di: app", "line 14: issuers[1].client_di: there is no such setting"),
+        (
+            f"client_secret: {HIDDEN}",
+            f"client_secret: [{HIDDEN}]",
+            "line 15: issuers[1].client_secret is ***: expected",
+        ),
+        ("role: publisher", "role: owner", "line 10: issuers[0].bindings[0].role is 'owner': expected reader, publish"),
+        ('["lab_*"]', '["lab *"]', "line 11: issuers[0].bindings[0].datasets: a token cannot cover 'lab *'"),
+        ('["lab_*"]', "lab_x", "line 11: issuers[0].bindings[0].datasets is 'lab_x': expected a list of patterns"),
+        ('"{repository}@{ref}"', '"{repository"', "line 9: issuers[0].bindings[0].actor is '{repository': expected"),
+        ("level: 5", "level: [5]", "line 17: issuers[1].bindings[0].claims is ***: expected claims with their texts"),
+        ("role: reader", "claims: 5", "the key is given twice"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_line(before: str, after: str, problem: str, tmp_path: Path) -> None:
+    file = tmp_path / "service.yaml"
+    assert before in TEXT
+    error = refusal(file, TEXT.replace(before, after, 1))
+    assert error.message.startswith(f"{file}, ") or error.message.startswith(f"{file}: ")
+    assert problem in error.message
+
+
+EVERYBODY = "everybody who has an account at the issuer has such claims"
+ANYBODY = "anybody can get an account at {}, and have such claims"
+
+
+@pytest.mark.parametrize(
+    ("url", "claims", "reason"),
+    [
+        ("https://login.example", {}, EVERYBODY),
+        ("https://login.example", {"aud": "app", "iss": "https://login.example", "azp": "app"}, EVERYBODY),
+        ("https://login.example", {"sub": "*"}, EVERYBODY),
+        ("https://login.example", {"email": "*@*"}, EVERYBODY),
+        ("https://login.example", {"groups": "data"}, None),
+        (GITHUB, {"environment": "release"}, ANYBODY),
+        (GITHUB, {"ref": "refs/heads/main", "repository": "*/digits"}, ANYBODY),
+        (GITHUB, {"repository": "lab*/digits"}, ANYBODY),
+        (GITHUB, {"sub": "repo:*:ref:refs/heads/main"}, ANYBODY),
+        (GITHUB, {"repository": "lab/*"}, None),
+        (GITHUB, {"sub": "repo:lab/digits:environment:release"}, None),
+        (GITHUB, {"repository_owner_id": 12345, "ref": "refs/tags/*"}, None),
+        ("https://gitlab.com", {"ref_protected": True}, ANYBODY),
+        ("https://gitlab.com", {"project_path": "lab/digits", "ref_protected": True}, None),
+        ("https://accounts.google.com", {"email_verified": True}, ANYBODY),
+        ("https://accounts.google.com", {"email": "*example.org"}, ANYBODY),
+        ("https://accounts.google.com", {"email": "*@example.org"}, None),
+        ("https://accounts.google.com", {"hd": "example.org"}, None),
+    ],
+)
+def test_a_binding_that_gives_rights_to_everybody_is_refused(url: str, claims: Any, reason: str | None) -> None:
+    content = [{"name": "x", "url": url, "bindings": [{"claims": claims, "role": "reader"}]}]
+    if reason is None:
+        assert len(read_issuers(content, str)) == 1
+        return
+    with pytest.raises(UsageError) as caught:
+        read_issuers(content, str)
+    assert caught.value.message == f"issuers[0].bindings[0].claims: {reason.format(url)}"
+    assert caught.value.hint
+
+
+def test_two_audiences_of_an_issuer_are_two_entries() -> None:
+    entry = {"url": "https://gitlab.example", "bindings": [{"claims": {"sub": "1"}, "role": "reader"}]}
+    assert len(read_issuers([entry | {"name": "a"}, entry | {"name": "b", "client_id": "app"}], str)) == 2
+    with pytest.raises(UsageError, match="another issuer has the same url and audience"):
+        read_issuers([entry | {"name": "a"}, entry | {"name": "b"}], str)
+
+
+def test_the_samples_of_the_guide_are_valid(tmp_path: Path) -> None:
+    samples = re.findall("```yaml\n(# service.yaml\n.*?)```", GUIDE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert len(samples) == 1
+    file = tmp_path / "service.yaml"
+    file.write_text(samples[0], encoding="utf-8")
+    assert {issuer.name for issuer in load_config(file).issuers} == {"accounts", "github", "gitlab"}

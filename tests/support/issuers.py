@@ -1,0 +1,190 @@
+"""An issuer of ID tokens (OpenID Connect) on this machine: its discovery document, keys, sign-in and token endpoint."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import secrets
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qsl, quote_plus, urlencode, urlsplit
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+
+AUDIENCE = "https://catalog.example/"
+
+
+@cache
+def private_key(algorithm: str, number: int = 0) -> Any:
+    """A key of this process for an algorithm."""
+    if algorithm == "ES256":
+        return ec.generate_private_key(ec.SECP256R1())
+    if algorithm == "EdDSA":
+        return ed25519.Ed25519PrivateKey.generate()
+    return rsa.generate_private_key(public_exponent=65537, key_size=1024 if algorithm == "short" else 2048)
+
+
+def public_jwk(algorithm: str, number: int = 0, **changes: Any) -> dict[str, Any]:
+    """The JSON Web Key of ``private_key``; its ``kid`` is e.g. ``RS256-0``."""
+    name = "RS256" if algorithm == "short" else algorithm
+    encoder = jwt.get_algorithm_by_name(name)
+    values = json.loads(encoder.to_jwk(private_key(algorithm, number).public_key()))
+    values = {key: value for key, value in values.items() if key != "key_ops"}
+    values |= {"kid": f"{algorithm}-{number}", "use": "sig", "alg": name}
+    return {key: value for key, value in (values | changes).items() if value is not None}
+
+
+@dataclass
+class LocalIssuer:
+    """A running issuer.
+
+    Attributes:
+        url: the claim ``iss``.
+        keys: what it publishes.
+        headers: of the answer with the keys.
+        document: what its discovery document has beside or instead of the usual.
+        seen: the path of each request.
+        is_down: whether it answers 500 to everything.
+        person: the claims of who signs in, or None if they refuse.
+        client_secret: the secret of its clients; None for public ones.
+    """
+
+    url: str = ""
+    keys: list[dict[str, Any]] = field(default_factory=lambda: [public_jwk("RS256")])
+    headers: dict[str, str] = field(default_factory=dict)
+    document: dict[str, Any] = field(default_factory=dict)
+    seen: list[str] = field(default_factory=list)
+    is_down: bool = False
+    person: dict[str, Any] | None = field(
+        default_factory=lambda: {"sub": "1", "email": "ann@example.org", "email_verified": True}
+    )
+    client_secret: str | None = None
+    _codes: dict[str, dict[str, str]] = field(default_factory=dict)
+    _server: Any = None
+
+    def start(self) -> LocalIssuer:
+        issuer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
+
+            def do_GET(self) -> None:
+                issuer.seen.append(urlsplit(self.path).path)
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
+                status, content, headers = issuer.answer(self.path, dict(parse_qsl(body)), self.headers)
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            do_POST = do_GET  # noqa: N815 (a name of the base class)
+
+            def log_message(self, format: str, *_: object) -> None:  # noqa: A002 (its name in the base class)
+                """Logs nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        return self
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def answer(
+        self, address: str, form: dict[str, str], headers: Mapping[str, str]
+    ) -> tuple[int, bytes, dict[str, str]]:
+        """The status, the body and the headers of an answer."""
+        path, query = urlsplit(address).path, dict(parse_qsl(urlsplit(address).query))
+        if self.is_down:
+            return 500, b"", {}
+        match path:
+            case "/.well-known/openid-configuration":
+                document = {
+                    "issuer": self.url,
+                    "jwks_uri": f"{self.url}/keys",
+                    "authorization_endpoint": f"{self.url}/authorize?tenant=1",
+                    "token_endpoint": f"{self.url}/token",
+                }
+                return 200, json.dumps(document | self.document).encode(), {}
+            case "/keys":
+                return 200, json.dumps({"keys": self.keys}).encode(), self.headers
+            case "/authorize":
+                return 302, b"", {"Location": self._authorize(query)}
+            case "/token":
+                return self._redeem(form, headers)
+            case "/ci":  # as GitHub Actions answers to a job
+                if headers.get("Authorization") != "Bearer secret of the job":
+                    return 403, b"{}", {}
+                token = self.sign({"sub": "ci", "repository": "lab/digits"}, aud=query["audience"])
+                return 200, json.dumps({"value": token}).encode(), {}
+        return 404, b"{}", {}
+
+    def _authorize(self, query: dict[str, str]) -> str:
+        """Where the browser of a person goes who signs in without a question."""
+        assert query["response_type"] == "code"
+        assert query["code_challenge_method"] == "S256"
+        if self.person is None:
+            return f"{query['redirect_uri']}?{urlencode({'error': 'access_denied', 'state': query['state']})}"
+        code = secrets.token_urlsafe(8)
+        self._codes[code] = query
+        return f"{query['redirect_uri']}?{urlencode({'code': code, 'state': query['state'], 'iss': self.url})}"
+
+    def _redeem(self, form: dict[str, str], headers: Mapping[str, str]) -> tuple[int, bytes, dict[str, str]]:
+        query = self._codes.pop(form.get("code", ""), None)
+        challenge = base64.urlsafe_b64encode(hashlib.sha256(form.get("code_verifier", "").encode()).digest())
+        if self.client_secret is not None:
+            pair = ":".join(map(quote_plus, (form["client_id"], self.client_secret))).encode()
+            if headers.get("Authorization") != f"Basic {base64.b64encode(pair).decode()}":
+                return 401, b'{"error": "invalid_client"}', {}
+        if (
+            query is None
+            or form["redirect_uri"] != query["redirect_uri"]
+            or query["code_challenge"] != challenge.decode().rstrip("=")
+        ):
+            return 400, b'{"error": "invalid_grant"}', {}
+        token = self.sign({**(self.person or {}), "nonce": query["nonce"]}, aud=query["client_id"])
+        return 200, json.dumps({"id_token": token, "access_token": "unused"}).encode(), {}
+
+    def sign(
+        self,
+        claims: Mapping[str, Any] | None = None,
+        *,
+        algorithm: str = "RS256",
+        number: int = 0,
+        key: Any = None,
+        header: Mapping[str, Any] | None = None,
+        **changes: Any,
+    ) -> str:
+        """An ID token. A claim or a field of the header that is None is left out."""
+        now = int(time.time())
+        values = {
+            "iss": self.url,
+            "aud": AUDIENCE,
+            "sub": "ci",
+            "iat": now,
+            "exp": now + 300,
+            "jti": secrets.token_hex(8),
+        }
+        values |= {**(claims or {}), **changes}
+        fields = {"kid": f"{algorithm}-{number}", **(header or {})}
+        name = "RS256" if algorithm == "short" else algorithm
+        return str(
+            jwt.encode(
+                {name: value for name, value in values.items() if value is not None},
+                private_key(algorithm, number) if key is None else key,
+                algorithm=name,
+                headers={name: value for name, value in fields.items() if value is not None},
+            )
+        )
