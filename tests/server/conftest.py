@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -11,12 +12,17 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from support.issuers import AUDIENCE, LocalIssuer, confused, none_of
 from support.service_calls import fill
 from support.services import TestServer, make_token
 
 from registry.catalog import open_catalog
 from registry.catalog.sql_catalog import SqlCatalog
-from registry.model import Role
+from registry.errors import CatalogRefusedError
+from registry.model import Role, new_secret
+from registry.server.issuers import Binding, Issuer
+from registry.server.oidc import IdTokens
+from registry.server.service import Service
 
 Copy = Callable[[], Any]
 
@@ -41,7 +47,39 @@ def _shared(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> 
             tokens[role.value, "expired"] = make_token(catalog, f"{role.value} expired", role, expires_in=moment)
             tokens[role.value, "revoked"] = make_token(catalog, f"{role.value} revoked", role)
             catalog.access.revoke_token(tokens[role.value, "revoked"].split("_")[1], actor="root")
+        tokens |= exchange_id_tokens(catalog)
     return path, tokens
+
+
+def exchange_id_tokens(catalog: SqlCatalog) -> dict[tuple[str, str], str]:
+    """The text of a token for each role that was exchanged for an ID token, of one that has expired since; and ID
+    tokens, which are no access tokens."""
+    issuer, tokens = LocalIssuer().start(), {}
+    bindings = [Binding(claims={"sub": role.value}, role=role, datasets=("lab_*",)) for role in Role]
+    setting = Issuer(name="local", url=issuer.url, bindings=tuple(bindings))
+    desk = IdTokens(Service(catalog), [setting], AUDIENCE)
+    for role in Role:
+        for state in ("exchanged", "exchanged, expired"):
+            token_id, text, digest = new_secret()
+            desk.exchange(issuer.sign(sub=role.value), token_id, digest)
+            tokens[role.value, state] = text
+            if state == "exchanged, expired":
+                with sqlite3.connect(str(catalog.file)) as connection:
+                    past = "UPDATE access_token SET expires_at = created_at WHERE id = ?"
+                    connection.execute(past, [token_id])
+                connection.close()
+        for state, id_token in {
+            "ID token": issuer.sign(sub=role.value),
+            "ID token, other audience": issuer.sign(sub=role.value, aud="other"),
+            "ID token, alg=none": none_of(issuer.sign(sub=role.value)),
+            "ID token, key confusion": confused(issuer, "PEM"),
+        }.items():
+            tokens[role.value, state] = id_token
+            if state != "ID token":
+                with pytest.raises(CatalogRefusedError):
+                    desk.exchange(id_token, *new_secret()[::2])
+    issuer.stop()
+    return tokens
 
 
 @pytest.fixture

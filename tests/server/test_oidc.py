@@ -13,8 +13,7 @@ from typing import Any
 import jwt
 import pytest
 import urllib3
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from support.issuers import AUDIENCE, LocalIssuer, private_key, public_jwk
+from support.issuers import AUDIENCE, LocalIssuer, confused, none_of, private_key, public_jwk
 from support.services import TestServer
 
 from registry.api.identity import fetch_json
@@ -78,29 +77,6 @@ def test_a_binding_covers_a_dataset_that_does_not_exist_yet(issuer: LocalIssuer,
     token = exchange(issuer.sign())
     assert token.covers("new_digits", "plain")
     assert not token.covers("secret_digits")
-
-
-def none_of(text: str) -> str:
-    """The same claims with ``alg`` none and without a signature."""
-    claims = text.split(".")[1]
-    header = base64.urlsafe_b64encode(b'{"alg":"none","typ":"JWT","kid":"RS256-0"}').rstrip(b"=").decode()
-    return f"{header}.{claims}."
-
-
-def confused(issuer: LocalIssuer, encoding: str) -> str:
-    """An ID token with an HMAC whose key is the public key of the issuer, which everybody knows."""
-    public = private_key("RS256").public_key()
-    if encoding == "PEM":
-        key = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-    else:
-        key = json.dumps(public_jwk("RS256")).encode()
-    parts = issuer.sign().split(".")
-    header = base64.urlsafe_b64encode(b'{"alg":"HS256","typ":"JWT","kid":"RS256-0"}').rstrip(b"=").decode()
-    import hashlib
-    import hmac
-
-    signature = hmac.new(key, f"{header}.{parts[1]}".encode(), hashlib.sha256).digest()
-    return f"{header}.{parts[1]}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
 
 
 NOW = time.time

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import hmac
 import json
 import secrets
 import threading
@@ -17,6 +18,7 @@ from urllib.parse import parse_qsl, quote_plus, urlencode, urlsplit
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 AUDIENCE = "https://catalog.example/"
 
@@ -188,3 +190,23 @@ class LocalIssuer:
                 headers={name: value for name, value in fields.items() if value is not None},
             )
         )
+
+
+def none_of(text: str) -> str:
+    """The same claims with ``alg`` none and without a signature."""
+    claims = text.split(".")[1]
+    header = base64.urlsafe_b64encode(b'{"alg":"none","typ":"JWT","kid":"RS256-0"}').rstrip(b"=").decode()
+    return f"{header}.{claims}."
+
+
+def confused(issuer: LocalIssuer, encoding: str) -> str:
+    """An ID token with an HMAC whose key is the public key of the issuer, which everybody knows."""
+    public = private_key("RS256").public_key()
+    if encoding == "PEM":
+        key = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    else:
+        key = json.dumps(public_jwk("RS256")).encode()
+    parts = issuer.sign().split(".")
+    header = base64.urlsafe_b64encode(b'{"alg":"HS256","typ":"JWT","kid":"RS256-0"}').rstrip(b"=").decode()
+    signature = hmac.new(key, f"{header}.{parts[1]}".encode(), hashlib.sha256).digest()
+    return f"{header}.{parts[1]}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
