@@ -52,7 +52,7 @@ def serve(session: Session, *, config_file: str | None, init: bool, **options: A
         if config.data_dir is not None and catalog.backend.locations.data_dir() is None:
             catalog.set_data_dir(config.data_dir)  # else clients would not know where the first version goes
         token = make_first_token(catalog.backend, log_actor()) if init else None
-        is_closed = not config.anonymous_reads and not catalog.backend.access.tokens()
+        is_closed = not (config.anonymous_reads or config.issuers or catalog.backend.access.tokens())
         address, catalog_url = session.catalog_url, catalog.url
 
     def ready(url: str) -> None:

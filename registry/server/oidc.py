@@ -72,6 +72,9 @@ _PAUSE: Final = 60
 _FIRST_PAUSE: Final = 5
 """Seconds between two requests for keys: if there are some, and if there are none."""
 
+_WAIT_SECONDS: Final = 1
+"""How long a thread waits for another one that reads the first keys."""
+
 _LOCAL: Final = re.compile(r"http://127\.0\.0\.1:[0-9]{1,5}/")
 _FIELDS: Final = frozenset(
     {"id_token", "issuer", "code", "code_verifier", "redirect_uri", "nonce", "token_id", "digest"}
@@ -119,23 +122,26 @@ class IssuerKeys:
         return self._document
 
     def _refresh(self) -> None:
-        if not self._lock.acquire(blocking=not self._keys):
-            return  # another thread asks, and this one uses what it has
+        # While another thread reads, this one uses what it has. A hanging issuer must not occupy all threads.
+        if not self._lock.acquire(timeout=0 if self._keys else _WAIT_SECONDS):
+            if not self._keys:
+                raise issuer_fault("the issuer does not answer")
+            return
         try:
-            now = self._clock()
-            if now < self._tried + (_PAUSE if self._keys else _FIRST_PAUSE):
+            if self._clock() < self._tried + (_PAUSE if self._keys else _FIRST_PAUSE):
                 if not self._keys:
                     raise issuer_fault("the issuer does not answer")
                 return
-            self._tried = now
             try:
                 self._read()
             except CatalogUnavailableError as error:
                 _logger.warning("the keys of %s cannot be read: %s", self._url, error)
-                if now >= self._stale_after:
+                if self._clock() >= self._stale_after:
                     self._keys = {}
                 if not self._keys:
                     raise
+            finally:
+                self._tried = self._clock()
         finally:
             self._lock.release()
 

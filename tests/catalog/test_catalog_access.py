@@ -147,6 +147,22 @@ def test_a_token_expires_by_the_clock_of_the_catalog(catalog: CatalogBackend) ->
         create(catalog, expires_in=timedelta.max)
 
 
+def test_expired_tokens_of_an_issuer_are_removed_after_a_week(catalog: CatalogBackend, catalog_url: str) -> None:
+    issuer = "https://login.example/lab"
+    jobs = [create(catalog, expires_in=DAY, actor=issuer) for _ in range(3)]
+    person = create(catalog, expires_in=DAY)
+    assert (jobs[0].is_exchanged, person.is_exchanged) == (True, False)
+    ago = {8: jobs[0].id, 6: jobs[1].id, 9: person.id}
+    for days, token_id in ago.items():
+        moment = catalog.now() - days * DAY
+        change = f"UPDATE access_token SET expires_at = '{moment:%Y-%m-%d %H:%M:%S.%f}' WHERE id = '{token_id}'"  # noqa: S608
+        execute(catalog_url, change)
+    create(catalog, expires_in=DAY, actor=issuer, dry_run=True)
+    assert len(catalog.access.tokens()) == 4
+    newest = create(catalog, expires_in=DAY, actor=issuer)
+    assert {token.id for token in catalog.access.tokens()} == {jobs[1].id, jobs[2].id, person.id, newest.id}
+
+
 @pytest.mark.parametrize("name", ["", " ann", "ann\n", "a\x1b[31m", "a" * 201, "a\0", "\ud800"])
 def test_names_that_nobody_can_read_are_refused(catalog: CatalogBackend, name: str) -> None:
     with pytest.raises(UsageError):

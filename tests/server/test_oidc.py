@@ -6,8 +6,10 @@ import base64
 import json
 import re
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jwt
@@ -18,7 +20,7 @@ from support.services import TestServer
 
 from registry.api.identity import fetch_json
 from registry.catalog.sql_catalog import SqlCatalog
-from registry.errors import CatalogRefusedError, CatalogUnavailableError, ConflictError, RegistryError
+from registry.errors import CatalogRefusedError, CatalogUnavailableError, ConflictError, KeyRunningError, RegistryError
 from registry.model import AccessToken, Role, digest_of, new_secret
 from registry.server.issuers import Binding, Issuer
 from registry.server.oidc import IdTokens
@@ -214,23 +216,35 @@ def test_whoever_got_no_answer_asks_again(issuer: LocalIssuer, shared: SqlCatalo
         tokens.exchange(issuer.sign(), token_id, digest)
 
 
-def test_old_tokens_of_jobs_are_removed(issuer: LocalIssuer, exchange: Any, shared: SqlCatalog) -> None:
-    import sqlalchemy as sa
+def test_of_many_uses_at_once_one_succeeds(issuer: LocalIssuer, exchange: Any, shared: SqlCatalog) -> None:
+    text, before = issuer.sign(), len(shared.access.tokens())
 
-    old, new = exchange(issuer.sign()), exchange(issuer.sign())
-    path = shared.file
-    engine = sa.create_engine(f"sqlite:///{path}")
-    with engine.begin() as connection:
-        change = sa.text(
-            "UPDATE access_token SET expires_at = '2020-01-01 00:00:00.000000' WHERE id = :id OR name = :name"
-        )
-        connection.execute(change, {"id": old.id, "name": "reader expired"})
-    engine.dispose()
-    third = exchange(issuer.sign())
-    present = {token.id: token.name for token in shared.access.tokens()}
-    assert old.id not in present
-    assert {new.id, third.id} <= present.keys()
-    assert "reader expired" in present.values()
+    def use(_: int) -> int:
+        try:
+            exchange(text)
+        except (CatalogRefusedError, KeyRunningError):
+            return 0
+        return 1
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(use, range(16))) == 1
+    assert len(shared.access.tokens()) == before + 1
+
+
+def test_an_issuer_that_hangs_does_not_stop_the_service(issuer: LocalIssuer, shared: SqlCatalog) -> None:
+    issuer.is_hanging = threading.Event()
+    tokens = IdTokens(Service(shared), [issuer_of(issuer)], AUDIENCE)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(tokens.verify, issuer.sign())
+        while not issuer.seen:
+            time.sleep(0.01)
+        with pytest.raises(CatalogUnavailableError, match="the issuer does not answer"):  # the first one still waits
+            tokens.verify(issuer.sign())
+        assert not first.done()
+        issuer.is_hanging.set()
+        first.result()
+    tokens.verify(issuer.sign())
+    assert issuer.seen == ["/.well-known/openid-configuration", "/keys"]
 
 
 def test_keys_are_read_once_and_again_for_a_new_one(issuer: LocalIssuer, shared: SqlCatalog) -> None:

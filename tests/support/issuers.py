@@ -54,6 +54,7 @@ class LocalIssuer:
         document: what its discovery document has beside or instead of the usual.
         seen: the path of each request.
         is_down: whether it answers 500 to everything.
+        is_hanging: it answers when this is set.
         person: the claims of who signs in, or None if they refuse.
         client_secret: the secret of its clients; None for public ones.
     """
@@ -64,6 +65,7 @@ class LocalIssuer:
     document: dict[str, Any] = field(default_factory=dict)
     seen: list[str] = field(default_factory=list)
     is_down: bool = False
+    is_hanging: threading.Event | None = None
     person: dict[str, Any] | None = field(
         default_factory=lambda: {"sub": "1", "email": "ann@example.org", "email_verified": True}
     )
@@ -109,6 +111,8 @@ class LocalIssuer:
     ) -> tuple[int, bytes, dict[str, str]]:
         """The status, the body and the headers of an answer."""
         path, query = urlsplit(address).path, dict(parse_qsl(urlsplit(address).query))
+        if self.is_hanging is not None:
+            self.is_hanging.wait(30)
         if self.is_down:
             return 500, b"", {}
         match path:
