@@ -44,7 +44,16 @@ from registry.api.locations import (
 from registry.api.lock import current_lock, refuse_moving
 from registry.api.provenance import CatalogSource, Provenance
 from registry.argument_types import takes_fields, typed_arguments, typed_methods
-from registry.catalog import DatasetFilter, EventFilter, is_site, masked_url, open_catalog, sqlite_path, stream_events
+from registry.catalog import (
+    DatasetFilter,
+    EventFilter,
+    follow_events,
+    is_site,
+    masked_url,
+    open_catalog,
+    sqlite_path,
+    stream_events,
+)
 from registry.catalog.absent import absent_catalog, publishes
 from registry.engines import announces
 from registry.errors import (
@@ -650,6 +659,39 @@ class Catalog(Adding):
             before=before,
         )
         return stream_events(self.backend.log, wanted, limit=limit)
+
+    def follow(
+        self,
+        *,
+        after: int | None = None,
+        dataset: DatasetLike | None = None,
+        actions: Collection[str] | None = None,
+    ) -> Iterator[Event]:
+        """Iterate over events as they happen, each once and in order, until you stop.
+
+        It waits for the next event with one request in ten seconds. If the catalog does not answer, it warns, goes on
+        asking for an hour, and then raises. A program that keeps the ``id`` of the last event it has handled misses
+        none when it is started again.
+
+        >>> next(catalog.follow(after=1)).action
+        'publish'
+
+        Args:
+            after: the ``id`` of the event to continue from, 0 for all; None begins with the next one.
+            dataset: only events of this dataset. A name without a config means all its configs.
+            actions: only events of these kinds, e.g. ``["publish", "yank"]``.
+
+        Raises:
+            DatasetNotFoundError, ConfigNotFoundError: the dataset does not exist.
+            UsageError: ``dataset`` names a version, or the log ends before ``after``, as it was restored.
+            CatalogUnavailableError: the catalog has not answered for an hour.
+        """
+        return follow_events(
+            self.backend,
+            after=after,
+            dataset=None if dataset is None else read_dataset(dataset).dataset,
+            actions=None if actions is None else tuple(actions),
+        )
 
     def verify_log(self, *, anchor: str | None = None, progress: ProgressCallback | None = None) -> LogReport:
         """Verify that only the registry changed the catalog: its event log, and the rows that the events describe.

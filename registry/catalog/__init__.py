@@ -14,7 +14,7 @@ from registry.lazy import lazy_exports
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from registry.catalog.backend import CatalogBackend, EventFilter, LengthBlock
+    from registry.catalog.backend import CatalogBackend, EventFilter, EventPage, LengthBlock
     from registry.catalog.outcomes import (
         AliasChange,
         AliasMove,
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         LoadedShardLengths,
         PublishedShards,
         catalog_identity,
+        follow_events,
         is_published,
         load_shards,
         stream_events,
@@ -77,6 +78,7 @@ __all__ = [
     "DatasetSummary",
     "DefaultChange",
     "EventFilter",
+    "EventPage",
     "Holder",
     "LengthBlock",
     "LoadedShardLengths",
@@ -100,6 +102,7 @@ __all__ = [
     "VersionSummary",
     "catalog_identity",
     "first_step",
+    "follow_events",
     "former_name",
     "is_of_catalog",
     "is_published",
@@ -116,8 +119,10 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "backend": "CatalogBackend EventFilter LengthBlock",
-        "paging": "LoadedShardLengths PublishedShards catalog_identity is_published load_shards stream_events",
+        "backend": "CatalogBackend EventFilter EventPage LengthBlock",
+        "paging": (
+            "LoadedShardLengths PublishedShards catalog_identity follow_events is_published load_shards stream_events"
+        ),
         "outcomes": (
             "AliasChange AliasMove AliasSummary BackupFacts Change ClockCorrection ConfigSummary DataDirectoryChange "
             "DefaultChange Holder LocationChange LogFault LogReport MetadataChange Origin Promotion ProtectionChange "

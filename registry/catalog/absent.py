@@ -45,6 +45,7 @@ _READS: Final = frozenset(
         *("datasets", "producers", "fingerprints", "attachments"),
         *("locations.data_dir", "locations.outside", "configs.list", "configs.protection"),
         *("experiments.list", "experiments.defaults_for", "experiments.of_version", "reservations.list", "log.page"),
+        "events",
     )
 )
 """The calls that an empty catalog may answer for a publication. Any other call may write, so it creates the file."""

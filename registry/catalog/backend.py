@@ -94,6 +94,19 @@ class EventFilter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EventPage:
+    """Events that followed another one.
+
+    Attributes:
+        events: the events, oldest first. They may be none although others follow, which the caller may not see.
+        after: the id to continue from.
+    """
+
+    events: tuple[Event, ...]
+    after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LengthBlock:
     """The lengths of consecutive shards of a split.
 
@@ -728,6 +741,31 @@ class CatalogBackend(Protocol):
             ReferenceSyntaxError, UsageError: no dataset can have the new name.
             DatasetRenamedError: the new name is, or was, that of another dataset.
             ReservedError: a publisher is sending files of a version of it.
+        """
+
+    def events(
+        self,
+        *,
+        after: int = 0,
+        limit: int = 1000,
+        wait: float = 0,
+        dataset: str | None = None,
+        actions: tuple[str, ...] | None = None,
+    ) -> EventPage:
+        """The events after the one with the id ``after``, oldest first, for those who follow the log.
+
+        Ids are in the order in which transactions are committed, so no later event has a smaller id than a visible one.
+
+        Args:
+            after: the id to continue from; 0 is the beginning.
+            limit: at most this many events, 1 to 1,000.
+            wait: how many seconds to wait for an event if there is none, 0 to 30.
+            dataset: only events of ``name`` or ``name/config``, as ``EventFilter.dataset``.
+            actions: only events of these kinds, e.g. ``publish``.
+
+        Raises:
+            DatasetNotFoundError, ConfigNotFoundError: no such dataset.
+            UsageError: a number is out of range, or the log ends before ``after``: it is another log, or was restored.
         """
 
     def backup(self, *, advance: Advance | None = None) -> Iterator[bytes]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import time
+from collections.abc import Collection
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import sqlalchemy as sa
 
+from registry.catalog.backend import EventPage
 from registry.catalog.events import find_datasets, read_page
 from registry.catalog.log_verify import verify_log
 from registry.catalog.rows import check_text
@@ -21,6 +25,9 @@ if TYPE_CHECKING:
     from registry.catalog.outcomes import ClockCorrection, LogReport
 
 _MAX_LIMIT = 2**31 - 1
+_MOST_FOLLOWED: Final = 1000
+_MOST_SECONDS: Final = 30
+_PAUSE_SECONDS: Final = 0.5
 
 
 class SqlLog:
@@ -85,3 +92,29 @@ class SqlLog:
             events = connection.execute(sa.select(sa.func.count()).select_from(event)).scalar_one()
             shards = connection.execute(sa.select(sa.func.sum(split.c.num_shards))).scalar_one()
         return int(events) + int(shards or 0)
+
+
+def read_next(
+    engine: sa.Engine, *, after: int, limit: int, wait: float, dataset: str | None, actions: Collection[str] | None
+) -> EventPage:
+    """``CatalogBackend.events``. While it waits, it holds no connection."""
+    if not 0 < whole_number(limit, "limit") <= _MOST_FOLLOWED or not 0 <= whole_number(after, "after") <= _MAX_LIMIT:
+        raise UsageError(f"expected 1 to {_MOST_FOLLOWED:,} events after an id of 0 or more, not {limit} after {after}")
+    if not (math.isfinite(wait) and 0 <= wait <= _MOST_SECONDS):
+        raise UsageError(f"expected a wait of 0 to {_MOST_SECONDS} seconds, not {wait:g}")
+    end = time.monotonic() + wait
+    while True:
+        with reading(engine) as connection:
+            newest = connection.execute(sa.select(sa.func.max(event.c.id))).scalar() or 0
+            if newest < after:
+                raise UsageError(
+                    f"the log ends with event {newest}, before event {after}",
+                    hint="It is another log than the one that was followed, or it was restored from an older backup.",
+                    details={"newest": newest},
+                )
+            datasets = None if dataset is None else find_datasets(connection, dataset)
+            events = read_page(connection, datasets=datasets, actions=actions, after=after, limit=limit)
+        after = events[-1].id if len(events) == limit else newest  # what follows it is not wanted
+        if events or time.monotonic() >= end:
+            return EventPage(events=events, after=after)
+        time.sleep(max(min(_PAUSE_SECONDS, end - time.monotonic()), 0))

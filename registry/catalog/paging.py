@@ -8,6 +8,7 @@ ends, which one call finds by the position of a record, and the empty shards bet
 from __future__ import annotations
 
 import operator
+import time
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -15,9 +16,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, overload
 
-from registry.catalog.backend import CatalogBackend, EventFilter
+from registry.catalog.backend import CatalogBackend, EventFilter, EventPage
 from registry.catalog.values import damaged, stored_values
-from registry.errors import SplitNotFoundError, UsageError
+from registry.errors import (
+    CatalogUnavailableError,
+    CatalogUnavailableWarning,
+    SplitNotFoundError,
+    UsageError,
+    warn,
+)
 from registry.model import AbstractShardLengths, Shard, ShardLengths, Split, UntaggedShards, VersionState
 
 if TYPE_CHECKING:
@@ -26,6 +33,12 @@ if TYPE_CHECKING:
 
 _EVENTS: Final = 1000
 """Number of events on a page."""
+
+_WAIT_SECONDS: Final = 10
+_LEAST_PAUSE: Final = 0.5
+_MOST_PAUSE: Final = 30
+_PATIENCE_SECONDS: Final = 3600
+"""How long those who follow the log ask a catalog that does not answer."""
 
 _SHARDS: Final = 20_000
 """Number of shards that one call loads if all are read."""
@@ -56,6 +69,40 @@ def _events(log: LogCalls, event_filter: EventFilter, page: tuple[Event, ...]) -
     while len(page) == _EVENTS:
         page = log.page(event_filter, after=page[-1].id, limit=_EVENTS)
         yield from page
+
+
+def follow_events(
+    catalog: CatalogBackend, *, after: int | None, dataset: str | None, actions: tuple[str, ...] | None
+) -> Iterator[Event]:
+    """The events after the one with the id ``after``, then new ones as they happen; None begins with the next one.
+
+    If the catalog does not answer, it is asked again for an hour after its last answer.
+
+    Raises:
+        The errors of ``CatalogBackend.events``, when it is called and not at the first event.
+    """
+    if after is None:
+        newest = catalog.log.page(EventFilter(), newest=1)
+        after = newest[-1].id if newest else 0
+    ask = partial(catalog.events, dataset=dataset, actions=actions)
+    return _followed(ask, ask(after=after))
+
+
+def _followed(ask: Callable[..., EventPage], page: EventPage) -> Iterator[Event]:
+    answered_at, pause = time.monotonic(), _LEAST_PAUSE
+    while True:
+        yield from page.events
+        try:
+            page = ask(after=page.after, wait=_WAIT_SECONDS)
+        except CatalogUnavailableError as error:
+            if time.monotonic() - answered_at > _PATIENCE_SECONDS:
+                raise
+            if pause == _LEAST_PAUSE:
+                warn(f"{error.message}; new events are shown when it answers again", CatalogUnavailableWarning)
+            time.sleep(pause)
+            page, pause = EventPage(events=(), after=page.after), min(2 * pause, _MOST_PAUSE)
+        else:
+            answered_at, pause = time.monotonic(), _LEAST_PAUSE
 
 
 def catalog_identity(log: LogCalls) -> str | None:

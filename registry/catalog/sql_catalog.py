@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # loaded when they are used, to keep look-ups on the command 
 
     from registry.catalog.access import SqlAccess
     from registry.catalog.aliases import SqlAliases
-    from registry.catalog.backend import Advance
+    from registry.catalog.backend import Advance, EventPage
     from registry.catalog.configs import SqlConfigs
     from registry.catalog.experiments import SqlExperiments
     from registry.catalog.lifecycle import SqlLifecycle
@@ -240,6 +240,19 @@ class SqlCatalog(SqlLookUps):
         from registry.catalog.renaming import rename_dataset
 
         return rename_dataset(self._engine, name, after, actor=actor, dry_run=dry_run)
+
+    def events(
+        self,
+        *,
+        after: int = 0,
+        limit: int = 1000,
+        wait: float = 0,
+        dataset: str | None = None,
+        actions: tuple[str, ...] | None = None,
+    ) -> EventPage:
+        from registry.catalog.log import read_next
+
+        return read_next(self._engine, after=after, limit=limit, wait=wait, dataset=dataset, actions=actions)
 
     def require_publisher(self) -> None:
         from registry.catalog.rights import require_publisher

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import datetime
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -15,14 +17,15 @@ from registry.catalog.event_words import summarize
 from registry.cli.commands import Session, examples, session_command
 from registry.cli.completion import complete_reference
 from registry.cli.options import dry_run_option
-from registry.cli.output import Block, Column, Table
+from registry.cli.output import Block, Column, JsonText, Table
 from registry.cli.progress import show_progress
-from registry.envelope import fields_of
+from registry.envelope import fields_of, to_plain
 from registry.errors import UsageError, suggest
 from registry.model import ACTIONS, Event, describe_moment, parse_moment
 from registry.splits import counted
 
 if TYPE_CHECKING:
+    from registry.api import Catalog
     from registry.catalog import ClockCorrection
 
 _MOST: Final = 100_000
@@ -42,6 +45,7 @@ def _complete_action(ctx: click.Context, param: click.Parameter, incomplete: str
         "registry log",
         "registry log --dataset mnist --since 2026-11-01 --until 2026-11-21",
         "registry log --action yank --action drop --limit 1000 --format json",
+        "registry log --follow",
     ),
 )
 @click.option("--since", metavar="DATE", help="From this day or moment on, e.g. 2026-11-21 or 2026-11-21T10:00 (UTC).")
@@ -63,6 +67,8 @@ def _complete_action(ctx: click.Context, param: click.Parameter, incomplete: str
 @click.option(
     "--limit", type=click.IntRange(1, _MOST), default=50, show_default=True, help="Show the newest N.", metavar="N"
 )
+@click.option("--follow", is_flag=True, help="Then show new events as they happen, until Ctrl-C; as lines.")
+@click.option("--after", type=click.IntRange(0), metavar="ID", help="With --follow: continue after this event.")
 @click.pass_context
 def log(
     ctx: click.Context,
@@ -72,13 +78,27 @@ def log(
     dataset: str | None,
     actions: tuple[str, ...],
     limit: int,
+    follow: bool,
+    after: int | None,
 ) -> None:
-    """Show the event log, the newest events last."""
+    """Show the event log, the newest events last.
+
+    With --follow, each event is one line, also with --format json. It goes on when the catalog was unreachable for a
+    while. A program that keeps the last ID and gives it to --after misses no event.
+    """
     if ctx.invoked_subcommand is not None:
         _refuse_options(ctx, ctx.invoked_subcommand)
         return
     for action in actions:
         _check_action(action)
+    if follow:
+        if since or until:
+            raise UsageError("--follow shows what happens from now on", hint="Leave --since and --until out.")
+        with session.connect(dataset) as catalog:
+            _follow(session, catalog, dataset, actions or None, limit, after)
+        return
+    if after is not None:
+        raise UsageError("--after continues an earlier --follow", hint="Add --follow.")
     from registry.catalog import first_step
 
     first = None if since is None else parse_moment(since, end=False)
@@ -96,6 +116,33 @@ def log(
     is_whole = not (since or until or dataset or actions)
     empty = f"The log is empty. {first_step(catalog.url)}" if is_whole else "No events match these options."
     session.out.present("log", [_values_of(event) for event in events], lambda _: [Table(events, columns, empty=empty)])
+
+
+def _follow(
+    session: Session,
+    catalog: Catalog,
+    dataset: str | None,
+    actions: tuple[str, ...] | None,
+    limit: int,
+    after: int | None,
+) -> None:
+    """Print events as they happen."""
+    recent: Iterable[Event] = ()
+    if after is None:
+        newest = next(catalog.log(limit=1), None)  # first, so that no event is between the two
+        after = 0 if newest is None else newest.id
+        recent = catalog.log(dataset=dataset, actions=actions, before=after + 1, limit=limit)
+    events = chain(recent, catalog.follow(after=after, dataset=dataset, actions=actions))
+
+    def line(event: Event) -> Block:
+        if session.out.as_json:
+            return JsonText.line(to_plain(_values_of(event)))
+        subject = f"{event.dataset}:{event.version}" if event.version else event.dataset
+        words = (str(event.id), _second(event.at), event.described_actor, event.action, subject, summarize(event))
+        return "  ".join(filter(None, words))
+
+    with suppress(KeyboardInterrupt):  # it is how this ends
+        session.out.stream(map(line, events))
 
 
 assert isinstance(log, click.Group)  # noqa: S101 (for mypy: it was created as a group above)

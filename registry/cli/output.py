@@ -119,7 +119,11 @@ class Output:
         if not self.as_json:
             self._print(blocks)
 
-    def _print(self, blocks: Iterable[Block]) -> None:
+    def stream(self, lines: Iterable[Block]) -> None:
+        """Print each line as soon as it is there, until the reader of stdout closes it."""
+        self._print(lines, is_live=True)
+
+    def _print(self, blocks: Iterable[Block], *, is_live: bool = False) -> None:
         try:
             for block in blocks:
                 if isinstance(block, str):
@@ -136,6 +140,8 @@ class Output:
                     _print_table(block)
                 elif block.empty:
                     self.note(block.empty)
+                if is_live:
+                    sys.stdout.flush()
             sys.stdout.flush()
         except BrokenPipeError:
             give_up_stdout()

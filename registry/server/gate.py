@@ -19,7 +19,7 @@ import secrets
 import threading
 import time
 import traceback
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
@@ -58,6 +58,9 @@ _WINDOW: Final = 60
 _MOST_KEYS: Final = 10_000
 _MOST_NOTES: Final = 60
 """Refused calls of a token that are noted in a minute."""
+
+_MOST_WAITING: Final = 500
+"""Requests that wait for events; a fifth of them with one token."""
 
 _SLOWEST: Final = 2**14
 """Bytes of a body in a second that a client has to send after its time of grace."""
@@ -168,6 +171,7 @@ class Gate:
         self._valid: dict[bytes, None] = {}
         self._buffered = 0
         self._strangers = 0
+        self._waiting = Counter[str]()
 
     def authenticate(self, authenticate: Callable[[str], AccessToken], header: str) -> AccessToken:
         """The token that the header ``Authorization`` has, by ``authenticate``; within the limits of rates.
@@ -229,6 +233,24 @@ class Gate:
                 self._release(exchange)
                 raise _busy("the service is busy with other long requests")
         return bytes(body)
+
+    @contextmanager
+    def waiting(self, who: AccessToken) -> Iterator[None]:
+        """While a request only waits for an event, it is not one of those in flight.
+
+        Raises:
+            CatalogUnavailableError: too many do so.
+        """
+        if self._waiting.total() >= _MOST_WAITING or self._waiting[who.id] >= _MOST_WAITING // 5:
+            raise _busy("the service is busy with requests that wait for events")
+        self._waiting[who.id] += 1
+        self.metrics.in_flight -= 1
+        try:
+            yield
+        finally:
+            self.metrics.in_flight += 1
+            self._waiting[who.id] -= 1
+            self._waiting += Counter()  # forgets those who no longer wait
 
     @contextmanager
     def _awaited(self, exchange: Exchange) -> Iterator[None]:

@@ -41,6 +41,12 @@ class HeadLimits(H11Protocol):
         elif self._timer is None:
             self._timer = self.loop.call_later(_HEAD_SECONDS, self.timeout_keep_alive_handler)
 
+    def shutdown(self) -> None:
+        """Let requests that wait for events end, too."""
+        if (watch := self.app_state.get("watch")) is not None:
+            watch.stop()
+        super().shutdown()
+
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 (uvicorn passes it)
         """Answer a request that is malformed; h11 knows which status says why."""
         status = getattr(sys.exception(), "error_status_hint", _BAD_REQUEST)

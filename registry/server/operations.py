@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from registry.errors import CatalogPermissionError, CatalogUnavailableError, NotFoundError, RegistryError, UsageError
 from registry.model import AccessToken, Role
+from registry.server.following import EventWatch
 from registry.server.gate import Gate, current_exchange
 from registry.server.metrics import CONTENT_TYPE
 
@@ -75,8 +76,11 @@ def refuse(_request: Request, error: Any) -> Response:
 
 
 @asynccontextmanager
-async def write_metrics(gate: Gate, _app: Starlette) -> AsyncIterator[None]:
-    """Write the counts of this worker for the others, once a second, while the application lives."""
+async def write_metrics(gate: Gate, watch: EventWatch, _app: Starlette) -> AsyncIterator[dict[str, EventWatch]]:
+    """Write the counts of this worker for the others, once a second, while the application lives.
+
+    ``HeadLimits`` stops the ``watch`` when the service ends.
+    """
 
     async def write() -> None:
         while True:
@@ -84,5 +88,5 @@ async def write_metrics(gate: Gate, _app: Starlette) -> AsyncIterator[None]:
             gate.metrics.write()
 
     task = asyncio.create_task(write())
-    yield
+    yield {"watch": watch}
     task.cancel()

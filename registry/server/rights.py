@@ -24,6 +24,7 @@ from registry.catalog import (
     DataDirectory,
     DatasetSummary,
     EventFilter,
+    EventPage,
     PastLookUp,
     SearchHit,
     VersionSize,
@@ -228,6 +229,8 @@ class GuardedCatalog(CatalogWrapper):
         subject = result.version if isinstance(result, PastLookUp) else result
         if isinstance(subject, DatasetVersion | Standing) and not self._covers(subject.name, subject.config):
             raise self._unseen(subject.name)  # the default config may have been another one then
+        if isinstance(result, EventPage):
+            return replace(result, events=tuple(filter(self._is_covered, result.events)))
         if call.name == "configs.protection" and isinstance(result, str) and "/" in result:
             return result if self._covers_text(result) else None
         return tuple(filter(self._is_covered, result)) if call.policy.filters else result

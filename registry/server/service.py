@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from registry.catalog import EventFilter
 from registry.catalog.service.calls import CALLS
 from registry.catalog.service.messages import Reading, codec, load_json
 from registry.catalog.service.problems import CONTENT_TYPE, dump_error, status_of
@@ -38,6 +39,7 @@ from registry.masking import mask
 from registry.model import AccessToken, Role, digest_of
 from registry.server.config import ServiceConfig
 from registry.server.data import DataAnswer, ServedData
+from registry.server.following import EventWatch, answer_events
 from registry.server.gate import Gate, current_exchange, internal_error
 from registry.server.metrics import Metrics
 from registry.server.oidc import IdTokens, sign_in_routes, url_of_service
@@ -126,6 +128,11 @@ class Service:
             current_exchange().who = token
             raise _unauthorized(f"the token {token.id} has expired or was revoked", "invalid")
         return token
+
+    def newest_event(self) -> int:
+        """The id of the newest event; 0 if there is none."""
+        events = self.catalog.log.page(EventFilter(), newest=1)
+        return events[-1].id if events else 0
 
     def guarded(self, who: AccessToken) -> GuardedCatalog:
         """The catalog as the holder of a token may see and change it."""
@@ -251,6 +258,7 @@ def make_service_app(
     config = config or ServiceConfig()
     gate = Gate(config, Metrics(metrics_folder), partial(note_refusal, service))
     id_tokens = IdTokens(service, config.issuers, url_of_service(config.public_url))
+    watch = EventWatch(partial(run_in_threadpool, service.newest_event))
     index = make_service_index(f"shardbook {__version__}")
 
     async def describe_calls(request: Request) -> Response:
@@ -265,7 +273,10 @@ def make_service_app(
             raise _not_by_get(name)
         who = await run_in_threadpool(service.authenticate, request.headers.get("authorization", ""))
         body = await gate.read_body(request) if is_post else None
-        answered = await run_in_threadpool(perform, request, who, body)
+        if name == "events":
+            answered = await answer_events(_arguments(request, body), partial(ask, request, who), partial(wait, who))
+        else:
+            answered = await run_in_threadpool(perform, request, who, body)
         headers = {"Content-Type": "application/json" if answered.status == 200 else CONTENT_TYPE}
         if answered.was_replayed:
             headers["Idempotency-Replayed"] = "true"
@@ -276,8 +287,18 @@ def make_service_app(
         return StreamingResponse(_guarded(answered.body), headers={"Content-Type": "application/octet-stream"})
 
     def perform(request: Request, who: AccessToken, body: bytes | None) -> Answered:
+        return make_call(request, who, _arguments(request, body))
+
+    def make_call(request: Request, who: AccessToken, values: Mapping[str, Any]) -> Answered:
         key, name = request.headers.get("idempotency-key"), request.path_params["call"]
-        return service.answer(who, name, _arguments(request, body), key=key, request_id=current_exchange().id)
+        return service.answer(who, name, values, key=key, request_id=current_exchange().id)
+
+    async def ask(request: Request, who: AccessToken, values: Mapping[str, Any]) -> Answered:
+        return await run_in_threadpool(make_call, request, who, values)
+
+    async def wait(who: AccessToken, after: int, seconds: float) -> bool:
+        with gate.waiting(who):
+            return await watch.wait(after, seconds)
 
     async def transfer(request: Request) -> Response:
         stream = request.stream()
@@ -310,7 +331,7 @@ def make_service_app(
         ],
         middleware=[Middleware(gate.wrap), Middleware(Compression, minimum_size=1000, compresslevel=5)],
         exception_handlers={HTTPException: refuse},
-        lifespan=partial(write_metrics, gate),
+        lifespan=partial(write_metrics, gate, watch),
     )
 
 

@@ -26,7 +26,7 @@ RIGHTS = {
     ("reader", "dataset"): """
         find find_at published published_digest neighbours standing versions fingerprints attachments producers
         aliases.list aliases.history configs.list configs.protection experiments.of_version lifecycle.removals log.page
-        reservations.list shards.between shards.find shards.files_of shards.lengths_between shards.lengths_at
+        events reservations.list shards.between shards.find shards.files_of shards.lengths_between shards.lengths_at
         shards.empty_between shards.version_of
     """,
     ("publisher", "catalog"): "require_publisher",
@@ -173,7 +173,7 @@ def test_a_list_lacks_the_datasets_of_others(name: str, shared: SqlCatalog, toke
         )
 
 
-@pytest.mark.parametrize("name", ["aliases.list", "lifecycle.removals", "reservations.list", "log.page"])
+@pytest.mark.parametrize("name", ["aliases.list", "lifecycle.removals", "reservations.list", "log.page", "events"])
 def test_a_list_without_a_dataset_lacks_those_of_others(name: str, shared: SqlCatalog, tokens: Tokens) -> None:
     values = {"event_filter": {}} if name == "log.page" else {}
     status, body = ask(shared, tokens["reader", "covering it"], name, values)

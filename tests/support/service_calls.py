@@ -104,6 +104,7 @@ def values_of(catalog: CatalogBackend, dataset: str) -> dict[str, dict[str, Any]
         "locations.outside": {},
         "locations.data_dir": {},
         "locations.set_data_dir": {"data_dir": DataDirectory(recorded="/data", place="/data")},
+        "events": {"dataset": dataset},
         "log.page": {"event_filter": EventFilter(dataset=dataset)},
         "log.verify": {},
         "log.num_rows": {},

@@ -114,6 +114,7 @@ POLICY: Final[Mapping[str, Policy]] = {
     "locations.outside": _read(filters=True),
     "locations.data_dir": _read(),
     "locations.set_data_dir": _write(None, ADMIN),
+    "events": _read("dataset", configs=SOME_CONFIG),
     "log.page": _read("event_filter", filters=True, configs=SOME_CONFIG),
     "log.verify": Policy(ADMIN),
     "log.num_rows": Policy(ADMIN),

@@ -90,7 +90,7 @@ READS: Final = _ABOUT_VERSIONS | frozenset(
         *("sizes", "datasets", "search", "explain_no_hits", "producers", "now", "backup", "snapshot"),
         *("access.tokens", "access.refusals", "aliases.list", "aliases.history", "configs.list", "configs.protection"),
         *("experiments.list", "experiments.defaults_for", "lifecycle.removals", "locations.outside"),
-        *("log.page", "log.verify", "log.num_rows", "reservations.list", "shards.find", "shards.files_of"),
+        *("events", "log.page", "log.verify", "log.num_rows", "reservations.list", "shards.find", "shards.files_of"),
     )
 )
 """Every other call would write."""

@@ -1,0 +1,100 @@
+"""Answers ``events`` to those who wait for one: without a thread or a connection of the database while they wait.
+
+    a request with ``wait``  ->  read  ->  nothing new  ->  ``EventWatch`` wakes it  ->  read again  ->  the answer
+
+A worker reads the number of the newest event twice a second while anybody waits, for all of them together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from registry.errors import RegistryError
+
+_PAUSE_SECONDS: Final = 0.5
+_MOST_SECONDS: Final = 30
+
+_logger = logging.getLogger(__name__)
+
+
+class EventWatch:
+    """Knows the newest event while somebody waits for the next one. Only the thread of the event loop uses it."""
+
+    def __init__(self, read_newest: Callable[[], Awaitable[int]]) -> None:
+        """``read_newest`` gives the id of the newest event; 0 if there is none."""
+        self._read_newest = read_newest
+        self._newest = 0
+        self._waiting = 0
+        self._is_stopped = False
+        self._changed = asyncio.Event()
+        self._reader: asyncio.Task[None] | None = None
+
+    async def wait(self, after: int, seconds: float) -> bool:
+        """Wait until there is an event after the one with the id ``after``; at most some seconds.
+
+        Returns whether it may be waited for again: False if the service ends.
+        """
+        self._waiting += 1
+        if self._reader is None or self._reader.done():
+            self._reader = asyncio.create_task(self._read())
+        try:
+            async with asyncio.timeout(seconds):
+                while self._newest <= after and not self._is_stopped:
+                    await self._changed.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._waiting -= 1
+        return not self._is_stopped
+
+    def stop(self) -> None:
+        """Let everybody who waits have an answer at once: the service ends."""
+        self._is_stopped = True
+        self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def _read(self) -> None:
+        while self._waiting and not self._is_stopped:
+            try:
+                newest = await self._read_newest()
+            except RegistryError as error:
+                _logger.warning("the catalog does not answer those who wait for events: %s", error)
+                newest = self._newest
+            if newest != self._newest:  # it is smaller after the catalog was exchanged
+                self._newest = newest
+                self._wake()
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+
+async def answer_events(
+    values: Mapping[str, Any],
+    ask: Callable[[Mapping[str, Any]], Awaitable[Any]],
+    wait: Callable[[int, float], Awaitable[bool]],
+) -> Any:
+    """The answer to ``events`` with these arguments: as soon as it has an event, or when its time is over.
+
+    Args:
+        values: the arguments as JSON.
+        ask: makes the call.
+        wait: waits for an event after an id, at most some seconds; whether it may wait again.
+    """
+    seconds = values.get("wait", 0)
+    if type(seconds) not in (int, float) or not 0 < seconds <= _MOST_SECONDS:
+        return await ask(values)
+    loop = asyncio.get_running_loop()
+    values, end = {**values, "wait": 0}, loop.time() + seconds
+    may_wait = True
+    while True:
+        answered = await ask(values)
+        page = json.loads(answered.body)
+        if page["events"] or not may_wait or (left := end - loop.time()) <= 0:
+            return answered
+        values["after"] = page["after"]
+        may_wait = await wait(page["after"], left)
