@@ -22,6 +22,16 @@ _STEERING: Final = (
 _IN_JSON: Final = re.compile(f"[{_STEERING}]")
 _IN_TEXT: Final = re.compile(f"[\x00-\x08\x0b\x0c\x0e-\x1f{_STEERING}]")
 
+# Soft hyphens, fillers, zero-width spaces, invisible operators, annotations and selectors of variants, of which one may
+# follow a letter; joiners, which words of Persian and Hindi, and emoji, have between letters that are not ASCII.
+_UNSEEN: Final = re.compile(
+    f"(?:[\x00-\x08\x0b\x0c\x0e-\x1f{_STEERING}"
+    "\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u2060-\u2065\u3164\uffa0\ufff0-\ufffb"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0080-\U000e0fff]"
+    "|(?<=[\ufe00-\ufe0f])[\ufe00-\ufe0f]"
+    "|(?<![^\x00-\x7f\u200c\u200d])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f\u200c\u200d]))+"
+)
+
 
 def escape_json(text: str) -> str:
     r"""The JSON text ``text`` with ``\u`` escapes for characters that control a terminal. Its value is the same.
@@ -43,6 +53,17 @@ def without_steering(text: str) -> str:
     'a\ufffd[31m\tb\n'
     """
     return _IN_TEXT.sub(REPLACEMENT, text)
+
+
+def without_unseen(text: str) -> str:
+    r"""``text`` for a program that reads every character: one U+FFFD replaces those that people would not see.
+
+    A language model reads zero-width characters and tags, which can hide an instruction in a harmless text.
+
+    >>> without_unseen("a\u200bb\x1b[31m\U000e0068\U000e0069"), without_unseen("\u0645\u06cc\u200c\u062e")
+    ('a\ufffdb\ufffd[31m\ufffd', '\u0645\u06cc\u200c\u062e')
+    """
+    return text if text.isascii() and text.isprintable() else _UNSEEN.sub(REPLACEMENT, text)
 
 
 def printable(text: str) -> str:

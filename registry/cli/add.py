@@ -281,7 +281,7 @@ def add(
         session.out.note(f"note: {note}")
     if report.overlap is not None:
         session.out.note(_describe_overlap(session, report, report.overlap))
-    session.out.present("add", _values(report), lambda _: _describe_report(session, report))
+    session.out.present("add", report_values(report), lambda _: _describe_report(session, report))
 
 
 def _describe_overlap(session: Session, report: AddReport, overlap: RecordOverlap) -> str:
@@ -388,7 +388,8 @@ def _describe_report(session: Session, report: AddReport) -> Iterator[Block]:
         )
 
 
-def _values(report: AddReport) -> dict[str, Any]:
+def report_values(report: AddReport) -> dict[str, Any]:
+    """The result for programs."""
     from registry.intake.schema import describe_type
 
     plan, publication = report.plan, report.publication

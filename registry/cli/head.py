@@ -19,7 +19,9 @@ from registry.cli.read import example_converter, filtered, jsonable
 from registry.splits.plan import rule_values
 
 if TYPE_CHECKING:
+    from registry.api import Catalog, Dataset
     from registry.features import FeaturesDict
+    from registry.reading import Reader
 
 _MOST_COLUMNS: Final = 50
 _SIDE: Final = 96
@@ -61,13 +63,7 @@ def head(
     from registry.display import converter_of, text_of, time_types
 
     with session.connect_unless_pinned() as catalog:
-        dataset = session.look_up(catalog, reference)
-        if split is None:
-            readers = dataset.read_slices()
-            name = "train" if "train" in readers else next(iter(readers), "train")
-            reader = readers[name] if readers else dataset.read(name)
-        else:
-            reader = dataset.read(split)
+        dataset, reader = open_rows(session, catalog, reference, split)
         reader = filtered(session, reader, where)
         reader = reader if columns is None else reader.select(columns)
         metadata, total = dataset.metadata, len(reader)
@@ -77,14 +73,8 @@ def head(
         rows = list(islice(reader.files_as_bytes(), number))
     features, program = reader.features, example_converter(metadata, reader, names=True, files=True)
     people = converter_of(features, time_types(features, metadata), nullable=metadata.nullable_paths)
-    value = {
-        **version_values(dataset.reference),
-        "split": reader.plan.expression,
-        **rule_values(reader.plan),
-        **({} if where is None else {"where": where}),
-        "num_examples": total,
-        "examples": [jsonable(row if program is None else program(row)) for row in rows] if session.out.as_json else [],
-    }
+    examples = [jsonable(row if program is None else program(row)) for row in rows] if session.out.as_json else []
+    value = row_values(dataset, reader, where, examples)
 
     def human(_: Any) -> Iterator[Block]:
         condition = "" if where is None else f" where {where}"
@@ -100,6 +90,28 @@ def head(
             yield from _pictures(features, rows)
 
     session.out.present("head", value, human)
+
+
+def open_rows(session: Session, catalog: Catalog | None, reference: str, split: str | None) -> tuple[Dataset, Reader]:
+    """A version and a reader of a slice of it; without one, of train, or of the first split."""
+    dataset = session.look_up(catalog, reference)
+    if split is not None:
+        return dataset, dataset.read(split)
+    readers = dataset.read_slices()
+    name = "train" if "train" in readers else next(iter(readers), "train")
+    return dataset, readers[name] if readers else dataset.read(name)
+
+
+def row_values(dataset: Dataset, reader: Reader, where: str | None, examples: Any) -> dict[str, Any]:
+    """The result for programs: ``examples`` are rows as JSON."""
+    return {
+        **version_values(dataset.reference),
+        "split": reader.plan.expression,
+        **rule_values(reader.plan),
+        **({} if where is None else {"where": where}),
+        "num_examples": len(reader),
+        "examples": examples,
+    }
 
 
 def _pictures(features: FeaturesDict, rows: list[dict[str, Any]]) -> Iterator[Block]:

@@ -63,6 +63,7 @@ COMMANDS: Final = {
         "registry.cli.reservation:reservation",
         "Manage the places in object stores that publishers reserve.",
     ),
+    "mcp": ("registry.cli.mcp:mcp", "Serve the catalog to an agent, with tools that read it."),
     "token": ("registry.cli.token:token", "Give access to a catalog that a server shares."),
     "log": ("registry.cli.log:log", "Show who did what and when, or verify the log."),
     "du": ("registry.cli.keeping:du", "Show the disk space of datasets; shared files count once."),

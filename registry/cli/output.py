@@ -15,13 +15,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, BinaryIO, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias, cast
 
 from registry.envelope import error_envelope, result_envelope
 from registry.escaping import cut_text, escape_json, text_width
 from registry.escaping import printable as without_controls
 from registry.escaping import size as size  # noqa: PLC0414 - commands import it from here
 from registry.masking import mask
+
+if TYPE_CHECKING:
+    from registry.model import ProgressCallback
 
 _LEAST_CELL: Final = 9
 """Narrower cells say too little."""
@@ -91,6 +94,9 @@ class Output:
     Passwords in URLs are masked, except in the records of a dataset. If the reader of stdout closes it early, the
     command continues and its exit code stays the same.
     """
+
+    watch: ProgressCallback | None = None
+    """Called in place of a progress bar, if it is set; it may raise an error to stop the work."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json

@@ -208,7 +208,7 @@ def progress_bar(
 
 def show_progress(out: Output) -> AbstractContextManager[ProgressCallback | None]:
     """Bars for one API call. Yields its ``progress`` argument, or None if nothing would be drawn."""
-    return _draw(out, _Bar)
+    return _draw(out, _Bar) if out.watch is None else nullcontext(out.watch)
 
 
 @contextmanager

@@ -41,6 +41,12 @@ def serve(session: Session, *, config_file: str | None, init: bool, **options: A
     from registry.server.serve import is_public, make_first_token, serve
 
     config = load_config(config_file, catalog=session.url, data_dir=session.data_dir, **options)
+    more_routes = None
+    if config.mcp:
+        from registry.cli.mcp.protocol import agent_routes, require_sdk
+
+        require_sdk()
+        more_routes = agent_routes
     given_by = source_of("catalog", config_file, session.url)
     session = replace(session, url=config.catalog, data_dir=config.data_dir, given_by=given_by)
     if is_site(session.catalog_url):
@@ -72,5 +78,6 @@ def serve(session: Session, *, config_file: str | None, init: bool, **options: A
             session.out.note("note: clients read the files of versions at --public-url, so name where they reach it")
         session.out.note("Press Ctrl-C to stop.")
 
+    serve(replace(config, catalog=address), ready=ready, more_routes=more_routes)
     port_source = source_of("port", config_file, options["port"])
     serve(replace(config, catalog=address), ready=ready, port_source=port_source)

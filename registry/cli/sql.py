@@ -19,6 +19,9 @@ from registry.errors import UsageError, require_extra, spell
 if TYPE_CHECKING:  # DuckDB is loaded when a query is run
     import pyarrow as pa
 
+    from registry.api import Catalog
+    from registry.reading import Reader
+
 _MOST_ROWS: Final = 1000
 """The most rows that are shown to people."""
 
@@ -53,35 +56,36 @@ def sql(session: Session, query: str, *, output: str | None, force: bool) -> Non
     needs no [SPLIT]. Class labels are their names. Columns that the query does not need are not decoded, and memory is
     bounded. The query can reach no files, network or settings.
     """
-    from registry.reading import Reader
-
     with require_extra("sql", package="duckdb", needed_for="a query in SQL"):
         from registry.reading.frameworks.sql import Query
     kind = _choose_kind(click.get_current_context().params["output_format"], output)
     if output is not None:
         check_output(output, option="-o", force=force)
     with session.connect_unless_pinned() as catalog:
-
-        def open_table(name: str) -> Reader:
-            reference, bracket, split = name.partition("[")
-            if bracket and not split.endswith("]"):
-                raise UsageError(f"the table {name!r:.200} has no ] at its end", hint='Write "digits:1.*[train]".')
-            dataset = session.look_up(catalog, reference)
-            if not bracket and len(dataset.splits) > 1:
-                names = list(dataset.splits)
-                raise UsageError(
-                    f"{name} has several splits: {', '.join(names[:20])}",
-                    hint=f'Name the records, e.g. FROM "{name}[{names[0]}]".',
-                )
-            part = dataset.slice_of(split[:-1] if bracket else None)
-            note_overlaps(session.out, part.plan)
-            return Reader(part.readable, part.plan, keep="auto")
-
-        schema, batches = Query(query, open_table).rows()
+        schema, batches = Query(query, lambda name: open_table(session, catalog, name)).rows()
         if kind in ("table", "json"):
             _present(session, schema, batches)
         else:
             _write(kind, schema, batches, output, force=force)
+
+
+def open_table(session: Session, catalog: Catalog | None, name: str) -> Reader:
+    """The reader of the table ``REF[SPLIT]`` of a query."""
+    from registry.reading import Reader
+
+    reference, bracket, split = name.partition("[")
+    if bracket and not split.endswith("]"):
+        raise UsageError(f"the table {name!r:.200} has no ] at its end", hint='Write "digits:1.*[train]".')
+    dataset = session.look_up(catalog, reference)
+    if not bracket and len(dataset.splits) > 1:
+        names = list(dataset.splits)
+        raise UsageError(
+            f"{name} has several splits: {', '.join(names[:20])}",
+            hint=f'Name the records, e.g. FROM "{name}[{names[0]}]".',
+        )
+    part = dataset.slice_of(split[:-1] if bracket else None)
+    note_overlaps(session.out, part.plan)
+    return Reader(part.readable, part.plan, keep="auto")
 
 
 def _choose_kind(kind: str, output: str | None) -> str:

@@ -166,8 +166,13 @@ def error_values(error: RegistryError, visit: Visit) -> dict[str, Any]:
 
 
 def _is_public(error: RegistryError, visit: Visit) -> bool:
-    is_about_request = isinstance(error, _ABOUT_REQUESTS) and not isinstance(error, NotStoredError)
-    return visit.visitor is None or visit.shows_places or is_about_request or "http_status" in error.details
+    return visit.visitor is None or visit.shows_places or is_about_request(error)
+
+
+def is_about_request(error: Exception) -> bool:
+    """Whether an error is about what was asked for, so that it names no places of the server."""
+    is_ours = isinstance(error, _ABOUT_REQUESTS) and not isinstance(error, NotStoredError)
+    return is_ours or (isinstance(error, RegistryError) and "http_status" in error.details)
 
 
 def status_of(error: RegistryError) -> int:

@@ -51,6 +51,7 @@ class ServiceConfig:
         session_key: a secret that signs the sessions of the pages; None is a new one whenever the service starts.
             Services on several machines that answer at one URL need the same.
         issuers: whose ID tokens are accepted, with which people and programs sign in; see docs/sign-in.md.
+        mcp: whether agents get tools that read, at ``/mcp``.
         requests_per_minute: of one token, except for files; 0 does not limit them.
         failed_logins_per_minute: from one address; 0 does not limit them.
         in_flight: requests that are answered at a time; others get status 503.
@@ -74,6 +75,7 @@ class ServiceConfig:
     metrics_token: str | None = field(default=None, repr=False)
     session_key: str | None = field(default=None, repr=False)
     issuers: tuple[Issuer, ...] = ()
+    mcp: bool = False
     requests_per_minute: int = _number(6000, 0, 10**9)
     failed_logins_per_minute: int = _number(30, 0, 10**9)
     in_flight: int = _number(64, 1, 10**5)

@@ -91,6 +91,7 @@ class Exchange:
         buffered: bytes of its body that are in memory.
         headers: more headers of the answer.
         gate: what it passed; None outside of a service.
+        call: its name in the log and the counts, if the route answers several; few names.
         is_transfer: whether it is about a file. Readers of records make many of them, so their rate is not limited.
     """
 
@@ -104,6 +105,7 @@ class Exchange:
     headers: dict[str, str] = field(default_factory=dict)
     gate: Gate | None = None
     is_transfer: bool = False
+    call: str = ""
 
 
 _current: ContextVar[Exchange | None] = ContextVar("exchange", default=None)
@@ -294,7 +296,7 @@ class Gate:
             finally:
                 self.metrics.in_flight -= 1
                 self._release(exchange)
-                call, seconds = _call_of(scope), time.monotonic() - begin
+                call, seconds = exchange.call or _call_of(scope), time.monotonic() - begin
                 self.metrics.count(call, exchange.status, seconds)
                 _log(exchange, call, seconds)
                 _current.reset(reset)

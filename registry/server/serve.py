@@ -34,7 +34,7 @@ from registry.model import Role, new_secret
 from registry.server.browse import listen
 from registry.server.config import ServiceConfig
 from registry.server.data import open_served_data
-from registry.server.service import Service, make_service_app
+from registry.server.service import RouteMaker, Service, make_service_app
 
 if TYPE_CHECKING:
     import uvicorn
@@ -52,13 +52,20 @@ _MOST_CONNECTIONS: Final = 1000
 _logger = logging.getLogger(__name__)
 
 
-def serve(config: ServiceConfig, *, ready: Callable[[str], None], port_source: str = "") -> None:
+def serve(
+    config: ServiceConfig,
+    *,
+    ready: Callable[[str], None],
+    port_source: str = "",
+    more_routes: RouteMaker | None = None,
+) -> None:
     """Answer for a catalog until Ctrl-C or SIGTERM. Requests in flight are answered first.
 
     Args:
         config: the settings.
         ready: called with the URL of the service as soon as connections are accepted.
         port_source: where the port was set, for the hint if it is in use; ``""`` for the default.
+        more_routes: see ``make_service_app``; a function that can be pickled.
 
     Raises:
         MissingExtraError: Starlette or uvicorn is not installed (extra ``server``).
@@ -77,7 +84,7 @@ def serve(config: ServiceConfig, *, ready: Callable[[str], None], port_source: s
     ):
         host = f"[{config.host}]" if ":" in config.host else config.host
         url = (config.public_url or f"http://{host}:{listener.getsockname()[1]}").rstrip("/") + "/"
-        worker = partial(_make_worker, config, url, Path(folder))
+        worker = partial(_make_worker, config, url, Path(folder), more_routes)
         settings = make_settings(config, worker, factory=True, log_config=_LOGGING)
 
         class Supervisor(Multiprocess):
@@ -147,7 +154,7 @@ def is_public(host: str) -> bool:
         return host != "localhost"
 
 
-def _make_worker(config: ServiceConfig, url: str, metrics_folder: Path) -> Starlette:
+def _make_worker(config: ServiceConfig, url: str, metrics_folder: Path, more_routes: RouteMaker | None) -> Starlette:
     """The application of a worker, which ends if the process that watches over it was killed."""
     parent = parent_process()
     if parent is not None:
@@ -160,7 +167,7 @@ def _make_worker(config: ServiceConfig, url: str, metrics_folder: Path) -> Starl
         time.sleep(1)  # another worker is started at once
         sys.exit(1 if isinstance(error, CatalogUnavailableError) else _STARTUP_FAILURE)
     service = Service(catalog, anonymous=config.anonymous_reads, data=data)
-    return make_service_app(service, config, metrics_folder=metrics_folder)
+    return make_service_app(service, config, metrics_folder=metrics_folder, more_routes=more_routes)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from registry.catalog import EventFilter
 from registry.catalog.service.calls import CALLS
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
+    from starlette.routing import Route
 
     from registry.catalog.sql_catalog import SqlCatalog
 
@@ -217,6 +218,9 @@ class Service:
             _logger.warning("the default config of %s is not noted for TFDS: %s", dataset, error.message)
 
 
+RouteMaker: TypeAlias = "Callable[[Service, ServiceConfig], list[Route]]"
+
+
 def _unauthorized(reason: str, kind: str) -> CatalogRefusedError:
     return CatalogRefusedError(
         f"the catalog refuses the request: {reason}",
@@ -226,7 +230,11 @@ def _unauthorized(reason: str, kind: str) -> CatalogRefusedError:
 
 
 def make_service_app(
-    service: Service, config: ServiceConfig | None = None, *, metrics_folder: Path | None = None
+    service: Service,
+    config: ServiceConfig | None = None,
+    *,
+    metrics_folder: Path | None = None,
+    more_routes: RouteMaker | None = None,
 ) -> Starlette:
     """The application that answers the calls of the protocol, and shows the pages of the catalog.
 
@@ -234,6 +242,7 @@ def make_service_app(
         service: what makes the calls.
         config: the limits; None are the defaults.
         metrics_folder: where the workers of a service write their counts for each other.
+        more_routes: makes routes that go before the pages.
 
     Raises:
         MissingExtraError: Starlette is not installed (extra ``server``).
@@ -327,6 +336,7 @@ def make_service_app(
             Route(f"/{API_PATH}{OPENAPI_NAME}", describe_calls),
             *sign_in_routes(id_tokens, gate),
             Route(f"/{API_PATH}{{call}}", call, methods=["GET", "POST"]),
+            *(more_routes(service, config) if more_routes is not None else ()),
             *page_routes(service, config, id_tokens),
         ],
         middleware=[Middleware(gate.wrap), Middleware(Compression, minimum_size=1000, compresslevel=5)],

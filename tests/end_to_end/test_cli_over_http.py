@@ -222,6 +222,7 @@ def test_every_command_that_takes_a_catalog_is_tried() -> None:
             "login",
             "logout",
             "completion",
+            "mcp",
         ),  # they open none, run until they are ended, or have tests of their own
     }
     assert COMMANDS.keys() - tried == others

@@ -18,7 +18,7 @@ from registry.model import Role, new_secret
 from registry.server.browse import listen
 from registry.server.config import ServiceConfig
 from registry.server.issuers import Issuer
-from registry.server.service import Service, make_service_app
+from registry.server.service import RouteMaker, Service, make_service_app
 
 
 class TestServer:
@@ -31,8 +31,20 @@ class TestServer:
 
     __test__ = False
 
-    def __init__(self, config: ServiceConfig | None = None, *, issuers: tuple[Issuer, ...] = ()) -> None:
-        """``issuers``: with which people and programs sign in at ``url``."""
+    def __init__(
+        self,
+        config: ServiceConfig | None = None,
+        more_routes: RouteMaker | None = None,
+        *,
+        issuers: tuple[Issuer, ...] = (),
+    ) -> None:
+        """Start it.
+
+        Args:
+            config: its settings.
+            more_routes: makes routes of an extra.
+            issuers: with which people and programs sign in at ``url``.
+        """
         import uvicorn
 
         config = config or ServiceConfig(requests_per_minute=0, failed_logins_per_minute=0)
@@ -40,7 +52,7 @@ class TestServer:
         self._listener = listen(0)
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}/"
         config = replace(config, issuers=issuers, public_url=self.url) if issuers else config
-        app = make_service_app(self.service, config)
+        app = make_service_app(self.service, config, more_routes=more_routes)
         self._server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off", ws="none"))
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._listener]}, daemon=True)
         self._thread.start()

@@ -49,15 +49,19 @@ class Query:
 
     Attributes:
         relation: DuckDB's relation. It runs the query when its rows are requested.
+        interrupt: ends the query in another thread, with a QueryError.
         fault: the error of a reader that ended the query, or None.
     """
 
-    def __init__(self, query: str, open_table: Callable[[str], ExampleReader]) -> None:
+    def __init__(
+        self, query: str, open_table: Callable[[str], ExampleReader], *, limits: Mapping[str, str] | None = None
+    ) -> None:
         """Prepare a query.
 
         Args:
             query: one SELECT statement.
             open_table: the reader of the table of a name; raises an error if there is none.
+            limits: settings of DuckDB in place of the usual limits, such as ``memory_limit``.
 
         Raises:
             QueryError: the query is not one SELECT statement, or names a column that does not exist, or is invalid.
@@ -67,7 +71,9 @@ class Query:
         self.fault: RegistryError | None = None
         self._tables: dict[str, _Table] = {}
         folder = Path(tempfile.gettempdir(), f"shardbook-sql-{secrets.token_hex(8)}")  # DuckDB makes and removes it
-        connection = duckdb.connect(":memory:", config=_SETTINGS | {"temp_directory": str(folder)})
+        settings = {**_SETTINGS, "temp_directory": str(folder), **(limits or {})}
+        connection = duckdb.connect(":memory:", config=settings)
+        self.interrupt: Callable[[], None] = connection.interrupt
         with self._own_errors():
             kinds = [statement.type for statement in connection.extract_statements(query)]
             if kinds != [duckdb.StatementType.SELECT]:
