@@ -7,6 +7,9 @@
 The catalog decides, and no listing: only files in the folder of a published version exist, and for a publisher those in
 a place that it has reserved. A client names no path and no URL of the server, and ``LocalStore`` follows no link that
 leads out of the data directory. A publisher that dies leaves a reservation, by which ``registry gc`` finds its files.
+
+Of a data directory in a bucket, the service signs URLs for ranges and for whole files (``signed_writes``). Then the
+bytes pass between the client and the bucket.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -54,6 +58,7 @@ from registry.publishing.attachments import CLAIM_SUFFIX
 from registry.publishing.markers import location_key
 from registry.server.places import DataPlaces
 from registry.server.rights import GuardedCatalog
+from registry.server.signed_writes import SIGNED_SECONDS, SignedWrites
 from registry.storage import LocalStore, Store
 from registry.storage.faults import StoredFile, already_stored, cannot
 from registry.storage.names import MARKER_FILE, check_relative_name, is_content
@@ -63,7 +68,9 @@ _MOST_PARTS: Final = 16
 """Parts of a path: each is looked up as the end of a location."""
 
 _MOST_HASHED: Final = 10**6
-_SIGNED_SECONDS: Final = 300
+_AT_ONCE: Final = 16
+"""Files that are looked at together before a version is published."""
+
 _DIGEST: Final = re.compile(r"(?:^|,)\s*sha-256=:([A-Za-z0-9+/]{43}=):\s*(?=,|$)")
 _ATTACHED: Final = re.compile(
     rf"{re.escape(ATTACHMENTS_FOLDER)}/(?P<sha256>[0-9a-f]{{64}})_[A-Za-z0-9._-]{{1,100}}(?P<claim>{CLAIM_SUFFIX})?"
@@ -99,7 +106,14 @@ class ServedData:
     """
 
     def __init__(
-        self, store: Store, own: DataDirectory, service: str, *, signs: bool = False, most_bytes: int = 2**40
+        self,
+        store: Store,
+        own: DataDirectory,
+        service: str,
+        *,
+        signs: bool = False,
+        signs_writes: bool = False,
+        most_bytes: int = 2**40,
     ) -> None:
         """Describe a data directory.
 
@@ -109,20 +123,25 @@ class ServedData:
             service: the URL at which clients reach the service; it ends with a slash.
             signs: whether readers get URLs in an object store that the service signs, so that they need no rights of
                 their own there.
+            signs_writes: whether publishers get such URLs, too, also for files that they send.
             most_bytes: the size of the largest file that publishers may send.
+
+        Raises:
+            UsageError, MissingExtraError: see ``SignedWrites``.
         """
         self.store = store
         root = location_key(store) if store.local_root is None else str(store.local_root)
         self._places = DataPlaces(root=root, own=own, url=f"{service}{DATA_PATH}")
         self._signs = signs
+        self._signed = SignedWrites(store) if signs_writes else None
         self._most_bytes = most_bytes
         self._hashed: dict[tuple[str, str], str] = {}
         """The sha256 of files by their name and stamp: what was hashed while it arrived is not read again."""
 
     def places(self, who: AccessToken) -> DataPlaces | None:
         """Its names, if the holder of a token reads and writes through the service; None if it uses its own rights."""
-        is_through = self.store.local_root is not None or (self._signs and who.role is Role.READER)
-        return self._places if is_through else None
+        signs = {Role.READER: self._signs, Role.PUBLISHER: self._signed is not None}.get(who.role, False)
+        return self._places if signs or self.store.local_root is not None else None
 
     def read(self, catalog: GuardedCatalog, path: str, headers: Mapping[str, str], *, is_head: bool) -> DataAnswer:
         """Answer a GET or a HEAD of a file; of a folder, whose path ends with a slash, its files as JSON.
@@ -146,7 +165,7 @@ class ServedData:
             return DataAnswer(status=200, headers={"Content-Type": "application/json"}, body=listing)
         digest = _digest_of(catalog, version, name)
         with _without_paths("read", path):
-            if not is_head and (url := self.store.sign(f"{folder}/{name}", seconds=_SIGNED_SECONDS)) is not None:
+            if not is_head and (url := self.store.sign(f"{folder}/{name}", seconds=SIGNED_SECONDS)) is not None:
                 return DataAnswer(status=307, headers={"Location": url, "Cache-Control": "no-store"})
             file = self.store.open(f"{folder}/{name}")
             try:
@@ -225,15 +244,7 @@ class ServedData:
             StorageError: other bytes arrived, or the file cannot be written.
         """
         sha256, num_bytes = _promised(headers, self._most_bytes)
-        with _without_paths("write", path):
-            check_relative_name(path)
-        try:
-            name, is_reserved = self._reserved(catalog, path)[1], True
-        except ReservationLostError:
-            name, is_reserved = self._beside(catalog, path)[1], False
-            match = _ATTACHED.fullmatch(name)
-            if match is None or not (match["claim"] or match["sha256"] == sha256):
-                raise
+        name, is_reserved = self._writable(catalog, path, sha256)
         replaces, is_new = (name == MARKER_FILE or not is_reserved) and "if-none-match" not in headers, False
         with _without_paths("write", path):
             if not replaces and self.store.exists(path):
@@ -251,6 +262,51 @@ class ServedData:
                 raise already_stored(path)
             with self.store.open(path) as stored:
                 return DataAnswer(status=201 if is_new else 200, headers={"ETag": _tag(stored)})
+
+    def offer(self, catalog: GuardedCatalog, path: str, num_bytes: str, sha256: str) -> DataAnswer:
+        """Answer a POST, which asks for a URL by which a file can be sent past the service.
+
+        The answer has its ``url``, or None if the file is to be sent by a PUT; and its ``etag`` if it is there already.
+
+        Args:
+            catalog: the catalog as the client may change it.
+            path: below the data directory.
+            num_bytes: the size of the file.
+            sha256: that of its bytes.
+
+        Raises:
+            CatalogPermissionError, ReservationLostError, AlreadyStoredError, StorageError: see ``write``.
+            UsageError: an argument is invalid, or the file is too large.
+        """
+        if not (re.fullmatch("[0-9]{1,18}", num_bytes) and re.fullmatch("[0-9a-f]{64}", sha256)):
+            raise UsageError("num_bytes is a number, and sha256 has 64 digits", details={"path": path[:200]})
+        self._writable(catalog, path, sha256)
+        if self._signed is not None:
+            self._signed.require_safe()
+        answer: dict[str, str | None] = {"url": None, "etag": None}
+        with _without_paths("write", path):
+            if self._signed is not None:
+                try:
+                    if self._facts(path) != (int(num_bytes), sha256):
+                        raise already_stored(path)
+                    answer["etag"] = self.store.entity_tag(path)
+                except NotStoredError:
+                    answer["url"] = self._signed.sign(path, num_bytes=int(num_bytes), sha256=sha256)
+        headers = {"Content-Type": "application/json", "Cache-Control": "no-store"}
+        return DataAnswer(status=200, headers=headers, body=json.dumps(answer).encode())
+
+    def _writable(self, catalog: GuardedCatalog, path: str, sha256: str) -> tuple[str, bool]:
+        """The name of a file in its folder, and whether its publisher has reserved that; else it is an attachment."""
+        with _without_paths("write", path):
+            check_relative_name(path)
+        try:
+            return self._reserved(catalog, path)[1], True
+        except ReservationLostError:
+            name = self._beside(catalog, path)[1]
+            match = _ATTACHED.fullmatch(name)
+            if match is None or not (match["claim"] or match["sha256"] == sha256):
+                raise
+            return name, False
 
     def remove(self, catalog: GuardedCatalog, path: str) -> DataAnswer:
         """Answer a DELETE, by which a publisher takes back what no row names.
@@ -296,23 +352,35 @@ class ServedData:
         }
         attachments = () if details is None else details.attachments
         files |= {attachment.place: (attachment.num_bytes, attachment.sha256) for attachment in attachments}
-        for name, (num_bytes, sha256) in files.items():
-            path = f"{version.location}/{name}"
-            try:
-                with _without_paths("read", path):
-                    size = self.store.size(path)
-                    digest = self._sha256(path) if size == num_bytes else None
-                problem = f"sha256 mismatch: expected {sha256}, found {digest}"
-                if digest is None:
-                    problem = f"size mismatch: expected {num_bytes} bytes, found {size}"
-            except NotStoredError:
-                digest, problem = None, "no such file"
-            if digest != sha256:
-                raise ShardMismatchError(
-                    f"{version.reference} was not published: {name}: {problem}",
-                    hint="Publish it again.",
-                    details={"file": name},
-                )
+        if self._signed is not None:
+            self._signed.require_safe()
+
+        def find(name: str) -> tuple[int, str] | None:
+            path, (num_bytes, _) = f"{version.location}/{name}", files[name]
+            with _without_paths("read", path), suppress(NotStoredError):
+                return self._facts(path, num_bytes)
+            return None
+
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for name, present in zip(files, pool.map(find, files), strict=True):
+                if present != files[name]:
+                    raise ShardMismatchError(
+                        f"{version.reference} was not published: {name}: {_difference(files[name], present)}",
+                        hint="Publish it again.",
+                        details={"file": name},
+                    )
+
+    def _facts(self, path: str, expected_bytes: int | None = None) -> tuple[int, str]:
+        """The size and the sha256 of a file: from a bucket that has checked it, else the bytes are read.
+
+        They are not read if the size differs from ``expected_bytes``; then there is no sha256.
+        """
+        if self._signed is not None:
+            num_bytes, sha256 = self._signed.facts(path)
+            if sha256 is not None:
+                return num_bytes, sha256
+        num_bytes = self.store.size(path)
+        return num_bytes, self._sha256(path) if expected_bytes in (None, num_bytes) else ""
 
     def note_default_config(self, catalog: CatalogBackend, name: str) -> None:
         """Write the file from which TFDS reads the default config of a dataset, if this is a folder of the server.
@@ -341,7 +409,7 @@ class ServedData:
 
 
 def open_served_data(
-    catalog: CatalogBackend, data_dir: str | None, service: str, *, signs: bool = False
+    catalog: CatalogBackend, data_dir: str | None, service: str, *, signs: bool = False, signs_writes: bool = False
 ) -> ServedData | None:
     """The data directory of a catalog, which ``data_dir`` or the catalog names; None if neither does.
 
@@ -350,6 +418,7 @@ def open_served_data(
         data_dir: its path or URL; None is the one that the catalog records.
         service: the URL at which clients reach the service; it ends with a slash.
         signs: see ``ServedData``.
+        signs_writes: see ``ServedData``.
 
     Raises:
         OtherDataDirectoryError: the catalog records another one.
@@ -360,7 +429,9 @@ def open_served_data(
         own = directory.require()
     except DataDirectoryMissingError:
         return None
-    return None if own is None else ServedData(open_data(directory.path), own, service, signs=signs)
+    if own is None:
+        return None
+    return ServedData(open_data(directory.path), own, service, signs=signs, signs_writes=signs_writes)
 
 
 def _answer(file: StoredFile, headers: Mapping[str, str], digest: str | None, *, is_head: bool) -> DataAnswer:
@@ -425,6 +496,14 @@ def _digest_of(catalog: GuardedCatalog, version: DatasetVersion | None, name: st
             shard = catalog.shards.between(version, split.name, match[1], match[1] + 1)
             return str(shard[0].sha256)
     return None
+
+
+def _difference(expected: tuple[int, str], present: tuple[int, str] | None) -> str:
+    if present is None:
+        return "no such file"
+    if present[0] != expected[0]:
+        return f"size mismatch: expected {expected[0]} bytes, found {present[0]}"
+    return f"sha256 mismatch: expected {expected[1]}, found {present[1]}"
 
 
 def _no_file(path: str) -> NotStoredError:

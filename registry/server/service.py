@@ -140,7 +140,13 @@ class Service:
         return GuardedCatalog(self.catalog, who, None if self.data is None else self.data.places(who))
 
     def transfer(
-        self, who: AccessToken, method: str, path: str, headers: Mapping[str, str], pieces: Iterable[bytes]
+        self,
+        who: AccessToken,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        pieces: Iterable[bytes],
+        query: Mapping[str, str],
     ) -> DataAnswer:
         """Answer a request about a file of the data directory.
 
@@ -154,6 +160,8 @@ class Service:
         match method:
             case "PUT":
                 return self.data.write(catalog, path, headers, pieces)
+            case "POST":
+                return self.data.offer(catalog, path, query.get("num_bytes", ""), query.get("sha256", ""))
             case "DELETE":
                 return self.data.remove(catalog, path)
             case _:
@@ -326,12 +334,14 @@ def make_service_app(
 
     def perform_transfer(request: Request, pieces: Iterable[bytes]) -> DataAnswer:
         who = service.authenticate(request.headers.get("authorization", ""))
-        return service.transfer(who, request.method, request.path_params["path"], request.headers, pieces)
+        return service.transfer(
+            who, request.method, request.path_params["path"], request.headers, pieces, request.query_params
+        )
 
     return Starlette(
         routes=[
             Route(f"/{INDEX_NAME}", describe),
-            Route(f"/{DATA_PATH}/{{path:path}}", transfer, methods=["GET", "PUT", "DELETE"]),
+            Route(f"/{DATA_PATH}/{{path:path}}", transfer, methods=["GET", "PUT", "POST", "DELETE"]),
             *operation_routes(service, gate),
             Route(f"/{API_PATH}{OPENAPI_NAME}", describe_calls),
             *sign_in_routes(id_tokens, gate),

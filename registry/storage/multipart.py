@@ -59,7 +59,7 @@ def list_unfinished(store: Store, notes: list[str]) -> Iterator[UnfinishedUpload
         return
     prefix = f"{root}/" if root else ""
     try:
-        client = _client(boto3)
+        client = s3_client(boto3)
         pages = client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=prefix)
         for upload in (upload for page in pages for upload in page.get("Uploads", ())):
             yield UnfinishedUpload(
@@ -87,19 +87,21 @@ def abort_upload(store: Store, name: str, upload_id: str) -> None:
     bucket, _, root = store.url.partition("://")[2].partition("/")
     key = f"{root}/{name}" if root else name
     try:
-        _client(boto3).abort_multipart_upload(Bucket=bucket, Key=key, UploadId=upload_id)
+        s3_client(boto3).abort_multipart_upload(Bucket=bucket, Key=key, UploadId=upload_id)
     except (BotoCoreError, ClientError) as error:
         if getattr(error, "response", {}).get("Error", {}).get("Code") == "NoSuchUpload":
             return
         raise _fault(store, "remove", error) from error
 
 
-def _client(boto3: Any) -> Any:
+def s3_client(boto3: Any) -> Any:
+    """A client of boto3, with the settings and the limits of this project."""
     from botocore import UNSIGNED
     from botocore.config import Config
 
     limits = Limits.from_environment()
     settings: dict[str, Any] = {
+        "signature_version": "s3v4",  # the older one, which boto3 still uses for some URLs, signs no headers
         "connect_timeout": limits.connect_seconds,
         "read_timeout": limits.read_seconds,
         "retries": {"total_max_attempts": limits.tries, "mode": "standard"},

@@ -108,6 +108,59 @@ def test_an_answer_that_never_ends_is_not_read_to_its_end(hostile: HostileServer
         assert len(file.read(4)) == 4
 
 
+URLS = ("http://192.0.2.1/x", "file:///etc/passwd", "/etc/passwd", "https://", "https://ann:secret@bucket.example/x", 7)
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_no_file_is_sent_to_a_url_that_is_not_safe(hostile: HostileServer, url: object) -> None:
+    hostile.body = json.dumps({"url": url, "etag": None}).encode()
+    with pytest.raises(StorageError, match="malformed" if url == 7 else "no file is sent to") as caught:
+        ServiceStore(hostile.url, lambda _: None).write_bytes("digits/1.0.0/train", bytes(2**20 + 1))
+    assert "secret" not in str(caught.value)
+
+
+def test_a_service_elsewhere_sends_no_file_to_this_machine(hostile: HostileServer) -> None:
+    store = ServiceStore("https://catalog.example/", lambda _: None)
+    with pytest.raises(StorageError, match=r"no file is sent to http://127\.0\.0\.1"):
+        store._bucket_of(f"{hostile.url}x", "x")
+
+
+@pytest.mark.parametrize(
+    "answer", [b"[]", b"{}", b"7", b'{"url": 7, "etag": 7}', DEEP, b'{"url": "https://[", "etag": null}']
+)
+def test_a_malformed_offer_is_an_error_of_storage(hostile: HostileServer, answer: bytes) -> None:
+    hostile.body = answer
+    with pytest.raises(StorageError, match="malformed"):
+        ServiceStore(hostile.url, lambda _: None).write_bytes("digits/1.0.0/train", bytes(2**20 + 1))
+
+
+def test_a_bucket_gets_no_token_and_leads_nowhere(hostile: HostileServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGISTRY_TRIES", "1")
+    seen: list[tuple[str, str | None]] = []
+
+    class Bucket(BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            seen.append((self.path, self.headers["Authorization"]))
+            self.send_response(307)
+            self.send_header("Location", f"{hostile.url}elsewhere")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *_: object) -> None:  # noqa: A002 (its name in the base class)
+            """Logs nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Bucket) as bucket:
+        threading.Thread(target=bucket.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        url = f"http://127.0.0.1:{bucket.server_port}/data/x?signed=1"
+        hostile.body = json.dumps({"url": url, "etag": None}).encode()
+        store = ServiceStore(hostile.url, lambda _: new_secret()[1])
+        with pytest.raises(StorageError, match="the bucket answered 307"):
+            store.write_bytes("digits/1.0.0/train", bytes(2**20 + 1))
+        bucket.shutdown()
+    assert seen == [("/data/x?signed=1", None)]
+
+
 @pytest.mark.parametrize("place", ["/home/ann", "file:///home/ann", "simplecache::file:///home/ann"])
 def test_a_service_elsewhere_does_not_choose_a_folder_of_the_client(place: str) -> None:
     class Server:

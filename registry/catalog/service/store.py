@@ -3,7 +3,11 @@
     open(name)  ->  HEAD: size and ETag  ->  GET of ranges, each on the condition of that ETag
 
 The token goes to the service and nowhere else. A service may answer with a URL in a bucket that it signed: it is asked
-without the token. Other redirects are not followed. The token is never pickled: another process asks
+without the token. Other redirects are not followed. Files for a bucket are sent to such URLs, which need encryption:
+
+    POST name  ->  the service signs a URL for these bytes  ->  PUT  ->  412: another POST says whose file is there
+
+The token is never pickled: another process asks
 ``TokenOf`` again, for the URL of the service.
 """
 
@@ -22,9 +26,9 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import Any, BinaryIO, Final, TypeAlias, cast
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
-from registry.catalog.service.requests import Body, Receive, ServiceServer
+from registry.catalog.service.requests import Body, Receive, ServiceServer, is_loopback
 from registry.catalog.service_index import DATA_PATH
 from registry.errors import (
     AlreadyStoredError,
@@ -41,10 +45,14 @@ from registry.storage.location import open_below_with
 from registry.storage.names import check_folder_name, check_relative_name
 from registry.storage.network import TransientFault, begin
 from registry.storage.remote import RemoteFile, RemoteStore
+from registry.storage.signed_upload import upload_headers
 from registry.storage.store import Names, Store
 
 TokenOf: TypeAlias = Callable[[str], str | None]
 """Gives the access token for the URL of a service, or None. It can be pickled."""
+
+_Offer: TypeAlias = tuple[str | None, str | None]
+"""A URL in a bucket to which a file is sent, and the ETag of a file that is there already."""
 
 _PIECE_BYTES: Final = 2**18
 _SPOOL_BYTES: Final = 2**23
@@ -57,10 +65,24 @@ _MISSING: Final = 404
 _EXPIRED: Final = frozenset({400, 403})
 _PASSING: Final = frozenset({429, 500, 502, 503, 504})
 _MOST_SIGNED: Final = 4
+_SMALL_BYTES: Final = 2**20
+"""Smaller files are sent through the service, in one request."""
+
+_MOST_OFFER: Final = 2**16
+_STORED: Final = frozenset({200, 201})
+_RENEWED: Final = frozenset({400, 403, 412})
+"""The URL has expired, other bytes arrived, or the name is taken: the service knows which."""
+
+_CONFLICT: Final = 409
+"""Another upload to this name is under way."""
+
 _ADMIN: Final = "Ask an admin of the service."
 _REFUSED: Final = frozenset({401, 403})
 _WRITTEN_BY_SERVICE: Final = "/.config/metadata.json"
 """Where TFDS finds the default config (``prepared.folder``)."""
+
+_TAKERS: Final[set[str]] = set()
+"""URLs of services that take files themselves."""
 
 _SERVERS: Final[dict[tuple[str, str | None], ServiceServer]] = {}
 
@@ -157,20 +179,77 @@ class ServiceStore(RemoteStore):
             return self._put(name, file, file.num_bytes, sha256 or file.sha256(), overwrite=False)
 
     def _put(self, name: str, file: Any, num_bytes: int, sha256: str, *, overwrite: bool) -> str:
+        if not overwrite and num_bytes > _SMALL_BYTES and self._service not in _TAKERS:
+            tag = self._put_past(name, file, num_bytes, sha256)
+            if tag is not None:
+                return tag
+            _TAKERS.add(self._service)
         digest = base64.b64encode(bytes.fromhex(sha256)).decode()
         headers = {"Content-Length": str(num_bytes), "Repr-Digest": f"sha-256=:{digest}:"}
         if not overwrite:
             headers["If-None-Match"] = "*"
 
-        def rewound() -> Any:
-            file.seek(0)
-            return file
-
         def receive(answer: Any, _end: float) -> str:
             return str(answer.headers["ETag"])
 
-        result: str = self._ask("write", "PUT", check_relative_name(name), receive, headers=headers, body=rewound)
+        body = partial(_rewound, file)
+        result: str = self._ask("write", "PUT", check_relative_name(name), receive, headers=headers, body=body)
         return result
+
+    def _put_past(self, name: str, file: Any, num_bytes: int, sha256: str) -> str | None:
+        """Send a file to a URL in a bucket that the service signs; None if the service takes files itself.
+
+        The URL is all that the service chooses: headers are made here, and the condition is that nothing is replaced.
+        """
+        location = self.locate(check_relative_name(name))
+
+        def receive_offer(answer: Any, end: float) -> _Offer:
+            offer = json.loads(_take(answer, end, _MOST_OFFER))
+            url, tag = offer["url"], offer["etag"]
+            if not all(value is None or isinstance(value, str) for value in (url, tag)):
+                raise ValueError("an offer has texts")
+            return url, tag
+
+        def receive(answer: Any, _end: float) -> str | None:
+            if answer.status in _STORED:
+                return str(answer.headers["ETag"])
+            if answer.status in _PASSING or answer.status == _CONFLICT:
+                raise TransientFault(f"the bucket answered {answer.status}")
+            if answer.status in _RENEWED:
+                return None
+            raise cannot("write", location, f"the bucket answered {answer.status}", number=errno.EIO, hint=_ADMIN)
+
+        for _ in range(_MOST_SIGNED):
+            query = f"?num_bytes={num_bytes}&sha256={sha256}"
+            url, tag = cast("_Offer", self._ask("write", "POST", name, receive_offer, query=query))
+            if url is None or tag is not None:
+                return tag
+            headers, body = upload_headers(num_bytes, sha256), partial(_rewound, file)
+            with _store_errors("write", location):
+                server, path = self._bucket_of(url, location)
+                sent = server.transfer("PUT", path, receive, headers=headers, body=body, any_status=True)
+            if sent is not None:
+                return str(sent)
+        raise cannot("write", location, "the URLs that the service signed do not work", hint=_ADMIN)
+
+    def _bucket_of(self, url: str, location: str) -> tuple[ServiceServer, str]:
+        """The server of a URL that the service signed, without a token, and the rest of the URL.
+
+        Raises:
+            StorageError: bytes would be sent without encryption, or to this machine by a service that is elsewhere.
+        """
+        parts = urlsplit(url)
+        is_near = is_loopback(url) and is_loopback(self._service)
+        if (
+            not parts.hostname
+            or "@" in parts.netloc
+            or not (is_near if parts.scheme == "http" else parts.scheme == "https")
+        ):
+            where = mask(f"{parts.scheme}://{parts.netloc}")[:200]
+            hint = "Buckets need https. " + _ADMIN
+            raise cannot("write", location, f"no file is sent to {where}, which the service names", hint=hint)
+        base = f"{parts.scheme}://{parts.netloc}/"
+        return _server_at(base, None), url[len(base) :]
 
     def remove_tree(self, name: str) -> None:
         """Remove a file that no row names."""
@@ -219,6 +298,8 @@ class ServiceStore(RemoteStore):
                 return None
             if answer.status in _PASSING:
                 raise TransientFault(f"the server answered {answer.status}")
+            if answer.status == _MISSING:  # a bucket says so of a file that was removed since it was opened
+                raise _missing("read", self.locate(name))
             if answer.status != _PARTIAL or answer.headers.get("ETag") != tag:
                 answer.close()  # it may have the whole file
                 raise replaced(self.locate(name))
@@ -251,9 +332,10 @@ class ServiceStore(RemoteStore):
         headers: dict[str, str] | None = None,
         body: Body | None = None,
         folder: bool = False,
+        query: str = "",
         any_status: bool = False,
     ) -> Any:
-        path = f"{DATA_PATH}/{quote(self._name(name))}{'/' if folder else ''}"
+        path = f"{DATA_PATH}/{quote(self._name(name))}{'/' if folder else ''}{query}"
         with _store_errors(doing, self.locate(name)):
             return self._server.transfer(method, path, receive, headers=headers or {}, body=body, any_status=any_status)
 
@@ -272,6 +354,11 @@ def _reopen(service: str, token_of: TokenOf, root: str) -> ServiceStore:
 
 def _server_at(url: str, token: str | None) -> ServiceServer:
     return _SERVERS.get((url, token)) or _SERVERS.setdefault((url, token), ServiceServer(url, token))
+
+
+def _rewound(file: Any) -> Any:
+    file.seek(0)
+    return file
 
 
 def _begin(read: Callable[[int, int], bytes], start: int, stop: int) -> Future[bytes]:

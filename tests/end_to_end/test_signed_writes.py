@@ -1,0 +1,346 @@
+"""Publishers who send files to a bucket by URLs that the service signs, without rights of their own."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import http.client
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from support.s3_server import S3Server
+from support.services import TestServer, make_token
+
+import registry
+from registry.catalog import DataDirectory, Holder
+from registry.catalog.service import ServiceCatalog
+from registry.catalog.service.requests import ServiceServer
+from registry.catalog.service.store import ServiceStore
+from registry.catalog.web import WebCatalog
+from registry.errors import AlreadyStoredError, CatalogRefusedError, StorageError, UsageError, VerificationError
+from registry.model import Reference, Role
+from registry.server.data import ServedData
+from registry.storage import LocalStore, open_store
+from registry.storage.network import TransientFault
+from registry.storage.object_store import ObjectStore
+from registry.storage.signed_upload import upload_headers
+
+LARGE = 2**20 + 1
+"""Bytes of a file that does not go through the service."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[TestServer]:
+    started = TestServer()
+    yield started
+    started.stop()
+
+
+@pytest.fixture(autouse=True)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine of a client, whose cache and data folder are empty."""
+    monkeypatch.setenv("REGISTRY_CACHE_DIR", str(tmp_path / "client" / "cache"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "client" / "data"))
+    for name in ("REGISTRY_DATA_DIR", "REGISTRY_TOKEN", "REGISTRY_CATALOG"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def serve(server: TestServer, home: registry.Catalog, place: str) -> None:
+    """Let the server answer for a catalog and its data directory in a bucket."""
+    server.service.catalog = home.backend  # type: ignore[assignment]  # it is in SQLite
+    own = DataDirectory(recorded=place, place=place)
+    server.service.data = ServedData(open_store(place), own, server.url, signs=True, signs_writes=True)
+
+
+@pytest.fixture
+def home(tmp_path: Path, bucket: str, server: TestServer) -> Iterator[registry.Catalog]:
+    """The catalog on the machine of the server, whose data directory is in a bucket."""
+    with registry.connect(tmp_path / "catalog.db", data_dir=f"{bucket}/data", create=True) as opened:
+        opened.add({"number": range(100)}, name="numbers")
+        serve(server, opened, f"{bucket}/data")
+        yield opened
+        server.service.data = None
+
+
+@pytest.fixture
+def publisher(home: registry.Catalog, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The token of a publisher of every dataset, which the client uses."""
+    token = make_token(home.backend, "ci", Role.PUBLISHER)
+    monkeypatch.setenv("REGISTRY_TOKEN", token)
+    return token
+
+
+SCRIPT = """
+import os, sys, registry
+from registry.catalog.web import WebCatalog
+url, name, dies = sys.argv[1:]
+call = WebCatalog._call
+def dying(catalog, name, *args, **kwargs):
+    if name == "publish" and dies == "dies":
+        os.kill(os.getpid(), 9)
+    return call(catalog, name, *args, **kwargs)
+WebCatalog._call = dying
+with registry.connect(url) as catalog:
+    print(catalog.add({"text": [str(number) * 400 for number in range(1500)]}, name=name).reference)
+    print(catalog.data_dir, len(list(catalog.dataset(name).read("train"))))
+"""
+
+
+def add_without_rights(url: str, name: str, dies: str = "") -> subprocess.Popen[str]:
+    """Add a dataset in a process that has no credentials of the bucket."""
+    environment = {key: text for key, text in os.environ.items() if not key.startswith("AWS_")}
+    program = [sys.executable, "-c", SCRIPT, url, name, dies]
+    return subprocess.Popen(program, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def ask(url: str, method: str, target: str, body: bytes = b"", **headers: str) -> tuple[int, bytes]:
+    """The status and the body of the answer to a request of exactly this target."""
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
+    connection.putrequest(method, target, skip_accept_encoding=True)
+    for name, value in ({"Content-Length": str(len(body))} | headers).items():
+        connection.putheader(name, value)
+    connection.endheaders()
+    with suppress(BrokenPipeError):  # it may answer before it has the body
+        connection.send(body)
+    answer = connection.getresponse()
+    content = answer.read()
+    connection.close()
+    return answer.status, content
+
+
+def offer(server: TestServer, token: str | None, path: str, content: bytes, **changes: object) -> tuple[int, Any]:
+    """What the service answers to somebody who wants to send a file."""
+    values = {"num_bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()} | changes
+    query = "&".join(f"{name}={value}" for name, value in values.items())
+    login = {} if token is None else {"Authorization": f"Bearer {token}"}
+    status, body = ask(server.url, "POST", f"/api/v1/data/{path}?{query}", **login)
+    return status, json.loads(body)
+
+
+def send(url: str, content: bytes, **changes: str) -> int:
+    """The status that the bucket answers to a file for a signed URL; headers without a value are left out."""
+    headers = upload_headers(len(content), hashlib.sha256(content).hexdigest())
+    headers |= {name.replace("_", "-"): value for name, value in changes.items()}
+    sent = {name: value for name, value in headers.items() if value}
+    return ask(url, "PUT", url.partition("://")[2].partition("/")[1] + url.split("/", 3)[3], content, **sent)[0]
+
+
+def reserve(server: TestServer, token: str, reference: str, location: str) -> None:
+    """Reserve the place of a version, as the publisher of this process."""
+    with ServiceCatalog(server.url, token=lambda _: token) as client:
+        holder = Holder.of_this_process("x")
+        client.reservations.reserve(location, Reference.parse(reference), "0" * 64, holder)
+
+
+def test_a_publisher_without_rights_sends_its_bytes_past_the_service(
+    server: TestServer, home: registry.Catalog, publisher: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    write = ServedData.write
+
+    def watched(data: ServedData, catalog: Any, path: str, headers: Any, *rest: Any) -> Any:
+        sizes.append(int(headers["content-length"]))
+        return write(data, catalog, path, headers, *rest)
+
+    def read(_store: ObjectStore, name: str) -> str:
+        raise AssertionError(f"the server reads {name}")
+
+    with monkeypatch.context() as patches:
+        patches.setattr(ServedData, "write", watched)
+        patches.setattr(ObjectStore, "sha256", read)
+        done = add_without_rights(server.url, "texts").communicate()
+    assert done == (f"texts:1.0.0\n{server.url}api/v1/data 1500\n", "")
+    assert max(sizes) < 2**20 < sum(split.num_bytes for split in home.dataset("texts").facts.splits)
+    assert (home.dataset("texts").verify(deep=True).faults, home.backend.reservations.list()) == ((), ())
+    assert {event.actor for event in home.log() if event.dataset == "texts"} == {"ci"}
+    removed = home.collect_garbage(older_than="0s").require_all().of("removed")
+    assert {leftover.kind for leftover in removed} <= {"cache", "temporary"}
+
+
+def test_a_killed_publisher_leaves_what_gc_removes(
+    server: TestServer, home: registry.Catalog, publisher: str, bucket: str
+) -> None:
+    with add_without_rights(server.url, "texts", "dies") as killed:
+        assert (killed.wait(), killed.communicate()) == (-9, ("", ""))
+    store = open_store(f"{bucket}/data/texts/1.0.0")
+    assert any(store.size(name) > 2**20 for name in store.list())
+    removed = home.collect_garbage(older_than="0s").require_all().of("removed")
+    assert "reservation" in {leftover.kind for leftover in removed}
+    assert (store.list(), home.backend.reservations.list()) == ([], ())
+    assert add_without_rights(server.url, "texts").communicate()[0].startswith("texts:1.0.0\n")
+
+
+def test_two_publishers_of_the_same_version_both_succeed(
+    server: TestServer, home: registry.Catalog, publisher: str
+) -> None:
+    results = [run.communicate() for run in [add_without_rights(server.url, "texts") for _ in range(2)]]
+    assert results == [(f"texts:1.0.0\n{server.url}api/v1/data 1500\n", "")] * 2
+    assert (home.dataset("texts").verify(deep=True).faults, home.backend.reservations.list()) == ((), ())
+
+
+def test_a_url_takes_these_bytes_once_at_this_place(
+    server: TestServer, home: registry.Catalog, publisher: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, reader = make_token(home.backend, "other", Role.PUBLISHER), make_token(home.backend, "ann", Role.READER)
+    content, place = b"content", "lab/1.0.0"
+    assert offer(server, publisher, f"{place}/x", content)[0] == 409  # it is not reserved
+    reserve(server, publisher, "lab:1.0.0", f"{server.url}api/v1/data/{place}")
+    assert [offer(server, token, f"{place}/x", content)[0] for token in (None, reader, other)] == [401, 403, 409]
+    for name in ("numbers/1.0.0/x", f"{place}/../x", f"{place}/%2e%2e/x", "lab/2.0.0/x", f"{place}/.owner.json"):
+        assert offer(server, publisher, name, content)[0] in (404, 409), name
+    for change in ({"num_bytes": "-1"}, {"num_bytes": ""}, {"sha256": "0"}, {"num_bytes": 5 * 2**30 + 1}):
+        assert offer(server, publisher, f"{place}/x", content, **change)[0] == 400
+    status, answer = offer(server, publisher, f"{place}/x", content)
+    url = answer["url"]
+    assert (status, answer["etag"], publisher in url, "X-Amz-Expires=300" in url) == (200, None, False, True)
+    signed = "content-length%3Bcontent-type%3Bhost%3Bif-none-match%3Bx-amz-checksum-sha256"
+    assert f"X-Amz-SignedHeaders={signed}" in url
+    digest = base64.b64encode(hashlib.sha256(b"CONTENT").digest()).decode()
+    assert send(url, b"CONTENT") == 403  # the sha256 is signed
+    assert (
+        send(
+            url,
+            b"CONTENT",
+            x_amz_checksum_sha256=upload_headers(0, hashlib.sha256(content).hexdigest())["x-amz-checksum-sha256"],
+        )
+        == 400
+    )
+    assert send(url, content + b"!") == 403
+    assert send(url, content, x_amz_checksum_sha256=digest) == 403
+    assert send(url, content, If_None_Match="") == 403
+    assert send(url, content, If_None_Match='"x"') == 403
+    assert send(url, content, x_amz_acl="public-read") == 403
+    assert send(url, content, Content_Type="text/html") == 403
+    assert send(url.replace("lab/1.0.0/x", "numbers/1.0.0/x"), content) == 403
+    assert send(url.replace("Expires=300", "Expires=999"), content) == 403
+    assert [send(url, content), send(url, content)] == [200, 412]
+    tag = f'"{hashlib.md5(content, usedforsecurity=False).hexdigest()}"'
+    assert offer(server, publisher, f"{place}/x", content) == (200, {"url": None, "etag": tag})
+    assert offer(server, publisher, f"{place}/x", b"other")[0] == 412
+    empty = offer(server, publisher, f"{place}/empty", b"")[1]["url"]
+    assert [send(empty, b"!"), send(empty, b""), send(empty, b"")] == [403, 200, 412]
+    monkeypatch.setattr("registry.server.signed_writes.SIGNED_SECONDS", 1)
+    late = offer(server, publisher, f"{place}/late", content)[1]["url"]
+    time.sleep(2.1)
+    assert send(late, content) == 403
+
+
+def test_a_url_replaces_no_file_of_a_published_version(
+    server: TestServer, home: registry.Catalog, publisher: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    urls: list[str] = []
+    put = ServiceStore._put
+
+    def watched(store: ServiceStore, name: str, *args: Any, **kwargs: Any) -> str:
+        if "tfrecord" in name:  # the publisher keeps a URL for other bytes at the same place
+            path = store._name(name)
+            urls.append(offer(server, publisher, path, b"others")[1]["url"])
+        return put(store, name, *args, **kwargs)
+
+    monkeypatch.setattr(ServiceStore, "_put", watched)
+    with registry.connect(server.url) as catalog:
+        catalog.add({"number": range(9)}, name="others")
+    assert [send(url, b"others") for url in urls] == [412]
+    assert home.dataset("others").verify(deep=True).faults == ()
+    shard = f"others/1.0.0/{home.dataset('others').facts.splits[0].filename(0)}"
+    assert offer(server, publisher, shard, b"others")[0] == 409
+
+
+def test_a_revoked_token_commits_nothing(
+    server: TestServer, home: registry.Catalog, publisher: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = WebCatalog._call
+
+    def revoked(catalog: WebCatalog, name: str, *args: Any, **kwargs: Any) -> Any:
+        if name == "publish":
+            (token,) = (token for token in home.backend.access.tokens() if token.name == "ci")
+            home.backend.access.revoke_token(token.id, actor="root")
+        return call(catalog, name, *args, **kwargs)
+
+    monkeypatch.setattr(WebCatalog, "_call", revoked)
+    with pytest.raises(CatalogRefusedError, match="revoked"), registry.connect(server.url) as catalog:
+        catalog.add({"text": [str(number) * 400 for number in range(1500)]}, name="texts")
+    assert [row.dataset for row in home.datasets()] == ["numbers"]
+    (held,) = home.backend.reservations.list()  # for `registry gc`, once this process has ended
+    assert (held.reference, held.holders[0].actor) == ("texts:1.0.0", "ci")
+
+
+def test_a_file_that_is_there_without_its_answer_is_ours(
+    server: TestServer, home: registry.Catalog, publisher: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("registry.storage.network._FIRST_PAUSE_SECONDS", 0.01)
+    reserve(server, publisher, "lab:1.0.0", f"{server.url}api/v1/data/lab/1.0.0")
+    store, sent = ServiceStore(server.url, lambda _: publisher, "lab/1.0.0"), []
+    original = ServiceServer._send
+
+    def losing(self: ServiceServer, method: str, *args: Any) -> Any:
+        result = original(self, method, *args)
+        if method == "PUT" and self.token_id == "":
+            sent.append(result)
+            if len(sent) == 1:
+                raise TransientFault("the answer is lost")
+        return result
+
+    monkeypatch.setattr(ServiceServer, "_send", losing)
+    store.write_bytes("x", bytes(LARGE))
+    assert (len(sent), sent[1], store.sha256("x")) == (2, None, hashlib.sha256(bytes(LARGE)).hexdigest())
+    store.write_bytes("x", bytes(LARGE))
+    assert len(sent) == 2  # it is there
+    with pytest.raises(AlreadyStoredError):
+        store.write_bytes("x", b"1" * LARGE)
+
+
+def test_other_bytes_in_the_bucket_are_not_published(
+    server: TestServer, home: registry.Catalog, publisher: str, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = ServiceStore._put
+
+    def damage(store: ServiceStore, name: str, *args: Any, **kwargs: Any) -> str:
+        tag = put(store, name, *args, **kwargs)
+        if "tfrecord" in name:
+            there = open_store(f"{bucket}/data/{store._root}")
+            there.write_bytes(name, there.read_bytes(name)[::-1], overwrite=True)
+        return tag
+
+    monkeypatch.setattr(ServiceStore, "_put", damage)
+    with registry.connect(server.url) as catalog, pytest.raises(VerificationError, match="sha256 mismatch: expected"):
+        catalog.add({"number": range(9)}, name="others")
+    assert [row.dataset for row in home.datasets()] == ["numbers"]
+
+
+def test_a_store_that_enforces_no_signature_signs_nothing(
+    server: TestServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with S3Server(is_strict=False) as lax:
+        for name, value in lax.environment().items():
+            monkeypatch.setenv(name, value)
+        lax.create_bucket("lax")
+        with registry.connect(tmp_path / "catalog.db", data_dir="s3://lax/data", create=True) as home:
+            home.add({"number": range(9)}, name="numbers")
+            serve(server, home, "s3://lax/data")
+            monkeypatch.setenv("REGISTRY_TOKEN", make_token(home.backend, "ci", Role.PUBLISHER))
+            message = "the store answered 200 to an upload without the condition that was signed"
+            with pytest.raises(StorageError, match=message), registry.connect(server.url) as catalog:
+                catalog.add({"text": [str(number) * 400 for number in range(1500)]}, name="texts")
+            assert [row.dataset for row in home.datasets()] == ["numbers"]
+        server.service.data = None
+
+
+def test_only_buckets_of_s3_take_signed_writes(tmp_path: Path) -> None:
+    for store in (LocalStore(tmp_path), open_store("gs://bucket/data"), open_store("az://container/data")):
+        own = DataDirectory(recorded=store.url, place=store.url)
+        with pytest.raises(UsageError, match="signed_writes needs a data directory in a bucket of S3, not ") as caught:
+            ServedData(store, own, "http://127.0.0.1/", signs_writes=True)
+        assert caught.value.hint == (
+            "Leave it out. Publishers send files of a folder through the service, and need rights of their own in "
+            "other buckets."
+        )
