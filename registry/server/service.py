@@ -270,6 +270,11 @@ def make_service_app(
     class Compression(GZipMiddleware):
         async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
             is_stored = scope.get("path", "").startswith(f"/{DATA_PATH}/")  # a range is one of the stored bytes
+            headers = [value for name, value in scope.get("headers", ()) if name == b"accept-encoding"]
+            if headers:  # the middleware looks for the word, also in gzip;q=0
+                coding = b"gzip" if _takes_gzip(b",".join(headers).decode("latin-1")) else b"identity"
+                others = [line for line in scope["headers"] if line[0] != b"accept-encoding"]
+                scope = scope | {"headers": [*others, (b"accept-encoding", coding)]}
             await (self.app if is_stored else super().__call__)(scope, receive, send)
 
     config = config or ServiceConfig()
@@ -373,9 +378,22 @@ def _cached(request: Request, body: bytes, headers: Mapping[str, str], *, is_fin
     tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     headers = {**headers, "Cache-Control": _FOR_EVER if is_final else "no-cache", "Vary": "Authorization"}
     headers["ETag"] = f"W/{tag}"  # weak: the body may be compressed
-    if tag in re.split(r"[ ,]+|W/", request.headers.get("if-none-match", "")):
+    if {tag, "*"} & {*re.split(r"[ ,]+|W/", request.headers.get("if-none-match", ""))}:
         return Response(b"", 304, headers)
     return Response(body, 200, headers)
+
+
+def _takes_gzip(accepted: str) -> bool:
+    """Whether ``Accept-Encoding`` accepts gzip (RFC 9110, 12.5.3).
+
+    >>> _takes_gzip("gzip, zstd"), _takes_gzip("gzip;q=0, *"), _takes_gzip("*;q=0.5"), _takes_gzip("br")
+    (True, False, True, False)
+    """
+    weights = {}
+    for part in accepted.lower().replace(" ", "").split(","):
+        coding, _, weight = part.partition(";q=")
+        weights[coding] = re.fullmatch(r"0(\.0*)?", weight) is None
+    return weights.get("gzip", weights.get("*", False))
 
 
 def _not_by_get(name: str) -> UsageError:

@@ -197,39 +197,8 @@ def test_workers_read_with_the_token(server: TestServer, home: registry.Catalog,
         assert report.faults == ()
 
 
-def test_ranges_conditions_and_digests(server: TestServer, home: registry.Catalog, login: str) -> None:
-    path, content = shard_of(home)
-    size = len(content)
-    whole, body = ask(server.url, path, login)
-    digest = base64.b64encode(hashlib.sha256(content).digest()).decode()
-    assert (whole.status, body, whole.headers["Repr-Digest"]) == (200, content, f"sha-256=:{digest}:")
-    assert (whole.headers["Accept-Ranges"], whole.headers["Cache-Control"]) == ("bytes", "private, no-cache")
-    tag = whole.headers["ETag"]
-    assert tag.startswith('"')
-    head, nothing = ask(server.url, path, login, "HEAD", Range="bytes=0-1")
-    assert (head.status, head.headers["Content-Length"], head.headers["ETag"], nothing) == (200, str(size), tag, b"")
-    for text, part in {
-        "bytes=5-9": content[5:10],
-        "bytes=5-": content[5:],
-        "bytes=-7": content[-7:],
-        f"bytes=-{size + 9}": content,
-        f"bytes=0-{size + 9}": content,
-    }.items():
-        answer, body = ask(server.url, path, login, Range=text, If_Range=tag)
-        first = size - len(part) if text != "bytes=5-9" and not text.startswith("bytes=0") else content.index(part)
-        assert (answer.status, body, answer.headers["Repr-Digest"]) == (206, part, whole.headers["Repr-Digest"])
-        assert answer.headers["Content-Range"] == f"bytes {first}-{first + len(part) - 1}/{size}"
-    for text in (f"bytes={size}-", "bytes=-0"):
-        answer, body = ask(server.url, path, login, Range=text)
-        assert (answer.status, body, answer.headers["Content-Range"]) == (416, b"", f"bytes */{size}")
-    for text in ("bytes=9-5", "bytes=0-1,4-5", "lines=1-2", "bytes=-", "bytes=a-b", "bytes=0-1 "):
-        answer, body = ask(server.url, path, login, Range=text)
-        assert (answer.status, body) == ((206, content[:2]) if text == "bytes=0-1 " else (200, content)), text
-    assert ask(server.url, path, login, Range="bytes=0-1", If_Range='"another"')[0].status == 200
-    answer, body = ask(server.url, path, login, If_None_Match=f'"x", {tag}', Range="bytes=0-1")
-    assert (answer.status, body, answer.headers["ETag"]) == (304, b"", tag)
-    answer, body = ask(server.url, path, login, Accept_Encoding="gzip")
-    assert (body, answer.headers["Content-Encoding"]) == (content, None)  # the digest is that of these bytes
+def test_descriptions_and_attachments_are_files(server: TestServer, home: registry.Catalog, login: str) -> None:
+    """The suite of conformance checks ranges, conditions and digests of shards."""
     description, body = ask(server.url, "numbers/1.0.0/dataset_info.json", login)
     assert (description.status, description.headers["Repr-Digest"]) == (200, None)
     attachment = home.dataset("numbers").attachments[0]

@@ -104,13 +104,3 @@ def test_a_wrong_query_says_what_is_wrong(name: str, fields: Any, message: str, 
     answer = send("GET", name, fields)
     assert answer.json()["detail"] == message
     assert answer.status == (404 if name == "nothing" else 400)
-
-
-def test_a_get_needs_a_token(server: TestServer, shared: SqlCatalog) -> None:
-    server.service.catalog = shared
-    answer = urllib3.request("GET", f"{server.url}api/v1/find?reference=lab_digits")
-    assert (answer.status, answer.headers["WWW-Authenticate"], answer.headers["Cache-Control"]) == (
-        401,
-        "Bearer",
-        "no-store",
-    )

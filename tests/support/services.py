@@ -37,6 +37,7 @@ class TestServer:
         more_routes: RouteMaker | None = None,
         *,
         issuers: tuple[Issuer, ...] = (),
+        wrap: Callable[[Any], Any] = lambda app: app,
     ) -> None:
         """Start it.
 
@@ -44,6 +45,7 @@ class TestServer:
             config: its settings.
             more_routes: makes routes of an extra.
             issuers: with which people and programs sign in at ``url``.
+            wrap: puts something in front of the application, as a proxy is.
         """
         import uvicorn
 
@@ -52,7 +54,7 @@ class TestServer:
         self._listener = listen(0)
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}/"
         config = replace(config, issuers=issuers, public_url=self.url) if issuers else config
-        app = make_service_app(self.service, config, more_routes=more_routes)
+        app = wrap(make_service_app(self.service, config, more_routes=more_routes))
         self._server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off", ws="none"))
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._listener]}, daemon=True)
         self._thread.start()
