@@ -54,7 +54,7 @@ class Tokens:
 
         Args:
             name: the person or program that will hold it: the actor of what it changes.
-            role: ``reader``, ``publisher`` or ``admin``; each may do what those before it may.
+            role: ``reader``, ``publisher``, ``maintainer`` or ``admin``; each may do what those before it may.
             datasets: the datasets that it covers: ``name`` or ``name/config``, with ``*`` and ``?``.
             expires: how long it is valid, e.g. ``"90d"``; None without a limit.
             dry_run: only check the arguments.

@@ -22,7 +22,7 @@ from registry.api.locations import log_actor, mirrors_of, open_data, open_versio
 from registry.argument_types import typed_methods
 from registry.catalog import load_shards
 from registry.catalog.absent import to_publish
-from registry.errors import ShardMismatchError, UsageError
+from registry.errors import NotFoundError, ShardMismatchError, UsageError
 from registry.model import Use
 
 if TYPE_CHECKING:  # fsspec is loaded when a store is opened
@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # fsspec is loaded when a store is opened
         Change,
         ConfigSummary,
         DefaultChange,
+        Proposal,
         ProtectionChange,
         Reservation,
     )
@@ -73,6 +74,9 @@ class Lifecycle:
     def promote(self, reference: DatasetLike, *, dry_run: bool = False, uses: Uses = ()) -> Change:
         """Make a version the canonical one, which a reference without a version gives.
 
+        If its name is protected with ``two_persons``, this only proposes it: ``Change.proposal`` waits until another
+        person calls ``approve``.
+
         Args:
             reference: one version, exact or an alias.
             dry_run: compute the change, and write nothing.
@@ -82,8 +86,58 @@ class Lifecycle:
             NotFoundError: the dataset, config, version or alias does not exist.
             UsageError: ``reference`` has a wrong type or does not name one version.
             VersionWithdrawnError: the version is yanked or dropped.
+            CatalogPermissionError: it needs two persons, and nothing proves who proposes it.
         """
         return self._catalog.lifecycle.promote(read_reference(reference), **_options(uses, dry_run=dry_run))
+
+    def proposals(self, dataset: DatasetLike | None = None) -> tuple[Proposal, ...]:
+        """The changes of protected names that wait until another person approves them, oldest first.
+
+        Args:
+            dataset: only those of ``name[/config]``.
+
+        Raises:
+            UsageError: ``dataset`` has a wrong type, or names a version.
+        """
+        return self._catalog.lifecycle.proposals(None if dataset is None else read_dataset(dataset).dataset)
+
+    def approve(self, proposal_id: int, *, dry_run: bool = False) -> Proposal:
+        """Make the change that another person has proposed.
+
+        Args:
+            proposal_id: the id of the proposal, which ``proposals`` lists.
+            dry_run: only check that it may be made.
+
+        Raises:
+            NotFoundError: no such proposal waits.
+            ConflictError: what it is about has changed since it was made.
+            CatalogPermissionError: you made it, or nothing proves that you are another person.
+        """
+        return self._catalog.lifecycle.approve(self._proposal(proposal_id), actor=log_actor(), dry_run=dry_run)
+
+    def reject(self, proposal_id: int, *, reason: str = "", dry_run: bool = False) -> Proposal:
+        """End a proposal without its effect, e.g. to withdraw your own.
+
+        Args:
+            proposal_id: the id of the proposal, which ``proposals`` lists.
+            reason: why, for the log.
+            dry_run: only find it.
+
+        Raises:
+            NotFoundError: no such proposal waits.
+        """
+        proposal = self._proposal(proposal_id)
+        return self._catalog.lifecycle.reject(proposal, reason, actor=log_actor(), dry_run=dry_run)
+
+    def _proposal(self, proposal_id: int) -> Proposal:
+        for proposal in self._catalog.lifecycle.proposals():
+            if proposal.id == proposal_id:
+                return proposal
+        raise NotFoundError(
+            f"no proposal {proposal_id} waits: it was decided or replaced, has expired, or never was",
+            hint="To see those that wait: registry proposal list",
+            details={"proposal": proposal_id},
+        )
 
     def deprecate(self, reference: DatasetLike, *, reason: str, dry_run: bool = False, uses: Uses = ()) -> Change:
         """Advise readers of a version to move on. It is found as before, with ``reason`` as a note.
@@ -219,25 +273,33 @@ class Lifecycle:
         """
         return self._catalog.configs.list(read_dataset(dataset).name)
 
-    def protect(self, dataset: DatasetLike | None = None, *, dry_run: bool = False) -> ProtectionChange:
+    def protect(
+        self, dataset: DatasetLike | None = None, *, two_persons: bool = False, dry_run: bool = False
+    ) -> ProtectionChange:
         """Let only ``promote`` move the canonical version: later publications leave it unchanged.
 
         A dataset whose first version is published after that has no canonical version until one is promoted.
 
         Args:
             dataset: ``name/config``, ``name``, or None for every dataset.
+            two_persons: promotions, and the end of the protection, wait until another person approves them; a
+                protection that has this rule keeps it.
             dry_run: compute the change, and write nothing.
 
         Raises:
             NotFoundError: the dataset or config does not exist.
             UsageError: ``dataset`` has a wrong type, or names a version.
         """
-        wanted = None if dataset is None else read_dataset(dataset)
+        wanted, actor = None if dataset is None else read_dataset(dataset), log_actor()
         with to_publish(self._catalog, dry_run=dry_run):
-            return self._catalog.configs.set_protection(wanted, protect=True, actor=log_actor(), dry_run=dry_run)
+            return self._catalog.configs.set_protection(
+                wanted, protect=True, two_persons=two_persons, actor=actor, dry_run=dry_run
+            )
 
     def unprotect(self, dataset: DatasetLike | None = None, *, dry_run: bool = False) -> ProtectionChange:
         """Undo ``protect``. What a wider scope protects stays protected: ``ProtectionChange.protected_by``.
+
+        If it was protected with ``two_persons``, this only proposes it: ``ProtectionChange.proposal``.
 
         Args:
             dataset: ``name/config``, ``name``, or None for every dataset.

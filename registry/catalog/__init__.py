@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         MetadataChange,
         Origin,
         Promotion,
+        Proposal,
         ProtectionChange,
         PublicationDetails,
         Removal,
@@ -89,6 +90,7 @@ __all__ = [
     "Origin",
     "PastLookUp",
     "Promotion",
+    "Proposal",
     "ProtectionChange",
     "PublicationDetails",
     "PublishedShards",
@@ -125,8 +127,8 @@ __getattr__, __dir__ = lazy_exports(
         ),
         "outcomes": (
             "AliasChange AliasMove AliasSummary BackupFacts Change ClockCorrection ConfigSummary DataDirectoryChange "
-            "DefaultChange Holder LocationChange LogFault LogReport MetadataChange Origin Promotion ProtectionChange "
-            "PublicationDetails Removal RemovalStep Renaming Reservation Unpromoted former_name "
+            "DefaultChange Holder LocationChange LogFault LogReport MetadataChange Origin Promotion Proposal "
+            "ProtectionChange PublicationDetails Removal RemovalStep Renaming Reservation Unpromoted former_name "
             "is_of_catalog refuse_protected"
         ),
         "values": "DataDirectory DatasetFilter DatasetSummary PastLookUp SearchHit VersionSize VersionSummary",

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         LogReport,
         MetadataChange,
         Promotion,
+        Proposal,
         ProtectionChange,
         PublicationDetails,
         Removal,
@@ -272,9 +273,24 @@ class ConfigCalls(Protocol):
         """
 
     def set_protection(
-        self, dataset: Reference | None, *, protect: bool, actor: str, dry_run: bool = False
+        self,
+        dataset: Reference | None,
+        *,
+        protect: bool,
+        two_persons: bool = False,
+        actor: str,
+        dry_run: bool = False,
     ) -> ProtectionChange:
-        """Protect, or stop protecting, a dataset, a config or (None) the whole catalog; raises NotFoundError."""
+        """Protect, or stop protecting, a dataset, a config or (None) the whole catalog.
+
+        With ``two_persons``, promotions of what it protects, and the end of the protection, wait until another person
+        approves them: see ``LifecycleCalls.approve``.
+
+        Raises:
+            NotFoundError: the dataset or config does not exist.
+            UsageError: ``two_persons`` without ``protect``.
+            CatalogPermissionError: it needs two persons, and nothing proves who proposes it.
+        """
 
 
 class ExperimentCalls(Protocol):
@@ -338,7 +354,25 @@ class LifecycleCalls(Protocol):
     """
 
     def promote(self, reference: Reference, **options: Unpack[ChangeOptions]) -> Change:
-        """Make a version the canonical one."""
+        """Make a version the canonical one, or propose it if that needs two persons: ``Change.proposal``.
+
+        Raises:
+            CatalogPermissionError: it needs two persons, and nothing proves who proposes it.
+        """
+
+    def approve(self, proposal: Proposal, *, actor: str, dry_run: bool = False) -> Proposal:
+        """Make the change that another person has proposed.
+
+        Raises:
+            ConflictError: the proposal does not wait any more, or what it is about has changed since.
+            CatalogPermissionError: the same person proposed it, or nothing proves that it is another one.
+        """
+
+    def reject(self, proposal: Proposal, message: str = "", *, actor: str, dry_run: bool = False) -> Proposal:
+        """End a proposal without its effect; whoever proposed it may withdraw it so. Raises ConflictError."""
+
+    def proposals(self, dataset: str | None = None) -> tuple[Proposal, ...]:
+        """The changes that wait for approval, oldest first: all of them, or those of ``name[/config]``."""
 
     def deprecate(self, reference: Reference, message: str, **options: Unpack[ChangeOptions]) -> Change:
         """Mark a version as deprecated."""

@@ -8,15 +8,17 @@ event log, so that no change of the protection comes in between.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from itertools import compress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
 from registry.catalog.clock import read_clock
-from registry.catalog.events import append_event, lock_log, read_events
+from registry.catalog.events import append_event, in_json, lock_log, read_events
 from registry.catalog.names import in_present, is_named, present_name, present_names, told_as
+from registry.catalog.proposals import UNPROTECT, approval_details, await_approval
 from registry.catalog.rows import check_text, read_usable_canonical
 from registry.catalog.selection import (
     CANONICAL_NUMBER,
@@ -32,14 +34,13 @@ from registry.catalog.selection import (
 from registry.catalog.session import reading, transact
 from registry.catalog.tables import builder, builder_config, dataset_version, protection
 from registry.catalog.values import stored_values
-from registry.errors import ConfigNotFoundError
+from registry.errors import ConfigNotFoundError, ProtectedError, UsageError
 from registry.model import Reference, Use
 
 if TYPE_CHECKING:  # loaded where they are made: a look-up makes none
-    from registry.catalog.outcomes import ConfigSummary, DefaultChange, ProtectionChange
+    from registry.catalog.outcomes import ConfigSummary, DefaultChange, Proposal, ProtectionChange
 
 PROTECT: Final = "protect"
-UNPROTECT: Final = "unprotect"
 
 
 class SqlConfigs:
@@ -105,6 +106,8 @@ class SqlConfigs:
             is_unnamed = (use.reference.config is None and after.is_called(use.reference.name) for use in uses)
             unnamed = tuple(compress(uses, is_unnamed))
             change = DefaultChange(before=before, after=after, uses=unnamed, is_dry_run=dry_run)
+            if change.is_change:
+                keep_default(connection, dataset, dry_run=dry_run)
             if change.is_change and not dry_run:
                 is_meant = is_dataset(Reference(name=dataset, config=config))
                 ids = sa.select(builder.c.id, builder_config.c.id).join_from(builder, builder_config).where(is_meant)
@@ -125,54 +128,107 @@ class SqlConfigs:
         return min((scope for scope, is_protected in protected.items() if is_protected), default=None)
 
     def set_protection(
-        self, dataset: Reference | None, *, protect: bool, actor: str, dry_run: bool = False
+        self,
+        dataset: Reference | None,
+        *,
+        protect: bool,
+        two_persons: bool = False,
+        actor: str,
+        dry_run: bool = False,
     ) -> ProtectionChange:
-        from registry.catalog.outcomes import ProtectionChange
-
         check_text(actor, "actor")
+        if two_persons and not protect:
+            raise UsageError("what is not protected needs no two persons")
 
         def action(connection: sa.Connection) -> ProtectionChange:
-            scope, wider = "", scopes()
-            if dataset is not None:
-                named = lock_reference(connection, dataset, dry_run=dry_run)
-                scope, wider = named.dataset, scopes(named.name, named.config)
-            if not dry_run:
-                lock_log(connection)
-            if dataset is not None:
-                require_dataset(connection, dataset)
-            query = sa.select(protection.c.scope).where(protection.c.scope.in_(wider))
-            found = set(connection.execute(query).scalars())
-            left = found | {scope} if protect else found - {scope}
-            change = ProtectionChange(
-                scope=scope,
-                before=scope in found,
-                after=protect,
-                protected_by=min(left, default=None),
-                is_dry_run=dry_run,
+            return change_protection(
+                connection, dataset, protect=protect, two_persons=two_persons, actor=actor, dry_run=dry_run
             )
-            if change.is_change and not dry_run:
-                now = read_clock(connection)
-                if protect:
-                    values = {"scope": scope, "protected_at": now, "protected_by": actor}
-                    connection.execute(sa.insert(protection).values(**values))
-                else:
-                    connection.execute(sa.delete(protection).where(protection.c.scope == scope))
-                done = PROTECT if protect else UNPROTECT
-                append_event(connection, done, scope, {}, actor=actor, rows_at=now)
-            return change
 
         return transact(self._engine, action, dry_run=dry_run)
 
 
-def mark_default(connection: sa.Connection, builder_id: int, config_id: int) -> None:
-    """Move the mark of the default config; it is removed first, because two configs must never have it."""
+def change_protection(
+    connection: sa.Connection,
+    dataset: Reference | None,
+    *,
+    protect: bool,
+    two_persons: bool = False,
+    approved: Proposal | None = None,
+    actor: str,
+    dry_run: bool,
+) -> ProtectionChange:
+    """See ``ConfigCalls.set_protection``; ``approved`` is a proposal that the actor approves."""
+    from registry.catalog.outcomes import ProtectionChange
+
+    scope, wider = "", scopes()
+    if dataset is not None:
+        named = lock_reference(connection, dataset, dry_run=dry_run)
+        scope, wider = named.dataset, scopes(named.name, named.config)
+    if not dry_run:
+        lock_log(connection)
+    if dataset is not None:
+        require_dataset(connection, dataset)
+    query = sa.select(protection).where(protection.c.scope.in_(wider))
+    rows = {row.scope: row for row in connection.execute(query)}
+    left = rows.keys() | {scope} if protect else rows.keys() - {scope}
+    has_rule = scope in rows and rows[scope].two_persons
+    change = ProtectionChange(
+        scope=scope,
+        before=scope in rows,
+        after=protect,
+        protected_by=min(left, default=None),
+        had_two_persons=has_rule,
+        two_persons=protect and (two_persons or has_rule),
+        is_dry_run=dry_run,
+    )
+    if approved is not None or (has_rule and not protect):
+        seen = {"protected_at": in_json(rows[scope].protected_at) if scope in rows else None}
+        proposal = await_approval(
+            connection, UNPROTECT, scope, None, seen, approved=approved, actor=actor, dry_run=dry_run
+        )
+        change = replace(change, proposal=proposal)
+    if change.is_change and not dry_run:
+        now = read_clock(connection)
+        connection.execute(sa.delete(protection).where(protection.c.scope == scope))
+        if protect:
+            values = {"scope": scope, "protected_at": now, "protected_by": actor, "two_persons": change.two_persons}
+            connection.execute(sa.insert(protection).values(**values))
+        details = {"two_persons": True} if change.two_persons else approval_details(approved)
+        append_event(connection, PROTECT if protect else UNPROTECT, scope, details, actor=actor, rows_at=now)
+    return change
+
+
+def mark_default(connection: sa.Connection, builder_id: int, config_id: int) -> bool:
+    """Move the mark of the default config, and say whether another one had it.
+
+    It is removed first, because two configs must never have it.
+    """
     others = sa.and_(builder_config.c.builder_id == builder_id, builder_config.c.id != config_id)
-    connection.execute(sa.update(builder_config).where(others, builder_config.c.is_default).values(is_default=False))
+    unmark = sa.update(builder_config).where(others, builder_config.c.is_default).values(is_default=False)
+    had_other = connection.execute(unmark).rowcount > 0
     connection.execute(
         sa.update(builder_config)
         .where(builder_config.c.id == config_id, sa.not_(builder_config.c.is_default))
         .values(is_default=True)
     )
+    return had_other
+
+
+def keep_default(connection: sa.Connection, name: str, *, dry_run: bool = False) -> None:
+    """Refuse to move the default config of a dataset whose name gives another version only if two persons agree.
+
+    Raises:
+        ProtectedError: promotions of the dataset need two persons.
+    """
+    if not dry_run:
+        lock_log(connection)
+    if (scope := find_two_persons(connection, name, None)) is not None:
+        raise ProtectedError(
+            f"{name} keeps its default config: changes of {scope or 'the whole catalog'} need two persons",
+            hint=f"Two persons can end the rule: registry config unprotect {scope}".rstrip(),
+            details={"version": name, "protected": scope},
+        )
 
 
 def scopes(name: str = "", config: str | None = None) -> tuple[str, ...]:
@@ -182,10 +238,20 @@ def scopes(name: str = "", config: str | None = None) -> tuple[str, ...]:
 
 def find_protection(connection: sa.Connection, name: str, config: str | None) -> str | None:
     """The widest scope that protects a config, or None."""
-    rows = connection.execute(
-        sa.select(protection.c.scope).where(protection.c.scope.in_(scopes(name, config))).order_by(protection.c.scope)
-    )
-    return rows.scalars().first()
+    result: str | None = connection.execute(_protections(name, config)).scalars().first()
+    return result
+
+
+def find_two_persons(connection: sa.Connection, name: str, config: str | None) -> str | None:
+    """The widest scope in which changes of a config need two persons, or None."""
+    query = _protections(name, config).where(protection.c.two_persons)
+    result: str | None = connection.execute(query).scalars().first()
+    return result
+
+
+def _protections(name: str, config: str | None) -> sa.Select[Any]:
+    query = sa.select(protection.c.scope).where(protection.c.scope.in_(scopes(name, config)))
+    return query.order_by(protection.c.scope)
 
 
 def is_protected() -> sa.ColumnElement[bool]:

@@ -48,13 +48,13 @@ def _words(event: Event) -> str | None:
             told = details["event"]
             return f"{told['action']} by {told['actor']} at {told['at'][:19]}Z in {details['catalog']}"
         case "promote" | "relocate" | "rename":
-            return f"{_or_none(before)} -> {after}"
+            return ", ".join((f"{_or_none(before)} -> {after}", *_rule_words(details)))
         case "default-config" | "alias-set" | "alias-remove":
             name = f"{details['alias']}: " if action.startswith("alias") else ""
             message = f" ({details['message']})" if details.get("message") else ""
             return f"{name}{_or_none(before)} -> {_or_none(after)}{message}"
-        case "protect" | "unprotect":
-            return "" if event.dataset else "the whole catalog"
+        case "protect" | "unprotect" | "propose" | "reject":
+            return ", ".join(("the whole catalog",) * (not event.dataset) + _rule_words(details))
         case "remove-secrets":
             return f"secrets in URLs: {', '.join(details['columns'])}"
         case "describe":
@@ -83,6 +83,13 @@ def _words(event: Event) -> str | None:
             step = f" ({details['step']}, due at {details['due'][:19]}Z)" if action == "remove" else ""
             successor = f" (superseded by {after['superseded_by']})" if after.get("superseded_by") else ""
             return f"{before['state']} -> {after['state']}{step}{message}{successor}"
+
+
+def _rule_words(details: Mapping[str, Any]) -> tuple[str, ...]:
+    """What the rule of two persons adds to an event."""
+    rule = "two persons" if details.get("two_persons") else ""
+    proposal = f"proposed by {details['proposed_by']}" if "proposal" in details else ""
+    return tuple(filter(None, (str(details.get("action", "")), rule, proposal, details.get("message"))))
 
 
 def _or_none(value: Any) -> str:

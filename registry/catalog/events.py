@@ -39,6 +39,9 @@ RECORDED_BY: Final = "@recorded_by"
 """A key of the details, so that the hash covers it and events of older registries still verify. No split and no flag
 can have this name."""
 
+SESSION_USER: Final = "@session_user"
+"""Another one, on PostgreSQL, where a trigger refuses an event with another user than that of its session."""
+
 ROWS_AT: Final = "@rows_at"
 """Another one: rows are dated when their transaction begins, so their time is a little earlier than the event's."""
 
@@ -81,15 +84,17 @@ def append_event(
     details: Mapping[str, Any],
     *,
     actor: str,
+    version: Version | None = None,
     rows_at: datetime | None = None,
 ) -> None:
     """Append an event to the chain; other writers wait until this transaction ends (``lock_log``).
 
-    ``about`` is a version or a dataset, as a reference; or the text of a dataset, '' for the whole catalog.
+    ``about`` is a version or a dataset, as a reference; or the text of a dataset, '' for the whole catalog, which may
+    be followed by a ``version``.
     The event has the time of the clock that counts (``clock.py``), and is never dated before the previous one, so the
-    events up to a moment are always the beginning of the chain. ``actor`` is a claim that is not verified; the event
-    also records the user and host that the operating system reports. ``rows_at`` is the time in the rows that the
-    transaction has written.
+    events up to a moment are always the beginning of the chain. ``actor`` is a claim, unless a server has authenticated
+    it; the event also has the user and host that the operating system reports, and the user of the database session.
+    ``rows_at`` is the time in the rows that the transaction has written.
     """
     lock_log(connection)
     last = _newest(connection)
@@ -98,6 +103,8 @@ def append_event(
     if last is not None:
         number, previous, at = last.id + 1, last.hash, max(at, last.at + timedelta(microseconds=1))
     own = {RECORDED_BY: _system_user()}
+    if (user := session_user(connection)) is not None:
+        own[SESSION_USER] = user
     if rows_at is not None:
         own[ROWS_AT] = in_json(rows_at)
     values = {
@@ -106,7 +113,7 @@ def append_event(
         "actor": actor,
         "action": action,
         "dataset": about if isinstance(about, str) else about.dataset,
-        "version": "" if isinstance(about, str) or about.exact is None else str(about.exact),
+        "version": str((version if isinstance(about, str) else about.exact) or ""),
         "details_json": canonical_json({**details, **own}),
         "previous_hash": previous,
     }
@@ -152,7 +159,7 @@ def read_event(row: sa.Row[*tuple[Any, ...]]) -> Event:
     details = json.loads(row.details_json)
     if not isinstance(details, dict):
         raise TypeError("the details of an event must be a JSON object")
-    recorded_by, rows_at = details.pop(RECORDED_BY, None), details.pop(ROWS_AT, None)
+    recorded_by, user, rows_at = (details.pop(name, None) for name in (RECORDED_BY, SESSION_USER, ROWS_AT))
     return Event(
         id=row.id,
         at=row.at if row.corrected_at is None else row.corrected_at,
@@ -163,6 +170,8 @@ def read_event(row: sa.Row[*tuple[Any, ...]]) -> Event:
         version=row.version,
         details=details,
         recorded_by=None if recorded_by is None else str(recorded_by),
+        session_user=None if user is None else str(user),
+        is_verified=str(recorded_by).startswith("token "),
         rows_at=None if rows_at is None else datetime.fromisoformat(rows_at),
         previous_hash=row.previous_hash,
         hash=row.hash,
@@ -176,6 +185,18 @@ def in_json(moment: datetime) -> str:
 
 recorder: Final[ContextVar[str | None]] = ContextVar("recorder", default=None)
 """Who a server has authenticated for the present call, such as ``token 3f9a5c0d71be``; otherwise None."""
+
+
+def session_user(connection: sa.Connection) -> str | None:
+    """Who has logged in to the PostgreSQL server, whatever the process claims; None on SQLite, which has no users.
+
+    A role that was set later does not change it. One query for each connection.
+    """
+    if connection.dialect.name != "postgresql":
+        return None
+    if SESSION_USER not in connection.info:
+        connection.info[SESSION_USER] = str(connection.exec_driver_sql("SELECT session_user").scalar_one())
+    return str(connection.info[SESSION_USER])
 
 
 def _system_user() -> str:

@@ -7,17 +7,19 @@ Each change is one transaction. It locks the row of the dataset, loads the stand
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, Unpack
 
 import sqlalchemy as sa
 
-from registry.catalog.events import append_event, events_of_version
+from registry.catalog.configs import change_protection, find_two_persons
+from registry.catalog.events import append_event, events_of_version, lock_log
 from registry.catalog.experiments import refuse_retired
 from registry.catalog.history import DESCRIBE, read_state
-from registry.catalog.outcomes import Change, MetadataChange, Removal, RemovalStep
+from registry.catalog.outcomes import Change, MetadataChange, Proposal, Removal, RemovalStep
+from registry.catalog.proposals import PROMOTE, approval_details, await_approval, load_proposals, reject
 from registry.catalog.queries import find_version_id, load_version
 from registry.catalog.removals import (
     append_removal,
@@ -71,9 +73,7 @@ class SqlLifecycle:
         self._engine = engine
 
     def promote(self, reference: Reference, **options: Unpack[ChangeOptions]) -> Change:
-        return self._change(
-            "promote", reference, lambda _, before, version: changes.promote(before, version), **options
-        )
+        return self._change(PROMOTE, reference, _promote, **options)
 
     def deprecate(self, reference: Reference, message: str, **options: Unpack[ChangeOptions]) -> Change:
         check_text(message, "reason")
@@ -184,6 +184,32 @@ class SqlLifecycle:
         with reading(self._engine) as connection:
             return tuple(load_removals(connection, dataset).values())
 
+    def approve(self, proposal: Proposal, *, actor: str, dry_run: bool = False) -> Proposal:
+        check_text(actor, "actor")
+
+        def act(connection: sa.Connection) -> Proposal:
+            about = proposal.reference
+            if proposal.action == PROMOTE and about is not None:
+                _make(connection, PROMOTE, about, _promote, approved=proposal, actor=actor, dry_run=dry_run)
+            else:
+                change_protection(connection, about, protect=False, approved=proposal, actor=actor, dry_run=dry_run)
+            return proposal
+
+        return transact(self._engine, act, dry_run=dry_run)
+
+    def reject(self, proposal: Proposal, message: str = "", *, actor: str, dry_run: bool = False) -> Proposal:
+        check_text(actor, "actor")
+
+        def act(connection: sa.Connection) -> Proposal:
+            reject(connection, proposal, message, actor=actor, dry_run=dry_run)
+            return proposal
+
+        return transact(self._engine, act, dry_run=dry_run)
+
+    def proposals(self, dataset: str | None = None) -> tuple[Proposal, ...]:
+        with reading(self._engine) as connection:
+            return load_proposals(connection, dataset)
+
     def _change(
         self,
         action: str,
@@ -197,28 +223,78 @@ class SqlLifecycle:
         check_text(actor, "actor")
 
         def act(connection: sa.Connection) -> Change:
-            before, candidate = _lock(connection, reference, dry_run=dry_run)
-            if candidate.state is VersionState.DROPPED:
-                exactly = before.exactly(candidate.version)
-                refuse_removed(connection, exactly, hint=f"Its tombstone stays: registry versions {before.dataset}")
-            is_default = find_default_config(connection, reference.name) == (before.config or "")
-            change = Change(
-                action=action,
-                reference=before.exactly(candidate.version),
-                before=before,
-                after=transition(connection, before, candidate),
-                is_default=is_default,
-                uses=tuple(use for use in uses if _concerns(use.reference, before, is_default=is_default)),
-                is_dry_run=dry_run,
-            )
-            if change.is_change and not dry_run:
-                _write(connection, change, actor)
-            return change
+            return _make(connection, action, reference, transition, actor=actor, dry_run=dry_run, uses=uses)
 
         return transact(self._engine, act, dry_run=dry_run)
 
 
-def _write(connection: sa.Connection, change: Change, actor: str) -> None:
+def _promote(_: sa.Connection, before: Standing, candidate: Candidate) -> Standing:
+    return changes.promote(before, candidate)
+
+
+def _make(
+    connection: sa.Connection,
+    action: str,
+    reference: Reference,
+    transition: Transition,
+    *,
+    approved: Proposal | None = None,
+    actor: str,
+    dry_run: bool,
+    uses: Sequence[Use] = (),
+) -> Change:
+    """Make a change, or propose it if it needs two persons; ``approved`` is a proposal that the actor approves."""
+    before, candidate = _lock(connection, reference, dry_run=dry_run)
+    if candidate.state is VersionState.DROPPED:
+        exactly = before.exactly(candidate.version)
+        refuse_removed(connection, exactly, hint=f"Its tombstone stays: registry versions {before.dataset}")
+    is_default = find_default_config(connection, reference.name) == (before.config or "")
+    change = Change(
+        action=action,
+        reference=before.exactly(candidate.version),
+        before=before,
+        after=transition(connection, before, candidate),
+        is_default=is_default,
+        uses=tuple(use for use in uses if _concerns(use.reference, before, is_default=is_default)),
+        is_dry_run=dry_run,
+    )
+    if action == PROMOTE and (change.is_change or approved is not None):
+        proposal = _await_approval(connection, change, candidate, approved, actor)
+        change = replace(change, proposal=proposal)
+    if change.is_change and not dry_run:
+        _write(connection, change, actor, approval_details(approved))
+    return change
+
+
+def _await_approval(
+    connection: sa.Connection, change: Change, candidate: Candidate, approved: Proposal | None, actor: str
+) -> Proposal | None:
+    """The proposal of a promotion that needs two persons; None if it may be made now."""
+    if not change.is_dry_run:
+        lock_log(connection)  # from here on, nobody changes the protection
+    standing = change.before
+    if approved is None and find_two_persons(connection, standing.name, standing.config) is None:
+        return None
+    version_id = find_version_id(connection, standing.name, standing.config, candidate.version)
+    digest = sa.select(dataset_version.c.content_digest).where(dataset_version.c.id == version_id)
+    seen = {
+        "canonical": None if standing.canonical is None else str(standing.canonical),
+        "content_digest": connection.execute(digest).scalar_one(),
+        "state": state_values(candidate),
+    }
+    return await_approval(
+        connection,
+        PROMOTE,
+        standing.dataset,
+        candidate.version,
+        seen,
+        approved=approved,
+        actor=actor,
+        dry_run=change.is_dry_run,
+    )
+
+
+def _write(connection: sa.Connection, change: Change, actor: str, approval: Mapping[str, Any]) -> None:
     version = change.reference.exact
     before, after = (None if version is None else standing.find(version) for standing in (change.before, change.after))
     if version is None or before is None or after is None:
@@ -228,10 +304,11 @@ def _write(connection: sa.Connection, change: Change, actor: str) -> None:
         sa.select(dataset_version.c.config_id).where(dataset_version.c.id == version_id)
     ).scalar_one()
     details: dict[str, Any]
-    if change.action == "promote":
+    if change.action == PROMOTE:
         details = {
             "before": None if change.before.canonical is None else str(change.before.canonical),
             "after": str(version),
+            **approval,
         }
         connection.execute(
             sa.update(builder_config).where(builder_config.c.id == config_id).values(canonical_version_id=version_id)

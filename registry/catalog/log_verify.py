@@ -14,13 +14,14 @@ import sqlalchemy as sa
 
 from registry.catalog.aliases import moved_from, moved_to, select_moves
 from registry.catalog.attachments import AttachmentRow, attachment_rows
-from registry.catalog.configs import PROTECT, UNPROTECT
+from registry.catalog.configs import PROTECT, scopes
 from registry.catalog.corrections import compare_corrections
 from registry.catalog.events import UNREADABLE, Faults, describe_event, in_json, read_events, walk_chain
 from registry.catalog.faults import decoded_text
 from registry.catalog.history import Replayed, ReplayedConfig, ReplayedVersion, describe_refusal
 from registry.catalog.names import in_present, present_names
 from registry.catalog.outcomes import LogReport
+from registry.catalog.proposals import PROMOTE, PROPOSE, REJECT, UNPROTECT, end_proposals, is_approved
 from registry.catalog.rows import TagsSeal, fingerprint_seals, read_canonical, version_seal
 from registry.catalog.schema import wrong_triggers
 from registry.catalog.search import stale_documents
@@ -377,10 +378,14 @@ class TableComparison:
 
     def _compare_protection(self) -> None:
         events: dict[str, Event] = {}
+        waiting: dict[int, Event] = {}
         present = present_names(self._connection)
-        for change in read_events(self._connection, actions=[PROTECT, UNPROTECT]):
+        for change in read_events(self._connection, actions=[PROTECT, UNPROTECT, PROMOTE, PROPOSE, REJECT]):
             scope = in_present(present, change.dataset)
-            events.pop(scope, None)
+            self._compare_approval(change, scope, events, waiting.get(change.details.get("proposal", 0)))
+            end_proposals(waiting, change)
+            if change.action in (PROTECT, UNPROTECT):
+                events.pop(scope, None)
             if change.action == PROTECT:
                 events[scope] = change
         for row in self._connection.execute(sa.select(protection).order_by(protection.c.scope)):
@@ -389,8 +394,19 @@ class TableComparison:
                 self._faults.add(_scope(row.scope), f"was protected by {row.protected_by}, but no event says so")
             else:
                 self._compare_time(_scope(row.scope), "was protected", row.protected_at, event)
+                if row.two_persons is not event.details.get("two_persons", False):
+                    self._faults.add(_scope(row.scope), "has another rule of two persons than its events say")
         for scope in events:
             self._faults.add(_scope(scope), "was protected by an event but is not protected")
+
+    def _compare_approval(self, change: Event, scope: str, protected: dict[str, Event], proposal: Event | None) -> None:
+        """Report a change that needed two persons, according to the events before it, and was made by one."""
+        name, _, config = scope.partition("/")
+        covering = {PROMOTE: scopes(name, config or None), UNPROTECT: (scope,)}.get(change.action, ())
+        if not any(it in protected and protected[it].details.get("two_persons") for it in covering):
+            return
+        if proposal is None or not is_approved(proposal, change):
+            self._faults.add(describe_event(change), "needed two persons, and no other one proposed it")
 
     def _compare_positions(self) -> None:
         """The positions of the names of a renamed dataset count from 0; their order is compared with its events."""

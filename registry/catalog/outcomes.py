@@ -409,6 +409,43 @@ class Promotion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """A change of a protected name that waits until another person approves it.
+
+    Attributes:
+        id: the number of its event in the log; None in a dry run.
+        action: ``promote`` or ``unprotect``.
+        dataset: ``name`` or ``name/config``; ``""`` if it is about the protection of the whole catalog.
+        version: the version that becomes the canonical one; None if the protection ends.
+        before: the canonical version that it replaces, or None.
+        proposed_by, proposed_at: who proposed it, and when.
+        expires_at: until when it waits.
+    """
+
+    id: int | None
+    action: str
+    dataset: str
+    version: Version | None
+    before: Version | None
+    proposed_by: str
+    proposed_at: datetime
+    expires_at: datetime
+
+    def __str__(self) -> str:
+        if self.version is None:
+            return f"{self.action} {self.dataset or 'the whole catalog'}"
+        return f"{self.action} {self.dataset}:{self.version}"
+
+    @property
+    def reference(self) -> Reference | None:
+        """The version, or the dataset or config; None for the whole catalog."""
+        name, _, config = self.dataset.partition("/")
+        if self.version is not None:
+            return Reference.exactly(name, config or None, self.version)
+        return Reference(name=name, config=config or None) if name else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProtectionChange:
     """The result of protecting a scope, or of removing its protection.
 
@@ -416,6 +453,8 @@ class ProtectionChange:
         scope: ``name/config``, ``name``, or ``""`` for the whole catalog.
         before, after: whether the scope itself was protected before and after.
         protected_by: the scope that protects it afterwards, which may be a wider one, or None.
+        had_two_persons, two_persons: whether changes of what it protects needed two persons before, and do so after.
+        proposal: what waits until another person approves it; nothing was changed.
         is_dry_run: nothing was written.
     """
 
@@ -423,12 +462,16 @@ class ProtectionChange:
     before: bool
     after: bool
     protected_by: str | None
+    had_two_persons: bool = False
+    two_persons: bool = False
+    proposal: Proposal | None = None
     is_dry_run: bool = False
 
     @property
     def is_change(self) -> bool:
         """Whether the call changed anything, or would have without ``dry_run``."""
-        return self.before != self.after
+        is_same = (self.before, self.had_two_persons) == (self.after, self.two_persons)
+        return not is_same and self.proposal is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -441,6 +484,7 @@ class Change:
         before, after: the standing of its config.
         is_default: whether references without a config mean its config.
         uses: the references in use; ``use_effects`` lists how they change.
+        proposal: what waits until another person approves it: nothing was changed, and ``after`` is what will be.
         is_dry_run: nothing was written.
     """
 
@@ -450,12 +494,13 @@ class Change:
     after: Standing
     is_default: bool
     uses: tuple[Use, ...] = ()
+    proposal: Proposal | None = None
     is_dry_run: bool = False
 
     @property
     def is_change(self) -> bool:
         """Whether the call changed anything, or would have without ``dry_run``."""
-        return self.before != self.after
+        return self.before != self.after and self.proposal is None
 
     @property
     def effects(self) -> tuple[Effect, ...]:

@@ -28,7 +28,7 @@ import sqlalchemy as sa
 
 from registry.catalog.attachments import ATTACH
 from registry.catalog.backup import DERIVED, backup_rows, in_order, read_batches, reading_tables
-from registry.catalog.configs import PROTECT, UNPROTECT
+from registry.catalog.configs import PROTECT
 from registry.catalog.corrections import CORRECT_CLOCK
 from registry.catalog.events import FIRST_PREVIOUS, RECORDED_BY, ROWS_AT, event_hash
 from registry.catalog.history import DESCRIBE
@@ -36,6 +36,7 @@ from registry.catalog.lifecycle import UNDO
 from registry.catalog.locations import MIRROR_ADD, MIRROR_REMOVE, RELOCATE, told_steps
 from registry.catalog.names import RENAME, in_present, is_named, present_names, told_as
 from registry.catalog.own_sqlite import sqlite3
+from registry.catalog.proposals import UNPROTECT
 from registry.catalog.removals import REMOVE
 from registry.catalog.restore import restore_backup
 from registry.catalog.revision import HEAD, read_status, read_status_of, require_current
@@ -381,7 +382,7 @@ class _PublicLog:
     def make_public(self, table: sa.Table, batches: Iterable[Sequence[Any]]) -> Iterable[Sequence[Sequence[Any]]]:
         """Rows of another table without private values."""
         people = {} if self._with_actors else dict.fromkeys(_ACTORS & set(table.columns.keys()), ANONYMOUS)
-        if not people and table not in (dataset_version, alias_event):
+        if not people and table not in (dataset_version, alias_event, protection):
             return batches
         return ([self._public_row(table, row, people) for row in batch] for batch in batches)
 
@@ -389,6 +390,8 @@ class _PublicLog:
         values = {**row._mapping, **people}
         if table is alias_event:
             values["message"] = _public_message(row.message)
+        if table is protection:
+            values["two_persons"] = False  # readers of a site promote nothing, and the proposals are not in it
         if table is dataset_version:
             version = self._datasets[row.config_id], str(Version(row.major, row.minor, row.patch))
             values["state_message"] = self._messages.get(version, {}).get(row.state_message, row.state_message)

@@ -287,6 +287,8 @@ protection: Final = sa.Table(
     sa.Column("scope", sa.Text, primary_key=True),
     sa.Column("protected_at", UtcDateTime, nullable=False),
     _text("protected_by"),
+    # Whether changes of what it protects wait until another person approves them (proposals.py).
+    sa.Column("two_persons", sa.Boolean, nullable=False, server_default=sa.false()),
 )
 
 version_ledger: Final = sa.Table(
@@ -374,7 +376,7 @@ access_token: Final = sa.Table(
     sa.CheckConstraint("length(id) = 12", name="id"),
     sa.CheckConstraint("length(digest) = 64", name="digest"),
     sa.CheckConstraint("name <> ''", name="name"),
-    sa.CheckConstraint("role IN ('reader', 'publisher', 'admin')", name="role"),
+    sa.CheckConstraint("role IN ('reader', 'publisher', 'maintainer', 'admin')", name="role"),
 )
 
 # The newest calls that a shared catalog refused.
@@ -487,8 +489,9 @@ BEGIN
         OR NEW.hash !~ '^[0-9a-f]{64}$' OR NEW.hash = repeat('0', 64)
         OR NEW.at NOT BETWEEN '0001-01-02' AND '9999-12-30'
         OR json_typeof(NEW.details_json::json) <> 'object'
+        OR NEW.details_json::json ->> '@session_user' IS DISTINCT FROM session_user::text
     THEN
-        RAISE EXCEPTION 'an event continues the log: number, hashes, time and details'
+        RAISE EXCEPTION 'an event continues the log: number, hashes, time, details and user'
             USING ERRCODE = 'check_violation';
     END IF;
     RETURN NEW;

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 
 from registry.catalog.attachments import insert_attachments, listed_attachments
-from registry.catalog.configs import find_protection, mark_default
+from registry.catalog.configs import find_protection, keep_default, mark_default
 from registry.catalog.events import append_event, check_clock, lock_log
 from registry.catalog.experiments import current_defaults, insert_overrides
 from registry.catalog.locations import require_data_dir
@@ -127,8 +127,9 @@ class SqlPublications:
             experiments = {**(current_defaults(connection) if implied is None else implied), **version.experiments}
             state = version.state.value
             promotion = _decide_promotion(connection, version, config_id, promote=promote)
-            if default_config or version.config is None:
-                mark_default(connection, builder_id, config_id)
+            is_default = default_config or version.config is None
+            if is_default and mark_default(connection, builder_id, config_id):
+                keep_default(connection, version.name)
             if promotion.reason is None:
                 chosen = sa.update(builder_config).where(builder_config.c.id == config_id)
                 connection.execute(chosen.values(canonical_version_id=version_id))

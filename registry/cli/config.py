@@ -11,6 +11,7 @@ from registry.cli.commands import Session, examples, session_command
 from registry.cli.lifecycle import describe_effects, effect_values
 from registry.cli.options import dataset_argument, dry_run_option, optional_dataset_argument, uses_option
 from registry.cli.output import Block, Column, Table
+from registry.cli.proposal import describe_proposal, proposal_values
 from registry.envelope import fields_of
 from registry.model import Use
 
@@ -94,21 +95,27 @@ def set_default(session: Session, dataset: str, dry_run: bool, uses: list[Use]) 
     "protect",
     group=config,
     epilog=examples(
-        "registry config protect mnist", "registry config protect mnist/rotated --dry-run", "registry config protect"
+        "registry config protect mnist",
+        "registry config protect mnist/rotated --dry-run",
+        "registry config protect mnist --two-persons",
+        "registry config protect",
     ),
 )
 @optional_dataset_argument("[NAME]")
+@click.option("--two-persons", is_flag=True, help="Promotions wait until another person approves them.")
 @dry_run_option
-def protect(session: Session, dataset: str | None, dry_run: bool) -> None:
+def protect(session: Session, dataset: str | None, two_persons: bool, dry_run: bool) -> None:
     """Let only 'registry promote' move the canonical version of NAME, or of every dataset without NAME.
 
     NAME is a dataset, or NAME/CONFIG. From then on, 'build', 'publish' and 'import' do not change the canonical
     version, and --promote is refused. A dataset whose first version is published later has no canonical version until
     one is promoted.
+
+    With --two-persons, a promotion, and 'unprotect', wait until another person approves them: see 'registry proposal'.
     """
     # A new catalog can be protected before anything is published.
     with session.connect_to_publish(dry_run=dry_run, announce=True) as catalog:
-        change = catalog.lifecycle.protect(dataset, dry_run=dry_run)
+        change = catalog.lifecycle.protect(dataset, two_persons=two_persons, dry_run=dry_run)
     _present_protection(session, "config.protect", change)
 
 
@@ -180,15 +187,22 @@ def _present_protection(session: Session, schema: str, change: ProtectionChange)
         "before": change.before,
         "after": change.after,
         "protected_by": None if wider is None else wider or "(catalog)",
+        "two_persons": change.two_persons,
+        **proposal_values(change.proposal),
     }
 
     def human(it: dict[str, Any]) -> Iterator[str]:
         scope = it["dataset"] or "the whole catalog"
+        if change.proposal is not None:
+            yield describe_proposal(change.proposal)
+            return
         if not it["is_change"]:
             yield f"{scope} is {'protected already' if it['after'] else 'not protected: nothing to undo'}"
         elif it["after"]:
             moved = "its canonical version" if it["dataset"] else "a canonical version"
             yield f"{scope} {'would be' if it['dry_run'] else 'is'} protected: only 'registry promote' moves {moved}"
+            if it["two_persons"]:
+                yield "Promotions wait until another person approves them: see registry proposal list"
         else:
             yield f"{scope} {'would no longer be' if it['dry_run'] else 'is no longer'} protected"
         if not it["after"] and wider is not None:

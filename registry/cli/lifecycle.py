@@ -14,6 +14,7 @@ from registry.cli.browse import first_words
 from registry.cli.commands import Session, examples, joint_exit_code, session_command, version_values
 from registry.cli.options import dataset_argument, description_options, dry_run_option, uses_option, version_argument
 from registry.cli.output import Block, Column, Note, Table, size
+from registry.cli.proposal import describe_proposal, proposal_values
 from registry.envelope import fields_of
 from registry.errors import UsageError
 from registry.model import (
@@ -58,6 +59,7 @@ def promote(session: Session, reference: str, dry_run: bool, uses: list[Use]) ->
     """Make a version the canonical one, to which a reference without a version resolves.
 
     REF names one version, exactly or by an alias. Prints every reference that resolves differently, before and after.
+    If its name is protected with --two-persons, the version becomes canonical once another person approves it.
     """
     with session.connect(reference) as catalog:
         change = catalog.lifecycle.promote(reference, dry_run=dry_run, uses=uses)
@@ -359,6 +361,7 @@ def _present(session: Session, change: Change, uses: Sequence[Use]) -> None:
         "after": _state_of(change.after, reference),
         "without_config_too": change.is_default and reference.config is not None,
         **effect_values(change.effects, change.use_effects, uses),
+        **proposal_values(change.proposal),
     }
 
     missing = _missing_canonical(session, change)
@@ -366,8 +369,8 @@ def _present(session: Session, change: Change, uses: Sequence[Use]) -> None:
         session.out.note(missing)
 
     def human(it: dict[str, Any]) -> Iterator[Block]:
-        yield _describe(change)
-        if it["is_change"]:
+        yield _describe(change) if change.proposal is None else describe_proposal(change.proposal)
+        if it["is_change"] or change.proposal is not None:
             yield from describe_effects(it)
             if it["without_config_too"]:
                 yield f"References without a config mean {reference.config}, so they change in the same way."

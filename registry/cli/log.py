@@ -273,7 +273,8 @@ def _second(moment: datetime) -> str:
 
 def _values_of(event: Event) -> dict[str, Any]:
     return {
-        **fields_of(event, "id", "at", "actor", "recorded_by", "action", "dataset", "version", "details", "hash"),
+        **fields_of(event, "id", "at", "actor", "recorded_by", "session_user", "is_verified"),
+        **fields_of(event, "action", "dataset", "version", "details", "hash"),
         "summary": summarize(event),
         **({} if event.stamped_at is None else {"stamped_at": event.stamped_at}),
     }

@@ -41,6 +41,7 @@ COMMANDS: Final = {
     "describe": ("registry.cli.lifecycle:describe", "Correct the licence, description or tags of a version."),
     "rename": ("registry.cli.lifecycle:rename", "Give a dataset another name; the former one goes on working."),
     "promote": ("registry.cli.lifecycle:promote", "Make a version the canonical one."),
+    "proposal": ("registry.cli.proposal:proposal", "Approve changes of names that need two persons."),
     "deprecate": ("registry.cli.lifecycle:deprecate", "Tell the readers of a version to move on."),
     "yank": ("registry.cli.lifecycle:yank", "Withdraw a version; only exact references still find it."),
     "drop": ("registry.cli.lifecycle:drop", "Hide a version from every look-up; its files stay."),

@@ -36,7 +36,7 @@ def token() -> None:
     type=click.Choice([role.value for role in Role]),
     default="reader",
     show_default=True,
-    help="A reader looks up and reads, a publisher also publishes, and an admin may do everything.",
+    help="A reader reads, a publisher also publishes, a maintainer also promotes protected names, an admin may do all.",
 )
 @click.option(
     "--dataset",

@@ -34,6 +34,7 @@ class Role(StrEnum):
 
     READER = "reader"
     PUBLISHER = "publisher"
+    MAINTAINER = "maintainer"
     ADMIN = "admin"
 
     def includes(self, other: Role) -> bool:

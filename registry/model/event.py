@@ -32,6 +32,8 @@ ACTIONS: Final = (
     "attach",
     "protect",
     "unprotect",
+    "propose",
+    "reject",
     "remove-secrets",
     "mirror-add",
     "mirror-remove",
@@ -55,10 +57,13 @@ class Event:
             rows have no time.
         stamped_at: the time that is sealed with it, if a wrong clock stamped it and ``registry log correct-clock`` has
             corrected ``at``; otherwise None.
-        actor: who did it. The name is a claim, because anybody can set ``$REGISTRY_ACTOR``, unless a token recorded it.
+        actor: who did it. The name is a claim, because anybody can set ``$REGISTRY_ACTOR``, unless it ``is_verified``.
         action: one of ``ACTIONS``, unless a newer release wrote it.
         recorded_by: ``user@host`` from the operating system, or ``token <id>`` if a service authenticated the actor;
             None in events of older releases.
+        session_user: the user of the PostgreSQL session that wrote it, as the database says; None on SQLite, which has
+            no users, in events of older releases, and in a site.
+        is_verified: whether a service authenticated the actor. Otherwise the name is unverified.
         dataset, version: ``name`` or ``name/config``, and ``x.y.z``; ``""`` if the action concerns neither.
         details: other values of the action, JSON-able.
         previous_hash, hash: 64 hex digits each.
@@ -72,6 +77,8 @@ class Event:
     version: str
     details: Mapping[str, Any] = field(default_factory=dict)
     recorded_by: str | None = None
+    session_user: str | None = None
+    is_verified: bool = False
     rows_at: datetime | None = None
     stamped_at: datetime | None = None
     previous_hash: str = ""
@@ -79,22 +86,25 @@ class Event:
 
     @property
     def described_actor(self) -> str:
-        """The actor, and who claimed to be it if the operating system recorded another user.
+        """The actor, and its token; or that it is unverified, with the users that the system and the database report.
 
         >>> from datetime import UTC, datetime
         >>> told = {"id": 1, "at": datetime.now(UTC), "action": "promote", "dataset": "mnist", "version": "1.0.0"}
         >>> Event(actor="alice@corp", recorded_by="root@host", **told).described_actor
-        'alice@corp (claimed by root@host)'
-        >>> Event(actor="root", recorded_by="root@host", **told).described_actor
-        'root'
-        >>> Event(actor="ann", recorded_by="token 3f9a5c0d71be", **told).described_actor
+        'alice@corp (unverified, claimed by root@host)'
+        >>> Event(actor="root", recorded_by="root@host", session_user="curators", **told).described_actor
+        'root (unverified, as curators)'
+        >>> Event(actor="ann", recorded_by="token 3f9a5c0d71be", is_verified=True, **told).described_actor
         'ann (token 3f9a5c0d71be)'
         """
-        user, _, _ = (self.recorded_by or "").rpartition("@")
-        if self.recorded_by is None or self.actor in (user, self.recorded_by):
+        if self.recorded_by is None:  # by an older release, or hidden in a site
             return self.actor
-        is_token = self.recorded_by.startswith("token ")
-        return f"{self.actor} ({self.recorded_by if is_token else f'claimed by {self.recorded_by}'})"
+        if self.is_verified:
+            return f"{self.actor} ({self.recorded_by})"
+        is_same = self.actor in (self.recorded_by.rpartition("@")[0], self.recorded_by)
+        claimed = "" if is_same else f", claimed by {self.recorded_by}"
+        user = "" if self.session_user is None else f"{',' if is_same else ''} as {self.session_user}"
+        return f"{self.actor} (unverified{claimed}{user})"
 
 
 _DATE: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"

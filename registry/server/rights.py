@@ -30,7 +30,7 @@ from registry.catalog import (
     VersionSize,
 )
 from registry.catalog.events import recorder
-from registry.catalog.service.calls import ADMIN, CALLS, EVERY_CONFIG, NOBODY, SOME_CONFIG, Call
+from registry.catalog.service.calls import ADMIN, CALLS, EVERY_CONFIG, MAINTAINER, NOBODY, SOME_CONFIG, Call
 from registry.catalog.wrapper import CatalogWrapper, pass_call
 from registry.errors import (
     CatalogPermissionError,
@@ -159,7 +159,9 @@ class GuardedCatalog(CatalogWrapper):
             self._require_places(call, datasets, arguments)
         for name, config in datasets if is_promotion else ():
             if self._catalog.configs.protection(*self._standing_name(name, config)) is not None:
-                self.require_role(call, ADMIN)
+                self.require_role(call, MAINTAINER)
+        if "proposal" in arguments and arguments["proposal"].action != "promote":
+            self.require_role(call, ADMIN)
         return datasets
 
     def _require_covered(

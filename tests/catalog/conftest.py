@@ -26,7 +26,7 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 PROTOCOL = {"aliases", "experiments", "fingerprints", "history", "lifecycle", "lookup", "protection", "publish"}
 PROTOCOL |= {"backend", "locations", "origins", "producers", "reservations", "search", "stored_lengths"}
-PROTOCOL |= {"attachments", "removals", "renaming"}
+PROTOCOL |= {"attachments", "proposals", "removals", "renaming"}
 """The files ``test_catalog_NAME.py`` that are the behaviour suite of the catalog protocol."""
 
 SITED = {"experiments", "fingerprints", "history", "lookup", "producers", "search", "stored_lengths"}

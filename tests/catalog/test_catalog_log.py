@@ -122,8 +122,11 @@ def test_an_event_has_the_claimed_actor_and_the_user_of_the_system(catalog: Cata
     assert event.actor == "ann"
     assert event.recorded_by is not None
     assert event.recorded_by.endswith(f"@{socket.gethostname()}")
-    assert event.described_actor == f"ann (claimed by {event.recorded_by})"
-    assert "@recorded_by" not in event.details
+    user = None if catalog_url.startswith("sqlite") else "postgres"
+    assert (event.session_user, event.is_verified) == (user, False)
+    said = f"claimed by {event.recorded_by}" + ("" if user is None else f" as {user}")
+    assert event.described_actor == f"ann (unverified, {said})"
+    assert not {name for name in event.details if name.startswith("@")}
     assert catalog.log.verify().faults == ()
 
     damage(catalog_url, "UPDATE event SET details_json = replace(details_json, 'recorded_by', 'claimed_by')")

@@ -217,6 +217,6 @@ def test_every_table_and_every_event_has_a_rule() -> None:
     ruled = {table.name for table in (builder, *_PARENTS, *_NAMED, *_WHOLE)} | of_log
     empty = {"reservation", "search_document", "access_token", "refusal", "kept_answer"}
     assert ruled | empty == metadata.tables.keys()
-    private = {"data-dir", "imported", "producer"}
+    private = {"data-dir", "imported", "producer", "propose", "reject"}
     written = {"mirror-add", "mirror-remove", "relocate", "correct-clock", "fingerprint"}
     assert {action.removeprefix("undo-") for action in ACTIONS} - private - written == _DETAILS.keys()

@@ -32,8 +32,8 @@ def test_the_log_says_who_did_what_the_newest_last(moved: Cli) -> None:
     head, *rows = moved("log").out.splitlines()
     assert head.split() == ["ID", "AT", "(UTC)", "WHO", "ACTION", "DATASET", "DETAILS"]
     # Who claims to act, and beside it whom the operating system knows.
-    words = [re.sub(r"tester +\(claimed by \S+@\S+\)", "tester", row).split() for row in rows]
-    assert "tester (claimed by " in rows[2]
+    words = [re.sub(r"tester +\(unverified, claimed by \S+@\S+\)", "tester", row).split() for row in rows]
+    assert "tester (unverified, claimed by " in rows[2]
     assert words[0][4:] == ["data-dir", words[0][5]]
     assert words[1][4:] == ["publish", "digits:1.0.0", "1,797", "examples,", "sha256:fb3da6c4c4c9,", "canonical"]
     assert words[2][3:] == [
@@ -69,6 +69,7 @@ def test_programs_get_every_detail(moved: Cli) -> None:
     event = moved("log", "--action", "alias-set", "--format", "json").json()["data"][0]
     assert event["details"] == {"alias": "paper", "before": None, "after": "1.0.0", "message": "As\nsubmitted."}
     assert event["recorded_by"].endswith(f"@{socket.gethostname()}")
+    assert (event["session_user"], event["is_verified"]) == (None, False)
     assert (event["actor"], event["dataset"], event["version"], len(event["hash"])) == ("tester", "digits", "1.0.0", 64)
 
 

@@ -175,7 +175,7 @@ def _alike(text: str, side: Side) -> str:
         text = text.replace(f"file://{place}", name).replace(f"sqlite:///{place}", name).replace(place, name)
     text = text.partition("\nstatistics of ")[0]  # show has them only where the file is on this machine
     text = re.sub(r"20\d\d-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?(Z|\+00:00)?|\(\d+\.\d s\)|\bnever\b", "TIME", text)
-    text = re.sub(r"(?m)^(head:?|sha256) +[0-9a-f]{64}$| \((claimed by|token) [^)]+\)|[\d.]+ KiB", "", text)
+    text = re.sub(r"(?m)^(head:?|sha256) +[0-9a-f]{64}$| \((unverified, claimed by|token) [^)]+\)|[\d.]+ KiB", "", text)
     return re.sub(r" {2,}", "  ", text)
 
 

@@ -456,6 +456,7 @@ def test_who_recorded_an_event_is_a_place_of_the_server(reader: Browser, admin: 
     texts = [it.get("log/").data.decode() for it in (reader, admin)]
     assert ["eve" in text for text in texts] == [True, True]
     assert ["claimed by" in text for text in texts] == [False, True]
+    assert ["unverified" in text for text in texts] == [True, True]
 
 
 def test_only_publishers_keep_columns(reader: Browser, admin: Browser, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,6 +135,7 @@ def told_details(stored: str) -> dict[str, Any]:
     details: dict[str, Any] = json.loads(stored)
     recorded_by = details.pop("@recorded_by")
     assert "@" in recorded_by or recorded_by.startswith("token ")
+    assert isinstance(details.pop("@session_user", ""), str)
     details.pop("@rows_at", None)
     return details
 

@@ -6,12 +6,16 @@ one that has the same versions, or does not exist.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
 
-from registry.catalog import CatalogBackend, DataDirectory, EventFilter, Holder, Reservation
+from registry.catalog import CatalogBackend, DataDirectory, EventFilter, Holder, Proposal, Reservation
+from registry.catalog.events import recorder
 from registry.catalog.service.calls import CALLS, kind_of
 from registry.catalog.service.messages import codec
 from registry.catalog.sql_catalog import SqlCatalog
@@ -33,6 +37,7 @@ def fill(catalog: CatalogBackend, dataset: str) -> None:
     for number in ("1.0.0", "1.1.0", "2.0.0", "3.0.0"):
         publish(catalog, f"{dataset}/plain:{number}", content=number, default_config=True)
     publish(catalog, f"{dataset}/small:1.0.0", content="small")
+    publish(catalog, f"{dataset}/small:2.0.0", content="smaller", promote=False)
     by = {"actor": "ann"}
     catalog.lifecycle.promote(_exactly(dataset, "1.1.0"), **by)
     catalog.lifecycle.drop(_exactly(dataset, "2.0.0"), "wrong labels", **by)
@@ -41,11 +46,34 @@ def fill(catalog: CatalogBackend, dataset: str) -> None:
     catalog.aliases.set("production", _exactly(dataset, "1.1.0"), expect=None, message="tested", **by)
     catalog.locations.add(_exactly(dataset, "1.1.0"), f"{DATA}/{dataset}/mirror", **by)
     catalog.reservations.reserve(PLACE.format(dataset), _exactly(dataset, "9.0.0"), "a" * 64, HOLDER)
+    small = Reference(name=dataset, config="small")
+    catalog.configs.set_protection(small, protect=True, two_persons=True, **by)
+    with authenticated("eve"):
+        catalog.lifecycle.promote(Reference.parse(f"{small}:2.0.0"), actor="eve")
     if not catalog.experiments.list():
         catalog.experiments.add("new_shuffle", "shuffles anew", **by)
         catalog.experiments.add("on", "is on", default=True, **by)
         catalog.locations.set_data_dir(DataDirectory(recorded=DATA, place=DATA), **by)
         catalog.access.create_token(LOGIN, "b" * 64, "bob", Role.READER, actor="root")
+
+
+@contextmanager
+def authenticated(name: str) -> Iterator[None]:
+    """In this block, a service has authenticated whoever calls the catalog."""
+    before = recorder.set(f"token {name}")
+    try:
+        yield
+    finally:
+        recorder.reset(before)
+
+
+def proposal_of(catalog: CatalogBackend, dataset: str) -> Proposal:
+    """The proposal that ``fill`` made; one that nobody has made if it did not make this dataset."""
+    for proposal in catalog.lifecycle.proposals():
+        if proposal.dataset == f"{dataset}/small":
+            return proposal
+    (any_proposal, *_) = catalog.lifecycle.proposals()
+    return replace(any_proposal, dataset=f"{dataset}/small")
 
 
 def values_of(catalog: CatalogBackend, dataset: str) -> dict[str, dict[str, Any]]:
@@ -93,6 +121,9 @@ def values_of(catalog: CatalogBackend, dataset: str) -> dict[str, dict[str, Any]
         "lifecycle.undo": {"action": "yank", "reference": _exactly(dataset, "3.0.0")},
         "lifecycle.describe": {"reference": exactly, "description": Description(license="MIT")},
         "lifecycle.remove": {"reference": _exactly(dataset, "2.0.0"), "grace": timedelta(days=2)},
+        "lifecycle.approve": {"proposal": proposal_of(catalog, dataset)},
+        "lifecycle.reject": {"proposal": proposal_of(catalog, dataset), "message": "not now"},
+        "lifecycle.proposals": {"dataset": f"{dataset}/small"},
         "lifecycle.removals": {"dataset": f"{dataset}/plain"},
         "locations.add": {"exactly": exactly, "location": f"{DATA}/{dataset}/plain/1.1.0"},
         "locations.remove": {"exactly": exactly, "location": mirror},

@@ -22,7 +22,7 @@ from registry.errors import UsageError
 _UNSENT: Final = frozenset({"advance"})
 _STREAMS: Final = frozenset({"backup", "snapshot"})
 
-READER, PUBLISHER, ADMIN, NOBODY = "reader", "publisher", "admin", "nobody"
+READER, PUBLISHER, MAINTAINER, ADMIN, NOBODY = "reader", "publisher", "maintainer", "admin", "nobody"
 DEFAULT_CONFIG, SOME_CONFIG, EVERY_CONFIG = "default", "some", "every"
 
 
@@ -101,6 +101,9 @@ POLICY: Final[Mapping[str, Policy]] = {
     "experiments.set_default": _write(None, ADMIN),
     "experiments.retire": _write(None, ADMIN),
     "lifecycle.promote": _write("reference"),
+    "lifecycle.approve": _write("proposal", MAINTAINER, configs=EVERY_CONFIG),
+    "lifecycle.reject": _write("proposal", MAINTAINER, configs=EVERY_CONFIG),
+    "lifecycle.proposals": _read("dataset", filters=True),
     "lifecycle.deprecate": _write("reference"),
     "lifecycle.yank": _write("reference"),
     "lifecycle.drop": _write("reference", ADMIN),

@@ -89,8 +89,9 @@ READS: Final = _ABOUT_VERSIONS | frozenset(
         *("find", "find_at", "published", "published_at", "published_digest", "neighbours", "standing", "versions"),
         *("sizes", "datasets", "search", "explain_no_hits", "producers", "now", "backup", "snapshot"),
         *("access.tokens", "access.refusals", "aliases.list", "aliases.history", "configs.list", "configs.protection"),
-        *("experiments.list", "experiments.defaults_for", "lifecycle.removals", "locations.outside"),
-        *("events", "log.page", "log.verify", "log.num_rows", "reservations.list", "shards.find", "shards.files_of"),
+        *("experiments.list", "experiments.defaults_for", "lifecycle.removals", "lifecycle.proposals", "events"),
+        *("locations.outside", "log.page", "log.verify", "log.num_rows"),
+        *("reservations.list", "shards.find", "shards.files_of"),
     )
 )
 """Every other call would write."""

@@ -1,0 +1,100 @@
+"""``registry proposal``: lists, approves and rejects changes of protected names that need two persons."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from registry.cli.commands import Session, examples, session_command
+from registry.cli.options import dry_run_option
+from registry.cli.output import Column, Table
+from registry.envelope import fields_of
+
+if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
+    from registry.catalog import Proposal
+
+
+@click.group("proposal", epilog=examples("registry proposal list", "registry proposal approve 17"))
+def proposal() -> None:
+    """Approve changes of protected names that need two persons.
+
+    'registry config protect --two-persons' switches the rule on for a name. Then a promotion, or the end of the
+    protection, is only a proposal until another person approves it. It waits for 14 days.
+    """
+
+
+@session_command(
+    "list", group=proposal, epilog=examples("registry proposal list", "registry proposal list mnist --format json")
+)
+@click.argument("dataset", required=False, metavar="[DATASET]")
+def list_(session: Session, dataset: str | None) -> None:
+    """List the proposals that wait for approval, of the catalog or of DATASET."""
+    with session.connect(dataset) as catalog:
+        waiting = catalog.lifecycle.proposals(dataset)
+    columns: dict[str, Column] = {
+        "ID": "id",
+        "CHANGE": str,
+        "REPLACES": lambda row: row.before or "",
+        "BY": "proposed_by",
+        "AT (UTC)": "proposed_at",
+        "WAITS UNTIL (UTC)": "expires_at",
+    }
+    session.out.present(
+        "proposal.list",
+        list(map(_values, waiting)),
+        lambda _: [Table(list(waiting), columns, empty="No change waits for approval.")],
+    )
+
+
+@session_command(
+    "approve",
+    group=proposal,
+    epilog=examples("registry proposal approve 17 --dry-run", "registry proposal approve 17"),
+)
+@click.argument("proposal_id", type=int, metavar="ID")
+@dry_run_option
+def approve(session: Session, proposal_id: int, dry_run: bool) -> None:
+    """Make the change that another person has proposed.
+
+    It is refused if you proposed it yourself, or if what it is about has changed since.
+    """
+    with session.connect() as catalog:
+        approved = catalog.lifecycle.approve(proposal_id, dry_run=dry_run)
+    _present(session, "proposal.approve", "would approve" if dry_run else "approved", approved, dry_run=dry_run)
+
+
+@session_command("reject", group=proposal, epilog=examples("registry proposal reject 17 --reason 'labels are shifted'"))
+@click.argument("proposal_id", type=int, metavar="ID")
+@click.option("--reason", default="", metavar="TEXT", help="Why, for the log.")
+@dry_run_option
+def reject(session: Session, proposal_id: int, reason: str, dry_run: bool) -> None:
+    """End the proposal ID without its effect; this also withdraws your own."""
+    with session.connect() as catalog:
+        rejected = catalog.lifecycle.reject(proposal_id, reason=reason, dry_run=dry_run)
+    _present(session, "proposal.reject", "would reject" if dry_run else "rejected", rejected, dry_run=dry_run)
+
+
+def describe_proposal(waiting: Proposal) -> str:
+    """The line that says that a change was only proposed."""
+    if waiting.id is None:
+        return f"would propose: {waiting}; it would wait until another person approves it"
+    return (
+        f"proposal {waiting.id} of {waiting.proposed_by} waits: {waiting}, until {waiting.expires_at:%Y-%m-%d}. "
+        f"Another person approves it: registry proposal approve {waiting.id}"
+    )
+
+
+def proposal_values(waiting: Proposal | None) -> dict[str, Any]:
+    """The proposal in the JSON of a change that was only proposed."""
+    return {} if waiting is None else {"proposal": _values(waiting)}
+
+
+def _present(session: Session, schema: str, done: str, decided: Proposal, *, dry_run: bool) -> None:
+    line = f"{done} proposal {decided.id} of {decided.proposed_by}: {decided}"
+    session.out.present(schema, {**_values(decided), "dry_run": dry_run}, lambda _: [line])
+
+
+def _values(waiting: Proposal) -> dict[str, Any]:
+    return fields_of(waiting, *(field.name for field in fields(waiting)))
