@@ -239,9 +239,11 @@ def _data_directory(catalog: Catalog) -> tuple[Level, str, str]:
 def _cache() -> tuple[Level, str, str]:
     files = cache()
     if not files.is_usable:
-        hint = "Set REGISTRY_CACHE_BYTES, e.g. to 20GB, and let only this user write to the folder."
+        hint = "Set REGISTRY_CACHE_BYTES, e.g. to 20GB, and let only this user write to the folder, or set "
+        hint += "REGISTRY_CACHE_SHARED=1 for a folder of a group."
         return Level.WARNING, f"{files.folder} is not used: it is switched off, or others can write to it", hint
     files.require_writable()
     usage = files.usage()
     room = f"{usage.num_bytes:,} of {usage.max_bytes:,} bytes are used"
-    return Level.OK, f"{files.folder} can be written: {counted(usage.num_files, 'file')}, {room}", ""
+    whose = "is shared with its group, and can be written" if files.is_shared else "can be written"
+    return Level.OK, f"{files.folder} {whose}: {counted(usage.num_files, 'file')}, {room}", ""

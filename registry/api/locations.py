@@ -13,6 +13,7 @@ from __future__ import annotations
 import getpass
 import os
 import shlex
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -49,6 +50,7 @@ CATALOG_VARIABLE: Final = "REGISTRY_CATALOG"
 DATA_DIR_VARIABLE: Final = "REGISTRY_DATA_DIR"
 CACHE_VARIABLE: Final = "REGISTRY_CACHE"
 CACHE_DIR_VARIABLE: Final = "REGISTRY_CACHE_DIR"
+CACHE_SHARED_VARIABLE: Final = "REGISTRY_CACHE_SHARED"
 CACHE_BYTES_VARIABLE: Final = "REGISTRY_CACHE_BYTES"
 TRUSTED_KEYS_VARIABLE: Final = "REGISTRY_TRUSTED_KEYS"
 """Comma-separated public keys, as paths or lines of OpenSSH: one of them must have signed each site."""
@@ -164,7 +166,7 @@ def cache() -> FileCache:
 
     text = read_variable(CACHE_BYTES_VARIABLE).strip()
     max_bytes = parse_bytes(text, CACHE_BYTES_VARIABLE) if text else None
-    return FileCache(shared_folder() / "blocks", max_bytes=max_bytes)
+    return FileCache(shared_folder() / "blocks", max_bytes=max_bytes, is_shared=_is_shared())
 
 
 def shared_folder() -> Path:
@@ -177,7 +179,13 @@ def shared_folder() -> Path:
 
 def known_versions_folder() -> Path | None:
     """The folder of what is known about versions of catalogs of other machines; None without a cache."""
-    return None if open_cache() is None else shared_folder() / "catalogs"
+    folder = _cache_folder() if _is_shared() else shared_folder()  # what a token may see is for one user
+    return None if open_cache() is None else folder / "catalogs"
+
+
+def _is_shared() -> bool:
+    """Whether other users of this machine write to ``shared_folder``."""
+    return bool(read_variable(CACHE_SHARED_VARIABLE)) and sys.platform != "win32"
 
 
 def site_options(keys: Sequence[str | os.PathLike[str]]) -> SiteOptions:

@@ -34,7 +34,7 @@ from registry.features.feature import BlockColumn
 from registry.storage.cache import FileCache
 from registry.storage.cache.room import lock_file, unlock_file
 from registry.storage.faults import StoredFile
-from registry.storage.memory import make_private, open_own, replace_file, require_private
+from registry.storage.memory import open_own, replace_file
 
 FORMAT: Final = "registry.column/1"
 _UNFINISHED: Final = "0" * 16
@@ -130,7 +130,7 @@ class ColumnFolder:
     def open(self) -> KeptColumn | None:
         """The column, mapped; None if it is not there, or not whole."""
         try:
-            require_private(self.cache.folder)
+            self.cache.require_own()
             mapped = _lock(self.folder / DOCUMENT)
             blocks = self.read(mapped[:])
             arrays = [_array(_lock(self._file(form)), form, length) for form, length in self.lengths(blocks)]
@@ -159,7 +159,7 @@ class ColumnFolder:
         """
         try:
             blocks = self.read(document)
-            require_private(self.cache.folder)
+            self.cache.require_own()
             num_bytes = sum(_offset(form, length) for form, length in self.lengths(blocks))
             if not self.cache.room.may_hold(num_bytes) or not self.cache.room.reserve(num_bytes):
                 return None
@@ -211,7 +211,7 @@ class ColumnFolder:
         Raises:
             OSError: the folder cannot be written.
         """
-        make_private(self.cache.folder)
+        self.cache.require_own()
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self._file(None)
         journal = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

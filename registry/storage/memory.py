@@ -21,6 +21,7 @@ import os
 import shlex
 import stat
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from hashlib import blake2b
@@ -117,13 +118,24 @@ def require_private(folder: Path) -> None:
         PermissionError: it belongs to another user, or others can write to it. A warning is logged, too.
         OSError: it cannot be looked at.
     """
+    _require(folder, lambda facts: facts.st_uid == os.geteuid() and not facts.st_mode & _WRITABLE_BY_OTHERS, "700")
+
+
+def require_group(folder: Path) -> None:
+    """Check that only its owner and its group can write to a folder, if it exists; raises as ``require_private``."""
+    _require(folder, lambda facts: not facts.st_mode & stat.S_IWOTH, "o-w")
+
+
+def _require(folder: Path, is_right: Callable[[os.stat_result], bool], mode: str) -> None:
     try:
         facts = os.stat(folder)  # noqa: PTH116 (faster, and called for each note)
     except FileNotFoundError:
         return
-    if sys.platform != "win32" and (facts.st_uid != os.geteuid() or facts.st_mode & _WRITABLE_BY_OTHERS):
-        reason = "it belongs to another user, or others can write to it"
-        command = f"chmod 700 {shlex.quote(str(folder))}"
+    if sys.platform != "win32" and not is_right(facts):
+        reason = (
+            "it belongs to another user, or others can write to it" if mode == "700" else "everybody can write to it"
+        )
+        command = f"chmod {mode} {shlex.quote(str(folder))}"
         _log_once("warning", folder, f"is not used: {reason}. If it is yours: {command}")
         raise PermissionError(errno.EPERM, reason, str(folder))
 

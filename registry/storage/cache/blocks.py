@@ -33,6 +33,9 @@ BLOCK_BYTES: Final = 2**18
 _DIGEST_BYTES: Final = 32
 _PROVED: Final = "proved"
 
+_TRUSTED: Final[dict[Path, dict[int, bytes]]] = {}
+"""The digests of blocks that this process has compared with the published file, by folder: those of other users."""
+
 
 class CachedBlocks:
     """The blocks of one published file. Each open file has its own object, which one thread at a time may use."""
@@ -77,9 +80,11 @@ class CachedBlocks:
 
     def is_proved(self) -> bool:
         """Whether all blocks together were compared with the published sha256."""
+        if self._cache.is_shared and len(self._trusted) == self.num_blocks:
+            return True
         file = self._folder / _PROVED
         try:
-            is_right = read_own(file, _DIGEST_BYTES) == self._digest(_PROVED, b"")
+            is_right = read_own(file, _DIGEST_BYTES) == self._digest(_PROVED, b"") and self._cache.owns(file.lstat())
         except OSError:
             return False
         with suppress(OSError):
@@ -99,16 +104,18 @@ class CachedBlocks:
             InterruptedError: ``stop`` was set.
         """
         digest = hashlib.sha256()
+        digests: dict[int, bytes] = {}
         for number in range(self.num_blocks):
             if stop is not None and stop.is_set():
                 raise InterruptedError("the read was ended")
-            found = self.load(number, *self.range_of(number))
+            found = self.load(number, *self.range_of(number), digests=digests)
             if found is None:  # it was damaged, or evicted meanwhile
                 return False
             digest.update(found)
         if digest.hexdigest() != self._sha256:
             self.forget()
             return False
+        self._trusted.update(digests)
         self.note_proof()
         return True
 
@@ -118,13 +125,22 @@ class CachedBlocks:
             self.finish(_PROVED, self.write(_PROVED, b""))
 
     def holds(self, number: int) -> bool:
-        """Whether there is a file for a block."""
-        return (self._folder / _name_of(number)).exists()
+        """Whether there is a file for a block that may be used."""
+        try:
+            facts = os.stat(self._folder / _name_of(number))  # noqa: PTH116 (faster)
+        except OSError:
+            return False
+        return self._cache.owns(facts) or number in self._trusted
 
-    def load(self, number: int, start: int, stop: int) -> memoryview | None:
+    @property
+    def _trusted(self) -> dict[int, bytes]:
+        return _TRUSTED.setdefault(self._folder, {})
+
+    def load(self, number: int, start: int, stop: int, *, digests: dict[int, bytes] | None = None) -> memoryview | None:
         """Bytes ``start`` to ``stop`` of the published file, all in block ``number``; None if it is not held.
 
-        It becomes the most recently used block, and no process evicts it while it is read.
+        It becomes the most recently used block, and no process evicts it while it is read. A block of another user is
+        taken if its digest is known; with ``digests``, which get it, any block is.
         """
         first, last = self.range_of(number)
         path = self._folder / _name_of(number)
@@ -138,15 +154,22 @@ class CachedBlocks:
                 facts = os.fstat(descriptor)
                 state = facts.st_ino, facts.st_mtime_ns
                 is_whole = facts.st_size == _DIGEST_BYTES + last - first
-                if is_whole and self._checked.get(number) == state:
+                is_own = self._cache.owns(facts)
+                if is_whole and is_own and digests is None and self._checked.get(number) == state:
                     result = memoryview(os.pread(descriptor, stop - start, _DIGEST_BYTES + start - first))
                 else:
                     content = memoryview(os.pread(descriptor, facts.st_size, 0) if is_whole else b"")
                     block = content[_DIGEST_BYTES:]
-                    if content[:_DIGEST_BYTES] != self._digest(_name_of(number), block):
+                    digest = self._digest(_name_of(number), block)
+                    if content[:_DIGEST_BYTES] != digest:
                         discard_damaged(path)
                         return None
-                    self._checked[number] = state
+                    if digests is not None:
+                        digests[number] = digest
+                    elif not is_own and self._trusted.get(number) != digest:
+                        return None
+                    if is_own:
+                        self._checked[number] = state
                     result = block[start - first : stop - first]
                 with suppress(OSError):  # a cache that is only read may be on a disk that is mounted read-only
                     os.utime(descriptor, ns=(time.time_ns(), facts.st_mtime_ns))
@@ -160,10 +183,23 @@ class CachedBlocks:
 
     def keep(self, number: int, content: memoryview) -> None:
         """Keep the content of a block that was fetched. All blocks have to be compared with the sha256 again."""
+        if self._cache.is_shared and self._is_held_by_another(number, content):
+            return
         if not self.holds(number) and (temporary := self.write(_name_of(number), content)) is not None:
             with suppress(OSError):
                 (self._folder / _PROVED).unlink(missing_ok=True)
             self.finish(_name_of(number), temporary)
+
+    def _is_held_by_another(self, number: int, content: memoryview) -> bool:
+        """Note the digest of a block that was fetched; whether another user keeps the same block."""
+        digest = self._digest(_name_of(number), content)
+        try:
+            is_held = read_own(self._folder / _name_of(number), _DIGEST_BYTES) == digest
+        except OSError:
+            return False
+        if is_held:
+            self._trusted[number] = digest
+        return is_held
 
     def fill(self) -> Filling:
         """Keep the whole file while it is hashed: the blocks become visible when the digest is known to be right."""
@@ -172,6 +208,7 @@ class CachedBlocks:
     def forget(self) -> bool:
         """Delete the blocks of this file, because their records are damaged; False if there were none."""
         self._checked.clear()
+        self._trusted.clear()
         try:
             files = list(self._folder.iterdir())
         except OSError:
@@ -207,8 +244,11 @@ class CachedBlocks:
     def finish(self, name: str, temporary: Path | None) -> None:
         """Give a file that was written its name."""
         if temporary is not None:
-            with suppress(OSError):  # somebody has deleted the folder
+            try:
                 temporary.rename(self._folder / name)
+            except OSError:  # somebody has deleted the folder, or another user has such a file in a sticky one
+                with suppress(OSError):
+                    temporary.unlink()
 
 
 class Filling:

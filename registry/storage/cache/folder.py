@@ -1,7 +1,13 @@
-"""``FileCache``: the folder in which blocks of published files are kept, for all processes of a user."""
+"""``FileCache``: the folder in which blocks of published files are kept, for all processes of a user.
+
+Several users of a machine may share a folder, if each of them says so. Then a block of another user is used only if
+this process knows its digest: it has compared all blocks of the file with the published sha256, or fetched the block
+itself. The digest is compared at each use, because its owner may change it at any time.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import time
@@ -13,7 +19,7 @@ from typing import Final
 from registry.environment import malformed_setting
 from registry.storage.cache.room import Room
 from registry.storage.faults import storage_errors
-from registry.storage.memory import log_fault, make_private, replace_file, require_private
+from registry.storage.memory import log_fault, replace_file, require_group, require_private
 
 _PAUSE_SECONDS: Final = 1.0
 """After a fault of its disk, nothing is written to the cache for this time."""
@@ -59,19 +65,45 @@ class FileCache:
         folder: its path.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], *, max_bytes: int | None = None) -> None:
-        """``max_bytes`` limits the size of all its files; None is a tenth of what the disk has free."""
+    def __init__(
+        self, folder: str | os.PathLike[str], *, max_bytes: int | None = None, is_shared: bool = False
+    ) -> None:
+        """Describe a cache.
+
+        Args:
+            folder: its path.
+            max_bytes: limits the size of all its files; None is a tenth of what the disk has free.
+            is_shared: whether other users may write to the folder; their blocks are not believed.
+        """
         self.folder = Path(folder)
-        self.room = Room(self.folder, max_bytes)
+        self.room = Room(self.folder, max_bytes, is_shared=is_shared)
         self._paused_until = 0.0
 
     @property
+    def is_shared(self) -> bool:
+        """Whether other users may write to the folder."""
+        return self.room.is_shared
+
+    @property
     def is_usable(self) -> bool:
-        """Whether it is not switched off, and only this user can write to the folder; if others can, this is logged."""
+        """Whether it is not switched off, and only this user can write to the folder; if others can, this is logged.
+
+        All members of a group may write to a folder that is shared, and no others.
+        """
         with suppress(OSError):
-            require_private(self.folder)
+            (require_group if self.is_shared else require_private)(self.folder)
             return self.room.may_hold(1)
         return False
+
+    def require_own(self) -> None:
+        """Raise OSError if other users can write to the folder, so that what is in it can change while it is mapped."""
+        if self.is_shared:
+            raise PermissionError(errno.EPERM, "decoded columns need a cache that is not shared", str(self.folder))
+        require_private(self.folder)
+
+    def owns(self, facts: os.stat_result) -> bool:
+        """Whether no other user can have written a file; root can write everything."""
+        return not self.is_shared or facts.st_uid in (os.geteuid(), 0)
 
     @property
     def is_paused(self) -> bool:
@@ -133,10 +165,10 @@ class FileCache:
         """
         probe = self.folder / "probe"
         with self.write_errors():
-            make_private(self.folder)
+            (require_group if self.is_shared else require_private)(self.folder)
             with self.room.locked():
                 replace_file(probe, bytes(2**16))
-            probe.unlink(missing_ok=True)
+                probe.unlink(missing_ok=True)
 
     def write_errors(self) -> AbstractContextManager[None]:
         """Convert every OSError of the block to a StorageError: the folder cannot be written."""

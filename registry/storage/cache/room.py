@@ -63,9 +63,13 @@ class KeptFile(NamedTuple):
 
 
 class Room:
-    """The room in a folder; ``max_bytes`` is its limit, None a tenth of what the disk has free."""
+    """The room in a folder; ``max_bytes`` is its limit, None a tenth of what the disk has free.
 
-    def __init__(self, folder: Path, max_bytes: int | None) -> None:
+    Several users may share a folder: what is created has the mode of the folder, and its group may read the files.
+    """
+
+    def __init__(self, folder: Path, max_bytes: int | None, *, is_shared: bool = False) -> None:
+        self.is_shared = is_shared
         self._folder = folder
         self._max_bytes = max_bytes
 
@@ -93,7 +97,7 @@ class Room:
             OSError: the folder cannot be written, or another process does not release its lock.
         """
         with self.locked() as ledger:
-            return _create(path, num_bytes) if self._reserve(ledger, num_bytes) else None
+            return self._create(path, num_bytes) if self._reserve(ledger, num_bytes) else None
 
     def reserve(self, num_bytes: int) -> bool:
         """Reserve room to make a file larger, as ``create``; False if there is not enough. Raises OSError."""
@@ -155,8 +159,8 @@ class Room:
     @contextmanager
     def locked(self) -> Iterator[int]:
         """Lock the folder against other processes and threads; yields the descriptor of the file ``size``."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(self._folder / "size", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
+        self.make_folder(self._folder)
+        descriptor = self._open_ledger()
         try:
             _wait_for_lock(descriptor)
             try:
@@ -166,17 +170,43 @@ class Room:
         finally:
             os.close(descriptor)
 
+    def make_folder(self, folder: Path) -> None:
+        """Create a folder, if it does not exist, and those around it: for this user alone, or as the one around it.
 
-def _create(path: Path, num_bytes: int) -> int:
-    """Create a file of this size; returns its descriptor. Raises OSError."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        os.ftruncate(descriptor, num_bytes)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
+        Raises OSError.
+        """
+        if not self.is_shared:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        elif not folder.is_dir():
+            self.make_folder(folder.parent)
+            with suppress(FileExistsError):  # another process was faster
+                folder.mkdir()
+                folder.chmod(stat.S_IMODE(folder.parent.stat().st_mode))
+
+    def _create(self, path: Path, num_bytes: int) -> int:
+        """Create a file of this size; returns its descriptor. Raises OSError."""
+        self.make_folder(path.parent)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            if self.is_shared:
+                os.fchmod(descriptor, 0o640)
+            os.ftruncate(descriptor, num_bytes)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def _open_ledger(self) -> int:
+        """Open the file ``size``, which every user of the folder writes to. Raises OSError."""
+        path, flags = self._folder / "size", os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK | getattr(os, "O_NOFOLLOW", 0)
+        while True:
+            with suppress(FileNotFoundError):  # in a sticky folder, Linux refuses O_CREAT for the file of another user
+                return os.open(path, flags)
+            with suppress(FileExistsError):
+                descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
+                if self.is_shared:
+                    os.fchmod(descriptor, 0o660)
+                return descriptor
 
 
 def _delete(file: KeptFile) -> bool:
