@@ -9,6 +9,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property, partial
 from operator import attrgetter
@@ -804,6 +805,9 @@ class Catalog(Adding):
         self,
         *,
         older_than: str | timedelta = "7d",
+        dropped_after: str | timedelta | None = None,
+        datasets: Sequence[str] = ("*",),
+        uses: Uses = (),
         dry_run: bool = False,
         each: Callable[[Leftover], None] | None = None,
     ) -> GarbageReport:
@@ -821,6 +825,10 @@ class Catalog(Adding):
         Args:
             older_than: the grace period, e.g. ``"12h"``. It decides where a process of another machine may still be
                 running, and about folders that were moved aside.
+            dropped_after: also remove the files of versions that were dropped so long ago, e.g. ``"90d"``, although
+                nobody requested it; those that an alias or ``uses`` names, and protected ones, keep their files.
+            datasets: patterns of the datasets that ``dropped_after`` is about: ``name`` or ``name/config``, with ``*``.
+            uses: references in use, see ``Lifecycle``.
             dry_run: list it, and remove nothing.
             each: called with each ``Leftover`` as soon as it is known.
 
@@ -828,7 +836,7 @@ class Catalog(Adding):
             Every leftover; ``require_all()`` raises if one could not be removed.
 
         Raises:
-            UsageError: ``older_than`` is malformed or negative.
+            UsageError: ``older_than`` or ``dropped_after`` is malformed or negative.
             StorageError: the data directory cannot be listed.
             StorageUnavailableError: its store does not answer.
         """
@@ -837,6 +845,15 @@ class Catalog(Adding):
         grace = parse_duration(older_than) if isinstance(older_than, str) else older_than
         if grace < timedelta(0):
             raise UsageError(f"older_than is negative: {grace}", hint='Write a duration, e.g. "7d".')
+        remover = self._remover
+        if dropped_after is not None:
+            from registry.publishing.removal import Retention
+
+            after = parse_duration(dropped_after) if isinstance(dropped_after, str) else dropped_after
+            if after < timedelta(0):
+                raise UsageError(f"dropped_after is negative: {after}", hint='Write a duration, e.g. "90d".')
+            policy = Retention(after=after, datasets=tuple(datasets), uses=tuple(make_uses(uses)))
+            remover = replace(remover, retention=policy)
         leftovers, notes = collect_garbage(
             open_data(self.data_dir),
             self.backend,
@@ -845,7 +862,7 @@ class Catalog(Adding):
             actor=log_actor(),
             dry_run=dry_run,
             each=each,
-            removals=self._remover,
+            removals=remover,
         )
         from registry.api.reports import GarbageReport
 

@@ -9,11 +9,12 @@ import click
 
 from registry.cli.commands import Session, examples, joint_exit_code, session_command, version_values
 from registry.cli.completion import complete_reference
-from registry.cli.options import dry_run_option
+from registry.cli.options import dry_run_option, uses_option
 from registry.cli.output import Block, Column, Table, size
 from registry.cli.progress import show_progress
 from registry.envelope import fields_of
-from registry.errors import VerificationError
+from registry.errors import UsageError, VerificationError
+from registry.model import Use
 from registry.splits import counted
 
 _MOST_KEPT: Final = 10
@@ -57,7 +58,12 @@ def du(session: Session, reference: str | None, by: str | None, check: bool) -> 
     return joint_exit_code([*codes, *(place.error.exit_code for place in usage.stored if place.error is not None)])
 
 
-@session_command("gc", epilog=examples("registry gc --dry-run", "registry gc --older-than 1d"))
+@session_command(
+    "gc",
+    epilog=examples(
+        "registry gc --dry-run", "registry gc --older-than 1d", "registry gc --dropped-after 90d --dataset 'lab_*'"
+    ),
+)
 @click.option(
     "--older-than",
     default="7d",
@@ -66,19 +72,48 @@ def du(session: Session, reference: str | None, by: str | None, check: bool) -> 
     help="The grace period: 30m, 12h, 7d, 2w or 0. Files of other machines, and folders that were moved aside, "
     "are removed if they are older.",
 )
+@click.option(
+    "--dropped-after",
+    metavar="DURATION",
+    help="Also remove the files of versions that were dropped so long ago, e.g. 90d, and that nothing in use names.",
+)
+@click.option(
+    "--dataset",
+    "datasets",
+    multiple=True,
+    metavar="PATTERN",
+    help="Datasets that --dropped-after is about, e.g. 'lab_*' or c4/en; may be repeated.  [default: all]",
+)
+@uses_option
 @dry_run_option
-def gc(session: Session, older_than: str, dry_run: bool) -> int:
+def gc(
+    session: Session,
+    *,
+    older_than: str,
+    dropped_after: str | None,
+    datasets: tuple[str, ...],
+    uses: list[Use],
+    dry_run: bool,
+) -> int:
     """Remove what nobody needs from the data directory, TMPDIR and the index cache.
 
     That is: unfinished files and folders of processes that have ended, folders that were moved aside, what
     publishers to buckets left behind, files of the cache that were not used, and files of dropped versions whose
-    removal is due ('registry remove').
+    removal is due ('registry remove'), or for which --dropped-after says so.
 
     It never removes other files that a version names, files of a running publisher, files that another catalog may own,
     or files that the registry did not make. It lists files that it does not know.
     """
+    if dropped_after is None and (datasets or uses):
+        raise UsageError("--dataset and --uses are about --dropped-after", hint="Add it: --dropped-after 90d")
     with session.connect() as catalog, show_progress(session.out):
-        garbage = catalog.collect_garbage(older_than=older_than, dry_run=dry_run)
+        garbage = catalog.collect_garbage(
+            older_than=older_than,
+            dropped_after=dropped_after,
+            datasets=datasets or ("*",),
+            uses=uses,
+            dry_run=dry_run,
+        )
     for note in garbage.notes:
         session.out.note(f"note: {note}")
     value = {

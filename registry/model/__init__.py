@@ -4,7 +4,7 @@ Every other folder passes these values around. They check themselves when they a
 back to them. Nothing here accesses the disk, the clock or a database.
 """
 
-from registry.model.access import AccessToken, RefusedCall, Role, digest_of, new_secret
+from registry.model.access import AccessToken, RefusedCall, Role, covers, digest_of, new_secret
 from registry.model.attachment import ATTACHMENTS_FOLDER, Attachment
 from registry.model.changes import Answer, Effect, EffectKind, Use, default_effects, natural_effects, use_effects
 from registry.model.dataset_version import (
@@ -154,6 +154,7 @@ __all__ = [
     "choose",
     "content_digest",
     "count_progress",
+    "covers",
     "current_locations",
     "default_effects",
     "describe_moment",

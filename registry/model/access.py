@@ -12,6 +12,7 @@ import hashlib
 import re
 import string
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -117,15 +118,20 @@ class AccessToken:
         >>> token.covers("lab_digits", "plain"), token.covers("c4", "en"), token.covers("c4", "de"), token.covers("c4")
         (True, True, False, False)
         """
-        for pattern in self.datasets:
-            of_name, _, of_config = pattern.partition("/")
-            if fnmatchcase(name, of_name) and (not of_config or (config and fnmatchcase(config, of_config))):
-                return True
-        return False
+        return covers(self.datasets, name, config)
 
     def is_valid(self, now: datetime) -> bool:
         """Whether it is neither revoked nor expired."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+def covers(patterns: Iterable[str], name: str, config: str | None = None) -> bool:
+    """Whether one of the patterns covers a config of a dataset; see ``AccessToken.covers``."""
+    for pattern in patterns:
+        of_name, _, of_config = pattern.partition("/")
+        if fnmatchcase(name, of_name) and (not of_config or (config and fnmatchcase(config, of_config))):
+            return True
+    return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,13 +15,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 from registry.catalog import CatalogBackend, Removal, RemovalStep, load_shards
 from registry.catalog.service.store import ServiceStore
 from registry.errors import CatalogPermissionError, ConflictError, MissingExtraError, NotFoundError, StorageError, spell
 from registry.masking import mask
-from registry.model import DatasetVersion, Reference, Use, describe_moment, is_absolute
+from registry.model import DatasetVersion, Reference, Use, VersionState, covers, describe_moment, is_absolute
 from registry.prepared import is_description
 from registry.prepared.folder import METADATA_FILENAME
 from registry.publishing.attachments import home_of
@@ -80,6 +80,21 @@ class RemovalReport:
         return self
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """Which dropped versions lose their files without a request for each: a policy that ``gc`` applies.
+
+    Attributes:
+        after: how long after its drop a version keeps its files.
+        datasets: patterns of the datasets that it is about, as those of an access token.
+        uses: references in use, such as pins: these versions keep their files.
+    """
+
+    after: timedelta
+    datasets: tuple[str, ...] = ("*",)
+    uses: tuple[Use, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Remover:
     """Removes the files of dropped versions: of one, for ``Catalog.remove``, or of all that are due, for ``gc``.
@@ -89,12 +104,14 @@ class Remover:
         data: the data directory that it records.
         actor: who removes.
         cache: the cache of this machine's user.
+        retention: the policy for dropped versions; None removes only what somebody has requested.
     """
 
     catalog: CatalogBackend
     data: Store
     actor: str
     cache: FileCache | None
+    retention: Retention | None = None
 
     def remove(
         self,
@@ -152,15 +169,29 @@ class Remover:
                     places = self.remove(removal.reference, dry_run=True).places
             except ConflictError as error:
                 outcome, why = GarbageOutcome.KEPT, error.message
-            yield Leftover(
-                kind="removal",
-                name=str(removal.reference),
-                place=str(removal.reference),
-                outcome=outcome,
-                why=why,
-                num_files=sum(place.num_files for place in places),
-                num_bytes=sum(place.num_bytes for place in places),
-            )
+            yield _leftover(removal.reference, outcome, why, places)
+        if self.retention is not None:
+            yield from self._find_retained(self.retention)
+
+    def _find_retained(self, retention: Retention) -> Iterator[Leftover]:
+        """A leftover for each dropped version whose removal nobody has requested, and which the policy is about."""
+        requested = {removal.reference for removal in self.catalog.lifecycle.removals()}
+        for size in self.catalog.sizes():
+            is_meant = size.state is VersionState.DROPPED and covers(retention.datasets, size.name, size.config)
+            if not is_meant or size.reference in requested:
+                continue
+            places: tuple[ClearedPlace, ...] = ()
+            try:
+                report = self.remove(size.reference, grace=retention.after, dry_run=True, uses=retention.uses)
+                due = "" if report.removal.due is None else describe_moment(report.removal.due.replace(microsecond=0))
+                outcome, why = GarbageOutcome.KEPT, f"they are kept until {due}"
+                if self.catalog.configs.protection(size.name, size.config) is not None:
+                    why = "it is protected; registry remove removes them all the same"
+                elif report.removal.step is not RemovalStep.PLANNED:
+                    outcome, why, places = GarbageOutcome.FOUND, f"they were kept until {due}", report.places
+            except ConflictError as error:
+                outcome, why = GarbageOutcome.KEPT, error.message
+            yield _leftover(size.reference, outcome, f"the files of a dropped version: {why}", places)
 
     def collect(self, leftover: Leftover) -> bool:
         """Remove the files of a version; False if others use them by now, or this user may not.
@@ -168,8 +199,12 @@ class Remover:
         Raises:
             StorageError: a place cannot be cleared.
         """
+        reference = Reference.parse(leftover.name)
+        options: dict[str, Any] = {}
+        if self.retention is not None and all(it.reference != reference for it in self.catalog.lifecycle.removals()):
+            options = {"grace": self.retention.after, "uses": self.retention.uses}
         with suppress(ConflictError, NotFoundError, CatalogPermissionError):
-            return self.remove(Reference.parse(leftover.name)).require_all().removal.step is RemovalStep.ENDED
+            return self.remove(reference, **options).require_all().removal.step is RemovalStep.ENDED
         return False
 
     def _published(self, reference: Reference) -> DatasetVersion:
@@ -214,6 +249,18 @@ class Remover:
             for split in version.splits:
                 for shard in load_shards(self.catalog.shards, version, split.name):
                     CachedBlocks(self.cache, shard.sha256, shard.num_bytes).forget()
+
+
+def _leftover(reference: Reference, outcome: GarbageOutcome, why: str, places: Sequence[ClearedPlace]) -> Leftover:
+    return Leftover(
+        kind="removal",
+        name=str(reference),
+        place=str(reference),
+        outcome=outcome,
+        why=why,
+        num_files=sum(place.num_files for place in places),
+        num_bytes=sum(place.num_bytes for place in places),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from support.prepared_samples import animals, prepare
 import registry
 from registry import Catalog
 from registry.catalog import RemovalStep
+from registry.cli.main import run
 from registry.errors import ConflictError, StorageError, UsageError, VersionExistsError, VersionWithdrawnError
 from registry.model import Attachment, DatasetVersion
 from registry.publishing import copying, removal
@@ -113,6 +114,64 @@ def test_garbage_collection_removes_the_files_when_the_grace_time_has_passed(cat
         assert removal.outcome == "removed"
         assert below(tmp_path / "data") == ["numbers"]
         require_removed(catalog)
+
+
+def test_retention_removes_what_was_dropped_long_ago_and_nothing_that_is_in_use(
+    catalog: Catalog, tmp_path: Path
+) -> None:
+    for name in ("named", "cited", "guarded", "other"):
+        catalog.add({"value": [4, 5]}, name)
+        if name == "named":
+            catalog.aliases.set("paper", "named:1.0.0")
+        catalog.lifecycle.drop(f"{name}:1.0.0", reason="old")
+    catalog.lifecycle.protect("guarded")
+    policy: dict[str, Any] = {"dropped_after": "90d", "datasets": ["n*", "cited", "guarded"], "uses": ["cited:1.0.0"]}
+    before, events = below(tmp_path / "data"), len(list(catalog.log()))
+    report = catalog.collect_garbage(**policy)
+    assert {leftover.name for leftover in report.of("kept")} == {
+        "numbers:1.0.0",
+        "named:1.0.0",
+        "cited:1.0.0",
+        "guarded:1.0.0",
+    }
+    assert report.of("removed") == ()
+    assert (below(tmp_path / "data"), len(list(catalog.log()))) == (before, events)  # nothing is planned, either
+
+    with set_clocks(timedelta(days=91)):
+        planned = catalog.collect_garbage(**policy, dry_run=True)
+        assert [leftover.name for leftover in planned.of("found")] == ["numbers:1.0.0"]
+        assert (planned.of("found")[0].num_files, len(list(catalog.log()))) == (6, events)
+        report = catalog.collect_garbage(**policy)
+        assert [leftover.name for leftover in report.of("removed")] == ["numbers:1.0.0"]
+        assert {leftover.name: leftover.why.partition("version: ")[2][:36] for leftover in report.of("kept")} == {
+            "named:1.0.0": "named:1.0.0 is in use: the alias nam",
+            "cited:1.0.0": "cited:1.0.0 is in use: cited:1.0.0",
+            "guarded:1.0.0": "it is protected; registry remove rem",
+        }
+        assert [event.action for event in catalog.log()][-2:] == ["remove", "remove"]
+        assert catalog.collect_garbage(**policy).of("removed") == ()
+        require_removed(catalog)
+    assert (tmp_path / "data" / "other" / "1.0.0").is_dir()
+
+
+def test_a_grace_time_that_a_person_asked_for_is_not_shortened_by_retention(catalog: Catalog) -> None:
+    catalog.remove("numbers:1.0.0", grace="200d")
+    with set_clocks(timedelta(days=91)):
+        assert catalog.collect_garbage(dropped_after="90d").of("removed") == ()
+    with set_clocks(timedelta(days=201)):
+        assert [it.name for it in catalog.collect_garbage(dropped_after="300d").of("removed")] == ["numbers:1.0.0"]
+
+
+def test_a_retention_that_is_negative_or_about_nothing_is_refused(
+    catalog: Catalog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UsageError, match="dropped_after is negative"):
+        catalog.collect_garbage(dropped_after=timedelta(days=-1))
+    assert run(["gc", "--dataset", "lab_*", "--catalog", catalog.url]) == 2
+    assert "--dataset and --uses are about --dropped-after" in capsys.readouterr().err
+    assert run(["gc", "--dropped-after", "0", "--dataset", "numbers", "--catalog", catalog.url]) == 0
+    assert "removal" in capsys.readouterr().out
+    require_removed(catalog)
 
 
 def test_garbage_collection_leaves_what_is_only_dropped(catalog: Catalog, tmp_path: Path) -> None:
