@@ -226,7 +226,7 @@ def _choose(answer: Any, name: str | None, url: str) -> Mapping[str, str]:
         for entry in (entries if isinstance(entries, list) else ())
         if isinstance(entry, dict)
         and all(isinstance(entry.get(key), str) and entry[key] for key in ("name", "client_id", "scope"))
-        and is_secure_url(entry.get("authorization_endpoint"))
+        and is_secure_url(entry.get("authorization_endpoint"), like=url)
     }
     if name is None and len(offered) == 1:
         return next(iter(offered.values()))

@@ -481,7 +481,7 @@ def _log(exchange: Exchange, call: str, seconds: float) -> None:
     who = exchange.who
     fields = {
         "id": exchange.id,
-        "principal": None if who is None else who.name,
+        "principal": (exchange.principal or None) if who is None else who.name,
         "token": None if who is None else who.id,
         "call": call,
         "status": exchange.status,

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
+from registry.api.identity import sign_in_with_browser
 from registry.api.locations import access_token
 from registry.catalog.service import ServiceCatalog
 from registry.catalog.service.store import ServiceStore
-from registry.errors import CatalogError, RegistryError, StorageError
+from registry.errors import CatalogError, RegistryError, StorageError, UsageError
 from registry.model import new_secret
 
 
@@ -99,6 +100,34 @@ def test_a_malformed_list_of_files_is_an_error_of_storage(hostile: HostileServer
     hostile.body = listing
     with pytest.raises(StorageError, match="malformed"):
         ServiceStore(hostile.url, lambda _: None).list("digits")
+
+
+PERSON = {"name": "x", "client_id": "x", "scope": "openid", "authorization_endpoint": "https://login.example/"}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        None,
+        {"issuers": 1},
+        {"issuers": [1, {}, {**PERSON, "name": []}, {**PERSON, "scope": ""}]},
+        *(
+            {"issuers": [{**PERSON, "authorization_endpoint": address}]}
+            for address in ("javascript:alert(1)", "file:///etc/passwd", "http://login.example/", "https://a b/", 5)
+        ),
+    ],
+)
+def test_a_service_leads_the_browser_only_to_encrypted_pages(hostile: HostileServer, answer: Any) -> None:
+    hostile.body = json.dumps(answer).encode()
+    with pytest.raises(UsageError, match="people cannot sign in with a browser here"):
+        sign_in_with_browser(hostile.url, None, pytest.fail)
+
+
+@pytest.mark.parametrize("body", [DEEP, b"{", b"\xff"])
+def test_a_malformed_list_of_issuers_is_an_error_of_the_registry(hostile: HostileServer, body: bytes) -> None:
+    hostile.body = body
+    with pytest.raises(CatalogError, match="malformed"):
+        sign_in_with_browser(hostile.url, None, pytest.fail)
 
 
 def test_an_answer_that_never_ends_is_not_read_to_its_end(hostile: HostileServer) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,13 +15,15 @@ from urllib.parse import parse_qs, urlencode, urljoin, urlsplit
 
 import pytest
 import urllib3
+from support.browse_process import Serve
 from support.issuers import LocalIssuer
 from support.services import TestServer, make_token
 
 import registry
-from registry.api.identity import nonce_of
+from registry.api.identity import nonce_of, sign_in_with_id_token
+from registry.catalog import DataDirectory, EventFilter
 from registry.catalog.sql_catalog import SqlCatalog
-from registry.errors import CatalogRefusedError
+from registry.errors import CatalogRefusedError, DatasetNotFoundError
 from registry.model import Role
 from registry.server.config import ServiceConfig
 from registry.server.issuers import Binding, Issuer
@@ -309,6 +313,22 @@ def test_login_in_a_job(service: TestServer, home: Path, issuer: LocalIssuer, sh
     )
 
 
+def test_a_job_publishes_a_dataset_that_did_not_exist(
+    service: TestServer, home: Path, issuer: LocalIssuer, shared: SqlCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = str(home / "data")
+    shared.locations.set_data_dir(DataDirectory(recorded=place, place=place), actor="root")
+    text = issuer.sign(repository="lab/digits", aud=service.url)
+    monkeypatch.setenv("REGISTRY_TOKEN", sign_in_with_id_token(service.url, text))
+    with registry.connect(service.url) as catalog:
+        assert str(catalog.add([{"x": 1}], "lab_new").reference) == "lab_new:1.0.0"
+        with pytest.raises(DatasetNotFoundError, match="there is no dataset 'other_new' that this token can read"):
+            catalog.add([{"x": 1}], "other_new")
+    actors = {event.actor: event.recorded_by for event in shared.log.page(EventFilter(dataset="lab_new"), newest=9)}
+    token = shared.access.tokens()[-1]
+    assert actors == {"lab/digits (ci)": f"token {token.id}"}
+
+
 def test_login_says_what_is_wrong(service: TestServer, server: TestServer, home: Path, shared: SqlCatalog) -> None:
     server.service.catalog = shared
     assert login(server.url, "--oidc").stderr == (
@@ -345,3 +365,28 @@ def test_the_token_of_a_login_ends(service: TestServer, home: Path, issuer: Loca
     shared.access.revoke_token(shared.access.tokens()[-1].id, actor="root")
     with registry.connect(service.url) as catalog, pytest.raises(CatalogRefusedError):
         catalog.datasets()
+
+
+def test_workers_of_a_service_use_an_id_token_once(tmp_path: Path, issuer: LocalIssuer, home: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}/"
+    binding = {"claims": {"repository": "lab/digits"}, "role": "publisher"}
+    settings = {"public_url": url, "issuers": [{"name": "ci", "url": issuer.url, "bindings": [binding]}]}
+    file = tmp_path / "service.yaml"
+    file.write_text(json.dumps(settings, indent=1))  # JSON is YAML, too
+    options = ("--port", str(port), "--workers", "2", "--config", str(file))
+    with registry.connect(tmp_path / "catalog.db", create=True):
+        pass
+    with Serve(tmp_path / "catalog.db", *options) as server:
+        text = issuer.sign(repository="lab/digits", aud=url)
+        assert sign_in_with_id_token(url, text).startswith("shb_")
+        for _ in range(8):  # at one worker or the other
+            with pytest.raises(CatalogRefusedError, match="it was used before"):
+                sign_in_with_id_token(url, text)
+        _, log = server.end(signal.SIGTERM)
+    assert text not in log
+    assert "there is no access token" not in log
+    lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+    calls = [(line["call"], line["principal"], line["status"]) for line in lines if "call" in line]
+    assert calls == [("sign_in", "ci (ci)", 200), *[("sign_in", "(ci)", 401)] * 8]
