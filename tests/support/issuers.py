@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, quote_plus, urlencode, urlsplit
@@ -57,9 +58,13 @@ class LocalIssuer:
         is_hanging: it answers when this is set.
         person: the claims of who signs in, or None if they refuse.
         client_secret: the secret of its clients; None for public ones.
+        host: the name of this machine in its URL.
+        asks: whether it shows a page with a link before it leads a browser back.
     """
 
     url: str = ""
+    host: str = "127.0.0.1"
+    asks: bool = False
     keys: list[dict[str, Any]] = field(default_factory=lambda: [public_jwk("RS256")])
     headers: dict[str, str] = field(default_factory=dict)
     document: dict[str, Any] = field(default_factory=dict)
@@ -99,7 +104,7 @@ class LocalIssuer:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self.url = f"http://{self.host}:{self._server.server_port}"
         return self
 
     def stop(self) -> None:
@@ -126,6 +131,9 @@ class LocalIssuer:
                 return 200, json.dumps(document | self.document).encode(), {}
             case "/keys":
                 return 200, json.dumps({"keys": self.keys}).encode(), self.headers
+            case "/authorize" if self.asks:
+                text = f'<!doctype html><title>x</title><a href="{escape(self._authorize(query))}">Yes, it is me</a>'
+                return 200, text.encode(), {"Content-Type": "text/html"}
             case "/authorize":
                 return 302, b"", {"Location": self._authorize(query)}
             case "/token":
