@@ -58,6 +58,7 @@ class ServiceConfig:
         in_flight: requests that are answered at a time; others get status 503.
         body_bytes: the longest body of a call: a version with a million shards has about 120 MB as JSON.
         body_seconds: how long a client may be slow with the body of a request.
+        free_bytes: how much of the disk of the data directory files of publishers leave free.
         stop_seconds: how long requests in flight may take after SIGTERM.
 
     Raises:
@@ -83,6 +84,7 @@ class ServiceConfig:
     in_flight: int = _number(64, 1, 10**5)
     body_bytes: int = _number(2**27, 2**10, 2**32)
     body_seconds: int = _number(30, 1, 3600)
+    free_bytes: int = _number(2**28, 0, 2**50)
     stop_seconds: int = _number(30, 0, 3600)
 
     def __post_init__(self) -> None:

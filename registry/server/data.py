@@ -20,11 +20,14 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import shutil
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, TypeAlias
 
 from registry.api.locations import ClientDataDirectory, open_data
 from registry.catalog import CatalogBackend, DataDirectory
@@ -79,6 +82,9 @@ _RANGE: Final = re.compile(r"bytes=(?:(?P<first>[0-9]{1,18})-(?P<last>[0-9]{0,18
 _NO_FILE: Final = frozenset({None, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
 """Errors for names that do not name a file; a link that leads out of the store has no number."""
 
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_INSUFFICIENT: Final = 507
+_FULL: Final = "the disk of the service is almost full"
 _ADMIN: Final = "Ask an admin of the service."
 _HEADERS: Final = {
     "Accept-Ranges": "bytes",
@@ -87,6 +93,10 @@ _HEADERS: Final = {
     "Content-Type": "application/octet-stream",
     "Vary": "Authorization",
 }
+
+
+Receiving: TypeAlias = "Generator[None, bytes | None, DataAnswer]"
+"""Takes the pieces of a body, and returns the answer. No thread has to wait for the next piece."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +124,7 @@ class ServedData:
         signs: bool = False,
         signs_writes: bool = False,
         most_bytes: int = 2**40,
+        free_bytes: int = 0,
     ) -> None:
         """Describe a data directory.
 
@@ -125,6 +136,7 @@ class ServedData:
                 their own there.
             signs_writes: whether publishers get such URLs, too, also for files that they send.
             most_bytes: the size of the largest file that publishers may send.
+            free_bytes: how much of the disk of a folder their files leave free.
 
         Raises:
             UsageError, MissingExtraError: see ``SignedWrites``.
@@ -135,6 +147,10 @@ class ServedData:
         self._signs = signs
         self._signed = SignedWrites(store) if signs_writes else None
         self._most_bytes = most_bytes
+        self._free_bytes = free_bytes
+        self._arriving = 0
+        """Bytes of files that arrive now."""
+        self._lock = threading.Lock()
         self._hashed: dict[tuple[str, str], str] = {}
         """The sha256 of files by their name and stamp: what was hashed while it arrived is not read again."""
 
@@ -222,10 +238,10 @@ class ServedData:
                 return folder, name, version
         raise _refusal(catalog, path)
 
-    def write(
-        self, catalog: GuardedCatalog, path: str, headers: Mapping[str, str], pieces: Iterable[bytes]
-    ) -> DataAnswer:
+    def write(self, catalog: GuardedCatalog, path: str, headers: Mapping[str, str]) -> Receiving:
         """Answer a PUT: a whole file, with its ``Content-Length`` and its ``Repr-Digest`` or ``Content-Digest``.
+
+        The pieces of the body are sent to the generator as they arrive, and None at its end; it returns the answer.
 
         Only a name that is free gets it, except for notes of publishers and for attachments, whose names have their
         digests. The same file again is not an error: the first answer may have been lost.
@@ -234,25 +250,24 @@ class ServedData:
             catalog: the catalog as the client may change it.
             path: below the data directory.
             headers: of the request.
-            pieces: the body.
 
         Raises:
             CatalogPermissionError: the token is that of a reader.
             ReservationLostError: the publisher has not reserved the place, or another one has published it meanwhile.
             UsageError: a header is missing or invalid, or the file is too large.
             AlreadyStoredError: the name has another file.
-            StorageError: other bytes arrived, or the file cannot be written.
+            StorageError: other bytes arrived, the file cannot be written, or the disk is almost full.
         """
         sha256, num_bytes = _promised(headers, self._most_bytes)
         name, is_reserved = self._writable(catalog, path, sha256)
         replaces, is_new = (name == MARKER_FILE or not is_reserved) and "if-none-match" not in headers, False
-        with _without_paths("write", path):
+        with self._room_for(num_bytes, path), _without_paths("write", path):
             if not replaces and self.store.exists(path):
-                _receive(pieces, sha256, num_bytes, lambda _: None)
+                yield from _receive(sha256, num_bytes, lambda _: None)
             else:
                 with suppress(AlreadyStoredError):  # another publisher was faster
                     with self.store.create(path, overwrite=replaces) as file:
-                        _receive(pieces, sha256, num_bytes, file.write)
+                        yield from _receive(sha256, num_bytes, file.write)
                         if is_reserved:
                             self._reserved(catalog, path)  # a person may have given the place to another publisher
                     is_new = True
@@ -262,6 +277,28 @@ class ServedData:
                 raise already_stored(path)
             with self.store.open(path) as stored:
                 return DataAnswer(status=201 if is_new else 200, headers={"ETag": _tag(stored)})
+
+    @contextmanager
+    def _room_for(self, num_bytes: int, path: str) -> Iterator[None]:
+        """Keep room for a file that arrives, if the data directory is a folder.
+
+        Raises:
+            StorageError: less than ``free_bytes`` would be left on its disk, beside the files that arrive now (507).
+        """
+        if self.store.local_root is None:
+            yield
+            return
+        root = Path(self.store.local_root)
+        folder = next(each for each in (root, *root.parents) if each.exists())
+        with self._lock:
+            if shutil.disk_usage(folder).free - self._arriving - num_bytes < self._free_bytes:
+                raise cannot("write", path, _FULL, number=errno.ENOSPC, hint=_ADMIN, http_status=_INSUFFICIENT)
+            self._arriving += num_bytes
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._arriving -= num_bytes
 
     def offer(self, catalog: GuardedCatalog, path: str, num_bytes: str, sha256: str) -> DataAnswer:
         """Answer a POST, which asks for a URL by which a file can be sent past the service.
@@ -408,17 +445,14 @@ class ServedData:
         return sha256
 
 
-def open_served_data(
-    catalog: CatalogBackend, data_dir: str | None, service: str, *, signs: bool = False, signs_writes: bool = False
-) -> ServedData | None:
+def open_served_data(catalog: CatalogBackend, data_dir: str | None, service: str, **settings: Any) -> ServedData | None:
     """The data directory of a catalog, which ``data_dir`` or the catalog names; None if neither does.
 
     Args:
         catalog: the catalog.
         data_dir: its path or URL; None is the one that the catalog records.
         service: the URL at which clients reach the service; it ends with a slash.
-        signs: see ``ServedData``.
-        signs_writes: see ``ServedData``.
+        settings: those of ``ServedData``.
 
     Raises:
         OtherDataDirectoryError: the catalog records another one.
@@ -429,9 +463,7 @@ def open_served_data(
         own = directory.require()
     except DataDirectoryMissingError:
         return None
-    if own is None:
-        return None
-    return ServedData(open_data(directory.path), own, service, signs=signs, signs_writes=signs_writes)
+    return None if own is None else ServedData(open_data(directory.path), own, service, **settings)
 
 
 def _answer(file: StoredFile, headers: Mapping[str, str], digest: str | None, *, is_head: bool) -> DataAnswer:
@@ -523,7 +555,9 @@ def _without_paths(doing: str, path: str) -> Iterator[None]:
             raise already_stored(path) from error
         if isinstance(error, NotStoredError) or error.errno in _NO_FILE:
             raise _no_file(path) from error
-        raise cannot(doing, path, os.strerror(error.errno or errno.EIO), number=error.errno, hint=_ADMIN) from error
+        full: dict[str, Any] = {"http_status": _INSUFFICIENT} if error.errno in _NO_ROOM else {}
+        reason = os.strerror(error.errno or errno.EIO)
+        raise cannot(doing, path, reason, number=error.errno, hint=_ADMIN, **full) from error
 
 
 def _folders(path: str) -> Iterator[str]:
@@ -554,14 +588,14 @@ def _promised(headers: Mapping[str, str], most_bytes: int) -> tuple[str, int]:
     return base64.b64decode(match[1]).hex(), int(length)
 
 
-def _receive(pieces: Iterable[bytes], sha256: str, num_bytes: int, take: Callable[[bytes], object]) -> None:
-    """Take the bytes of a file as they arrive.
+def _receive(sha256: str, num_bytes: int, take: Callable[[bytes], object]) -> Generator[None, bytes | None, None]:
+    """Take the bytes of a file that are sent to the generator.
 
     Raises:
         UsageError: they are not what the request promised.
     """
     digest, received = hashlib.sha256(), 0
-    for piece in pieces:
+    while (piece := (yield)) is not None:
         received += len(piece)
         if received > num_bytes:
             break

@@ -174,6 +174,7 @@ class Gate:
         self._buffered = 0
         self._strangers = 0
         self._waiting = Counter[str]()
+        self._files = 0
 
     def authenticate(self, authenticate: Callable[[str], AccessToken], header: str) -> AccessToken:
         """The token that the header ``Authorization`` has, by ``authenticate``; within the limits of rates.
@@ -269,6 +270,21 @@ class Gate:
             yield
         finally:
             self._strangers -= is_stranger
+
+    @contextmanager
+    def receiving(self) -> Iterator[None]:
+        """While a file arrives. Files get half of the places, so that slow publishers block nobody else.
+
+        Raises:
+            CatalogUnavailableError: all of them are taken.
+        """
+        if self._files >= max(self._config.in_flight // 2, 1):
+            raise _busy("the service is busy with files of other publishers")
+        self._files += 1
+        try:
+            yield
+        finally:
+            self._files -= 1
 
     def _release(self, exchange: Exchange) -> None:
         self._buffered -= exchange.buffered

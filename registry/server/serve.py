@@ -161,8 +161,8 @@ def _make_worker(config: ServiceConfig, url: str, metrics_folder: Path, more_rou
         threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
     try:
         catalog = open_sql_catalog(config.catalog or catalog_url(), create=False)
-        signs = {"signs": config.signed_reads, "signs_writes": config.signed_writes}
-        data = open_served_data(catalog, config.data_dir, url, **signs)
+        settings = {"signs_writes": config.signed_writes, "free_bytes": config.free_bytes}
+        data = open_served_data(catalog, config.data_dir, url, signs=config.signed_reads, **settings)
     except RegistryError as error:
         _logger.error("the worker cannot open the catalog or its data directory: %s", error)
         time.sleep(1)  # another worker is started at once

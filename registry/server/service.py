@@ -12,7 +12,7 @@ import json
 import logging
 import re
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -38,7 +38,7 @@ from registry.errors import (
 from registry.masking import mask
 from registry.model import AccessToken, Role, digest_of
 from registry.server.config import ServiceConfig
-from registry.server.data import DataAnswer, ServedData
+from registry.server.data import DataAnswer, Receiving, ServedData
 from registry.server.following import EventWatch, answer_events
 from registry.server.gate import Gate, current_exchange, internal_error
 from registry.server.metrics import Metrics
@@ -58,6 +58,9 @@ if TYPE_CHECKING:
 
 _RELEASED: Final = frozenset({401, 403, 503})
 """Statuses of a call that may succeed when it is repeated, so that its key is free again."""
+
+_BATCH_BYTES: Final = 2**18
+"""Bytes of a file that are written together."""
 
 _JSON: Final = {"Content-Type": "application/json"}
 
@@ -140,15 +143,9 @@ class Service:
         return GuardedCatalog(self.catalog, who, None if self.data is None else self.data.places(who))
 
     def transfer(
-        self,
-        who: AccessToken,
-        method: str,
-        path: str,
-        headers: Mapping[str, str],
-        pieces: Iterable[bytes],
-        query: Mapping[str, str],
-    ) -> DataAnswer:
-        """Answer a request about a file of the data directory.
+        self, who: AccessToken, method: str, path: str, headers: Mapping[str, str], query: Mapping[str, str]
+    ) -> DataAnswer | Receiving:
+        """Answer a request about a file of the data directory; a PUT is answered when the body has arrived.
 
         Raises:
             NotFoundError: the data directory is not a folder of this server.
@@ -159,7 +156,7 @@ class Service:
         catalog = self.guarded(who)
         match method:
             case "PUT":
-                return self.data.write(catalog, path, headers, pieces)
+                return self.data.write(catalog, path, headers)
             case "POST":
                 return self.data.offer(catalog, path, query.get("num_bytes", ""), query.get("sha256", ""))
             case "DELETE":
@@ -256,7 +253,6 @@ def make_service_app(
         MissingExtraError: Starlette is not installed (extra ``server``).
     """
     with require_extra("server", package="starlette", needed_for="a service of a catalog"):
-        from anyio import from_thread
         from starlette.applications import Starlette
         from starlette.concurrency import run_in_threadpool
         from starlette.exceptions import HTTPException
@@ -323,25 +319,17 @@ def make_service_app(
             return await watch.wait(after, seconds)
 
     async def transfer(request: Request) -> Response:
-        stream = request.stream()
-
-        async def receive() -> bytes | None:
-            return await anext(stream, None)
-
-        def pieces() -> Iterator[bytes]:
-            while (piece := from_thread.run(receive)) is not None:
-                yield piece
-
-        answer = await run_in_threadpool(perform_transfer, request, pieces())
+        answer = await run_in_threadpool(perform_transfer, request)
+        if not isinstance(answer, DataAnswer):
+            with gate.receiving():
+                answer = await _receive_file(request.stream(), answer)
         if isinstance(answer.body, bytes):
             return Response(answer.body, answer.status, answer.headers)
         return StreamingResponse(answer.body, answer.status, answer.headers)
 
-    def perform_transfer(request: Request, pieces: Iterable[bytes]) -> DataAnswer:
+    def perform_transfer(request: Request) -> DataAnswer | Receiving:
         who = service.authenticate(request.headers.get("authorization", ""))
-        return service.transfer(
-            who, request.method, request.path_params["path"], request.headers, pieces, request.query_params
-        )
+        return service.transfer(who, request.method, request.path_params["path"], request.headers, request.query_params)
 
     return Starlette(
         routes=[
@@ -358,6 +346,34 @@ def make_service_app(
         exception_handlers={HTTPException: refuse},
         lifespan=partial(write_metrics, gate, watch),
     )
+
+
+async def _receive_file(pieces: AsyncIterator[bytes], receiving: Receiving) -> DataAnswer:
+    """Take a body. Threads only check and write what has arrived, so that slow clients hold none of them."""
+    from anyio import CancelScope
+    from starlette.concurrency import run_in_threadpool
+
+    arrived, answers = bytearray(), list[DataAnswer]()
+
+    def advance(piece: bytes | None) -> None:
+        try:
+            receiving.send(piece)
+        except StopIteration as end:
+            answers.append(end.value)
+
+    try:
+        await run_in_threadpool(advance, None)
+        async for piece in pieces:
+            arrived += piece
+            if len(arrived) >= _BATCH_BYTES:
+                await run_in_threadpool(advance, bytes(arrived))
+                arrived.clear()
+        await run_in_threadpool(advance, bytes(arrived))
+        await run_in_threadpool(advance, None)
+        return answers[0]
+    finally:
+        with CancelScope(shield=True):
+            await run_in_threadpool(receiving.close)
 
 
 def _arguments(request: Request, body: bytes | None) -> dict[str, Any]:

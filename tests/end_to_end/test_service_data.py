@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import http.client
 import os
@@ -32,6 +33,7 @@ from registry.catalog.web import WebCatalog
 from registry.cli.main import run
 from registry.errors import CatalogPermissionError, NotStoredError, ReplacedError, StorageError, VerificationError
 from registry.model import Reference, Role, Version
+from registry.server.config import ServiceConfig
 from registry.server.data import ServedData, open_served_data
 from registry.storage import LocalStore, open_store
 
@@ -502,6 +504,68 @@ def test_an_upload_that_is_cut_leaves_nothing(server: TestServer, home: registry
     connection.close()
     wait(lambda: not any(folder.iterdir()))
     assert put(server.url, "lab/1.0.0/x", publisher, content) == 201
+
+
+def begin_put(url: str, path: str, token: str, content: bytes) -> http.client.HTTPConnection:
+    """A connection of a publisher that has sent the head of a PUT, and the first byte of the file."""
+    digest = base64.b64encode(hashlib.sha256(content).digest()).decode()
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
+    connection.putrequest("PUT", f"/api/v1/data/{path}")
+    connection.putheader("Authorization", f"Bearer {token}")
+    connection.putheader("Content-Length", str(len(content)))
+    connection.putheader("Repr-Digest", f"sha-256=:{digest}:")
+    connection.endheaders(content[:1])
+    return connection
+
+
+def test_slow_publishers_hold_no_thread_and_half_of_the_places(home: registry.Catalog, server: TestServer) -> None:
+    crowded = TestServer(ServiceConfig(in_flight=120, requests_per_minute=0))
+    crowded.service.catalog, crowded.service.data = server.service.catalog, server.service.data
+    token, content, folder = (
+        make_token(home.backend, "ci", Role.PUBLISHER),
+        b"slow",
+        Path(home.data_dir) / "lab" / "1.0.0",
+    )
+    reserve(server, token, "lab:1.0.0", f"{server.url}api/v1/data/lab/1.0.0")
+    slow = [
+        begin_put(crowded.url, f"lab/1.0.0/{number}", token, content) for number in range(60)
+    ]  # a worker has 40 threads
+    wait(lambda: folder.exists() and len(list(folder.iterdir())) == 60)
+    try:
+        assert put(crowded.url, "lab/1.0.0/x", token, b"x") == 503
+        path, shard = shard_of(home)
+        assert [ask(crowded.url, path, token)[1] for _ in range(3)] == [shard] * 3
+        for connection in slow:
+            connection.send(content[1:])
+            assert connection.getresponse().status == 201
+        assert put(crowded.url, "lab/1.0.0/x", token, b"x") == 201
+        assert {file.read_bytes() for file in folder.iterdir()} == {content, b"x"}
+    finally:
+        for connection in slow:
+            connection.close()
+        crowded.stop()
+
+
+def test_files_of_publishers_leave_room_on_the_disk(
+    server: TestServer, home: registry.Catalog, publisher: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = shutil.disk_usage(home.data_dir)._replace(free=1000)
+    reserve(server, publisher, "lab:1.0.0", f"{server.url}api/v1/data/lab/1.0.0")
+    folder = Path(home.data_dir) / "lab" / "1.0.0"
+    monkeypatch.setattr("registry.server.data.shutil.disk_usage", lambda _: free)
+    first = begin_put(server.url, "lab/1.0.0/first", publisher, bytes(600))
+    wait(lambda: folder.exists() and any(folder.iterdir()))
+    assert put(server.url, "lab/1.0.0/second", publisher, bytes(600)) == 507
+    first.send(bytes(599))
+    assert first.getresponse().status == 201
+    first.close()
+    assert put(server.url, "lab/1.0.0/second", publisher, bytes(600)) == 201
+    server.service.data._free_bytes = 990  # type: ignore[union-attr]
+    store = ServiceStore(server.url, lambda _: publisher, "lab/1.0.0")
+    with pytest.raises(StorageError, match="the disk of the service is almost full") as caught:
+        store.write_bytes("third", bytes(11))
+    assert (caught.value.details["errno"], caught.value.hint) == (errno.ENOSPC, "Ask an admin of the service.")
+    assert store.list() == ["first", "second"]
 
 
 def wait(is_done: Callable[[], bool]) -> None:
