@@ -113,7 +113,7 @@ class LengthBlock:
 
     Attributes:
         first: index of the first shard.
-        start: position in the split of the first record of shard ``first``.
+        start: position in the split of the first record of shard ``first``; 0 if there is no such shard.
         lengths: number of records in each shard.
         following: position of the first record of the next shard, or None after the last shard.
     """

@@ -27,7 +27,7 @@ from registry.catalog.names import told_as
 from registry.catalog.outcomes import IDENTITY_DIGITS, Holder, Reservation, other_content
 from registry.catalog.queries import find_digest, find_version_id
 from registry.catalog.removals import refuse_removed
-from registry.catalog.rows import canonical_json, check_text
+from registry.catalog.rows import canonical_json, check_digest, check_text
 from registry.catalog.session import reading, transact, write
 from registry.catalog.tables import event, reservation
 from registry.catalog.values import stored_values
@@ -50,6 +50,8 @@ class SqlReservations:
     def reserve(
         self, location: str, exactly: Reference, content_digest: str, holder: Holder
     ) -> tuple[Reservation, Reservation | None]:
+        check_digest(content_digest, "digest of the content")
+
         def action(connection: sa.Connection) -> tuple[Reservation, Reservation | None]:
             now = check_clock(connection)  # here, before files are uploaded for hours
             joining = _stamped(holder, now)

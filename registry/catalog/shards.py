@@ -145,7 +145,7 @@ class SqlShards:
 
     def lengths_at(self, split_id: int, position: int, block: int) -> LengthBlock | None:
         row = self._ask(_position_query(), split_id=split_id, position=position, block=block)
-        return None if row is None else self._block(row)
+        return None if row is None or row.first is None else self._block(row)
 
     def empty_between(self, split_id: int, first: int, stop: int) -> Sequence[int]:
         row = self._ask(_empty_shards_query(), split_id=split_id, first=first, stop=stop)
@@ -171,7 +171,7 @@ class SqlShards:
     def _block(self, row: Any) -> LengthBlock:
         with stored_values():
             lengths = read_json(row.lengths) or ()
-            return LengthBlock(first=row.first, start=row.start, lengths=tuple(lengths), following=row.following)
+            return LengthBlock(first=row.first, start=row.start or 0, lengths=tuple(lengths), following=row.following)
 
 
 # A subquery, so that PostgreSQL plans for a split of average size. For a split that is newer than the statistics, it

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any, Final
 
 from registry.catalog import DataDirectory, EventFilter
-from registry.catalog.outcomes import Holder, Reservation
+from registry.catalog.outcomes import Holder, Proposal, Reservation
 from registry.catalog.service.calls import CALLS, NOBODY, Call, kind_of
 from registry.catalog.service.messages import codec, record_schemas
 from registry.catalog.service.problems import CONTENT_TYPE
@@ -105,7 +105,7 @@ def _path(call: Call) -> dict[str, Any]:
         },
     }
     if call.policy.is_write:
-        key = {"name": "Idempotency-Key", "in": "header", "schema": {"type": "string"}}
+        key = {"name": "Idempotency-Key", "in": "header", "schema": {"type": "string", "pattern": "^[ -~]{1,200}$"}}
         post["parameters"] = [key | {"description": "The same for each attempt of a change, and for no other one."}]
     if not call.is_get:
         return {"post": post}
@@ -177,6 +177,16 @@ def _examples() -> tuple[dict[str, Any], dict[str, Any], dict[Any, Any]]:
     fingerprint = SplitFingerprint(
         num_examples=2, features={"label": FeatureFingerprint(digest=digest, blocks=(digest,))}
     )
+    proposal = Proposal(
+        id=7,
+        action="promote",
+        dataset="digits",
+        version=version.version,
+        before=None,
+        proposed_by="ann",
+        proposed_at=moment,
+        expires_at=moment + timedelta(days=7),
+    )
     of_call = {
         "access.create_token.name": "ann",
         "aliases.set.name": "production",
@@ -219,7 +229,7 @@ def _examples() -> tuple[dict[str, Any], dict[str, Any], dict[Any, Any]]:
         "attachments": Attachment.of("statistics", "statistics.json", b"{}"),
     }
     by_kind: dict[Any, Any] = {
-        **{type(value): value for value in (version, holder, reservation, moment, version.version)},
+        **{type(value): value for value in (version, holder, reservation, proposal, moment, version.version)},
         Reference: version.reference,
         timedelta: timedelta(days=1),
         EventFilter: EventFilter(dataset="digits"),

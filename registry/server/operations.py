@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
+from registry.catalog.service.calls import CALLS
 from registry.errors import CatalogPermissionError, CatalogUnavailableError, NotFoundError, RegistryError, UsageError
 from registry.model import AccessToken, Role
 from registry.server.following import EventWatch
@@ -67,9 +68,12 @@ def note_refusal(service: _Service, **refusal: Any) -> None:
     service.catalog.access.note_refusal(**refusal)
 
 
-def refuse(_request: Request, error: Any) -> Response:
+def refuse(request: Request, error: Any) -> Response:
     """Raise the error for an HTTPException: there is no such address, or it takes another method."""
     current_exchange().headers.update(error.headers or {})
+    call = CALLS.get(request.path_params.get("call", ""))
+    if call is not None and not call.is_get:
+        current_exchange().headers["Allow"] = "POST"
     if error.status_code == _NOT_FOUND:
         raise NotFoundError("there is nothing at this address", hint="site.json names the versions of the API.")
     raise UsageError(str(error.detail).lower(), details={"http_status": error.status_code})
