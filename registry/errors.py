@@ -109,6 +109,10 @@ class CatalogUnavailableWarning(RegistryWarning):
     """The catalog cannot be reached; a version is described by what this machine knows about it."""
 
 
+class SchemaAheadWarning(RegistryWarning):
+    """The catalog has the next schema, which a newer release made; this one reads it, and does not change it."""
+
+
 class UnknownFeatureWarning(RegistryWarning):
     """A dataset has features of an unknown class or form; they are read as their stored values."""
 

@@ -133,7 +133,12 @@ def _catalog(
         from registry.catalog import schema
 
         kind = "a PostgreSQL database" if catalog.backend.file is None else "an SQLite file"
-        return Level.OK, f"{masked_url(chosen)} answers: {kind} with schema {schema.status(chosen).revision}", ""
+        status = schema.status(chosen)
+        text = f"{masked_url(chosen)} answers: {kind} with schema {status.revision}"
+        if status.state == "ahead":
+            hint = "Install a newer version: pip install --upgrade shardbook"
+            return Level.WARNING, f"{text}, which this release ({status.head}) only reads", hint
+        return Level.OK, text, ""
     if not _is_service(catalog):
         return Level.OK, f"{masked_url(chosen)} answers: a site, which is read-only", ""
     index = _service_index(chosen)

@@ -15,7 +15,7 @@ from registry.catalog.events import find_datasets, read_page
 from registry.catalog.log_verify import verify_log
 from registry.catalog.rows import check_text
 from registry.catalog.search import index_faults
-from registry.catalog.session import reading, transact
+from registry.catalog.session import reading, require_known_schema, transact
 from registry.catalog.tables import event, split
 from registry.errors import UsageError
 from registry.model import Event, describe_moment, whole_number
@@ -65,6 +65,7 @@ class SqlLog:
             )
 
     def verify(self, *, anchor: str | None = None, advance: Advance | None = None) -> LogReport:
+        require_known_schema(self._engine)
         index = index_faults(self._engine)
         with reading(self._engine) as connection:
             return verify_log(connection, anchor=anchor, advance=advance, index=index)

@@ -46,6 +46,20 @@ class SchemaStatus:
     head: str
     state: State
 
+    @property
+    def is_next(self) -> bool:
+        """Whether the schema is one revision ahead. Migrations add and leave the rest, so that it can be read."""
+        return self.state == "ahead" and self.revision == f"{int(self.head) + 1:04}"
+
+
+def ahead_error(status: SchemaStatus) -> SchemaAheadError:
+    """The error for a database of a newer registry."""
+    return SchemaAheadError(
+        f"{status.url} has the schema {status.revision}, made by a newer registry than this one ({status.head})",
+        hint="Install a newer version: pip install --upgrade shardbook",
+        details={"revision": status.revision, "head": status.head},
+    )
+
 
 def read_status(engine: sa.Engine) -> SchemaStatus:
     """The state of the schema. A file that does not exist is ``absent`` and is not created."""
@@ -105,11 +119,7 @@ def require_ours(status: SchemaStatus) -> None:
         SchemaAheadError, NotACatalogError
     """
     if status.state == "ahead":
-        raise SchemaAheadError(
-            f"{status.url} has the schema {status.revision}, made by a newer registry than this one ({status.head})",
-            hint="Install a newer version: pip install --upgrade shardbook",
-            details={"revision": status.revision, "head": status.head},
-        )
+        raise ahead_error(status)
     if status.state == "foreign":
         raise NotACatalogError(
             f"{status.url} holds the tables of something else",

@@ -36,12 +36,13 @@ from registry.catalog.faults import (
 from registry.catalog.own_sqlite import sqlite3
 from registry.catalog.urls import describe_url, is_sqlite, network_filesystem, parse_url
 from registry.environment import read_number
-from registry.errors import CatalogError, MissingExtraError, NotACatalogError
+from registry.errors import CatalogError, MissingExtraError, NotACatalogError, SchemaAheadError
 
 T = TypeVar("T")
 
 _ATTEMPTS: Final = 5
 _WRITES: Final = "registry_writes"
+_REFUSAL: Final = "registry_refusal"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,8 +196,10 @@ def write(engine: sa.Engine, action: Callable[[sa.Connection], T]) -> T:
 
     Raises:
         sqlalchemy.exc.IntegrityError: a constraint was broken; the transaction is rolled back.
+        SchemaAheadError: see ``refuse_writes``.
         CatalogUnavailableError, CatalogError: see ``typed_faults``.
     """
+    require_known_schema(engine)
     if _outer.engine is engine and _outer.connection is not None:
         with _outer.connection.begin_nested():
             return action(_outer.connection)
@@ -235,9 +238,22 @@ def _connect(engine: sa.Engine) -> sa.Connection:
 def transact(engine: sa.Engine, action: Callable[[sa.Connection], T], *, dry_run: bool) -> T:
     """Run ``action`` as ``write`` does, or, for a dry run, over a connection that only reads."""
     if dry_run:
+        require_known_schema(engine)
         with reading(engine) as connection:
             return action(connection)
     return write(engine, action)
+
+
+def refuse_writes(engine: sa.Engine, refusal: SchemaAheadError) -> None:
+    """Let ``write`` of an engine raise ``refusal`` from now on."""
+    engine.update_execution_options(**{_REFUSAL: refusal})
+
+
+def require_known_schema(engine: sa.Engine) -> None:
+    """Raise SchemaAheadError if ``refuse_writes`` was called: the database has what this release does not know."""
+    refusal: SchemaAheadError | None = engine.get_execution_options().get(_REFUSAL)
+    if refusal is not None:
+        raise SchemaAheadError(refusal.message, hint=refusal.hint, details=refusal.details)
 
 
 def is_writing(connection: sa.Connection) -> bool:

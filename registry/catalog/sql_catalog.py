@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 from registry.catalog.clock import read_clock
 from registry.catalog.queries import SqlLookUps, find_version_id, list_versions
-from registry.catalog.revision import read_status, require_current
+from registry.catalog.revision import ahead_error, read_status, require_current
 from registry.catalog.selection import load_standing
-from registry.catalog.session import open_engine, reading, require_file, use_wal
+from registry.catalog.session import open_engine, reading, refuse_writes, require_file, use_wal
 from registry.catalog.shards import SqlShards
 from registry.catalog.urls import describe_url, is_sqlite, sqlite_file
+from registry.errors import SchemaAheadWarning, warn
 
 if TYPE_CHECKING:  # loaded when they are used, to keep look-ups on the command line fast
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -53,7 +54,7 @@ def open_sql_catalog(url: str | os.PathLike[str], *, create: bool = True, frozen
     """Open the catalog in the database at ``url``; see ``registry.catalog.open_catalog``, and ``open_engine``."""
     engine = open_engine(url, frozen=frozen)
     try:
-        _create_or_require(engine, create=create)
+        _create_or_require(engine, create=create, frozen=frozen)
         if not frozen:
             use_wal(engine)
         require_file(engine)
@@ -66,7 +67,7 @@ def open_sql_catalog(url: str | os.PathLike[str], *, create: bool = True, frozen
     return catalog
 
 
-def _create_or_require(engine: sa.Engine, *, create: bool) -> None:
+def _create_or_require(engine: sa.Engine, *, create: bool, frozen: bool) -> None:
     # Any other database than a new or empty SQLite file must be upgraded first.
     status = read_status(engine)
     if create and is_sqlite(engine.url) and status.state in ("absent", "empty"):
@@ -74,7 +75,12 @@ def _create_or_require(engine: sa.Engine, *, create: bool) -> None:
 
         schema.create(engine)
         status = read_status(engine)
-    require_current(status)
+    if status.is_next and not frozen:  # while machines are upgraded one after the other
+        error = ahead_error(status)
+        refuse_writes(engine, error)
+        warn(f"{error.message}: it can be read, and not changed", SchemaAheadWarning)
+    else:
+        require_current(status)
 
 
 def _close_connections(engine: sa.Engine, opened_by: int) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from registry.catalog.service_index import API_PATH, DATA_PATH
 from registry.catalog.web_urls import site_url
 from registry.catalog.wrapper import CatalogWrapper
-from registry.errors import CatalogError, spell
+from registry.errors import CatalogError, NotFoundError, UsageError, spell
 from registry.masking import mask, remove_secrets
 
 if TYPE_CHECKING:
@@ -102,11 +102,25 @@ class ServiceCatalog(CatalogWrapper):
         body, path = protocol_call.dump(*args, **kwargs), f"{API_PATH}{call}"
         if protocol_call.returns is None:
             return self._server.stream(path, body)
-        answer = self._server.call(path, body, is_write=protocol_call.policy.is_write)
+        try:
+            answer = self._server.call(path, body, is_write=protocol_call.policy.is_write)
+        except NotFoundError as error:
+            if type(error) is NotFoundError and error.message.startswith("there is no call"):
+                raise CatalogError(
+                    f"the service at {self.url} is of an older release than this one, and does not know {call}",
+                    hint="Ask an admin of the catalog to upgrade the service, or use its release: registry doctor",
+                ) from error
+            raise
         if protocol_call.policy.is_write:
             self._on_write()
         reading = Reading(shards=self.shards, is_strict=False)
-        result = load_value(protocol_call.returns, answer, reading, "the answer")
+        try:
+            result = load_value(protocol_call.returns, answer, reading, "the answer")
+        except UsageError as error:
+            raise CatalogError(
+                f"the service at {self.url} answered {call} with what this release does not know: {error.message}",
+                hint="The service may be of a newer release: pip install --upgrade shardbook",
+            ) from error
         return result if call != "locations.data_dir" or result is None else self._usable(result)
 
     def _usable(self, data_dir: DataDirectory) -> DataDirectory:
