@@ -78,6 +78,5 @@ def serve(session: Session, *, config_file: str | None, init: bool, **options: A
             session.out.note("note: clients read the files of versions at --public-url, so name where they reach it")
         session.out.note("Press Ctrl-C to stop.")
 
-    serve(replace(config, catalog=address), ready=ready, more_routes=more_routes)
     port_source = source_of("port", config_file, options["port"])
-    serve(replace(config, catalog=address), ready=ready, port_source=port_source)
+    serve(replace(config, catalog=address), ready=ready, port_source=port_source, more_routes=more_routes)
