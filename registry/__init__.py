@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         load_pin,
         locked,
         restore,
+        verify_webhook,
     )
     from registry.building import BuilderConfig, DatasetBuilder, Pieces
     from registry.engines import use_engine
@@ -115,6 +116,7 @@ __all__ = [
     "slim",
     "split_for_process",
     "use_engine",
+    "verify_webhook",
     # registry.torch is not here: "from registry import *" has to work without torch
 ]
 
@@ -123,7 +125,7 @@ __getattr__, __dir__ = lazy_exports(
     {
         "": "slim torch",
         "api": "AddReport Catalog Dataset DatasetLike add as_dataframe builder cache connect is_locked load load_pin "
-        "locked restore",
+        "locked restore verify_webhook",
         "building": "BuilderConfig DatasetBuilder Pieces",
         "engines": "use_engine",
         "errors": "RegistryError RegistryWarning YankedVersionWarning",

@@ -18,6 +18,7 @@
     │   │   └── VersionWithdrawnError           the version is yanked or dropped
     │   ├── AliasNotFoundError
     │   ├── TokenNotFoundError
+    │   ├── WebhookNotFoundError
     │   ├── SplitNotFoundError
     │   ├── ExperimentNotFoundError
     │   ├── BuilderNotFoundError
@@ -328,6 +329,10 @@ class AliasNotFoundError(NotFoundError, code="alias_not_found", noun="alias"):
 
 class TokenNotFoundError(NotFoundError, code="token_not_found", noun="token"):
     """The catalog has no access token with that id."""
+
+
+class WebhookNotFoundError(NotFoundError, code="webhook_not_found", noun="webhook"):
+    """The catalog has no webhook with that id."""
 
 
 class SplitNotFoundError(NotFoundError, code="split_not_found", noun="split"):

@@ -1,6 +1,6 @@
 """Events name the user of a PostgreSQL session, protected names may need two persons, and maintainers promote them.
 
-Follows 0014. Events of earlier revisions stay as they are: what the details of an event have is sealed by its hash.
+Follows 0015. Events of earlier revisions stay as they are: what the details of an event have is sealed by its hash.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from alembic import op
 from registry.migrations.renames import in_present, read_present_names
 
 revision = "0016"
-down_revision = "0014"
+down_revision = "0015"
 branch_labels = None
 depends_on = None
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     )
     from registry.api.lock import is_locked, locked
     from registry.api.tfds_compat import builder
+    from registry.api.webhooks import verify_webhook
 
 __all__ = [
     "CATALOG_VARIABLE",
@@ -54,6 +55,7 @@ __all__ = [
     "make_catalog_folder",
     "read_uses",
     "restore",
+    "verify_webhook",
 ]
 
 __getattr__, __dir__ = lazy_exports(
@@ -69,5 +71,6 @@ __getattr__, __dir__ = lazy_exports(
         "locations": "CATALOG_VARIABLE DATA_DIR_VARIABLE cache catalog_url data_folder make_catalog_folder",
         "lock": "is_locked locked",
         "tfds_compat": "builder",
+        "webhooks": "verify_webhook",
     },
 )

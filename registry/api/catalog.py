@@ -91,6 +91,7 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or pu
     from registry.api.mirrors import Mirrors
     from registry.api.pinning import CatalogPins
     from registry.api.reports import CatalogReport, CopiedVersion, CopyReport, GarbageReport, VerifiedVersion
+    from registry.api.webhooks import Webhooks
     from registry.catalog import (
         CatalogBackend,
         ClockCorrection,
@@ -540,6 +541,13 @@ class Catalog(Adding):
         from registry.api.access import Tokens
 
         return Tokens(self.backend.access)
+
+    @property
+    def webhooks(self) -> Webhooks:
+        """Who gets the events by HTTP: ``create``, ``list``, ``secret``, ``remove``, ``resume``, ``test``."""
+        from registry.api.webhooks import Webhooks
+
+        return Webhooks(self.backend)
 
     @property
     def experiments(self) -> Experiments:

@@ -80,6 +80,9 @@ def examine(
         catalog = opened[0]
         for subject, examination in (("rights", _rights), ("clock", _clock), ("data directory", _data_directory)):
             yield _within(seconds, subject, lambda examination=examination: examination(catalog))  # type: ignore[misc]
+        webhooks = _within(seconds, "webhooks", lambda: _webhooks(catalog))
+        if webhooks.level is not Level.OK:  # most catalogs have none
+            yield webhooks
         catalog.close()
     yield _within(seconds, "cache", _cache)
 
@@ -239,6 +242,20 @@ def _data_directory(catalog: Catalog) -> tuple[Level, str, str]:
             "To publish, ask its owner for the right to write.",
         )
     return Level.OK, f"{where}, can be read and written", ""
+
+
+def _webhooks(catalog: Catalog) -> tuple[Level, str, str]:
+    try:
+        webhooks = catalog.webhooks.list()
+    except CatalogPermissionError:  # only admins see them
+        return Level.OK, "", ""
+    hint = "Correct the receiver, then: registry webhook test ID"
+    for webhook in webhooks:
+        if webhook.disabled_at is not None:
+            return Level.WARNING, f"{webhook.id} is disabled: {webhook.disabled_because}", hint
+        if webhook.failures:
+            return Level.WARNING, f"{webhook.id} has failed {webhook.failures:,} times: {webhook.last_error}", hint
+    return Level.OK, f"{counted(len(webhooks), 'webhook')}", ""
 
 
 def _cache() -> tuple[Level, str, str]:

@@ -35,6 +35,7 @@ from registry.model import (
     Standing,
     Use,
     Version,
+    Webhook,
 )
 
 if TYPE_CHECKING:
@@ -574,6 +575,54 @@ class ReservationCalls(Protocol):
         """
 
 
+class WebhookCalls(Protocol):
+    """Who gets the events of a shared catalog by HTTP. Its service sends them, each at least once and in order."""
+
+    def create(
+        self,
+        webhook_id: str,
+        url: str,
+        *,
+        datasets: Sequence[str] = ("*",),
+        actions: Sequence[str] = (),
+        after: int | None = None,
+        actor: str,
+        dry_run: bool = False,
+    ) -> Webhook:
+        """Send events to ``url``.
+
+        Args:
+            webhook_id: 12 random hex digits.
+            url: where they are sent.
+            datasets: patterns for the datasets whose events it gets; see ``Webhook``.
+            actions: the kinds of events that it gets; none for all.
+            after: the id of the event to begin after; None for those that happen from now on.
+            actor: who creates it.
+            dry_run: only check the call.
+
+        Raises:
+            UsageError: an invalid id, URL, pattern or action, or the service has no key for signatures.
+            ConflictError: a webhook has this id.
+        """
+
+    def list(self) -> tuple[Webhook, ...]:
+        """Every webhook, oldest first."""
+
+    def secret(self, webhook_id: str) -> str:
+        """The secret with which its receiver verifies messages. Raises WebhookNotFoundError, and as ``create``."""
+
+    def remove(self, webhook_id: str, *, actor: str, dry_run: bool = False) -> Webhook:
+        """Send it no more events. Raises WebhookNotFoundError."""
+
+    def resume(self, webhook_id: str, *, after: int | None = None, actor: str, dry_run: bool = False) -> Webhook:
+        """Try again at once, also if it was disabled. With ``after``, continue after that event, e.g. an earlier one.
+
+        Raises:
+            WebhookNotFoundError: no webhook has this id.
+            UsageError: there is no such event.
+        """
+
+
 class CatalogBackend(Protocol):
     """An open catalog. Threads may share it, and a forked process may use it."""
 
@@ -607,6 +656,8 @@ class CatalogBackend(Protocol):
     def reservations(self) -> ReservationCalls: ...
     @property
     def shards(self) -> ShardCalls: ...
+    @property
+    def webhooks(self) -> WebhookCalls: ...
 
     def find(self, reference: str | Reference) -> DatasetVersion:
         """Resolve ``reference`` to one published version with its splits (``model.choose`` is the rule).

@@ -65,6 +65,7 @@ from registry.catalog.tables import (
     version_experiment,
     version_ledger,
     version_location,
+    webhook,
 )
 from registry.errors import LogTamperedError, UsageError
 from registry.masking import has_secret
@@ -246,7 +247,7 @@ def _tables(
     yield event, log.read()
     yield corrected_time, [[(number, *values) for number, values in sorted(log.corrected.items())]]
     yield version_location, [log.steps]
-    private = (access_token, refusal, reservation)
+    private = (access_token, refusal, reservation, webhook)
     yield from ((table, ()) for table in private)
     done = {event, corrected_time, version_location, *private}
     for table in metadata.sorted_tables:

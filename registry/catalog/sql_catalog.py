@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # loaded when they are used, to keep look-ups on the command 
     from registry.catalog.outcomes import Promotion, PublicationDetails, Renaming
     from registry.catalog.reservations import SqlReservations
     from registry.catalog.values import PastLookUp, SearchHit, VersionSummary
+    from registry.catalog.webhooks import SqlWebhooks
     from registry.catalog.writes import SqlPublications
     from registry.model import (
         Attachment,
@@ -155,6 +156,12 @@ class SqlCatalog(SqlLookUps):
     @cached_property
     def shards(self) -> SqlShards:
         return SqlShards(self._engine)
+
+    @cached_property
+    def webhooks(self) -> SqlWebhooks:
+        from registry.catalog.webhooks import SqlWebhooks
+
+        return SqlWebhooks(self._engine)
 
     @cached_property
     def _publications(self) -> SqlPublications:

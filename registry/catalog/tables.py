@@ -15,6 +15,7 @@ the two. These are SQLAlchemy Core tables, without the ORM: rows never leave thi
     reservation: no foreign keys, because it exists before its version, and is deleted when the version is published
     protection: of a dataset, a config, or the whole catalog, by name
     access_token, refusal, kept_answer: about the calls of a shared catalog, and not about what is published
+    webhook: who gets the events of a shared catalog
 """
 
 from __future__ import annotations
@@ -404,6 +405,30 @@ kept_answer: Final = sa.Table(
     sa.Column("answer", sa.LargeBinary, nullable=False),
     sa.Column("kept_at", UtcDateTime, nullable=False, index=True),
     sa.CheckConstraint("length(key) BETWEEN 1 AND 200", name="key"),
+)
+
+# Who gets the events by HTTP, and how far each of them is (webhooks.py). No secret is stored.
+webhook: Final = sa.Table(
+    "webhook",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    _text("url"),
+    _text("datasets_json"),
+    _text("actions_json"),
+    sa.Column("created_at", UtcDateTime, nullable=False),
+    _text("created_by"),
+    # The columns that change.
+    sa.Column("delivered_through", sa.Integer, nullable=False),
+    sa.Column("failures", sa.Integer, nullable=False),
+    sa.Column("failing_since", UtcDateTime),
+    sa.Column("next_try_at", UtcDateTime),
+    _text("last_error"),
+    sa.Column("disabled_at", UtcDateTime),
+    sa.Column("disabled_because", sa.Text),
+    sa.Column("leased_by", sa.Text),
+    sa.Column("leased_until", UtcDateTime),
+    sa.CheckConstraint("length(id) = 12", name="id"),
+    sa.CheckConstraint("delivered_through >= 0", name="delivered_through"),
 )
 
 # The words of one version of each config. Each database has a full-text index of its own kind over it (search.py).

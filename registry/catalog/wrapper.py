@@ -7,7 +7,18 @@ from functools import partial
 from typing import Any, Final, Self
 
 _GROUPS: Final = frozenset(
-    ("access", "aliases", "configs", "experiments", "lifecycle", "locations", "log", "reservations", "shards")
+    (
+        "access",
+        "aliases",
+        "configs",
+        "experiments",
+        "lifecycle",
+        "locations",
+        "log",
+        "reservations",
+        "shards",
+        "webhooks",
+    )
 )
 
 

@@ -65,6 +65,7 @@ COMMANDS: Final = {
         "Manage the places in object stores that publishers reserve.",
     ),
     "mcp": ("registry.cli.mcp:mcp", "Serve the catalog to an agent, with tools that read it."),
+    "webhook": ("registry.cli.webhook:webhook", "Send the events of a shared catalog to URLs."),
     "token": ("registry.cli.token:token", "Give access to a catalog that a server shares."),
     "log": ("registry.cli.log:log", "Show who did what and when, or verify the log."),
     "du": ("registry.cli.keeping:du", "Show the disk space of datasets; shared files count once."),

@@ -86,6 +86,7 @@ from registry.model.version import (
     read_code_version,
     request_bounds,
 )
+from registry.model.webhook import Webhook, sign_message, webhook_secret
 
 __all__ = [
     "ACTIONS",
@@ -143,6 +144,7 @@ __all__ = [
     "VersionRequest",
     "VersionState",
     "VersionStatus",
+    "Webhook",
     "block_size",
     "check_alias",
     "check_config",
@@ -179,10 +181,12 @@ __all__ = [
     "request_bounds",
     "shards_by_filename",
     "shown",
+    "sign_message",
     "spdx_license",
     "tfds_id",
     "use_effects",
     "version_folder",
     "version_status",
+    "webhook_secret",
     "whole_number",
 ]

@@ -53,6 +53,9 @@ class ServiceConfig:
             Services on several machines that answer at one URL need the same.
         issuers: whose ID tokens are accepted, with which people and programs sign in; see docs/sign-in.md.
         mcp: whether agents get tools that read, at ``/mcp``.
+        webhook_key: a secret that signs the messages of webhooks; with a second one, they have both signatures, so that
+            receivers can change theirs. Without one, no webhook is delivered.
+        webhook_hosts: addresses or networks that are not public and may get messages of webhooks; or localhost.
         requests_per_minute: of one token, except for files; 0 does not limit them.
         failed_logins_per_minute: from one address; 0 does not limit them.
         in_flight: requests that are answered at a time; others get status 503.
@@ -79,6 +82,8 @@ class ServiceConfig:
     session_key: str | None = field(default=None, repr=False)
     issuers: tuple[Issuer, ...] = ()
     mcp: bool = False
+    webhook_key: tuple[str, ...] = field(default=(), repr=False)
+    webhook_hosts: tuple[str, ...] = ()
     requests_per_minute: int = _number(6000, 0, 10**9)
     failed_logins_per_minute: int = _number(30, 0, 10**9)
     in_flight: int = _number(64, 1, 10**5)
@@ -184,6 +189,12 @@ def _check(name: str, value: Any, place: str) -> None:
         is_valid = isinstance(value, tuple) and all(map(_is_network, value))
     elif name == "issuers":
         expected, is_valid = "a list of issuers", all(isinstance(issuer, Issuer) for issuer in value)
+    elif name == "webhook_key":
+        expected = f"one or two texts of at least {_LEAST_SECRET} characters"
+        is_valid = isinstance(value, tuple) and len(value) <= 2 and all(map(_is_secret, value))
+    elif name == "webhook_hosts":
+        expected = "localhost, addresses or networks, e.g. 10.0.0.1 or 10.0.0.0/8"
+        is_valid = isinstance(value, tuple) and all(each == "localhost" or _is_network(each) for each in value)
     elif name in ("metrics_token", "session_key"):
         expected, is_valid = f"a text of at least {_LEAST_SECRET} characters", value is None or _is_secret(value)
     elif name == "public_url":

@@ -11,6 +11,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from registry.errors import RegistryError
@@ -76,14 +77,16 @@ class EventWatch:
 async def answer_events(
     values: Mapping[str, Any],
     ask: Callable[[Mapping[str, Any]], Awaitable[Any]],
-    wait: Callable[[int, float], Awaitable[bool]],
+    watch: EventWatch,
+    waiting: Callable[[], AbstractContextManager[None]],
 ) -> Any:
     """The answer to ``events`` with these arguments: as soon as it has an event, or when its time is over.
 
     Args:
         values: the arguments as JSON.
         ask: makes the call.
-        wait: waits for an event after an id, at most some seconds; whether it may wait again.
+        watch: wakes it.
+        waiting: what holds while it waits.
     """
     seconds = values.get("wait", 0)
     if type(seconds) not in (int, float) or not 0 < seconds <= _MOST_SECONDS:
@@ -97,4 +100,5 @@ async def answer_events(
         if page["events"] or not may_wait or (left := end - loop.time()) <= 0:
             return answered
         values["after"] = page["after"]
-        may_wait = await wait(page["after"], left)
+        with waiting():
+            may_wait = await watch.wait(page["after"], left)

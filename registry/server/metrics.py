@@ -27,11 +27,14 @@ class Metrics:
 
     Attributes:
         in_flight: the requests that are being answered.
+        events_behind: how many events the webhook that is furthest behind has before it.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
         """``folder`` is the one that the workers share; None if there is one worker only."""
         self.in_flight = 0
+        self.events_behind = 0
+        self._deliveries: Counter[str] = Counter()
         self._requests: Counter[str] = Counter()
         self._seconds: Counter[str] = Counter()
         self._file = None if folder is None else folder / f"{os.getpid()}-{secrets.token_hex(4)}.json"
@@ -43,9 +46,13 @@ class Metrics:
         self._seconds[f"{call} {bisect_left(BUCKETS, seconds)}"] += 1
         self._seconds[f"{call} sum"] += seconds  # type: ignore[assignment] # a counter adds any numbers
 
+    def count_delivery(self, *, is_delivered: bool) -> None:
+        """Count an attempt to deliver an event to a webhook."""
+        self._deliveries["delivered" if is_delivered else "failed"] += 1
+
     def write(self) -> None:
         """Write the counts for the other workers, if they changed."""
-        state = (self._requests.total(), self.in_flight)
+        state = (self._requests.total(), self.in_flight, self._deliveries.total(), self.events_behind)
         if self._file is not None and state != self._written:
             temporary = self._file.with_suffix(".tmp")
             temporary.write_text(json.dumps(self._counts()), encoding="utf-8")
@@ -55,14 +62,18 @@ class Metrics:
     def text(self) -> str:
         """The counts of all workers in the text format of Prometheus."""
         workers = [self._counts(), *self._others()]
-        requests, seconds = Counter[str](), Counter[str]()
+        requests, seconds, deliveries = Counter[str](), Counter[str](), Counter[str]()
         for counts in workers:
             requests.update(counts["requests"])
             seconds.update(counts["seconds"])
-        return "".join(f"{line}\n" for line in _lines(requests, seconds, sum(each["in_flight"] for each in workers)))
+            deliveries.update(counts["deliveries"])
+        in_flight, behind = (sum(each["in_flight"] for each in workers), max(each["behind"] for each in workers))
+        lines = [*_lines(requests, seconds, in_flight), *_webhook_lines(deliveries, behind)]
+        return "".join(f"{line}\n" for line in lines)
 
     def _counts(self) -> dict[str, Any]:
-        return {"requests": self._requests, "seconds": self._seconds, "in_flight": self.in_flight}
+        counts = {"requests": self._requests, "seconds": self._seconds, "deliveries": self._deliveries}
+        return {**counts, "in_flight": self.in_flight, "behind": self.events_behind}
 
     def _others(self) -> Iterator[dict[str, Any]]:
         for file in () if self._file is None else sorted(self._file.parent.glob("*.json")):
@@ -70,7 +81,7 @@ class Metrics:
                 with suppress(OSError, ValueError):
                     counts = json.loads(file.read_text(encoding="utf-8"))
                     is_alive = Path(f"/proc/{file.name.partition('-')[0]}").exists()
-                    yield counts | {"in_flight": counts["in_flight"] if is_alive else 0}
+                    yield counts if is_alive else counts | {"in_flight": 0, "behind": 0}
 
 
 def _lines(requests: Counter[str], seconds: Counter[str], in_flight: int) -> Iterator[str]:
@@ -89,3 +100,13 @@ def _lines(requests: Counter[str], seconds: Counter[str], in_flight: int) -> Ite
     yield "# HELP registry_requests_in_flight Requests that are being answered."
     yield "# TYPE registry_requests_in_flight gauge"
     yield f"registry_requests_in_flight {in_flight}"
+
+
+def _webhook_lines(deliveries: Counter[str], behind: int) -> Iterator[str]:
+    yield "# HELP registry_webhook_deliveries_total Attempts to deliver an event to a webhook, by outcome."
+    yield "# TYPE registry_webhook_deliveries_total counter"
+    for outcome in ("delivered", "failed"):
+        yield f'registry_webhook_deliveries_total{{outcome="{outcome}"}} {deliveries[outcome]}'
+    yield "# HELP registry_webhook_events_behind Events before the webhook that is furthest behind."
+    yield "# TYPE registry_webhook_events_behind gauge"
+    yield f"registry_webhook_events_behind {behind}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -80,10 +80,12 @@ def refuse(request: Request, error: Any) -> Response:
 
 
 @asynccontextmanager
-async def write_metrics(gate: Gate, watch: EventWatch, _app: Starlette) -> AsyncIterator[dict[str, EventWatch]]:
+async def write_metrics(
+    gate: Gate, watch: EventWatch, background: Iterable[Callable[[], Coroutine[Any, Any, None]]], _app: Starlette
+) -> AsyncIterator[dict[str, EventWatch]]:
     """Write the counts of this worker for the others, once a second, while the application lives.
 
-    ``HeadLimits`` stops the ``watch`` when the service ends.
+    ``HeadLimits`` stops the ``watch`` when the service ends. ``background`` is what else runs for so long.
     """
 
     async def write() -> None:
@@ -91,6 +93,8 @@ async def write_metrics(gate: Gate, watch: EventWatch, _app: Starlette) -> Async
             await asyncio.sleep(1)
             gate.metrics.write()
 
-    task = asyncio.create_task(write())
+    tasks = [asyncio.create_task(run()) for run in (write, *background)]
     yield {"watch": watch}
-    task.cancel()
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -167,6 +167,7 @@ def _make_worker(config: ServiceConfig, url: str, metrics_folder: Path, more_rou
         _logger.error("the worker cannot open the catalog or its data directory: %s", error)
         time.sleep(1)  # another worker is started at once
         sys.exit(1 if isinstance(error, CatalogUnavailableError) else _STARTUP_FAILURE)
+    catalog.webhooks.keys = config.webhook_key
     service = Service(catalog, anonymous=config.anonymous_reads, data=data)
     return make_service_app(service, config, metrics_folder=metrics_folder, more_routes=more_routes)
 

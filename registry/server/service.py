@@ -12,7 +12,7 @@ import json
 import logging
 import re
 import traceback
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -47,6 +47,7 @@ from registry.server.openapi import OPENAPI_NAME, make_openapi
 from registry.server.operations import note_refusal, operation_routes, refuse, write_metrics
 from registry.server.rights import GuardedCatalog
 from registry.server.sessions import page_routes
+from registry.server.webhooks import Deliverer
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -292,7 +293,9 @@ def make_service_app(
         who = await run_in_threadpool(service.authenticate, request.headers.get("authorization", ""))
         body = await gate.read_body(request) if is_post else None
         if name == "events":
-            answered = await answer_events(_arguments(request, body), partial(ask, request, who), partial(wait, who))
+            answered = await answer_events(
+                _arguments(request, body), partial(ask, request, who), watch, partial(gate.waiting, who)
+            )
         else:
             answered = await run_in_threadpool(perform, request, who, body)
         headers = {"Content-Type": "application/json" if answered.status == 200 else CONTENT_TYPE}
@@ -313,10 +316,6 @@ def make_service_app(
 
     async def ask(request: Request, who: AccessToken, values: Mapping[str, Any]) -> Answered:
         return await run_in_threadpool(make_call, request, who, values)
-
-    async def wait(who: AccessToken, after: int, seconds: float) -> bool:
-        with gate.waiting(who):
-            return await watch.wait(after, seconds)
 
     async def transfer(request: Request) -> Response:
         answer = await run_in_threadpool(perform_transfer, request)
@@ -344,7 +343,7 @@ def make_service_app(
         ],
         middleware=[Middleware(gate.wrap), Middleware(Compression, minimum_size=1000, compresslevel=5)],
         exception_handlers={HTTPException: refuse},
-        lifespan=partial(write_metrics, gate, watch),
+        lifespan=partial(write_metrics, gate, watch, _background(service, config, gate, watch)),
     )
 
 
@@ -374,6 +373,17 @@ async def _receive_file(pieces: AsyncIterator[bytes], receiving: Receiving) -> D
     finally:
         with CancelScope(shield=True):
             await run_in_threadpool(receiving.close)
+
+
+def _background(
+    service: Service, config: ServiceConfig, gate: Gate, watch: EventWatch
+) -> Iterator[Callable[[], Coroutine[Any, Any, None]]]:
+    """What a worker does beside answering."""
+    from starlette.concurrency import run_in_threadpool
+
+    if config.webhook_key:
+        hosts = config.webhook_hosts
+        yield Deliverer(lambda: service.catalog.webhooks, run_in_threadpool, watch.wait, gate.metrics, hosts).run
 
 
 def _arguments(request: Request, body: bytes | None) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import cast
 from unittest import mock
 
 import pytest
@@ -12,6 +13,7 @@ from support.catalog_clocks import set_clocks
 from support.catalog_samples import execute, logged, publish, sample
 
 from registry.catalog import CatalogBackend, Holder, clock
+from registry.catalog.sql_catalog import SqlCatalog
 from registry.errors import ClockError
 from registry.model import Reference, Role, SplitFingerprint
 
@@ -41,6 +43,8 @@ def write_everything(catalog: CatalogBackend) -> None:
     catalog.access.create_token("0" * 12, "0" * 64, "ann", Role.READER, actor="ann")
     catalog.access.revoke_token("0" * 12, actor="ann")
     catalog.access.note_refusal(token=None, principal="", call="find", dataset="", reason="no token")
+    cast("SqlCatalog", catalog).webhooks.keys = ("a key of sixteen characters",)
+    catalog.webhooks.create("0" * 12, "https://ci.example/", actor="ann")
 
 
 TIMES = {
@@ -56,6 +60,7 @@ TIMES = {
     "reservation": ["reserved_at"],
     "access_token": ["created_at", "revoked_at"],
     "refusal": ["at"],
+    "webhook": ["created_at"],
     "event": ["at"],
 }
 

@@ -441,6 +441,8 @@ def test_every_change_of_every_column_is_found_or_documented(
     tagged = {name: tuple(replace(one, entity_tag="t") for one in found) for name, found in shards.items()}
     catalog.publish(version, tagged, promote=True, actor="ann")
     cast("SqlCatalog", catalog).answer_once("key", "ann", "now", "0" * 64, lambda: b"{}")
+    cast("SqlCatalog", catalog).webhooks.keys = ("a key of sixteen characters",)
+    catalog.webhooks.create("0" * 12, "https://ci.example/", actor="ann")
     catalog.log.verify().require_sound()
     checked, missed = set(), []
 
@@ -461,7 +463,7 @@ def test_every_change_of_every_column_is_found_or_documented(
     assert known == {where if where in known else where.partition(".")[0] for where, _ in missed}
     unchecked = {f"{one.table.name}.{one.name}" for table in metadata.sorted_tables for one in table.columns} - checked
     # At most one config is the default; constraints refuse other ids and roles.
-    assert unchecked <= {"builder_config.is_default", "access_token.id", "access_token.role"}
+    assert unchecked <= {"builder_config.is_default", "access_token.id", "access_token.role", "webhook.id"}
 
 
 def test_triggers_that_were_dropped_are_found(catalog: CatalogBackend, catalog_url: str) -> None:

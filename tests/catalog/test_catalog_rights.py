@@ -180,6 +180,7 @@ STATEMENTS = {
     "DELETE FROM access_token WHERE false": "admin",
     "DELETE FROM refusal WHERE false": "curator",
     "DELETE FROM kept_answer WHERE false": "curator",
+    "DELETE FROM webhook WHERE false": "curator",
     "SELECT count(*) FROM event": "reader",
     "SELECT * FROM alembic_version": "reader",
     "UPDATE alembic_version SET version_num = version_num WHERE false": "admin",

@@ -454,6 +454,7 @@ def _groups() -> dict[str, str]:
         "lifecycle": "LifecycleCalls",
         "log": "LogCalls",
         "shards": "ShardCalls",
+        "webhooks": "WebhookCalls",
     }
 
 

@@ -215,7 +215,7 @@ def test_every_table_and_every_event_has_a_rule() -> None:
     """A table that a migration adds, or a new event, is published only after somebody has thought of it."""
     of_log = {"event", "corrected_time", "version_location"}
     ruled = {table.name for table in (builder, *_PARENTS, *_NAMED, *_WHOLE)} | of_log
-    empty = {"reservation", "search_document", "access_token", "refusal", "kept_answer"}
+    empty = {"reservation", "search_document", "access_token", "refusal", "kept_answer", "webhook"}
     assert ruled | empty == metadata.tables.keys()
     private = {"data-dir", "imported", "producer", "propose", "reject"}
     written = {"mirror-add", "mirror-remove", "relocate", "correct-clock", "fingerprint"}

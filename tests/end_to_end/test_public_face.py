@@ -57,6 +57,7 @@ CALLS: dict[str, tuple[Call, str]] = {
     "Catalog.protection(reference)": (lambda catalog, given: catalog.protection(given), EXACT),
     "Catalog.diff(old)": (lambda catalog, given: catalog.diff(given, EXACT), EXACT),
     "Catalog.diff(new)": (lambda catalog, given: catalog.diff(EXACT, given), EXACT),
+    "Catalog.follow(dataset)": (lambda catalog, given: next(catalog.follow(after=0, dataset=given)), DATASET),
     "Catalog.log(dataset)": (lambda catalog, given: list(catalog.log(dataset=given)), DATASET),
     "Catalog.build(reference)": (lambda catalog, given: catalog.build(given), EXACT),
     "Catalog.preview_build(reference)": (lambda catalog, given: catalog.preview_build(given), EXACT),

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 from support.issuers import AUDIENCE, LocalIssuer, confused, none_of
-from support.service_calls import fill
+from support.service_calls import KEYS, fill
 from support.services import TestServer, make_token
 
 from registry.catalog import open_catalog
@@ -103,6 +103,7 @@ def copy(filled: Path, tmp_path: Path) -> Copy:
     @contextmanager
     def opened() -> Iterator[SqlCatalog]:
         with open_catalog(shutil.copy(filled, tmp_path / f"{next(numbers)}.db")) as catalog:
+            cast("SqlCatalog", catalog).webhooks.keys = KEYS
             yield cast("SqlCatalog", catalog)
 
     return opened

@@ -46,7 +46,8 @@ RIGHTS = {
     """,
     ("admin", "whole"): """
         access.create_token access.tokens access.revoke_token access.refusals backup snapshot experiments.set_default
-        experiments.retire locations.set_data_dir log.verify log.num_rows log.correct_clock
+        experiments.retire locations.set_data_dir log.verify log.num_rows log.correct_clock webhooks.create
+        webhooks.list webhooks.secret webhooks.remove webhooks.resume
     """,
     ("nobody", "whole"): "access.authenticate access.note_refusal",
 }

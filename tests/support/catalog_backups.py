@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from registry.catalog import CatalogBackend, Holder, PublicationDetails, load_shards
 from registry.catalog.backup_file import FORMAT
+from registry.catalog.sql_catalog import SqlCatalog
 from registry.model import Attachment, DatasetMetadata, FeatureFingerprint, Reference, Role, SplitFingerprint, Version
 from support.catalog_samples import logged, publish, sample
 
@@ -58,6 +59,8 @@ def fill(catalog: CatalogBackend) -> None:
     catalog.access.create_token("0" * 12, "0" * 64, "ann", Role.ADMIN, expires_in=timedelta(days=1), actor="ann")
     catalog.access.revoke_token("0" * 12, actor="bob")
     catalog.access.note_refusal(token=None, principal="", call="find", dataset="secret", reason="no token")
+    cast("SqlCatalog", catalog).webhooks.keys = ("a key of sixteen characters",)
+    catalog.webhooks.create("0" * 12, "https://ci.example/", datasets=("lab_*",), actions=("publish",), actor="ann")
     catalog.log.correct_clock(first=1, last=1, ahead=timedelta(seconds=1), actor="ann")
 
 

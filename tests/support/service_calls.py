@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import sqlalchemy as sa
 
@@ -30,6 +30,8 @@ ENDED = Owner(host="elsewhere", machine="1", boot="", namespace="", pid=1, start
 HOLDER = Holder(name="1" * 32, actor="ann", owner=ENDED, since=datetime(2026, 1, 1, tzinfo=UTC))
 NEWER = Holder(name="2" * 32, actor="ann", owner=ENDED, since=datetime(2026, 1, 1, tzinfo=UTC))
 LOGIN = "0123456789ab"
+WEBHOOK = "ba9876543210"
+KEYS = ("a key of sixteen characters",)
 
 
 def fill(catalog: CatalogBackend, dataset: str) -> None:
@@ -55,6 +57,8 @@ def fill(catalog: CatalogBackend, dataset: str) -> None:
         catalog.experiments.add("on", "is on", default=True, **by)
         catalog.locations.set_data_dir(DataDirectory(recorded=DATA, place=DATA), **by)
         catalog.access.create_token(LOGIN, "b" * 64, "bob", Role.READER, actor="root")
+        cast("SqlCatalog", catalog).webhooks.keys = KEYS
+        catalog.webhooks.create(WEBHOOK, "https://ci.example/hook", actor="root")
 
 
 @contextmanager
@@ -136,6 +140,11 @@ def values_of(catalog: CatalogBackend, dataset: str) -> dict[str, dict[str, Any]
         "locations.data_dir": {},
         "locations.set_data_dir": {"data_dir": DataDirectory(recorded="/data", place="/data")},
         "events": {"dataset": dataset},
+        "webhooks.create": {"webhook_id": "e" * 12, "url": "https://ci.example/other"},
+        "webhooks.list": {},
+        "webhooks.secret": {"webhook_id": WEBHOOK},
+        "webhooks.remove": {"webhook_id": WEBHOOK},
+        "webhooks.resume": {"webhook_id": WEBHOOK, "after": 1},
         "log.page": {"event_filter": EventFilter(dataset=dataset)},
         "log.verify": {},
         "log.num_rows": {},

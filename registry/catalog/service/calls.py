@@ -62,6 +62,11 @@ POLICY: Final[Mapping[str, Policy]] = {
     "access.refusals": Policy(ADMIN),
     "access.authenticate": Policy(NOBODY),
     "access.note_refusal": Policy(NOBODY),
+    "webhooks.create": _write(None, ADMIN),
+    "webhooks.list": Policy(ADMIN),
+    "webhooks.secret": Policy(ADMIN),
+    "webhooks.remove": _write(None, ADMIN),
+    "webhooks.resume": _write(None, ADMIN),
     "now": _read(),
     "find": _read("reference"),
     "find_at": _read("reference"),
@@ -214,8 +219,8 @@ class Call:
 
     @property
     def is_get(self) -> bool:
-        """Whether it may be sent as a GET: it changes nothing, and its result is JSON."""
-        return not self.policy.is_write and self.returns is not None
+        """Whether it may be sent as a GET: it changes nothing, and its result is JSON that a cache may keep."""
+        return not self.policy.is_write and self.returns is not None and self.name != "webhooks.secret"
 
     @cached_property
     def needed(self) -> frozenset[str]:

@@ -91,7 +91,7 @@ READS: Final = _ABOUT_VERSIONS | frozenset(
         *("access.tokens", "access.refusals", "aliases.list", "aliases.history", "configs.list", "configs.protection"),
         *("experiments.list", "experiments.defaults_for", "lifecycle.removals", "lifecycle.proposals", "events"),
         *("locations.outside", "log.page", "log.verify", "log.num_rows"),
-        *("reservations.list", "shards.find", "shards.files_of"),
+        *("reservations.list", "shards.find", "shards.files_of", "webhooks.list", "webhooks.secret"),
     )
 )
 """Every other call would write."""

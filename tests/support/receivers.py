@@ -1,0 +1,105 @@
+"""Receivers of webhooks: servers in threads, which accept messages, fail, hang, or never end their answer."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from registry.api.webhooks import verify_webhook
+
+SECONDS = 60
+
+Behaviour = Callable[["Handler", int], int | None]
+"""The status of the answer to the request with this number, from 0; None if the behaviour has answered itself."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Passes each message to its receiver."""
+
+    receiver: Receiver
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        number = self.receiver.note(dict(self.headers.items()), body)
+        status = self.receiver.behaviour(self, number)
+        if status is None:
+            return
+        if 200 <= status < 300:
+            self.receiver.accept(dict(self.headers.items()), body)
+        self.send_response(status)
+        if 300 <= status < 400:
+            self.send_header("Location", self.path)
+        self.end_headers()
+
+    def log_message(self, format: str, *_: object) -> None:  # noqa: A002 (its name in the base class)
+        """Logs nothing."""
+
+
+class Receiver:
+    """What a receiver has got.
+
+    Attributes:
+        url: its URL.
+        secret: verifies the messages that are accepted; None accepts all.
+        behaviour: what it answers.
+        requests: the headers and the body of each request.
+        accepted: the messages that it has answered with success, verified.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.secret: str | None = None
+        self.behaviour: Behaviour = lambda _handler, _number: 204
+        self.requests: list[tuple[dict[str, str], bytes]] = []
+        self.accepted: list[dict[str, Any]] = []
+        self._lock = threading.Lock()
+
+    def note(self, headers: dict[str, str], body: bytes) -> int:
+        with self._lock:
+            self.requests.append((headers, body))
+            return len(self.requests) - 1
+
+    def accept(self, headers: dict[str, str], body: bytes) -> None:
+        if self.secret is not None:
+            self.accepted.append(verify_webhook(self.secret, headers, body))
+
+    @property
+    def ids(self) -> list[int]:
+        """The ids of the events that it has accepted."""
+        return [message["data"]["id"] for message in self.accepted]
+
+    def wait_for(self, *ids: int) -> None:
+        """Wait until it has accepted the events with these ids."""
+        wait_until(lambda: set(ids) <= set(self.ids))
+
+
+@contextmanager
+def receiver(behaviour: Behaviour | None = None) -> Iterator[Receiver]:
+    """A receiver at a free port, for the block."""
+
+    class OwnHandler(Handler):
+        pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), OwnHandler)
+    server.daemon_threads = True
+    OwnHandler.receiver = result = Receiver(f"http://127.0.0.1:{server.server_port}/hook")
+    if behaviour is not None:
+        result.behaviour = behaviour
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    try:
+        yield result
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def wait_until(condition: Callable[[], bool], *, seconds: float = SECONDS) -> None:
+    """Wait until a condition holds; it must within some seconds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
