@@ -29,21 +29,22 @@ class WorkerEndedError(Exception):
     """A call crashed its worker, or raised an error that is not a RegistryError; the text says which."""
 
 
-def call_isolated(function: Callable[[Any], Any], request: Any, *, path: str) -> Any:
+def call_isolated(function: Callable[[Any], Any], request: Any, *, path: str, seconds: float | None = None) -> Any:
     """Call ``function`` with ``request`` in a worker process, and return its result.
 
     Args:
         function: a function of a module, so that the worker can import it.
         request: its argument, which must be picklable.
         path: the path of the file that it reads, for errors.
+        seconds: how long it may take; None is ten minutes.
 
     Raises:
         WorkerEndedError: the worker crashed, or the function raised an error that is not a RegistryError.
-        StorageError: the worker was killed (as a system without free memory does), did not answer for ten minutes, or
-            could not be started.
+        StorageError: the worker was killed (as a system without free memory does), did not answer in time, or could
+            not be started.
         RegistryError: the function raised it.
     """
-    return _workers().call(function, request, path)
+    return _workers().call(function, request, path, _MOST_SECONDS if seconds is None else seconds)
 
 
 class _Workers:
@@ -54,7 +55,7 @@ class _Workers:
         self._idle: list[WorkerProcesses] = []
         atexit.register(self.close)
 
-    def call(self, function: Callable[[Any], Any], request: Any, path: str) -> Any:
+    def call(self, function: Callable[[Any], Any], request: Any, path: str, seconds: float) -> Any:
         with self._turns:
             try:
                 worker = self._idle.pop()
@@ -62,7 +63,7 @@ class _Workers:
                 worker = WorkerProcesses(1)
             answered = False
             try:
-                answer = worker.submit(Piece(_limited(function), request)).result(timeout=_MOST_SECONDS)
+                answer = worker.submit(Piece(_limited(function), request)).result(timeout=seconds)
                 answered = True
             except NotSendableError:  # Python is embedded in another program, so no worker can be started
                 return function(request)
@@ -76,7 +77,7 @@ class _Workers:
             except WorkerDiedError as error:
                 raise _ended(error, path) from error
             except WaitedTooLongError as error:
-                reason = f"the process that reads it did not answer for {_MOST_SECONDS} seconds"
+                reason = f"the process that reads it did not answer for {seconds:g} seconds"
                 hint = "Check the disk, and the file with: registry verify"
                 raise cannot("read", path, reason, hint=hint) from error
             finally:

@@ -22,7 +22,7 @@ from registry.cli.progress import show_progress
 from registry.model import Progress, TaskProgress
 
 total = 120 if sys.argv[1] == "known" else None
-with show_progress(SimpleNamespace(as_json=False)) as progress:
+with show_progress(SimpleNamespace(as_json=False, watch=None)) as progress:
     for done in (0, 12, 37):
         tasks = TaskProgress(unit="inputs", done=done, total=total, running=8, failed=done // 18, retried=done // 37)
         progress(Progress(stage="encoding", subject="train", done=done * 33367, num_bytes=done * 2**25, tasks=tasks))

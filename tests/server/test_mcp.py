@@ -7,19 +7,22 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 import urllib3
-from support.agents import calling, calling_each, over_http
+from support.agents import calling, calling_each, over_http, over_stdio
 from support.services import TestServer, make_token
 
 import registry
 from registry.catalog import open_catalog
 from registry.catalog.sql_catalog import SqlCatalog
-from registry.cli.mcp import tools
+from registry.cli.mcp.answers import CapturedOutput
 from registry.cli.mcp.protocol import agent_routes
+from registry.cli.mcp.tools import TOOLS, ToolSession, Turns
+from registry.errors import CatalogUnavailableError
 from registry.model import Role
 from registry.server.config import ServiceConfig
 
@@ -80,7 +83,7 @@ def posted(server: TestServer, token: str | None, method: str = "POST", **header
 def test_each_tool_answers_the_holder_of_a_token(agents: TestServer, lab: SqlCatalog, mode: str) -> None:
     token = make_token(lab, "root", Role.READER)
     calls = {name: (name, arguments) for name, arguments in EVERY_TOOL.items()}
-    assert EVERY_TOOL.keys() == tools.TOOLS.keys()
+    assert EVERY_TOOL.keys() == TOOLS.keys()
     results = over_http(calling_each(calls), agents.url, token, mode=mode)
     assert {name: result.structured_content for name, result in results.items() if result.is_error} == {}
     documents = {name: result.structured_content for name, result in results.items()}
@@ -216,20 +219,29 @@ def test_limits_and_the_log_of_the_service_apply(lab: SqlCatalog, ann: str, capl
     }
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT count(*) FROM range(100000000) a, range(100000000) b WHERE a.range % 7 = b.range % 11",
+        "SELECT levenshtein(repeat('a', 3000000), repeat('b', 3000000))",  # DuckDB cannot interrupt it
+    ],
+)
 def test_a_query_that_does_not_end_is_stopped_and_others_go_on(
-    agents: TestServer, lab: SqlCatalog, monkeypatch: pytest.MonkeyPatch
+    agents: TestServer, lab: SqlCatalog, monkeypatch: pytest.MonkeyPatch, sql: str
 ) -> None:
-    monkeypatch.setattr("registry.cli.mcp.protocol._SERVICE_SECONDS", 1.0)
     token = make_token(lab, "ann", Role.READER)
-    endless = "SELECT count(*) FROM range(100000000) a, range(100000000) b WHERE a.range % 7 = b.range % 11"
+    assert not over_http(calling("sql", sql="SELECT 1"), agents.url, token).is_error  # a worker is there
+    monkeypatch.setattr("registry.cli.mcp.protocol._SERVICE_SECONDS", 1.0)
     results: list[Any] = []
-    thread = threading.Thread(target=lambda: results.append(over_http(calling("sql", sql=endless), agents.url, token)))
+    thread = threading.Thread(target=lambda: results.append(over_http(calling("sql", sql=sql), agents.url, token)))
     thread.start()
     time.sleep(0.3)
     quick = over_http(calling("list"), agents.url, token)
     thread.join()
     assert not quick.is_error
     assert results[0].structured_content["error"]["message"] == "the tool was stopped after 1 seconds"
+    monkeypatch.undo()
+    assert not over_http(calling("sql", sql='FROM "lab_birds[train]"'), agents.url, token).is_error
 
 
 def test_a_body_that_is_no_call_is_refused(agents: TestServer, ann: str) -> None:
@@ -255,3 +267,34 @@ def test_a_body_that_is_no_call_is_refused(agents: TestServer, ann: str) -> None
         retries=False,
     )
     assert long.status == 413
+
+
+def test_one_token_does_not_keep_the_others_waiting() -> None:
+    turns = Turns()
+
+    def take(holder: str, seconds: float = 0.01) -> AbstractContextManager[None]:
+        return turns.take(ToolSession(url=None, data_dir=None, out=CapturedOutput(seconds=seconds), holder=holder))
+
+    with take("ann"):
+        with pytest.raises(CatalogUnavailableError, match="other tools are running"), take("ann"):
+            pass
+        with take("bob"):
+            with pytest.raises(CatalogUnavailableError), take("eve"):
+                pass
+            with pytest.raises(CatalogUnavailableError), take(""):
+                pass
+        with take("eve"):
+            pass
+    with take(""), take(""):  # the owner
+        pass
+
+
+def test_a_client_over_stdio_has_the_rights_of_its_token(agents: TestServer, ann: str) -> None:
+    calls: dict[str, tuple[str, dict[str, Any]]] = {
+        "list": ("list", {}),
+        "records": ("records", {"reference": "secret_birds"}),
+    }
+    results = over_stdio(calling_each(calls), agents.url, REGISTRY_TOKEN=ann)
+    assert [row["dataset"] for row in results["list"].structured_content["data"]] == ["lab_birds"]
+    assert results["records"].structured_content["error"]["code"] == "dataset_not_found"
+    assert not any(ann in result.content[0].text for result in results.values())

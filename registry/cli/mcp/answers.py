@@ -157,6 +157,7 @@ class Shortener:
                 self.cut(path, len(result), len(value))
                 break
             name = self._text(str(key), path)
+            name = f"{name} ({len(result)})" if name in result else name
             result[name] = self.shorten(item, f"{path}.{name}", depth + 1)
         return result
 
@@ -196,22 +197,27 @@ class CapturedOutput(Output):
         warnings = self.shortener.shorten(envelope["warnings"], "warnings")
         self._document = envelope | {"data": data, "warnings": warnings}
 
+    def take(self, other: CapturedOutput) -> None:
+        """Take over what another process has presented."""
+        self._document, self.shortener = other._document, other.shortener
+
     def leave_out(self, name: str) -> None:
         """Remove a field of the document."""
         self._document["data"].pop(name, None)
 
+    @property
+    def seconds_left(self) -> float:
+        """How long the work may still take."""
+        return max(self._end - time.monotonic(), 0)
+
     def watch(self, _progress: Progress | None = None) -> None:
         """Stop the work if its time is over: long work calls this now and then."""
-        if time.monotonic() > self._end:
-            raise self.too_slow()
-
-    def too_slow(self) -> UsageError:
-        """The error for work that takes too long."""
-        return UsageError(
-            f"the tool was stopped after {self.seconds:.0f} seconds",
-            hint="Ask for less: a smaller slice, fewer columns, a version whose statistics are there.",
-            details={"seconds": self.seconds},
-        )
+        if not self.seconds_left:
+            raise UsageError(
+                f"the tool was stopped after {self.seconds:.0f} seconds",
+                hint="Ask for less: a smaller slice, or fewer columns.",
+                details={"seconds": self.seconds},
+            )
 
     def answer(self) -> Answer:
         """The answer with the document."""

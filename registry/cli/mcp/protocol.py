@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.routing import Route
 
+    from registry.api import Catalog
+    from registry.catalog import CatalogBackend
     from registry.server.config import ServiceConfig
     from registry.server.service import Service
 
@@ -151,22 +153,39 @@ def agent_routes(service: Service, config: ServiceConfig) -> list[Route]:
 
 def _session_of(service: Service, config: ServiceConfig, who: AccessToken) -> ToolSession:
     """What the holder of a token may do."""
-    from registry.api import Catalog
-    from registry.api.locations import ClientDataDirectory
-    from registry.server.rights import GuardedCatalog
-
-    def open_catalog() -> Catalog:
-        guarded: Any = GuardedCatalog(service.catalog, who)
-        return Catalog(guarded, directory=ClientDataDirectory(service.catalog, config.data_dir))
-
+    backend, data_dir = service.catalog, config.data_dir
+    url = config.catalog or backend.url if backend.file is None else str(backend.file)
     return ToolSession(
         url=None,
         data_dir=None,
         out=CapturedOutput(seconds=_SERVICE_SECONDS),
-        opened=open_catalog,
+        opened=partial(_guard, backend, data_dir, who),
+        reopened=partial(_reopen, url, data_dir, who),
         most_bytes=_PUBLISHERS_BYTES if who.role.includes(Role.PUBLISHER) else _READERS_BYTES,
-        is_owner=False,
+        holder=who.id,
     )
+
+
+def _guard(backend: CatalogBackend, data_dir: str | None, who: AccessToken) -> Catalog:
+    """The catalog as the holder of a token sees it."""
+    from registry.api import Catalog
+    from registry.api.locations import ClientDataDirectory
+    from registry.server.rights import GuardedCatalog
+
+    guarded: Any = GuardedCatalog(backend, who)
+    return Catalog(guarded, directory=ClientDataDirectory(backend, data_dir))
+
+
+def _reopen(url: str, data_dir: str | None, who: AccessToken) -> Catalog:
+    """See ``_guard``, in a process that has no connection yet."""
+    return _guard(_backend(url), data_dir, who)
+
+
+@cache
+def _backend(url: str) -> CatalogBackend:
+    from registry.catalog import open_catalog
+
+    return open_catalog(url, create=False)
 
 
 def _require_agent(request: Request, config: ServiceConfig) -> None:
@@ -189,12 +208,11 @@ def _describe(tool: Tool) -> Any:
     from mcp_types import Tool as ToolDescription
     from mcp_types import ToolAnnotations
 
-    schema = tool.model.model_json_schema()
     hints: dict[str, Any] = {"read_only_hint": tool.hints is None, "open_world_hint": False, **(tool.hints or {})}
     return ToolDescription(
         name=tool.name,
         description=tool.description,
-        input_schema=schema,
+        input_schema=tool.schema,
         output_schema=RESULT_SCHEMA,
         annotations=ToolAnnotations(**hints),
     )

@@ -13,12 +13,13 @@ import logging
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from inspect import Parameter, getdoc, signature, unwrap
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
+from time import process_time
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, get_type_hints
 
 import click
 from pydantic import ConfigDict, Field, ValidationError, create_model
@@ -35,12 +36,22 @@ from registry.cli.progress import show_progress
 from registry.cli.read import example_converter, filtered, jsonable
 from registry.display import describe_file, shrink, text_of
 from registry.envelope import Records
-from registry.errors import CatalogUnavailableError, NotFoundError, RegistryError, UsageError, require_extra, suggest
+from registry.errors import (
+    CatalogUnavailableError,
+    NotFoundError,
+    QueryError,
+    RegistryError,
+    StorageError,
+    UsageError,
+    require_extra,
+    suggest,
+)
 from registry.escaping import size
 from registry.features import Image
 from registry.images import encode_png
 from registry.masking import mask
 from registry.pages.rendering import is_about_request
+from registry.shards.isolated import WorkerEndedError, call_isolated
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -55,12 +66,13 @@ _MOST_LIST: Final = 100
 _PICTURE_SIDE: Final = 128
 _MOST_PICTURES: Final = 10
 
+_GRACE: Final = 2
+"""Seconds after which work that should have ended is killed."""
+
 _QUERY_LIMITS: Final = {"memory_limit": "256MB", "max_temp_directory_size": "1GB", "threads": "2"}
 
-_HEAVY: Final = threading.BoundedSemaphore(2)
-"""How much heavy work there is in a process at a time."""
-
-_PATIENCE: Final = 10
+_MOST_HEAVY: Final = 2
+"""How many heavy tools a process runs at a time; of them, one for each token."""
 
 _logger = logging.getLogger(__name__)
 
@@ -94,17 +106,24 @@ class ToolSession(Session):
 
     Attributes:
         opened: opens the catalog; None opens the one of ``url``.
+        reopened: opens it in another process.
         most_bytes: how many bytes of records it may read; None does not limit them.
-        is_owner: whether it may see places of this machine: the tool runs on the machine of its user.
+        holder: the token below a service; ``""`` for the owner.
         folders: files below them may be published.
         out: gets the document.
     """
 
     out: CapturedOutput
     opened: Callable[[], Catalog] | None = None
+    reopened: Callable[[], Catalog] | None = None
     most_bytes: int | None = None
-    is_owner: bool = True
+    holder: str = ""
     folders: tuple[str, ...] = ()
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether the tool runs on the machine of its user, who may see its places."""
+        return not self.holder
 
     def connect(self, *references: str | None, create: bool | None = False) -> Catalog:
         """See ``Session.connect``."""
@@ -147,6 +166,11 @@ class Tool:
         object.__setattr__(self, "description", getdoc(self.function) or "")
 
     @cached_property
+    def schema(self) -> dict[str, Any]:
+        """The JSON schema of the arguments."""
+        return self.model.model_json_schema()
+
+    @cached_property
     def model(self) -> type[BaseModel]:
         """The arguments. Unknown ones are refused."""
         hints = get_type_hints(self.function, include_extras=True)
@@ -166,7 +190,7 @@ class Tool:
             values = self._read(arguments)
             if self.is_dated:
                 session = replace(session, at=values.pop("at"))
-            with _turn(is_heavy=self.is_heavy):
+            with _turns.take(session) if self.is_heavy else nullcontext():
                 self.function(session, **values)
             return session.out.answer()
         except Exception as error:  # noqa: BLE001 (an agent gets each as an answer, and no traceback)
@@ -256,8 +280,8 @@ def records(
     """
     with session.connect_unless_pinned() as catalog:
         dataset, reader = open_rows(session, catalog, reference, split)
-        if where is not None:
-            session.require_room(_num_bytes(reader.readable.facts, reader.plan))
+        num_rows = len(reader) if where is not None else min(limit, len(reader))
+        session.require_room(_num_bytes(dataset.facts, reader.plan) * num_rows // max(len(reader), 1))
         reader = filtered(session, reader, where)
         reader = reader if columns is None else reader.select(columns)
         convert = example_converter(dataset.metadata, reader, names=True, files=True)
@@ -290,33 +314,17 @@ def query(
     Class labels are their names. The query reaches no files, network or settings.
     """
     with require_extra("sql", package="duckdb", needed_for="a query in SQL"):
-        from registry.reading.frameworks.sql import Query
-    from registry.interop.export_tables import json_value, plain_rows
-
-    num_bytes = 0
-    with session.connect_unless_pinned() as catalog:
-
-        def open_table(name: str) -> Reader:
-            nonlocal num_bytes
-            reader = sql_command.open_table(session, catalog, name)
-            num_bytes += _num_bytes(reader.readable.facts, reader.plan)
-            session.require_room(num_bytes)
-            return reader
-
-        asked = Query(sql, open_table, limits=_QUERY_LIMITS)
-        timer = threading.Timer(session.out.seconds, asked.interrupt)
-        timer.start()
-        try:
-            schema, batches = asked.rows()
-            rows = (json_value(row) for batch in batches for row in plain_rows(batch))
-            session.out.present("sql", {"columns": schema.names, "rows": Records(islice(rows, limit))})
-            if next(rows, None) is not None:
-                session.out.shortener.cut("data.rows", limit, None)
-        except RegistryError:
-            session.out.watch()  # it was interrupted
-            raise
-        finally:
-            timer.cancel()
+        import duckdb  # noqa: F401
+    # Some functions of SQL cannot be interrupted, such as a regular expression over one long text.
+    request = _Query(replace(session, opened=session.reopened, reopened=None), sql, limit)
+    try:
+        out = call_isolated(_answer_query, request, path="the records", seconds=session.out.seconds_left + _GRACE)
+    except StorageError:
+        session.out.watch()  # it took too long
+        raise
+    except WorkerEndedError as error:
+        raise QueryError("the query ended the process that computed it", hint="Ask for less.") from error
+    session.out.take(out)
 
 
 def pin(
@@ -355,7 +363,7 @@ TOOLS: Final = {
         Tool(name="show", function=show, is_dated=True),
         Tool(name="versions", function=versions, is_dated=True),
         Tool(name="diff", function=diff, is_heavy=True),
-        Tool(name="statistics", function=statistics, is_dated=True),
+        Tool(name="statistics", function=statistics, is_heavy=True, is_dated=True),
         Tool(name="records", function=records, is_heavy=True, is_dated=True),
         Tool(name="resolve", function=resolve_split, is_dated=True),
         Tool(name="sql", function=query, is_heavy=True, is_dated=True),
@@ -370,20 +378,89 @@ _NO_SLICING: Final = {"slicing": None, "rounding": None}
 _HIDDEN: Final = Failure("failure", "the server could not read what this tool needs", "Ask an admin of the catalog.")
 
 
-@contextmanager
-def _turn(*, is_heavy: bool) -> Iterator[None]:
-    """Wait for a place if the work is heavy."""
-    if not is_heavy:
-        yield
-        return
-    if not _HEAVY.acquire(timeout=_PATIENCE):
-        raise CatalogUnavailableError(
-            "the server is busy with other tools", hint="Try again later.", details={"http_status": 503}
-        )
-    try:
-        yield
-    finally:
-        _HEAVY.release()
+class _Query(NamedTuple):
+    session: ToolSession
+    sql: str
+    limit: int
+
+
+def _answer_query(request: _Query) -> CapturedOutput:
+    """The output of a session with the rows of a query. It is called in a worker process."""
+    from registry.interop.export_tables import json_value, plain_rows
+    from registry.reading.frameworks.sql import Query
+
+    session, sql, limit = request
+    _limit_seconds(session.out.seconds_left)
+    num_bytes = 0
+    with session.connect_unless_pinned() as catalog:
+
+        def open_table(name: str) -> Reader:
+            nonlocal num_bytes
+            reader = sql_command.open_table(session, catalog, name)
+            num_bytes += _num_bytes(reader.readable.facts, reader.plan)
+            session.require_room(num_bytes)
+            return reader
+
+        query = Query(sql, open_table, limits=_QUERY_LIMITS)
+        timer = threading.Timer(session.out.seconds_left, query.interrupt)
+        timer.start()
+        try:
+            schema, batches = query.rows()
+            rows = (json_value(row) for batch in batches for row in plain_rows(batch))
+            session.out.present("sql", {"columns": schema.names, "rows": Records(islice(rows, limit))})
+            if next(rows, None) is not None:
+                session.out.shortener.cut("data.rows", limit, None)
+        except RegistryError:
+            session.out.watch()  # it was interrupted
+            raise
+        finally:
+            timer.cancel()
+    return session.out
+
+
+def _limit_seconds(seconds: float) -> None:
+    """End this process if it computes for longer, even if nobody is there to end it."""
+    with suppress(ImportError):  # not on Windows
+        import resource
+
+        _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+        most = int(process_time() + (seconds + _GRACE) * int(_QUERY_LIMITS["threads"])) + 1
+        resource.setrlimit(resource.RLIMIT_CPU, (most, hard))
+
+
+class Turns:
+    """Lets few heavy tools run at a time, and of those of one token one, so that nobody keeps others waiting."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._running: list[str] = []
+
+    @contextmanager
+    def take(self, session: ToolSession) -> Iterator[None]:
+        """Wait for a turn, and keep it for the block.
+
+        Raises:
+            CatalogUnavailableError: it takes too long.
+        """
+        holder = session.holder
+
+        def is_free() -> bool:
+            return len(self._running) < _MOST_HEAVY and (session.is_owner or holder not in self._running)
+
+        with self._changed:
+            if not self._changed.wait_for(is_free, session.out.seconds_left):
+                details = {"http_status": 503}
+                raise CatalogUnavailableError("other tools are running", hint="Try again later.", details=details)
+            self._running.append(holder)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._running.remove(holder)
+                self._changed.notify_all()
+
+
+_turns: Final = Turns()
 
 
 def _report(error: Exception) -> None:
