@@ -2,7 +2,7 @@
 # Each target uses the environment .venv of this folder; `make venv` creates it.
 
 bin := .venv/bin
-.PHONY: help venv quick test long check format docs azure chromium kills pages pgbouncer ray torch tfds release
+.PHONY: help venv quick test long check format docs azure chromium fuzz kills pages pgbouncer ray torch tfds release
 
 help:          ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -18,6 +18,9 @@ test:          ## the README's test line: SQLite, PostgreSQL, S3, kills
 
 long:          ## the long variants, and every law with 40 examples or more; .ci/run runs a tenth of them
 	REGISTRY_EXAMPLES=40 $(bin)/pytest -q -n auto -m "(long or hypothesis) and not azure and not chromium and not pgbouncer and not ray and not tfds and not torch"
+
+fuzz:          ## what schemathesis derives from openapi.json, longer than in CI, in an environment of its own
+	REGISTRY_EXAMPLES=30 REGISTRY_SEED=$$RANDOM .ci/beside schemathesis
 
 kills:         ## every test that kills processes, before each of their steps: an hour
 	.ci/kills

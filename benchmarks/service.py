@@ -1,10 +1,11 @@
-"""Measures a service: look-ups over HTTP beside SQL and beside a bare route, and the start of a client.
+"""Measures a service: look-ups over HTTP beside SQL, MLflow's registry and a bare route, and the start of a client.
 
-    python benchmarks/service.py [--seconds 3] [--runs 9]
+    python benchmarks/service.py [--seconds 3] [--runs 9] [--mlflow .venv-mlflow/bin/mlflow]
 
 The catalog is an SQLite file with the quickstart dataset on this machine, and ``registry serve`` has one worker.
 Look-ups are of one exact version, one after the other. ``client`` decodes the answer; ``request`` is the same request
-without that, and ``bare route`` the same request to a Starlette application that answers the same bytes.
+without that, and ``bare route`` the same request to a Starlette application that answers the same bytes. MLflow's
+server (extra ``peers``) has one worker and an SQLite file, too; it is asked for an exact version of a model.
 
 A start is a new process that connects and looks up one version, with warm caches; the cases take turns.
 """
@@ -15,6 +16,8 @@ import argparse
 import json
 import os
 import resource
+import shutil
+import signal
 import socket
 import statistics
 import subprocess
@@ -36,6 +39,7 @@ from registry.catalog.service import ServiceCatalog
 from registry.catalog.service_index import API_PATH
 
 REFERENCE = "digits:1.0.0"
+MLFLOW = "api/2.0/mlflow/"
 _ROUNDS = 10
 BARE = """
 import sys, uvicorn
@@ -64,6 +68,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=3.0, help="how long each kind of look-up is repeated")
     parser.add_argument("--runs", type=int, default=9, help="starts of each client")
+    parser.add_argument("--mlflow", default=shutil.which("mlflow"), help="the program of MLflow, if it is installed")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.environ |= {"REGISTRY_CACHE_DIR": f"{folder}/cache", "XDG_DATA_HOME": f"{folder}/home"}
@@ -72,11 +77,11 @@ def main() -> None:
             catalog.build("digits")
         with Serve(file, "--init") as server:
             os.environ["REGISTRY_TOKEN"] = server.token
-            measure_look_ups(file, server.url, server.token, options.seconds, Path(folder))
+            measure_look_ups(file, server.url, server.token, options.seconds, Path(folder), options.mlflow)
             measure_starts(str(file), server.url, options.runs)
 
 
-def measure_look_ups(file: Path, url: str, token: str, seconds: float, folder: Path) -> None:
+def measure_look_ups(file: Path, url: str, token: str, seconds: float, folder: Path, mlflow: str | None) -> None:
     """Print look-ups per second, and what half and what all but 1% of them take at most."""
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     body, pool = json.dumps({"reference": REFERENCE}).encode(), urllib3.PoolManager()
@@ -86,17 +91,23 @@ def measure_look_ups(file: Path, url: str, token: str, seconds: float, folder: P
         assert answer.status == 200, answer.data
         return answer.data
 
+    def ask_mlflow() -> None:
+        answer = pool.request("GET", f"{peer}{MLFLOW}model-versions/get", fields={"name": "digits", "version": "1"})
+        assert answer.status == 200, answer.data
+
     (folder / "answer.json").write_bytes(post(url))
     with (
         open_catalog(file) as database,
         ServiceCatalog(url, token=lambda _: token) as client,
-        bare_route(folder) as bare,
+        running([sys.executable, "-c", BARE, str(folder / "answer.json")]) as bare,
+        mlflow_server(mlflow, folder) as peer,
     ):
         cases: dict[str, Callable[[], object]] = {
             "SQL in process": lambda: database.find(REFERENCE),
             "client of the service": lambda: client.find(REFERENCE),
             "request to the service": lambda: post(url),
             "request to a bare route": lambda: post(bare),
+            **({"request to MLflow": ask_mlflow} if peer else {}),
         }
         print(f"{'look-ups':<28}{'per second':>12}{'p50 ms':>9}{'p99 ms':>9}{'ratio':>8}")
         first, seen = 0.0, {name: list[float]() for name in cases}
@@ -124,23 +135,43 @@ def repeat(look_up: Callable[[], object], seconds: float) -> list[float]:
 
 
 @contextmanager
-def bare_route(folder: Path) -> Iterator[str]:
-    """The URL of an application that answers every request with the bytes of ``answer.json``."""
+def running(command: list[str]) -> Iterator[str]:
+    """The URL of a server, whose last argument is its port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    process = subprocess.Popen([sys.executable, "-c", BARE, str(folder / "answer.json"), str(port)])
+    nowhere = subprocess.DEVNULL
+    process = subprocess.Popen([*command, str(port)], stdout=nowhere, stderr=nowhere, start_new_session=True)
     try:
-        while True:
+        while process.poll() is None:
             time.sleep(0.05)
             try:
                 socket.create_connection(("127.0.0.1", port), timeout=1).close()
             except OSError:
                 continue
-            break
-        yield f"http://127.0.0.1:{port}/"
+            yield f"http://127.0.0.1:{port}/"
+            return
+        raise RuntimeError(f"{command[0]} did not start")
     finally:
-        process.terminate()
+        os.killpg(process.pid, signal.SIGTERM)  # with its workers
         process.wait()
+
+
+@contextmanager
+def mlflow_server(program: str | None, folder: Path) -> Iterator[str | None]:
+    """The URL of a server of MLflow with version 1 of the model ``digits``; None without the program."""
+    if program is None:
+        yield None
+        return
+    place = ["--backend-store-uri", f"sqlite:///{folder}/mlflow.db", "--artifacts-destination", str(folder / "mlflow")]
+    quiet = ["--workers", "1", "--uvicorn-opts", "--log-level warning", "--host", "127.0.0.1"]
+    with running([program, "server", *place, *quiet, "--port"]) as url:
+        for call, fields in {
+            "registered-models/create": {"name": "digits"},
+            "model-versions/create": {"name": "digits", "source": "s3://lab/digits"},
+        }.items():
+            answer = urllib3.request("POST", f"{url}{MLFLOW}{call}", json=fields)
+            assert answer.status == 200, answer.data
+        yield url
 
 
 def measure_starts(file: str, url: str, runs: int) -> None:

@@ -71,6 +71,7 @@ _PATIENCE: Final = 4
 _PIECE: Final = 2**16
 _DRAINED: Final = 2**20
 _DRAIN_SECONDS: Final = 2
+_ONCE: Final = (b"authorization", b"content-encoding", b"idempotency-key")
 _UNLIMITED: Final = frozenset({"/health", "/metrics"})
 _NOT_AUTHENTICATED, _FORBIDDEN, _TOO_MANY = 401, 403, 429
 
@@ -330,6 +331,9 @@ class Gate:
             if {"content-length", "transfer-encoding"} <= headers.keys():  # a proxy may see another end of the body
                 sender.exchange.headers["Connection"] = "close"
                 raise _unusable(400, "a request has a Content-Length or chunks, and not both")
+            names = [name for name, _ in scope["headers"]]
+            if any(names.count(name) > 1 for name in _ONCE):  # a proxy may have read another one
+                raise _unusable(400, "a request has Authorization, Content-Encoding and Idempotency-Key at most once")
             if headers.get("content-encoding", "identity").strip().lower() not in ("identity", ""):
                 raise _unusable(415, "the body of a request is sent without a content coding")
             await app(scope, body.receive, sender.send)
