@@ -11,7 +11,14 @@ from support.catalog_clocks import set_clocks
 from support.catalog_samples import sample
 
 from registry.catalog import CatalogBackend, Holder, PublicationDetails, Reservation, open_catalog, schema
-from registry.errors import ConflictError, NotFoundError, ReservationLostError, ReservedError, VersionExistsError
+from registry.errors import (
+    ConflictError,
+    NotFoundError,
+    ReservationLostError,
+    ReservedError,
+    UsageError,
+    VersionExistsError,
+)
 from registry.model import Reference
 from registry.storage.names import Owner
 
@@ -63,6 +70,12 @@ def test_the_same_content_joins_and_other_content_waits(catalog: CatalogBackend)
         "with: registry reservation release mnist:1.0.0"
     )
     assert caught.value.exit_code == 4
+
+
+def test_a_place_is_reserved_for_a_digest(catalog: CatalogBackend) -> None:
+    with pytest.raises(UsageError, match="the digest of the content '' is not a sha256"):
+        reserve(catalog, holder(), "")
+    assert catalog.reservations.list() == ()
 
 
 def test_what_a_dead_publisher_held_is_taken_over_and_cleaned_by_other_content(catalog: CatalogBackend) -> None:

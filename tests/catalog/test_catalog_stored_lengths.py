@@ -197,3 +197,9 @@ def test_a_version_with_stored_lengths_is_published_like_any_other(catalog: Cata
         wrong = {**shards, "train": (*shards["train"][:5], shards["train"][4])}
         with pytest.raises(UsageError, match="shard 5 does not fit"):
             catalog.publish(found, wrong, promote=True, actor="bob")
+
+
+def test_a_split_that_does_not_exist_has_no_lengths(catalog: CatalogBackend) -> None:
+    assert catalog.shards.lengths_at(999_999, 0, 512) is None
+    block = catalog.shards.lengths_between(999_999, 0, 3)
+    assert (block.first, block.start, tuple(block.lengths), block.following) == (0, 0, (), None)
