@@ -19,6 +19,7 @@ from registry.features import Sequence as ListOf
 from registry.features.containers import columns_of
 from registry.masking import MASK
 from registry.model import Reference, Version
+from registry.pages.log import public_actor
 from registry.pages.page import Page, Visit, version_path
 from registry.pages.previews import first_split, near_statistics, preview
 from registry.publishing import describe_type
@@ -52,7 +53,9 @@ def overview(visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> Page:
         "features": feature_rows(dataset),
         "aliases": [it.alias for it in aliases],
         **version_line(visit, reference, below=None),
-        "events": [fields_of(event, "id", "at", "actor", "action", "version") for event in events],
+        "events": [
+            {**fields_of(event, "id", "at", "action", "version"), "actor": public_actor(event)} for event in events
+        ],
         "preview": preview(dataset),
         "code": code_of(visit, reference, first_split(tuple(dataset.splits))),
         "croissant": None if visit.is_live else _croissant(visit, dataset),  # for those who search the web
@@ -89,7 +92,12 @@ def version_line(
     of_dataset = Reference(name=reference.name, config=reference.config)
     summaries = visit.catalog.versions(of_dataset, below=below, limit=limit + 1)
     befores: dict[Version, Version] = {newer.version: older.version for newer, older in pairwise(summaries)}
-    line = [_version(summary, befores.get(summary.version)) for summary in summaries[:limit]]
+    waiting = visit.catalog.lifecycle.proposals(of_dataset) if visit.is_live else ()
+    proposed = {proposal.version: proposal.proposed_by for proposal in waiting}
+    line = [
+        {**_version(summary, befores.get(summary.version)), "proposed_by": proposed.get(summary.version)}
+        for summary in summaries[:limit]
+    ]
     return {"versions": line, "older": line[-1]["version"] if len(summaries) > limit else None}
 
 

@@ -87,7 +87,7 @@ def _event(visit: Visit, event: Event, readable: Mapping[str, Reference]) -> dic
     details = event.details if visit.shows_places else {}
     return {
         **fields_of(event, "id", "at", "action", "dataset", "version", "hash", "previous_hash", "stamped_at"),
-        "actor": event.described_actor if visit.shows_places else _actor(event),
+        "actor": event.described_actor if visit.shows_places else public_actor(event),
         "path": _path(visit, event, readable),
         "summary": "" if is_private else summarize(public),
         "details": [
@@ -96,7 +96,7 @@ def _event(visit: Visit, event: Event, readable: Mapping[str, Reference]) -> dic
     }
 
 
-def _actor(event: Event) -> str:
+def public_actor(event: Event) -> str:
     """The actor, without what the machine and the database report."""
     return event.actor if event.is_verified or event.recorded_by is None else f"{event.actor} (unverified)"
 

@@ -178,14 +178,14 @@ def _examples() -> tuple[dict[str, Any], dict[str, Any], dict[Any, Any]]:
         num_examples=2, features={"label": FeatureFingerprint(digest=digest, blocks=(digest,))}
     )
     proposal = Proposal(
-        id=7,
+        id=17,
         action="promote",
         dataset="digits",
         version=version.version,
         before=None,
         proposed_by="ann",
         proposed_at=moment,
-        expires_at=moment + timedelta(days=7),
+        expires_at=moment + timedelta(days=14),
     )
     of_call = {
         "access.create_token.name": "ann",

@@ -85,9 +85,10 @@ def test_patterns_that_match_no_dataset_are_refused(catalog: CatalogBackend, pat
 
 def test_each_role_includes_those_before_it() -> None:
     assert [[role.includes(other) for other in Role] for role in Role] == [
-        [True, False, False],
-        [True, True, False],
-        [True, True, True],
+        [True, False, False, False],
+        [True, True, False, False],
+        [True, True, True, False],
+        [True, True, True, True],
     ]
 
 

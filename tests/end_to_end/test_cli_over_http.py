@@ -90,6 +90,7 @@ pin cite dataset.lock.yaml
 mirror add numbers:2.0.0 {mirror}
 mirror list numbers:2.0.0
 relocate costs:1.0.0 {folder}/moved
+proposal list
 reservation list
 reservation release numbers:2.0.0
 copy numbers:2.0.0 --to {folder}/other.db --to-data-dir {folder}/others

@@ -97,6 +97,7 @@ CALLS: dict[str, tuple[Call, str]] = {
     "Mirrors.remove(reference)": (lambda catalog, given: catalog.mirrors.remove(given, _home(catalog)), EXACT),
     "Mirrors.check(reference)": (lambda catalog, given: catalog.mirrors.check(given), EXACT),
     "Mirrors.relocate(reference)": (lambda catalog, given: catalog.mirrors.relocate(given, _home(catalog)), EXACT),
+    "Lifecycle.proposals(dataset)": (lambda catalog, given: catalog.lifecycle.proposals(given), DATASET),
     "Reservations.list(dataset)": (lambda catalog, given: catalog.reservations.list(given), DATASET),
     "Reservations.release(reference)": (lambda catalog, given: catalog.reservations.release(given), EXACT),
     "Reservations.clear(reference)": (lambda catalog, given: catalog.reservations.clear(given), EXACT),

@@ -174,7 +174,7 @@ def test_a_publisher_does_not_choose_the_data_directory(sqlite_template: Any, tm
         assert catalog.locations.data_dir() is None
 
 
-def test_only_an_admin_promotes_in_a_protected_dataset(
+def test_only_a_maintainer_promotes_in_a_protected_dataset(
     shared: SqlCatalog, publisher: Attacker, admin: Attacker
 ) -> None:
     reference = Reference.parse("lab_digits/plain:1.0.0")
@@ -182,7 +182,15 @@ def test_only_an_admin_promotes_in_a_protected_dataset(
         scope = None if dataset is None else Reference.parse(dataset)
         shared.configs.set_protection(scope, protect=True, actor="root")
         if dataset != "secret_digits":
-            assert refused(publisher, "lifecycle.promote", reference=reference).startswith("it needs the role admin")
+            assert refused(publisher, "lifecycle.promote", reference=reference).startswith(
+                "it needs the role maintainer"
+            )
+            for patterns in (("lab_*",), ("other_*",)):
+                maintainer = Attacker(shared, Role.MAINTAINER, *patterns)
+                if patterns == ("lab_*",):
+                    maintainer.send("lifecycle.promote", reference=reference, dry_run=True)
+                else:
+                    assert "it would change lab_digits" in refused(maintainer, "lifecycle.promote", reference=reference)
             admin.send("lifecycle.promote", reference=reference, dry_run=True)
             version, shards = sample("lab_digits/plain:4.0.0", location="lab_digits/plain/4.0.0")
             before = rows_of(shared)

@@ -529,3 +529,14 @@ def test_workers_with_the_same_key_share_sessions(lab: SqlCatalog) -> None:
     finally:
         for server in (first, second, other):
             server.stop()
+
+
+def test_the_versions_say_whose_promotion_waits_for_another_person(server: TestServer, shared: SqlCatalog) -> None:
+    server.service.catalog = shared
+    browser = Browser(server)
+    browser.sign_in(make_token(shared, "ann", Role.READER, "lab_*"))
+    page = browser.get("datasets/lab_digits/strict/1.0.0/versions/").data.decode()
+    assert page.count("Its promotion waits for approval, proposed by eve") == 1
+    (proposal, _) = shared.lifecycle.proposals()
+    shared.lifecycle.reject(proposal, actor="root")
+    assert "waits for approval" not in browser.get("datasets/lab_digits/strict/1.0.0/versions/").data.decode()

@@ -39,7 +39,8 @@ def fill(catalog: CatalogBackend, dataset: str) -> None:
     for number in ("1.0.0", "1.1.0", "2.0.0", "3.0.0"):
         publish(catalog, f"{dataset}/plain:{number}", content=number, default_config=True)
     publish(catalog, f"{dataset}/small:1.0.0", content="small")
-    publish(catalog, f"{dataset}/small:2.0.0", content="smaller", promote=False)
+    publish(catalog, f"{dataset}/strict:1.0.0", content="strict")
+    publish(catalog, f"{dataset}/strict:2.0.0", content="stricter", promote=False)
     by = {"actor": "ann"}
     catalog.lifecycle.promote(_exactly(dataset, "1.1.0"), **by)
     catalog.lifecycle.drop(_exactly(dataset, "2.0.0"), "wrong labels", **by)
@@ -48,10 +49,10 @@ def fill(catalog: CatalogBackend, dataset: str) -> None:
     catalog.aliases.set("production", _exactly(dataset, "1.1.0"), expect=None, message="tested", **by)
     catalog.locations.add(_exactly(dataset, "1.1.0"), f"{DATA}/{dataset}/mirror", **by)
     catalog.reservations.reserve(PLACE.format(dataset), _exactly(dataset, "9.0.0"), "a" * 64, HOLDER)
-    small = Reference(name=dataset, config="small")
-    catalog.configs.set_protection(small, protect=True, two_persons=True, **by)
+    strict = Reference(name=dataset, config="strict")
+    catalog.configs.set_protection(strict, protect=True, two_persons=True, **by)
     with authenticated("eve"):
-        catalog.lifecycle.promote(Reference.parse(f"{small}:2.0.0"), actor="eve")
+        catalog.lifecycle.promote(Reference.parse(f"{strict}:2.0.0"), actor="eve")
     if not catalog.experiments.list():
         catalog.experiments.add("new_shuffle", "shuffles anew", **by)
         catalog.experiments.add("on", "is on", default=True, **by)
@@ -74,10 +75,10 @@ def authenticated(name: str) -> Iterator[None]:
 def proposal_of(catalog: CatalogBackend, dataset: str) -> Proposal:
     """The proposal that ``fill`` made; one that nobody has made if it did not make this dataset."""
     for proposal in catalog.lifecycle.proposals():
-        if proposal.dataset == f"{dataset}/small":
+        if proposal.dataset == f"{dataset}/strict":
             return proposal
     (any_proposal, *_) = catalog.lifecycle.proposals()
-    return replace(any_proposal, dataset=f"{dataset}/small")
+    return replace(any_proposal, dataset=f"{dataset}/strict")
 
 
 def values_of(catalog: CatalogBackend, dataset: str) -> dict[str, dict[str, Any]]:
@@ -127,7 +128,7 @@ def values_of(catalog: CatalogBackend, dataset: str) -> dict[str, dict[str, Any]
         "lifecycle.remove": {"reference": _exactly(dataset, "2.0.0"), "grace": timedelta(days=2)},
         "lifecycle.approve": {"proposal": proposal_of(catalog, dataset)},
         "lifecycle.reject": {"proposal": proposal_of(catalog, dataset), "message": "not now"},
-        "lifecycle.proposals": {"dataset": f"{dataset}/small"},
+        "lifecycle.proposals": {"dataset": f"{dataset}/strict"},
         "lifecycle.removals": {"dataset": f"{dataset}/plain"},
         "locations.add": {"exactly": exactly, "location": f"{DATA}/{dataset}/plain/1.1.0"},
         "locations.remove": {"exactly": exactly, "location": mirror},
