@@ -34,12 +34,12 @@ def list_(session: Session, dataset: str | None) -> None:
     with session.connect(dataset) as catalog:
         waiting = catalog.lifecycle.proposals(dataset)
     columns: dict[str, Column] = {
-        "ID": "id",
+        "ID": lambda row: row.id,
         "CHANGE": str,
         "REPLACES": lambda row: row.before or "",
-        "BY": "proposed_by",
-        "AT (UTC)": "proposed_at",
-        "WAITS UNTIL (UTC)": "expires_at",
+        "BY": lambda row: row.proposed_by,
+        "AT (UTC)": lambda row: row.proposed_at,
+        "WAITS UNTIL (UTC)": lambda row: row.expires_at,
     }
     session.out.present(
         "proposal.list",
