@@ -1,11 +1,12 @@
 """Reads the variables that configure the registry. docs/environment.md lists them all.
 
-An empty variable counts as unset.
+An empty variable counts as unset. Some have a default that the service of a team gives, see ``api.team_settings``.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Final
 
 from registry.errors import UsageError
@@ -14,9 +15,17 @@ _LEAST_TOO_LARGE: Final = 1e6
 """In seconds, about eleven days. PostgreSQL counts milliseconds in 32 bits."""
 
 
+_TEAM: Final[list[Callable[[str], str]]] = []
+
+
+def use_team_defaults(default: Callable[[str], str]) -> None:
+    """Let ``read_variable`` call ``default`` with the name of a variable that is not set."""
+    _TEAM[:] = [default]
+
+
 def read_variable(name: str) -> str:
-    """Return the value of a variable; ``""`` if it is not set."""
-    return os.environ.get(name, "")
+    """Return the value of a variable, or the default of the team; ``""`` if there is neither."""
+    return os.environ.get(name, "") or next((text for default in _TEAM if (text := default(name))), "")
 
 
 def read_number(name: str, default: float) -> float:

@@ -17,13 +17,14 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import registry
 from registry.api.catalog import Catalog, connect
-from registry.api.locations import cache, catalog_url, logins, open_data
+from registry.api.locations import cache, catalog_url, logins, open_data, team_settings
+from registry.api.team_settings import is_older, read_service_index
 from registry.catalog import is_site, masked_url
-from registry.catalog.service_index import API_VERSION
+from registry.catalog.service_index import API_VERSION, CLIENT_SETTINGS
 from registry.errors import CatalogPermissionError, RegistryError
 from registry.model import Role
 from registry.splits import counted
@@ -31,7 +32,6 @@ from registry.splits import counted
 _SECONDS: Final = 20.0
 _CLOCK_SECONDS: Final = 30
 _NEAR_EXPIRY: Final = timedelta(days=7)
-_MOST_INDEX_BYTES: Final = 2**16
 
 
 class Level(StrEnum):
@@ -85,6 +85,8 @@ def examine(
             yield webhooks
         catalog.close()
     yield _within(seconds, "cache", _cache)
+    if team_settings().current()[0]:
+        yield _within(seconds, "team settings", _team_settings)
 
 
 def _within(seconds: float, subject: str, examination: Callable[[], tuple[Level, str, str]]) -> Finding:
@@ -144,7 +146,7 @@ def _catalog(
         return Level.OK, text, ""
     if not _is_service(catalog):
         return Level.OK, f"{masked_url(chosen)} answers: a site, which is read-only", ""
-    index = _service_index(chosen)
+    index = read_service_index(chosen)
     versions = ", ".join(map(str, index.get("api", ())))
     text = f"{masked_url(chosen)} answers: a service of {index.get('made_by')!s:.80} with interface {versions}"
     if API_VERSION in index.get("api", ()):
@@ -154,20 +156,6 @@ def _catalog(
 
 def _is_service(catalog: Catalog) -> bool:
     return bool(getattr(catalog.backend, "is_service", False))
-
-
-def _service_index(url: str) -> dict[str, Any]:
-    from registry.catalog.service.requests import ServiceServer
-    from registry.catalog.service_index import service_index
-    from registry.catalog.site_index import INDEX_NAME
-    from registry.catalog.web_urls import site_url
-
-    server = ServiceServer(site_url(url), None)
-    try:
-        content = server.transfer("GET", INDEX_NAME, lambda answer, _: answer.read(_MOST_INDEX_BYTES), headers={})
-    finally:
-        server.close()
-    return service_index(content) or {}
 
 
 def _rights(catalog: Catalog) -> tuple[Level, str, str]:
@@ -256,6 +244,24 @@ def _webhooks(catalog: Catalog) -> tuple[Level, str, str]:
         if webhook.failures:
             return Level.WARNING, f"{webhook.id} has failed {webhook.failures:,} times: {webhook.last_error}", hint
     return Level.OK, f"{counted(len(webhooks), 'webhook')}", ""
+
+
+def _team_settings() -> tuple[Level, str, str]:
+    """The settings of the service of the team, and which of them a variable of this machine overrides."""
+    url, _ = team_settings().current()
+    team_settings().keep(url)
+    _, values = team_settings().current()
+    if not values:
+        return Level.OK, f"{url} sets nothing for this machine", ""
+    texts = []
+    for name, value in values.items():
+        variable = CLIENT_SETTINGS[name].variable
+        own = os.environ.get(variable, "")
+        texts.append(f"{name} {value}" + (f" ({variable}={own} is used)" if own and variable else ""))
+    text = f"of {url}: {', '.join(texts)}"
+    if is_older(registry.__version__, values.get("least_release", "")):
+        return Level.WARNING, text, "Install a newer release: pip install --upgrade shardbook"
+    return Level.OK, text, ""
 
 
 def _cache() -> tuple[Level, str, str]:

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from registry.catalog import DataDirectory, catalog_identity, is_site, masked_url, quote_catalog, sqlite_path
-from registry.environment import read_variable
+from registry.catalog.service_index import CLIENT_SETTINGS
+from registry.environment import read_variable, use_team_defaults
 from registry.errors import (
     CatalogError,
     CatalogNotFoundError,
@@ -38,6 +39,7 @@ from registry.model import VersionState, is_absolute, version_folder
 
 if TYPE_CHECKING:  # numpy and pydantic are loaded when something is read
     from registry.api.logins import Logins
+    from registry.api.team_settings import TeamSettings
     from registry.catalog import CatalogBackend, DataDirectoryChange
     from registry.catalog.site import SiteOptions
     from registry.model import DatasetVersion, Reference
@@ -58,6 +60,7 @@ TRUSTED_KEYS_VARIABLE: Final = "REGISTRY_TRUSTED_KEYS"
 ALLOWED_HOSTS_VARIABLE: Final = "REGISTRY_ALLOWED_HOSTS"
 """Comma-separated hosts from which the files of any pin may be fetched."""
 
+_TEAM_VARIABLES: Final = frozenset(setting.variable for setting in CLIENT_SETTINGS.values()) - {""}
 _SHOWN: Final = 5
 _OLD_NAME: Final = "dataset-registry"
 """The distribution's name before version 0.2. On PyPI that name belongs to another project."""
@@ -205,6 +208,7 @@ def site_options(keys: Sequence[str | os.PathLike[str]]) -> SiteOptions:
         keys=texts,
         allowed=_allowed_by_environment(),
         token=access_token,
+        contacted=_refresh_settings,
     )
     if not texts:
         return options
@@ -225,6 +229,24 @@ def logins() -> Logins:
     from registry.api.logins import Logins
 
     return Logins(_user_folder(), read_variable(CATALOG_VARIABLE))
+
+
+def team_settings() -> TeamSettings:
+    """What services that this user has logged in to set for their clients."""
+    from registry.api.team_settings import TeamSettings
+
+    return TeamSettings(_user_folder(), read_variable(CATALOG_VARIABLE))
+
+
+def _refresh_settings(url: str) -> None:
+    team_settings().refresh(url)
+
+
+def _team_default(variable: str) -> str:
+    return team_settings().default(variable) if variable in _TEAM_VARIABLES else ""
+
+
+use_team_defaults(_team_default)
 
 
 def open_data(data_dir: str, *, catalog: CatalogBackend | None = None) -> Store:

@@ -41,6 +41,7 @@ class Logins:
     def __init__(self, folder: Path, usual: str = "") -> None:
         """``folder`` is the user's data folder, and ``usual`` what ``REGISTRY_CATALOG`` names."""
         self.file = folder / "services" / "tokens.json"
+        self._kept = PrivateFile(self.file, subject="access tokens")
         self._usual = usual
 
     def token(self, url: str) -> str | None:
@@ -56,7 +57,10 @@ class Logins:
         if not is_other and (text := read_variable(TOKEN_VARIABLE).strip()):
             digest_of(text)
             return text
-        return self._load().get(url) or _in_keyring("read", lambda keyring: keyring.get_password(_SERVICE, url))
+        kept = self._kept.load().get(url)
+        return (
+            kept if isinstance(kept, str) else _in_keyring("read", lambda keyring: keyring.get_password(_SERVICE, url))
+        )
 
     def keep(self, url: str, token: str) -> str:
         """Keep the token for the service at ``url``, instead of an earlier one; returns where.
@@ -65,7 +69,7 @@ class Logins:
             StorageError: the file cannot be written.
         """
         is_in_keyring = _in_keyring("write", lambda keyring: keyring.set_password(_SERVICE, url, token) is None)
-        self._change(url, None if is_in_keyring else token)
+        self._kept.change(url, None if is_in_keyring else token)
         return "the keyring" if is_in_keyring else str(self.file)
 
     def forget(self, url: str) -> None:
@@ -83,48 +87,69 @@ class Logins:
             return has_token
 
         was_in_keyring = _in_keyring("write", delete)
-        if not self._change(url, None) and not was_in_keyring:
+        if not self._kept.change(url, None) and not was_in_keyring:
             raise NotFoundError(f"no token is kept for {url}", hint="registry login keeps one.", details={"name": url})
 
-    def _change(self, url: str, token: str | None) -> bool:
-        """Keep a token in the file, or remove it; whether the file had one. Other processes wait meanwhile."""
-        if token is None and not self.file.exists():
-            return False
-        with storage_errors("write", str(self.file)):
-            make_private(self.file.parent)
-        with LocalStore(self.file.parent).exclusive(self.file.name):
-            before = self._load()
-            after = {name: text for name, text in before.items() if name != url}
-            after |= {} if token is None else {url: token}
-            if after != before:
-                self._store(after)
-        return url in before
 
-    def _load(self) -> dict[str, str]:
-        with storage_errors("read", str(self.file)):
+class PrivateFile:
+    """A file of JSON that only this user can read: an object, of which processes change one entry at a time.
+
+    Attributes:
+        path: its path.
+    """
+
+    def __init__(self, path: Path, *, subject: str) -> None:
+        """``subject`` says what it keeps, for messages."""
+        self.path = path
+        self._subject = subject
+
+    def load(self) -> dict[str, Any]:
+        """Its entries; none if it does not exist.
+
+        Raises:
+            StorageError: it cannot be read, or others can write to it.
+        """
+        with storage_errors("read", str(self.path)):
             try:
-                make_private(self.file.parent)
-                values = json.loads(read_own(self.file, _MOST_BYTES))
+                make_private(self.path.parent)
+                values = json.loads(read_own(self.path, _MOST_BYTES))
             except FileNotFoundError:
                 return {}
             except ValueError:
                 values = None
-        if not isinstance(values, dict) or not all(isinstance(text, str) for text in values.values()):
+        if not isinstance(values, dict):
             raise StorageError(
-                f"{self.file}, which keeps access tokens, is damaged",
+                f"{self.path}, which keeps {self._subject}, is damaged",
                 hint="Delete it, and log in again: registry login URL",
-                details={"path": str(self.file), "errno": None, "doing": "read"},
+                details={"path": str(self.path), "errno": None, "doing": "read"},
             )
         return values
 
-    def _store(self, tokens: dict[str, str]) -> None:
-        temporary = self.file.with_name(f"{self.file.name}.{os.getpid()}")
-        with storage_errors("write", str(self.file)):
-            make_private(self.file.parent)
+    def change(self, name: str, value: Any) -> bool:
+        """Keep an entry, or remove it with None; whether there was one. Other processes wait meanwhile.
+
+        Raises:
+            StorageError: the file cannot be written.
+        """
+        if value is None and not self.path.exists():
+            return False
+        with storage_errors("write", str(self.path)):
+            make_private(self.path.parent)
+        with LocalStore(self.path.parent).exclusive(self.path.name):
+            before = self.load()
+            after = {other: kept for other, kept in before.items() if other != name}
+            after |= {} if value is None else {name: value}
+            if after != before:
+                self._store(after)
+        return name in before
+
+    def _store(self, values: dict[str, Any]) -> None:
+        temporary = self.path.with_name(f"{self.path.name}.{os.getpid()}")
+        with storage_errors("write", str(self.path)):
             temporary.unlink(missing_ok=True)
             with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as new:  # noqa: PTH123
-                json.dump(tokens, new, indent=2)
-            temporary.replace(self.file)
+                json.dump(values, new, indent=2)
+            temporary.replace(self.path)
 
 
 def log_in(url: str, token: str, logins: Logins) -> tuple[str, str]:

@@ -48,7 +48,9 @@ class WebCatalog(RememberingCatalog):
             UsageError: the URL does not parse.
         """
         address = site_url(url)
-        service = ServiceCatalog(address, heads=options.heads, token=options.token, on_write=self._doubt)
+        service = ServiceCatalog(
+            address, heads=options.heads, token=options.token, on_write=self._doubt, contacted=options.contacted
+        )
         super().__init__(service.url, cast("CatalogBackend", service), lambda: options.cache)
         self.options = options
         self._address = address

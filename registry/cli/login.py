@@ -43,7 +43,7 @@ def login(session: Session, service: str, *, oidc: bool, issuer: str | None, ci:
     GitHub Actions with the permission id-token, others with the ID token in REGISTRY_ID_TOKEN or a file.
     """
     from registry.api import identity
-    from registry.api.locations import logins
+    from registry.api.locations import logins, team_settings
     from registry.api.logins import log_in
 
     if oidc + ci + (id_token_file is not None) > 1:
@@ -60,6 +60,7 @@ def login(session: Session, service: str, *, oidc: bool, issuer: str | None, ci:
     if not token:
         raise UsageError("there is no access token on standard input", hint=f"Try: registry login {service} < token")
     place, url = log_in(service, token, logins())
+    team_settings().keep(url)
     value = {"url": url, "kept_in": place}
     session.out.present("login", value, lambda it: [f"logged in to {it['url']}; the token is kept in {it['kept_in']}"])
 
@@ -82,9 +83,10 @@ def _open(session: Session, address: str) -> None:
 @click.argument("service", metavar="URL")
 def logout(session: Session, service: str) -> None:
     """Delete your access token for the catalog at URL from this machine. It stays valid until an admin revokes it."""
-    from registry.api.locations import logins
+    from registry.api.locations import logins, team_settings
     from registry.catalog.web_urls import site_url
 
     url = remove_secrets(site_url(service))
     logins().forget(url)
+    team_settings().forget(url)
     session.out.present("logout", {"url": url}, lambda it: [f"logged out of {it['url']}"])

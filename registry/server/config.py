@@ -7,11 +7,13 @@ import json
 import os
 import typing
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from ipaddress import ip_network
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from registry.catalog.service_index import CLIENT_SETTINGS, is_client_setting
 from registry.environment import read_variable
 from registry.errors import PinFormatError, UsageError
 from registry.masking import is_secret_name, mask
@@ -52,6 +54,7 @@ class ServiceConfig:
         session_key: a secret that signs the sessions of the pages; None is a new one whenever the service starts.
             Services on several machines that answer at one URL need the same.
         issuers: whose ID tokens are accepted, with which people and programs sign in; see docs/sign-in.md.
+        clients: what clients of the team take as defaults, which everybody can read; see ``CLIENT_SETTINGS``.
         mcp: whether agents get tools that read, at ``/mcp``.
         webhook_key: a secret that signs the messages of webhooks; with a second one, they have both signatures, so that
             receivers can change theirs. Without one, no webhook is delivered.
@@ -84,6 +87,7 @@ class ServiceConfig:
     mcp: bool = False
     webhook_key: tuple[str, ...] = field(default=(), repr=False)
     webhook_hosts: tuple[str, ...] = ()
+    clients: Mapping[str, Any] | None = None
     requests_per_minute: int = _number(6000, 0, 10**9)
     failed_logins_per_minute: int = _number(30, 0, 10**9)
     in_flight: int = _number(64, 1, 10**5)
@@ -168,6 +172,9 @@ def _of_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, Any]]
             value = _WORDS.get(text.lower(), text)
         elif _KINDS[name] is int:
             value = int(text) if text.isdecimal() and text.isascii() and len(text) < 12 else text
+        elif name == "clients":
+            with suppress(ValueError, RecursionError):
+                value = json.loads(text)
         elif name == "issuers":
             value = read_issuers(_json_of(text), f"{variable}: {{}}".format)
         elif typing.get_origin(_KINDS[name]) is tuple:
@@ -187,6 +194,11 @@ def _check(name: str, value: Any, place: str) -> None:
     elif name == "trusted_proxies":
         expected = "addresses or networks, e.g. 10.0.0.1 or 10.0.0.0/8"
         is_valid = isinstance(value, tuple) and all(map(_is_network, value))
+    elif name == "clients":
+        wrong = [key for key in value or () if not is_client_setting(key, value[key])] if _is_map(value) else ()
+        known = wrong[0] if wrong and wrong[0] in CLIENT_SETTINGS else ""
+        expected = f"{known}: {CLIENT_SETTINGS[known].expected}" if known else "a map of " + ", ".join(CLIENT_SETTINGS)
+        is_valid = _is_map(value) and not wrong
     elif name == "issuers":
         expected, is_valid = "a list of issuers", all(isinstance(issuer, Issuer) for issuer in value)
     elif name == "webhook_key":
@@ -217,6 +229,10 @@ def _json_of(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
+
+
+def _is_map(value: Any) -> bool:
+    return value is None or isinstance(value, dict)
 
 
 def _is_network(text: object) -> bool:

@@ -278,7 +278,7 @@ def make_service_app(
     gate = Gate(config, Metrics(metrics_folder), partial(note_refusal, service))
     id_tokens = IdTokens(service, config.issuers, url_of_service(config.public_url))
     watch = EventWatch(partial(run_in_threadpool, service.newest_event))
-    index = make_service_index(f"shardbook {__version__}")
+    index = make_service_index(f"shardbook {__version__}", config.clients)
 
     async def describe_calls(request: Request) -> Response:
         return _cached(request, make_openapi(f"shardbook {__version__}"), _JSON)

@@ -52,11 +52,14 @@ def test_variables_have_the_types_of_settings(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_sample_of_the_guide_is_valid(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (sample,) = re.findall("```yaml\n(.*?)```", GUIDE.read_text(encoding="utf-8"), flags=re.DOTALL)
-    file.write_text(sample, encoding="utf-8")
+    samples = re.findall("```yaml\n(.*?)```", GUIDE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert len(samples) == 2  # the second one is added to the first
+    file.write_text("".join(samples), encoding="utf-8")
     monkeypatch.setenv("REGISTRY_SERVE_CONFIG", str(file))
     config = load_config()
     assert (config.host, config.workers, config.trusted_proxies) == ("127.0.0.1", 2, ("127.0.0.1",))
+    assert config.clients is not None
+    assert config.clients["tries"] == 4
 
 
 def test_a_text_that_looks_like_a_number_needs_quotes(file: Path) -> None:

@@ -50,6 +50,7 @@ class ServiceCatalog(CatalogWrapper):
         token: Callable[[str], str | None],
         heads: Path | None = None,
         on_write: Callable[[], None] = lambda: None,
+        contacted: Callable[[str], object] = lambda _: None,
     ) -> None:
         """Nothing is requested yet.
 
@@ -58,6 +59,7 @@ class ServiceCatalog(CatalogWrapper):
             token: called before the first request with ``url``, as the attribute; gives an access token, or None.
             heads: the folder that remembers the ends of event logs; None remembers nothing.
             on_write: called after a call that changed the catalog.
+            contacted: called with the URL when the service has answered, at most once a minute.
 
         Raises:
             UsageError: the URL does not parse.
@@ -65,7 +67,7 @@ class ServiceCatalog(CatalogWrapper):
         self._address = site_url(url)
         self.url = mask(self._address)
         self.file = None
-        self._token, self._heads, self._on_write = token, heads, on_write
+        self._token, self._heads, self._on_write, self._contacted = token, heads, on_write, contacted
         self._checked = float("-inf")
 
     @cached_property
@@ -92,6 +94,7 @@ class ServiceCatalog(CatalogWrapper):
 
             self._checked = time.monotonic()
             self._require_history(KnownHead(self._heads, f"{remove_secrets(self._address)}#{self._server.token_id}"))
+            self._contacted(self.url)
         return self._send(call, *args, **kwargs)
 
     def _send(self, call: str, *args: Any, **kwargs: Any) -> Any:

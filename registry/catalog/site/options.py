@@ -28,6 +28,7 @@ class SiteOptions:
         keys: the public keys that ``check`` accepts, as paths or texts.
         allowed: servers that may get the login for web servers, besides the site's own.
         token: gives the access token for the URL of a service, or None. It can be pickled.
+        contacted: called with the URL of a service that has answered, at most once a minute.
     """
 
     cache: Path | None
@@ -36,3 +37,4 @@ class SiteOptions:
     keys: tuple[str, ...] = ()
     allowed: Allowed = field(default_factory=Allowed)
     token: Callable[[str], str | None] = no_token
+    contacted: Callable[[str], object] = no_token
