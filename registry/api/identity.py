@@ -19,6 +19,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
@@ -69,10 +70,8 @@ def sign_in_with_browser(url: str, issuer: str | None, open_page: Callable[[str]
     from registry.catalog.service.requests import ServiceServer
 
     url = site_url(remove_secrets(url))
-    server = ServiceServer(url, None, needs_encryption=True)
-    answer = server.get_json(SIGN_IN_PATH)
-    server.close()
-    choice = _choose(answer, issuer, url)
+    with closing(ServiceServer(url, None, needs_encryption=True)) as server:
+        choice = _choose(server.get_json(SIGN_IN_PATH), issuer, url)
     verifier, state, nonce = (secrets.token_urlsafe(32) for _ in range(3))
     with _Listener(state) as listener:
         open_page(authorization_url(choice, listener.url, state, nonce_of(url, nonce), verifier))
@@ -212,9 +211,8 @@ def _exchange(url: str, proof: Mapping[str, str]) -> str:
     from registry.catalog.service.requests import ServiceServer
 
     token_id, text, digest = new_secret()
-    server = ServiceServer(url, None, needs_encryption=True)
-    server.call(SIGN_IN_PATH, {**proof, "token_id": token_id, "digest": digest})
-    server.close()
+    with closing(ServiceServer(url, None, needs_encryption=True)) as server:
+        server.call(SIGN_IN_PATH, {**proof, "token_id": token_id, "digest": digest})
     return text
 
 

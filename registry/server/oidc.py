@@ -33,7 +33,6 @@ from registry.errors import (
     KeyReusedError,
     NotFoundError,
     UsageError,
-    require_extra,
 )
 from registry.escaping import printable
 from registry.model import AccessToken
@@ -173,14 +172,7 @@ class IdTokens:
     def __init__(
         self, service: _Service, issuers: Sequence[Issuer], url: str, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """``url`` is that of the service: the audience of ID tokens for programs.
-
-        Raises:
-            MissingExtraError: there are issuers, and PyJWT is not installed (extra ``server``).
-        """
-        if issuers:
-            with require_extra("server", package="PyJWT", needed_for="the setting issuers of registry serve"):
-                import jwt  # noqa: F401 (it is used later)
+        """``url`` is that of the service: the audience of ID tokens for programs."""
         self._service = service
         self._all = issuers
         self._url = url

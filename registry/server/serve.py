@@ -68,12 +68,16 @@ def serve(
         more_routes: see ``make_service_app``; a function that can be pickled.
 
     Raises:
-        MissingExtraError: Starlette or uvicorn is not installed (extra ``server``).
+        MissingExtraError: Starlette, uvicorn or PyJWT is not installed (extra ``server``).
         ConflictError: the port is in use, or reserved for the system.
         CatalogUnavailableError: no worker could start.
     """
     with require_extra("server", package="uvicorn", needed_for="registry serve"):
         from uvicorn.supervisors import Multiprocess
+    if config.issuers:
+        with require_extra("server", package="PyJWT[crypto]", needed_for="the setting issuers of registry serve"):
+            import cryptography  # noqa: F401 (the workers need both)
+            import jwt  # noqa: F401
 
     config = replace(config, session_key=config.session_key or secrets.token_urlsafe(32))
     hint = "Choose another one: registry serve --port 8081"

@@ -17,14 +17,14 @@ import pytest
 import urllib3
 from support.browse_process import Serve
 from support.issuers import LocalIssuer
-from support.services import TestServer, make_token
+from support.services import TestServer, cutting_proxy, make_token
 
 import registry
 from registry.api.identity import nonce_of, sign_in_with_id_token
 from registry.catalog import DataDirectory, EventFilter
 from registry.catalog.sql_catalog import SqlCatalog
 from registry.errors import CatalogRefusedError, DatasetNotFoundError
-from registry.model import Role
+from registry.model import Role, digest_of
 from registry.server.config import ServiceConfig
 from registry.server.issuers import Binding, Issuer
 
@@ -311,6 +311,17 @@ def test_login_in_a_job(service: TestServer, home: Path, issuer: LocalIssuer, sh
         "hint: On GitHub, the job needs: permissions: {id-token: write}\n"
         f"On GitLab, it needs: id_tokens: {{REGISTRY_ID_TOKEN: {{aud: {service.url}}}}}\n",
     )
+
+
+def test_a_job_that_got_no_answer_asks_again(service: TestServer, issuer: LocalIssuer, shared: SqlCatalog) -> None:
+    text, answers = issuer.sign(repository="lab/digits", aud=service.url), iter((True, False, False))
+    before = len(shared.access.tokens())
+    with cutting_proxy(service.url) as proxy:
+        proxy.cut = lambda _: next(answers)
+        token = sign_in_with_id_token(proxy.url, text)
+        assert [path for path, _ in proxy.seen] == ["api/v1/sign-in"] * 2
+    assert len(shared.access.tokens()) == before + 1
+    assert shared.access.authenticate(digest_of(token)) is not None
 
 
 def test_a_job_publishes_a_dataset_that_did_not_exist(
