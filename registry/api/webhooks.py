@@ -88,6 +88,10 @@ class Webhooks:
     def remove(self, webhook_id: str, *, dry_run: bool = False) -> Webhook:
         """Send it no more events.
 
+        Args:
+            webhook_id: its id, which ``list`` shows.
+            dry_run: only find it.
+
         Raises:
             WebhookNotFoundError: no webhook has this id; the hint names the nearest.
         """
@@ -112,6 +116,10 @@ class Webhooks:
         """Send the newest event that it wants once more, and wait for the result, up to half a minute.
 
         The result is in ``failures`` and ``last_error``. A webhook that has not got everything yet is only tried again.
+
+        Args:
+            webhook_id: its id, which ``list`` shows.
+            dry_run: only find it.
 
         Raises:
             WebhookNotFoundError: no webhook has this id.

@@ -210,6 +210,8 @@ def _examples() -> tuple[dict[str, Any], dict[str, Any], dict[Any, Any]]:
         "position": 0,
         "block": 512,
         "token_id": "3f9a5c0d71be",
+        "url": "https://ci.example/hooks/data",
+        "webhook_id": "3f9a5c0d71be",
         "role": Role.READER,
         "config": "plain",
         "split": "train",
