@@ -8,6 +8,8 @@ import re
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -301,6 +303,26 @@ def started(path: Path, *messages: dict[str, Any]) -> subprocess.Popen[bytes]:
 CALL = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "sql", "arguments": {"sql": ENDLESS}}}
 
 
+def children(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    files = Path(f"/proc/{pid}/task").glob("*/children")  # of each thread
+    return [int(text) for file in files for text in file.read_text(encoding="utf-8").split()]
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    except OSError:
+        return False
+
+
+def wait_until(condition: Callable[[], Any]) -> None:
+    end = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
 @pytest.mark.parametrize("messages", [(), ({"jsonrpc": "2.0", "method": "notifications/initialized"}, CALL)])
 @pytest.mark.parametrize("number", [None, signal.SIGINT, signal.SIGTERM])
 def test_it_ends_when_stdin_is_closed_and_at_signals(
@@ -308,6 +330,9 @@ def test_it_ends_when_stdin_is_closed_and_at_signals(
 ) -> None:
     with started(path, *messages) as process:
         assert process.stdin is not None
+        if messages:
+            wait_until(lambda: children(process.pid))
+        workers = children(process.pid)
         if number is None:
             process.stdin.close()
         else:
@@ -317,6 +342,7 @@ def test_it_ends_when_stdin_is_closed_and_at_signals(
         assert process.stderr is not None
         assert process.stderr.read() == b""
         assert all(json.loads(line)["jsonrpc"] == "2.0" for line in process.stdout)
+    wait_until(lambda: not any(map(is_running, workers)))
 
 
 def test_stdout_has_the_protocol_only_whatever_else_prints(path: Path, tmp_path: Path) -> None:

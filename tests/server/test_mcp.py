@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from typing import Any, cast
 import pytest
 import urllib3
 from support.agents import calling, calling_each, over_http, over_stdio
+from support.browse_process import Serve
 from support.services import TestServer, make_token
 
 import registry
@@ -298,3 +300,21 @@ def test_a_client_over_stdio_has_the_rights_of_its_token(agents: TestServer, ann
     assert [row["dataset"] for row in results["list"].structured_content["data"]] == ["lab_birds"]
     assert results["records"].structured_content["error"]["code"] == "dataset_not_found"
     assert not any(ann in result.content[0].text for result in results.values())
+
+
+def test_the_workers_of_registry_serve_offer_the_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with registry.connect(tmp_path / "catalog.db", create=True) as catalog:
+        catalog.add({"x": [1, 2]}, name="numbers")
+    monkeypatch.setenv("REGISTRY_SERVE_MCP", "true")
+    with Serve(tmp_path / "catalog.db", "--init") as server:
+        calls: dict[str, tuple[str, dict[str, Any]]] = {
+            "records": ("records", {"reference": "numbers"}),
+            "sql": ("sql", {"sql": 'SELECT sum(x) AS total FROM "numbers[train]"'}),
+        }
+        results = over_http(calling_each(calls), server.url, server.token)
+        code, log = server.end(signal.SIGTERM)
+    assert results["records"].structured_content["data"]["num_examples"] == 2
+    assert results["sql"].structured_content["data"]["rows"] == [{"total": 3}]
+    assert code == 0
+    assert '"call": "mcp.sql"' in log
+    assert server.token not in log

@@ -10,15 +10,16 @@ names; ``registry.cli.mcp.publishing`` has the ones that change something.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from inspect import Parameter, getdoc, signature, unwrap
 from itertools import islice
-from time import process_time
+from time import sleep
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, get_type_hints
 
 import click
@@ -390,7 +391,7 @@ def _answer_query(request: _Query) -> CapturedOutput:
     from registry.reading.frameworks.sql import Query
 
     session, sql, limit = request
-    _limit_seconds(session.out.seconds_left)
+    _end_with_parent()
     num_bytes = 0
     with session.connect_unless_pinned() as catalog:
 
@@ -418,14 +419,17 @@ def _answer_query(request: _Query) -> CapturedOutput:
     return session.out
 
 
-def _limit_seconds(seconds: float) -> None:
-    """End this process if it computes for longer, even if nobody is there to end it."""
-    with suppress(ImportError):  # not on Windows
-        import resource
+@cache
+def _end_with_parent() -> None:
+    """End this process when the one that started it has ended, also while it computes what cannot be interrupted."""
+    parent = os.getppid()
 
-        _, hard = resource.getrlimit(resource.RLIMIT_CPU)
-        most = int(process_time() + (seconds + _GRACE) * int(_QUERY_LIMITS["threads"])) + 1
-        resource.setrlimit(resource.RLIMIT_CPU, (most, hard))
+    def watch() -> None:
+        while os.getppid() == parent:
+            sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 class Turns:
