@@ -26,6 +26,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -39,6 +40,7 @@ from registry.errors import (
     DataDirectoryMissingError,
     NotFoundError,
     NotStoredError,
+    RegistryError,
     ReservationLostError,
     ShardMismatchError,
     StorageError,
@@ -196,7 +198,7 @@ class ServedData:
             check_relative_name(path.removesuffix("/"))
             for folder in _folders(path):
                 name = path[len(folder) + 1 :]
-                for reference in catalog.published_at(folder):
+                for reference in chain(catalog.published_at(folder), _copied(catalog, folder)):
                     with suppress(NotFoundError):  # it is dropped
                         version = catalog.find(reference)
                         if _is_readable(catalog, name.removesuffix("/")):
@@ -565,6 +567,19 @@ def _folders(path: str) -> Iterator[str]:
     parts = path.split("/")
     for place in range(min(len(parts) - 1, _MOST_PARTS), 0, -1):
         yield "/".join(parts[:place])
+
+
+def _copied(catalog: GuardedCatalog, folder: str) -> Iterator[Reference]:
+    """The version of which a folder may have a copy: its own files are elsewhere, on the machine that imported them.
+
+    No file outside of the data directory is served, whatever a row names. ``open_version`` reads such a copy, too.
+    """
+    dataset, _, number = folder.rpartition("/")
+    with suppress(RegistryError):  # the folder is not that of a version
+        reference = Reference.parse(f"{dataset}:{number}")
+        version = catalog.find(reference)
+        if folder == version_folder(version.name, version.config, version.version) and version.location.startswith("/"):
+            yield reference
 
 
 def _is_readable(catalog: GuardedCatalog, name: str) -> bool:

@@ -404,6 +404,26 @@ def test_the_first_publication_records_the_folder_of_the_server(
         server.service.data = None
 
 
+def test_a_version_elsewhere_on_the_server_is_read_from_its_copy_in_the_data_directory(
+    server: TestServer, home: registry.Catalog, login: str, tmp_path: Path
+) -> None:
+    with registry.connect(tmp_path / "own" / "catalog.db", create=True) as own:
+        own.add({"number": range(5)}, name="far")
+        folder = Path(own.dataset("far").folder.removeprefix("file://"))
+    home.import_tfds(folder, copy=False)
+    elsewhere = folder.rename(tmp_path / "server" / "elsewhere")  # as for a client on another machine
+    shard = f"far/1.0.0/{home.dataset('far').facts.splits[0].filename(0)}"
+    with registry.connect(server.url) as catalog, pytest.raises(NotStoredError):
+        list(catalog.dataset("far").read("train"))
+    assert ask(server.url, shard, login)[0].status == 404
+    shutil.copytree(elsewhere, Path(home.data_dir) / "far" / "1.0.0")
+    with registry.connect(server.url) as catalog:
+        assert sorted(row["number"] for row in catalog.dataset("far").read("train")) == list(range(5))
+        assert catalog.dataset("far").verify(deep=True).faults == ()
+    few = make_token(home.backend, "bob", Role.READER, "numbers")
+    assert [ask(server.url, shard, token)[0].status for token in (login, few)] == [200, 404]
+
+
 def put(url: str, path: str, token: str | None, content: bytes, **headers: str) -> int:
     digest = base64.b64encode(hashlib.sha256(content).digest()).decode()
     sent = {"Repr_Digest": f"sha-256=:{digest}:", "Content_Length": str(len(content)), **headers}
