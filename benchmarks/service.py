@@ -84,7 +84,7 @@ def main() -> None:
 def measure_look_ups(file: Path, url: str, token: str, seconds: float, folder: Path, mlflow: str | None) -> None:
     """Print look-ups per second, and what half and what all but 1% of them take at most."""
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-    body, pool = json.dumps({"reference": REFERENCE}).encode(), urllib3.PoolManager()
+    body, pool = json.dumps({"reference": REFERENCE}).encode(), urllib3.PoolManager(timeout=60)
 
     def post(address: str) -> bytes:
         answer = pool.request("POST", f"{address}{API_PATH}find", body=body, headers=headers)
@@ -169,7 +169,7 @@ def mlflow_server(program: str | None, folder: Path) -> Iterator[str | None]:
             "registered-models/create": {"name": "digits"},
             "model-versions/create": {"name": "digits", "source": "s3://lab/digits"},
         }.items():
-            answer = urllib3.request("POST", f"{url}{MLFLOW}{call}", json=fields)
+            answer = urllib3.request("POST", f"{url}{MLFLOW}{call}", json=fields, timeout=60)
             assert answer.status == 200, answer.data
         yield url
 

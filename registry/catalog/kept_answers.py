@@ -58,7 +58,7 @@ def answer_once(
         KeyReusedError: the key was used for another principal, call or request.
         KeyRunningError: a call with this key is still running.
     """
-    _check_key(key)
+    check_key(key)
 
     def action(connection: sa.Connection) -> tuple[bytes, int, bool]:
         _lock(connection, key)
@@ -87,7 +87,7 @@ def keep_answer(
     engine: sa.Engine, key: str, principal: str, call: str, request_digest: str, status: int, answer: bytes
 ) -> None:
     """Keep the answer to a call that failed and would fail again; an answer that is kept stays as it is."""
-    _check_key(key)
+    check_key(key)
     with suppress(sa.exc.IntegrityError):
         write(engine, lambda connection: _insert(connection, key, principal, call, request_digest, status, answer))
 
@@ -132,6 +132,7 @@ def _still_running() -> KeyRunningError:
     )
 
 
-def _check_key(key: str) -> None:
+def check_key(key: str) -> None:
+    """Raise UsageError unless ``key`` is 1 to 200 printable characters of ASCII."""
     if not 0 < len(key) <= 200 or not key.isascii() or not key.isprintable():
         raise UsageError("an idempotency key has 1 to 200 printable characters of ASCII")

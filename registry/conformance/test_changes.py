@@ -104,6 +104,11 @@ def test_a_refusal_that_is_repeated_is_the_same(run: Run, send: Set) -> None:
     second.require(texts[0] == texts[1], "expected the first answer again", _KEYS)
 
 
+def test_a_key_that_is_too_long_is_refused(send: Set) -> None:
+    for values in ({}, {"dry_run": True}):
+        send("long", "k" * 201, **values).problem(400)
+
+
 def test_a_key_is_for_one_request(run: Run, send: Set) -> None:
     key = secrets.token_hex(16)
     send("once", key).expect(200)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from registry.catalog import EventFilter
+from registry.catalog.kept_answers import check_key
 from registry.catalog.service.calls import CALLS
 from registry.catalog.service.messages import Reading, codec, load_json
 from registry.catalog.service.problems import CONTENT_TYPE, dump_error, status_of
@@ -196,6 +197,8 @@ class Service:
 
         is_noted = self.data is not None and name in ("publish", "configs.set_default")
         dataset = str(getattr(args[0], "name", args[0])) if is_noted and not kwargs.get("dry_run") else None
+        if key is not None:
+            check_key(key)
         if key is None or not call.policy.is_write or kwargs.get("dry_run"):
             body = make()
             self._note_default_config(dataset)
