@@ -86,9 +86,9 @@ class SqlAccess:
                     "expires_at": expires_at,
                 }
                 connection.execute(sa.insert(access_token).values(**row))
-                # Each job of a CI creates one. See ``AccessToken.is_exchanged``.
-                is_old = access_token.c.created_by.contains("://") & (access_token.c.expires_at < now - _KEPT)
-                connection.execute(sa.delete(access_token).where(is_old))
+                if token.is_exchanged:  # each job of a CI creates one
+                    is_old = access_token.c.created_by.contains("://") & (access_token.c.expires_at < now - _KEPT)
+                    connection.execute(sa.delete(access_token).where(is_old))
             return token
 
         try:

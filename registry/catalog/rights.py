@@ -61,7 +61,7 @@ _CURATOR: Final = (
     # A publisher could give itself a token of any role.
     *_rights("INSERT", "access_token refusal kept_answer"),
     Right("UPDATE", "access_token", ("last_used_at", "revoked_at", "revoked_by")),
-    *_rights("DELETE", "refusal kept_answer"),
+    *_rights("DELETE", "access_token refusal kept_answer"),
     *_rights("INSERT UPDATE DELETE", "webhook"),
     Right("UPDATE", "kept_answer", ("kept_at",)),  # to lock rows; the registry never changes it
 )
