@@ -158,7 +158,8 @@ class ServedData:
 
     def places(self, who: AccessToken) -> DataPlaces | None:
         """Its names, if the holder of a token reads and writes through the service; None if it uses its own rights."""
-        signs = {Role.READER: self._signs, Role.PUBLISHER: self._signed is not None}.get(who.role, False)
+        writes = self._signed is not None
+        signs = {Role.READER: self._signs, Role.PUBLISHER: writes, Role.MAINTAINER: writes}.get(who.role, False)
         return self._places if signs or self.store.local_root is not None else None
 
     def read(self, catalog: GuardedCatalog, path: str, headers: Mapping[str, str], *, is_head: bool) -> DataAnswer:

@@ -187,6 +187,12 @@ def test_two_publishers_of_the_same_version_both_succeed(
     assert (home.dataset("texts").verify(deep=True).faults, home.backend.reservations.list()) == ((), ())
 
 
+def test_a_maintainer_uploads_as_a_publisher_does(server: TestServer, home: registry.Catalog) -> None:
+    token = make_token(home.backend, "ann", Role.MAINTAINER)
+    reserve(server, token, "lab:1.0.0", f"{server.url}api/v1/data/lab/1.0.0")
+    assert offer(server, token, "lab/1.0.0/x", b"content")[0] == 200
+
+
 def test_a_url_takes_these_bytes_once_at_this_place(
     server: TestServer, home: registry.Catalog, publisher: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
