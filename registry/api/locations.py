@@ -17,6 +17,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -243,7 +244,26 @@ def _refresh_settings(url: str) -> None:
 
 
 def _team_default(variable: str) -> str:
-    return team_settings().default(variable) if variable in _TEAM_VARIABLES else ""
+    """The default that the service of the team gives; most users have none, and load nothing for it."""
+    if variable not in _TEAM_VARIABLES:
+        return ""
+    file = _settings_file(os.environ.get("XDG_DATA_HOME", ""), os.environ.get("HOME", ""))
+    try:
+        changed_at = os.stat(file).st_mtime_ns  # noqa: PTH116 (faster)
+    except OSError:
+        return ""
+    return _kept_default(variable, file, changed_at, read_variable(CATALOG_VARIABLE))
+
+
+@lru_cache
+def _kept_default(variable: str, *_: object) -> str:
+    return team_settings().default(variable)
+
+
+@lru_cache
+def _settings_file(*_: str) -> str:
+    """The file of the team's settings, for these variables: each transaction of a catalog asks for its limits."""
+    return str(_user_folder() / "services" / "settings.json")
 
 
 use_team_defaults(_team_default)

@@ -21,7 +21,6 @@ from registry.errors import NotFoundError, StorageError, warn
 from registry.masking import remove_secrets
 from registry.model import digest_of
 from registry.storage.faults import storage_errors
-from registry.storage.local import LocalStore
 from registry.storage.memory import make_private, read_own
 
 TOKEN_VARIABLE: Final = "REGISTRY_TOKEN"  # noqa: S105 (its name)
@@ -131,6 +130,8 @@ class PrivateFile:
         Raises:
             StorageError: the file cannot be written.
         """
+        from registry.storage.local import LocalStore  # not to read a token
+
         if value is None and not self.path.exists():
             return False
         with storage_errors("write", str(self.path)):
