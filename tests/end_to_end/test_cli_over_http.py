@@ -98,6 +98,7 @@ export csv numbers:2.0.0 {folder}/numbers.csv
 build digits --dry-run
 token create ann --dry-run
 token list
+webhook list
 drop numbers:1.1.0 --reason wrong
 remove numbers:1.1.0
 du

@@ -23,7 +23,7 @@ from registry.model import Role
 from registry.server.config import ServiceConfig
 from registry.server.following import EventWatch
 
-SECONDS = 30
+SECONDS = 60
 
 
 def get(server: TestServer, token: str, query: str) -> Any:
@@ -84,24 +84,24 @@ def test_a_restricted_token_gets_its_datasets_and_passes_over_others(server: Tes
 
 
 def test_those_who_wait_take_no_thread_no_connection_and_no_place(shared: SqlCatalog) -> None:
-    config = ServiceConfig(requests_per_minute=0, failed_logins_per_minute=0, in_flight=4)
+    config = ServiceConfig(requests_per_minute=0, failed_logins_per_minute=0, in_flight=46)
     server = TestServer(config)
     try:
         server.service.catalog = shared
         tokens = [make_token(shared, name, Role.READER) for name in ("ann", "bob")]
         newest, before, queries = server.service.newest_event(), threading.active_count(), []
-        with ThreadPoolExecutor(60) as pool:
+        with ThreadPoolExecutor(90) as pool:
             waiting = []
-            for place in range(60):  # more than requests in flight, and than threads of the server
-                waiting.append(pool.submit(get, server, tokens[place % 2], f"after={newest}&wait=25"))
-                wait_until(lambda place=place: num_waiting() > place)  # type: ignore[misc]  # it is called at once
-            time.sleep(0.6)
+            for place, token in enumerate(
+                tokens, 1
+            ):  # 90 are more than requests in flight, and than threads of the server
+                waiting += [pool.submit(get, server, token, f"after={newest}&wait=30") for _ in range(45)]
+                wait_until(lambda place=place: num_waiting() == 45 * place)  # type: ignore[misc]  # it is called at once
+            assert threading.active_count() <= before + 90 + 41
             sa.event.listen(shared._engine, "before_cursor_execute", lambda *_: queries.append(1))
             begin = time.monotonic()
-            time.sleep(1)
-            seconds = time.monotonic() - begin
-            assert 0 < len(queries) < 20 * seconds  # of one reader; each of 60 readers would need more
-            assert threading.active_count() < before + 60 + 45
+            wait_until(lambda: len(queries) > 0)
+            assert len(queries) < 20 * (time.monotonic() - begin + 1)  # of one reader; each of 90 would need more
             assert get(server, tokens[0], "after=0&limit=1")["after"] == 1
             shared.lifecycle.promote(_exactly("lab_digits", "1.0.0"), actor="eve")
             assert {len(each.result(SECONDS)["events"]) for each in waiting} == {1}
