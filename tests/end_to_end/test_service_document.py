@@ -45,7 +45,7 @@ def team(
         "18766": ports[1],
         "18765": ports[0],
     }
-    yield variables(tmp_path), names
+    yield variables(tmp_path) | {"XDG_DATA_HOME": str(tmp_path / "home")}, names
     for file in tmp_path.glob("*.pid"):
         with suppress(ProcessLookupError):
             os.kill(int(file.read_text()), signal.SIGKILL)
