@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.catalog_samples import execute
@@ -399,6 +403,47 @@ def test_without_the_setting_no_receiver_of_the_machine_is_contacted(catalog: Sq
         assert attempt(catalog, at.url, LOOPBACK) == ""
         assert attempt(catalog, at.url.replace("127.0.0.1", "localhost"), ("localhost",)) == ""
     assert "the connection failed" in attempt(catalog, at.url, LOOPBACK)
+
+
+def certificate(folder: Path) -> Path:
+    """A file with a key and a certificate of its own for localhost."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    signed_by_itself = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+    secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain)
+    path = folder / "localhost.pem"
+    path.write_bytes(secret + signed_by_itself.public_bytes(pem))
+    return path
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+def test_https_needs_a_certificate_that_is_trusted_and_of_the_name(
+    catalog: SqlCatalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = certificate(tmp_path)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(path)
+    append(catalog)
+    with receiver(tls=tls) as at:
+        named, hosts = at.url.replace("127.0.0.1", "localhost"), (*LOOPBACK, "localhost")
+        assert "certificate is not trusted" in attempt(catalog, named, hosts)
+        monkeypatch.setenv("SSL_CERT_FILE", str(path))
+        assert "certificate is not trusted" in attempt(catalog, at.url, hosts)  # it is that of another name
+        assert at.requests == []
+        assert attempt(catalog, named, hosts) == ""
+        assert len(at.requests) == 1
 
 
 # The catalog: how far a webhook is

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -78,15 +79,18 @@ class Receiver:
 
 
 @contextmanager
-def receiver(behaviour: Behaviour | None = None) -> Iterator[Receiver]:
-    """A receiver at a free port, for the block."""
+def receiver(behaviour: Behaviour | None = None, *, tls: ssl.SSLContext | None = None) -> Iterator[Receiver]:
+    """A receiver at a free port, for the block; with ``tls``, it speaks https."""
 
     class OwnHandler(Handler):
         pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), OwnHandler)
     server.daemon_threads = True
-    OwnHandler.receiver = result = Receiver(f"http://127.0.0.1:{server.server_port}/hook")
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    scheme = "http" if tls is None else "https"
+    OwnHandler.receiver = result = Receiver(f"{scheme}://127.0.0.1:{server.server_port}/hook")
     if behaviour is not None:
         result.behaviour = behaviour
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
