@@ -30,7 +30,7 @@ def proposal() -> None:
 )
 @click.argument("dataset", required=False, metavar="[DATASET]")
 def list_(session: Session, dataset: str | None) -> None:
-    """List the proposals that wait for approval, of the catalog or of DATASET."""
+    """List the proposals that wait for approval."""
     with session.connect(dataset) as catalog:
         waiting = catalog.lifecycle.proposals(dataset)
     columns: dict[str, Column] = {
@@ -70,7 +70,7 @@ def approve(session: Session, proposal_id: int, dry_run: bool) -> None:
 @click.option("--reason", default="", metavar="TEXT", help="Why, for the log.")
 @dry_run_option
 def reject(session: Session, proposal_id: int, reason: str, dry_run: bool) -> None:
-    """End the proposal ID without its effect; this also withdraws your own."""
+    """Reject a proposal, or withdraw your own."""
     with session.connect() as catalog:
         rejected = catalog.lifecycle.reject(proposal_id, reason=reason, dry_run=dry_run)
     _present(session, "proposal.reject", "would reject" if dry_run else "rejected", rejected, dry_run=dry_run)

@@ -285,6 +285,9 @@ class _Task:
         try:
             store = open_location(self.data, location)
             root = store.local_root
+            if isinstance(store, ServiceStore) and not why_left:  # files of dropped versions are not there for clients
+                reason = "a service removes no files; registry gc with the database of the catalog does"
+                raise StorageError(f"{place} cannot be cleared: {reason}")
             problem = "" if why_left else self._problem_of(store, place if is_ours else location)
             if problem and not self.is_forced:
                 hint = f"If its files are gone or may stay, go on with {spell('force', True)}."
@@ -301,8 +304,6 @@ class _Task:
         """Why no file can be removed at a place, or ``""``."""
         if isinstance(store, ReadOnlyStore):
             return "it cannot be written"
-        if isinstance(store, ServiceStore):  # it answers as if the files of dropped versions did not exist
-            return "a service removes no files, so name the database of the catalog with --catalog"
         if store.local_root is not None and str(store.local_root) != os.path.normpath(path):
             return "a link leads to another folder"
         is_here = store.local_root is None or store.local_root.is_dir()

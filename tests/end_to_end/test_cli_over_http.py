@@ -196,13 +196,15 @@ def test_each_command_prints_over_http_what_it_prints_with_the_database(
     )
 
     # The service has no files of dropped versions, so they are removed where the database is.
-    assert ran(far, "remove numbers:1.1.0 --now")[:2] == (
-        1,
-        "not cleared: DATA/numbers/1.1.0 cannot be cleared: a service removes no files, so name the database of the "
-        "catalog with --catalog\nnumbers:1.1.0 is not removed everywhere. To go on: registry remove numbers:1.1.0\n",
-    )
+    for line in ("remove numbers:1.1.0 --now", "remove numbers:1.1.0 --now --force"):
+        assert ran(far, line)[:2] == (
+            1,
+            "not cleared: DATA/numbers/1.1.0 cannot be cleared: a service removes no files; registry gc with the "
+            "database of the catalog does\n"
+            "numbers:1.1.0 is not removed everywhere. To go on: registry remove numbers:1.1.0\n",
+        )
     assert (far.folder / "datasets/numbers/1.1.0").is_dir()
-    assert ran(far._replace(url=str(far.folder / "catalog.db")), "remove numbers:1.1.0 --now")[0] == 0
+    assert ran(far._replace(url=str(far.folder / "catalog.db")), "gc")[0] == 0
     assert not (far.folder / "datasets/numbers/1.1.0").exists()
 
     refusal = (
