@@ -156,7 +156,11 @@ def test_every_action_that_commands_write_is_known(numbers: Cli, workspace: Path
             "data"
         ]
     }
-    assert set(ACTIONS) - {"attach", "fingerprint", "remove-secrets", "producer", "propose", "reject"} <= written <= set(ACTIONS)
+    assert (
+        set(ACTIONS) - {"attach", "fingerprint", "remove-secrets", "producer", "propose", "reject"}
+        <= written
+        <= set(ACTIONS)
+    )
 
 
 @pytest.fixture
