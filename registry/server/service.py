@@ -38,6 +38,7 @@ from registry.errors import (
 )
 from registry.masking import mask
 from registry.model import AccessToken, Role, digest_of
+from registry.server.compression import make_compression
 from registry.server.config import ServiceConfig
 from registry.server.data import DataAnswer, Receiving, ServedData
 from registry.server.following import EventWatch, answer_events
@@ -261,21 +262,10 @@ def make_service_app(
         from starlette.concurrency import run_in_threadpool
         from starlette.exceptions import HTTPException
         from starlette.middleware import Middleware
-        from starlette.middleware.gzip import GZipMiddleware
         from starlette.responses import Response, StreamingResponse
         from starlette.routing import Route
 
     from registry import __version__
-
-    class Compression(GZipMiddleware):
-        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-            is_stored = scope.get("path", "").startswith(f"/{DATA_PATH}/")  # a range is one of the stored bytes
-            headers = [value for name, value in scope.get("headers", ()) if name == b"accept-encoding"]
-            if headers:  # the middleware looks for the word, also in gzip;q=0. In a copy, the gate would see no route.
-                coding = b"gzip" if _takes_gzip(b",".join(headers).decode("latin-1")) else b"identity"
-                others = [line for line in scope["headers"] if line[0] != b"accept-encoding"]
-                scope["headers"] = [*others, (b"accept-encoding", coding)]
-            await (self.app if is_stored else super().__call__)(scope, receive, send)
 
     config = config or ServiceConfig()
     gate = Gate(config, Metrics(metrics_folder), partial(note_refusal, service))
@@ -344,7 +334,7 @@ def make_service_app(
             *(more_routes(service, config) if more_routes is not None else ()),
             *page_routes(service, config, id_tokens),
         ],
-        middleware=[Middleware(gate.wrap), Middleware(Compression, minimum_size=1000, compresslevel=5)],
+        middleware=[Middleware(gate.wrap), Middleware(make_compression)],
         exception_handlers={HTTPException: refuse},
         lifespan=partial(write_metrics, gate, watch, _background(service, config, gate, watch)),
     )
@@ -410,19 +400,6 @@ def _cached(request: Request, body: bytes, headers: Mapping[str, str], *, is_fin
     if {tag, "*"} & {*re.split(r"[ ,]+|W/", request.headers.get("if-none-match", ""))}:
         return Response(b"", 304, headers)
     return Response(body, 200, headers)
-
-
-def _takes_gzip(accepted: str) -> bool:
-    """Whether ``Accept-Encoding`` accepts gzip (RFC 9110, 12.5.3).
-
-    >>> _takes_gzip("gzip, zstd"), _takes_gzip("gzip;q=0, *"), _takes_gzip("*;q=0.5"), _takes_gzip("br")
-    (True, False, True, False)
-    """
-    weights = {}
-    for part in accepted.lower().replace(" ", "").split(","):
-        coding, _, weight = part.partition(";q=")
-        weights[coding] = re.fullmatch(r"0(\.0*)?", weight) is None
-    return weights.get("gzip", weights.get("*", False))
 
 
 def _not_by_get(name: str) -> UsageError:

@@ -175,7 +175,8 @@ class ServiceServer(SiteServer):
         import urllib3
 
         login = {"Authorization": f"Bearer {self._token}"} if self._token else self._login
-        sent = {"Accept-Encoding": "gzip", "Accept": "application/json", **headers, **login}
+        coding = "gzip, zstd" if "zstd" in urllib3.util.request.ACCEPT_ENCODING else "gzip"
+        sent = {"Accept-Encoding": coding, "Accept": "application/json", **headers, **login}
         end = time.monotonic() + seconds
         answer = None
         is_open = False
