@@ -107,7 +107,7 @@ class SqlConfigs:
             unnamed = tuple(compress(uses, is_unnamed))
             change = DefaultChange(before=before, after=after, uses=unnamed, is_dry_run=dry_run)
             if change.is_change:
-                keep_default(connection, dataset, dry_run=dry_run)
+                keep_default(connection, dataset, present, dry_run=dry_run)
             if change.is_change and not dry_run:
                 is_meant = is_dataset(Reference(name=dataset, config=config))
                 ids = sa.select(builder.c.id, builder_config.c.id).join_from(builder, builder_config).where(is_meant)
@@ -199,31 +199,33 @@ def change_protection(
     return change
 
 
-def mark_default(connection: sa.Connection, builder_id: int, config_id: int) -> bool:
-    """Move the mark of the default config, and say whether another one had it.
+def mark_default(connection: sa.Connection, builder_id: int, config_id: int) -> str | None:
+    """Move the mark of the default config; the name of the other one that had it, or None.
 
     It is removed first, because two configs must never have it.
     """
     others = sa.and_(builder_config.c.builder_id == builder_id, builder_config.c.id != config_id)
     unmark = sa.update(builder_config).where(others, builder_config.c.is_default).values(is_default=False)
-    had_other = connection.execute(unmark).rowcount > 0
+    former: str | None = connection.execute(unmark.returning(builder_config.c.name)).scalar()
     connection.execute(
         sa.update(builder_config)
         .where(builder_config.c.id == config_id, sa.not_(builder_config.c.is_default))
         .values(is_default=True)
     )
-    return had_other
+    return former
 
 
-def keep_default(connection: sa.Connection, name: str, *, dry_run: bool = False) -> None:
+def keep_default(connection: sa.Connection, name: str, config: str | None, *, dry_run: bool = False) -> None:
     """Refuse to move the default config of a dataset whose name gives another version only if two persons agree.
 
+    ``config`` is the present default config; None if there is none.
+
     Raises:
-        ProtectedError: promotions of the dataset need two persons.
+        ProtectedError: promotions of the dataset, or of this config, need two persons.
     """
     if not dry_run:
         lock_log(connection)
-    if (scope := find_two_persons(connection, name, None)) is not None:
+    if (scope := find_two_persons(connection, name, config)) is not None:
         raise ProtectedError(
             f"{name} keeps its default config: changes of {scope or 'the whole catalog'} need two persons",
             hint=f"Two persons can end the rule: registry config unprotect {scope}".rstrip(),

@@ -128,8 +128,9 @@ class SqlPublications:
             state = version.state.value
             promotion = _decide_promotion(connection, version, config_id, promote=promote)
             is_default = default_config or version.config is None
-            if is_default and mark_default(connection, builder_id, config_id):
-                keep_default(connection, version.name)
+            former = mark_default(connection, builder_id, config_id) if is_default else None
+            if former is not None:
+                keep_default(connection, version.name, former)
             if promotion.reason is None:
                 chosen = sa.update(builder_config).where(builder_config.c.id == config_id)
                 connection.execute(chosen.values(canonical_version_id=version_id))

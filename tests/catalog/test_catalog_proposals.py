@@ -269,6 +269,19 @@ def test_a_bare_name_is_not_moved_by_the_default_config(catalog: CatalogBackend)
     publish(catalog, "mnist/plain:2.0.0", promote=None, default_config=True)  # it has the mark already
 
 
+def test_a_bare_name_is_not_moved_away_from_a_config_under_the_rule(catalog: CatalogBackend) -> None:
+    publish(catalog, "mnist/plain:1.0.0", default_config=True)
+    publish(catalog, "mnist/small:1.0.0")
+    rule(catalog, "mnist/plain")
+    with pytest.raises(ProtectedError) as caught:
+        catalog.configs.set_default("mnist", "small", actor="ann")
+    assert caught.value.message == "mnist keeps its default config: changes of mnist/plain need two persons"
+    with pytest.raises(ProtectedError):
+        publish(catalog, "mnist/other:1.0.0", promote=None, default_config=True)
+    assert catalog.find("mnist").config == "plain"
+    publish(catalog, "mnist/other:1.0.0", promote=None)
+
+
 def test_a_renamed_dataset_keeps_the_rule_and_its_proposals(ruled: CatalogBackend) -> None:
     proposal = propose(ruled, "ann")
     ruled.rename("mnist", "digits", actor="root")
