@@ -219,6 +219,33 @@ def test_blocks_of_others_are_used_once_their_digests_are_known(
     assert kept.is_proved()
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="makes links")
+def test_a_link_in_the_place_of_a_folder_harms_no_other_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache, others = FileCache(tmp_path / "blocks", max_bytes=2**24, is_shared=True), tmp_path / "others"
+    others.mkdir(mode=0o700)
+    (others / "notes.txt").write_text("mine")
+    keep(cache)
+    folder = tmp_path / "blocks" / SHA256[:2] / SHA256
+    shutil.rmtree(folder)
+    folder.symlink_to(others)
+    assert not open_blocks(cache).forget()
+    assert (others / "notes.txt").read_text() == "mine"
+
+    folder.unlink()
+    mkdir = Path.mkdir
+
+    def lose(made: Path, *args: Any, **options: Any) -> None:  # another user is faster
+        mkdir(made, *args, **options)
+        made.rmdir()
+        made.symlink_to(others)
+
+    monkeypatch.setattr(Path, "mkdir", lose)
+    (tmp_path / "blocks").chmod(0o2777)
+    with pytest.raises(OSError, match="symbolic links"):
+        cache.room.make_folder(folder)
+    assert stat.S_IMODE(others.stat().st_mode) == 0o700
+
+
 def test_decoded_columns_are_not_kept_in_a_shared_cache(tmp_path: Path) -> None:
     with pytest.raises(PermissionError, match="decoded columns need a cache that is not shared"):
         FileCache(tmp_path, is_shared=True).require_own()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import secrets
 import time
 from contextlib import suppress
@@ -32,6 +33,7 @@ BLOCK_BYTES: Final = 2**18
 
 _DIGEST_BYTES: Final = 32
 _PROVED: Final = "proved"
+_OWN_NAME: Final = re.compile(r"([0-9a-f]{8}|proved)(\.[0-9a-f]{16})?")
 
 _TRUSTED: Final[dict[Path, dict[int, bytes]]] = {}
 """The digests of blocks that this process has compared with the published file, by folder: those of other users."""
@@ -209,8 +211,8 @@ class CachedBlocks:
         """Delete the blocks of this file, because their records are damaged; False if there were none."""
         self._checked.clear()
         self._trusted.clear()
-        try:
-            files = list(self._folder.iterdir())
+        try:  # of a shared cache, another user can make it a link to a folder with other files
+            files = [file for file in self._folder.iterdir() if _OWN_NAME.fullmatch(file.name)]
         except OSError:
             return False
         for file in files:

@@ -181,7 +181,12 @@ class Room:
             self.make_folder(folder.parent)
             with suppress(FileExistsError):  # another process was faster
                 folder.mkdir()
-                folder.chmod(stat.S_IMODE(folder.parent.stat().st_mode))
+                # Not chmod: another user may have put a link in its place by now.
+                descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0))
+                try:
+                    os.fchmod(descriptor, stat.S_IMODE(folder.parent.stat().st_mode))
+                finally:
+                    os.close(descriptor)
 
     def _create(self, path: Path, num_bytes: int) -> int:
         """Create a file of this size; returns its descriptor. Raises OSError."""
