@@ -73,7 +73,7 @@ def sign_in_with_browser(url: str, issuer: str | None, open_page: Callable[[str]
     with closing(ServiceServer(url, None, needs_encryption=True)) as server:
         choice = _choose(server.get_json(SIGN_IN_PATH), issuer, url)
     verifier, state, nonce = (secrets.token_urlsafe(32) for _ in range(3))
-    with _Listener(state) as listener:
+    with _Listener(state, local_path(url)) as listener:
         open_page(authorization_url(choice, listener.url, state, nonce_of(url, nonce), verifier))
         code = listener.wait()
     proof = {"issuer": choice["name"], "code": code, "code_verifier": verifier, "redirect_uri": listener.url}
@@ -129,6 +129,18 @@ def authorization_url(issuer: Mapping[str, str], redirect_uri: str, state: str, 
 def nonce_of(url: str, secret: str) -> str:
     """The nonce that binds an ID token to the service at ``url``, and to who knows ``secret``."""
     return hashlib.sha256(f"{site_url(url)} {secret}".encode()).hexdigest()
+
+
+def local_path(url: str) -> str:
+    """The path of the address on this machine to which an issuer leads a browser for the service at ``url``.
+
+    It names the service. Otherwise a hostile one could lead the browser to the sign-in of another service, with a nonce
+    of its own, and would get a code that works there.
+
+    >>> local_path("https://catalog.example:8443/below")
+    'catalog.example:8443/below/'
+    """
+    return quote(site_url(url).partition("://")[2], safe="/:")
 
 
 def is_secure_url(text: object, *, like: str = "http://localhost") -> bool:
@@ -246,7 +258,7 @@ class _Listener:
         url: its address.
     """
 
-    def __init__(self, state: str) -> None:
+    def __init__(self, state: str, path: str) -> None:
         self._answer: dict[str, str] = {}
         self._is_complete = threading.Event()
         outer = self
@@ -255,8 +267,9 @@ class _Listener:
             timeout = _SILENCE_SECONDS
 
             def do_GET(self) -> None:
-                values = dict(parse_qsl(urlsplit(self.path).query))
-                is_ours = hmac.compare_digest(values.get("state", "").encode(), state.encode())
+                asked, _, query = self.path.partition("?")
+                values = dict(parse_qsl(query))
+                is_ours = asked == f"/{path}" and hmac.compare_digest(values.get("state", "").encode(), state.encode())
                 text = b"Go back to the terminal. You can close this page.\n" if is_ours else b"Nothing is here.\n"
                 self.send_response(200 if is_ours else 404)
                 self.send_header("Content-Type", "text/plain")
@@ -272,7 +285,7 @@ class _Listener:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_port}/"
+        self.url = f"http://127.0.0.1:{self._server.server_port}/{path}"
 
     def __enter__(self) -> _Listener:
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True).start()

@@ -23,7 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import quote_plus
 
-from registry.api.identity import fetch_json, is_secure_url, issuer_fault, nonce_of
+from registry.api.identity import fetch_json, is_secure_url, issuer_fault, local_path, nonce_of
 from registry.catalog.service.messages import Reading, codec, load_json, load_value
 from registry.catalog.service_index import SIGN_IN_PATH
 from registry.catalog.web_urls import site_url
@@ -74,7 +74,10 @@ _FIRST_PAUSE: Final = 5
 _WAIT_SECONDS: Final = 1
 """How long a thread waits for another one that reads the first keys."""
 
-_LOCAL: Final = re.compile(r"http://127\.0\.0\.1:[0-9]{1,5}/")
+_MOST_AT_ONCE: Final = 10
+"""Sign-ins that a worker answers at a time: a quarter of its threads."""
+
+_LOCAL: Final = re.compile(r"http://127\.0\.0\.1:[0-9]{1,5}/(.*)")
 _FIELDS: Final = frozenset(
     {"id_token", "issuer", "code", "code_verifier", "redirect_uri", "nonce", "token_id", "digest"}
 )
@@ -177,7 +180,26 @@ class IdTokens:
         self._all = issuers
         self._url = url
         self._keys = {issuer.url: IssuerKeys(issuer.url, clock=clock) for issuer in issuers}
+        self._num_running = 0
         self.issuers = {issuer.name: issuer for issuer in issuers if issuer.client_id}
+
+    async def in_thread(self, work: Callable[..., Any], *args: Any) -> Any:
+        """What ``work`` returns, in one of few threads: those who wait for an issuer hold up nobody else.
+
+        Raises:
+            CatalogUnavailableError: all of them are taken.
+        """
+        from starlette.concurrency import run_in_threadpool
+
+        if self._num_running >= _MOST_AT_ONCE:
+            raise CatalogUnavailableError(
+                "others are signing in", hint="Try again later.", details={"http_status": 503, "retry_after": 1}
+            )
+        self._num_running += 1
+        try:
+            return await run_in_threadpool(work, *args)
+        finally:
+            self._num_running -= 1
 
     def issuer(self, name: str) -> Issuer:
         """The issuer of this name with which people sign in; raises NotFoundError."""
@@ -209,6 +231,12 @@ class IdTokens:
                     _logger.warning("people cannot sign in with %s: %s", issuer.name, error)
             result.append(entry)
         return {"issuers": result}
+
+    def require_own(self, redirect_uri: str) -> None:
+        """Raise UsageError unless a browser was led back to a program that signs in to this service."""
+        match, path = _LOCAL.fullmatch(redirect_uri), local_path(self._url)
+        if match is None or match[1] != path:
+            raise UsageError(f"redirect_uri is http://127.0.0.1:PORT/{path}", details={"argument": "redirect_uri"})
 
     def redeem(self, issuer: Issuer, code: str, verifier: str, redirect_uri: str) -> str:
         """The ID token for a code with which an issuer led a browser back (RFC 6749, 4.1.3).
@@ -381,15 +409,14 @@ class IdTokens:
 
 def sign_in_routes(tokens: IdTokens, gate: Gate) -> list[Route]:
     """GET names the issuers, and POST exchanges an ID token, or the code with which a browser came back."""
-    from starlette.concurrency import run_in_threadpool
     from starlette.responses import Response
     from starlette.routing import Route
 
     async def sign_in(request: Request) -> Response:
         if request.method != "POST":
-            return Response(json.dumps(await run_in_threadpool(tokens.describe)), headers=_JSON)
+            return Response(json.dumps(await tokens.in_thread(tokens.describe)), headers=_JSON)
         body = await gate.read_body(request, most=_MOST_BODY)
-        token = await run_in_threadpool(exchange, _values_of(body))
+        token = await tokens.in_thread(exchange, _values_of(body))
         return Response(json.dumps(codec(AccessToken).dump(token)), headers=_JSON)
 
     def exchange(values: Mapping[str, str]) -> AccessToken:
@@ -398,8 +425,7 @@ def sign_in_routes(tokens: IdTokens, gate: Gate) -> list[Route]:
             if "code" in values:
                 issuer = tokens.issuer(values.get("issuer", ""))
                 redirect_uri = values.get("redirect_uri", "")
-                if _LOCAL.fullmatch(redirect_uri) is None:
-                    raise UsageError("redirect_uri is http://127.0.0.1:PORT/", details={"argument": "redirect_uri"})
+                tokens.require_own(redirect_uri)
                 text = tokens.redeem(issuer, values["code"], values.get("code_verifier", ""), redirect_uri)
             return tokens.exchange(text, values["token_id"], values["digest"], nonce=values.get("nonce", ""))
 

@@ -33,7 +33,7 @@ from registry.api import Catalog
 from registry.api.identity import authorization_url, nonce_of
 from registry.api.locations import ClientDataDirectory
 from registry.catalog import EventFilter
-from registry.errors import CatalogRefusedError, RegistryError
+from registry.errors import CatalogRefusedError, CatalogUnavailableError, RegistryError
 from registry.escaping import printable
 from registry.model import AccessToken, Role, digest_of, new_secret
 from registry.pages import Page, Visit, Visitor, error_values, rendered_error, status_of
@@ -248,10 +248,15 @@ class _Door:
 
     async def sign_in_with(self, request: Request) -> Response:
         """Lead to an issuer of ID tokens; and, when a browser comes back from it, start a session."""
-        from starlette.concurrency import run_in_threadpool
-
         comes_back = {"state", "code", "error"} & {*request.query_params}
-        return await run_in_threadpool(self._come_back if comes_back else self._lead, request)
+        try:
+            answer: Response = await self._id_tokens.in_thread(self._come_back if comes_back else self._lead, request)
+        except CatalogUnavailableError as error:  # too many sign in
+            from starlette.concurrency import run_in_threadpool
+
+            place = (SIGN_IN, request.path_params["issuer"])
+            answer = await run_in_threadpool(self._refused, self._url(request), place, "", error)
+        return answer
 
     def _lead(self, request: Request) -> Response:
         from starlette.responses import RedirectResponse

@@ -9,7 +9,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, cast
 
@@ -19,7 +19,7 @@ import urllib3
 from support.issuers import AUDIENCE, LocalIssuer, confused, none_of, private_key, public_jwk
 from support.services import TestServer
 
-from registry.api.identity import fetch_json
+from registry.api.identity import fetch_json, local_path
 from registry.catalog import open_catalog
 from registry.catalog.sql_catalog import SqlCatalog
 from registry.errors import CatalogRefusedError, CatalogUnavailableError, ConflictError, KeyRunningError, RegistryError
@@ -27,6 +27,8 @@ from registry.model import AccessToken, Role, digest_of, new_secret
 from registry.server.issuers import Binding, Issuer
 from registry.server.oidc import IdTokens
 from registry.server.service import Service
+
+AT_PORT = "http://127.0.0.1:9/"
 
 
 class Clock:
@@ -253,6 +255,21 @@ def test_an_issuer_that_hangs_does_not_stop_the_service(issuer: LocalIssuer, sha
     assert issuer.seen == ["/.well-known/openid-configuration", "/keys"]
 
 
+def test_sign_ins_that_wait_for_an_issuer_hold_up_nobody_else(service: TestServer, issuer: LocalIssuer) -> None:
+    redirect_uri = AT_PORT + local_path(service.url)
+    values = {"token_id": "1", "digest": "2", "code": "x", "issuer": "local", "redirect_uri": redirect_uri}
+    assert post(service, values)[0] == 401  # the addresses of the issuer are known now
+    issuer.is_hanging = threading.Event()
+    with ThreadPoolExecutor(60) as pool:
+        answers = [pool.submit(post, service, values) for _ in range(45)]
+        while sum(map(Future.done, answers)) < 35:  # ten wait for the issuer
+            time.sleep(0.01)
+        assert {answer.result()[0] for answer in answers if answer.done()} == {503}
+        assert urllib3.request("GET", f"{service.url}ready", timeout=5).status == 200
+        issuer.is_hanging.set()
+    assert post(service, values)[0] == 401
+
+
 def test_keys_are_read_once_and_again_for_a_new_one(issuer: LocalIssuer, shared: SqlCatalog) -> None:
     clock = Clock()
     tokens = IdTokens(Service(shared), [issuer_of(issuer)], AUDIENCE, clock=clock)
@@ -463,11 +480,18 @@ def test_refused_id_tokens_are_in_the_audit_log(service: TestServer, issuer: Loc
         ),
         (
             {"token_id": "1", "digest": "2", "code": "x", "issuer": "local", "redirect_uri": "http://127.0.0.1:9/"},
-            401,
+            400,
         ),
+        (  # of a sign-in to another service, which has the code and all the rest
+            {"token_id": "1", "digest": "2", "code": "x", "issuer": "local", "redirect_uri": f"{AT_PORT}evil.example/"},
+            400,
+        ),
+        ({"token_id": "1", "digest": "2", "code": "x", "issuer": "local", "redirect_uri": "that of the service"}, 401),
     ],
 )
 def test_a_malformed_request_is_refused(service: TestServer, values: Any, status: int) -> None:
+    if isinstance(values, dict) and values.get("redirect_uri") == "that of the service":
+        values = values | {"redirect_uri": AT_PORT + local_path(service.url)}
     assert post(service, values)[0] == status
 
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlencode, urljoin, urlsplit
+from urllib.parse import parse_qs, parse_qsl, urlencode, urljoin, urlsplit
 
 import pytest
 import urllib3
@@ -20,7 +20,8 @@ from support.issuers import LocalIssuer
 from support.services import TestServer, cutting_proxy, make_token
 
 import registry
-from registry.api.identity import nonce_of, sign_in_with_id_token
+from registry.api import identity
+from registry.api.identity import local_path, nonce_of, sign_in_with_id_token
 from registry.catalog import DataDirectory, EventFilter
 from registry.catalog.sql_catalog import SqlCatalog
 from registry.errors import CatalogRefusedError, DatasetNotFoundError
@@ -368,6 +369,25 @@ def test_a_login_at_another_service_is_of_no_use_there(service: TestServer, issu
             401,
             "the catalog refuses the ID token: its nonce is that of another sign-in, or of another service",
         )
+
+
+def test_a_code_for_another_service_does_not_reach_this_one(
+    service: TestServer, issuer: LocalIssuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hostile service leads the browser to the sign-in of another one, whose codes come to another address."""
+    monkeypatch.setattr(identity, "_SIGN_IN_SECONDS", 0.2)
+    statuses = list[int]()
+
+    def lead(address: str) -> None:
+        query = dict(parse_qsl(urlsplit(address).query))
+        assert query["redirect_uri"].endswith(f"/{local_path(service.url)}")
+        other = urljoin(query["redirect_uri"], "/victim.example/")
+        address = f"{address.partition('?')[0]}?{urlencode(query | {'redirect_uri': other})}"
+        statuses.append(urllib3.request("GET", address).status)
+
+    with pytest.raises(CatalogRefusedError, match="nobody has signed in"):
+        identity.sign_in_with_browser(service.url, "lab", lead)
+    assert statuses == [404]
 
 
 def test_the_token_of_a_login_ends(service: TestServer, home: Path, issuer: LocalIssuer, shared: SqlCatalog) -> None:
