@@ -157,12 +157,24 @@ class GuardedCatalog(CatalogWrapper):
             self._require_covered(call, subject, datasets, arguments)
         if not self.who.covers_all or self.who.role is not Role.ADMIN:
             self._require_places(call, datasets, arguments)
-        for name, config in datasets if is_promotion else ():
+        for name, config in datasets if is_promotion else self._moved_defaults(call, arguments):
             if self._catalog.configs.protection(*self._standing_name(name, config)) is not None:
                 self.require_role(call, MAINTAINER)
         if "proposal" in arguments and arguments["proposal"].action != "promote":
             self.require_role(call, ADMIN)
         return datasets
+
+    def _moved_defaults(self, call: Call, arguments: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
+        """The default config of a dataset if the call makes another one the default: its bare name is promoted, too."""
+        if call.name == "configs.set_default":
+            name, config = Reference.parse(arguments["name"]).name, arguments["config"]
+        elif call.name == "publish" and (arguments.get("default_config") or arguments["version"].config is None):
+            name, config = arguments["version"].name, arguments["version"].config
+        else:
+            return
+        standing = self._standing(name, None)
+        if standing is not None and standing.config != config:
+            yield standing.name, standing.config
 
     def _require_covered(
         self, call: Call, subject: Any, datasets: list[tuple[str, str | None]], arguments: Mapping[str, Any]

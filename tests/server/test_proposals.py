@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -86,6 +87,26 @@ def test_who_may_not_promote_the_name_neither_proposes_nor_approves(
         with pytest.raises(CatalogPermissionError):
             other.send(name, **values)
     assert rows_of(shared) == before
+
+
+def test_who_may_not_promote_the_name_does_not_move_its_default_config(shared: SqlCatalog) -> None:
+    before = shared.find(Reference.parse("lab_digits"))
+    assert before.config == "plain"
+    shared.configs.set_protection(Reference.parse("lab_digits/plain"), protect=True, actor="root")
+    bob, carol = Person(shared, "bob", Role.PUBLISHER, "*"), Person(shared, "carol")
+    other = replace(before, config="other", location="lab_digits/other/1.0.0")
+    for name, values in (
+        ("configs.set_default", {"name": "lab_digits", "config": "small"}),
+        ("publish", {"version": other, "shards": {}, "promote": None, "default_config": True}),
+        (
+            "publish",
+            {"version": replace(other, config=None, location="lab_digits/1.0.0"), "shards": {}, "promote": None},
+        ),
+    ):
+        with pytest.raises(CatalogPermissionError, match="needs the role maintainer"):
+            bob.send(name, key=f"{name} {len(values)}", **values)
+    assert bob.send("configs.set_default", key="2", name="lab_digits", config="plain").before.config == "plain"
+    assert carol.send("configs.set_default", key="3", name="lab_digits", config="small").after.config == "small"
 
 
 def test_the_end_of_the_rule_needs_two_admins(shared: SqlCatalog) -> None:
