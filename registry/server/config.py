@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from registry.catalog.service_index import CLIENT_SETTINGS, is_client_setting
 from registry.environment import read_variable
 from registry.errors import PinFormatError, UsageError
-from registry.masking import is_secret_name, mask
+from registry.masking import mask
 from registry.pins.yaml_text import read_yaml
 from registry.server.issuers import Issuer, read_issuers
 from registry.storage import expand_home, read_file
@@ -155,6 +155,8 @@ def _of_file(path: str) -> Iterator[tuple[str, Any]]:
             yield name, read_issuers(content, lambda key: f"{path}, line {document.lines.get(key, 1)}: {key}")
             continue
         value = tuple(content) if isinstance(content, list) else content
+        if isinstance(value, str) and typing.get_origin(_KINDS[name]) is tuple:
+            value = _items_of(value)
         _check(name, value, place)
         yield name, value
 
@@ -178,7 +180,7 @@ def _of_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, Any]]
         elif name == "issuers":
             value = read_issuers(_json_of(text), f"{variable}: {{}}".format)
         elif typing.get_origin(_KINDS[name]) is tuple:
-            value = tuple(filter(None, map(str.strip, text.split(","))))
+            value = _items_of(text)
         _check(name, value, variable)
         yield name, value
 
@@ -214,14 +216,19 @@ def _check(name: str, value: Any, place: str) -> None:
     else:
         expected, is_valid = "a text", (value is None and name != "host") or (isinstance(value, str) and value != "")
     if not is_valid:
-        shown = "***" if is_secret_name(name) else mask(repr(value))[:80]
+        shown = mask(repr(value))[:80] if _FIELDS[name].repr else "***"
         usual = json.dumps(_FIELDS[name].default)  # as in YAML; some settings have none
-        default = "" if is_secret_name(name) or usual in ("null", "[]") else f" The default is {usual}."
+        default = "" if usual in ("null", "[]") else f" The default is {usual}."
         raise UsageError(
             f"{place} is {shown}: expected {expected}",
             hint=f"Correct it, or leave it out.{default}",
             details={"name": name},
         )
+
+
+def _items_of(text: str) -> tuple[str, ...]:
+    """The items of a list that is written as a text, separated by commas."""
+    return tuple(filter(None, map(str.strip, text.split(","))))
 
 
 def _json_of(text: str) -> Any:

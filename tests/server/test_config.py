@@ -81,7 +81,7 @@ def test_a_text_that_looks_like_a_number_needs_quotes(file: Path) -> None:
         ("host: [a]", "host is ('a',): expected a text"),
         ("data_dir: 5", "data_dir is 5: expected a text"),
         ('trusted_proxies: ["10.0.0.1/8"]', "trusted_proxies is ('10.0.0.1/8',): expected addresses or networks, e.g."),
-        ('trusted_proxies: "10.0.0.1"', "trusted_proxies is '10.0.0.1': expected addresses or networks, e.g."),
+        ("trusted_proxies: host", "trusted_proxies is ('host',): expected addresses or networks, e.g."),
         ('public_url: "data.example.org"', "public_url is 'data.example.org': expected https://host/ or http://host/"),
         (
             'public_url: "https://a:b@host/"',
@@ -89,6 +89,8 @@ def test_a_text_that_looks_like_a_number_needs_quotes(file: Path) -> None:
         ),
         ('metrics_token: "too-short"', "metrics_token is ***: expected a text of at least 16 characters"),
         ("metrics_token: 1234567890123456", "metrics_token is ***: expected a text of at least 16 characters"),
+        ("session_key: too-short", "session_key is ***: expected a text of at least 16 characters"),
+        ("webhook_key: too-short", "webhook_key is ***: expected one or two texts of at least 16 characters"),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_line(file: Path, line: str, problem: str) -> None:
@@ -132,6 +134,13 @@ def test_an_unknown_variable_is_refused_with_the_nearest(monkeypatch: pytest.Mon
     assert error.message == "REGISTRY_SERVE_PROT: there is no such setting"
     assert error.hint is not None
     assert error.hint.startswith("Did you mean REGISTRY_SERVE_PORT? The settings are: REGISTRY_SERVE_CATALOG, ")
+
+
+def test_a_list_of_one_item_may_be_a_text_in_the_file(file: Path) -> None:
+    file.write_text("webhook_key: 0123456789abcdef\nwebhook_hosts: localhost, 10.1.0.0/16\n")
+    config = load_config(file)
+    assert config.webhook_key == ("0123456789abcdef",)
+    assert config.webhook_hosts == ("localhost", "10.1.0.0/16")
 
 
 def test_the_secret_is_in_no_text_of_the_settings() -> None:
