@@ -155,6 +155,8 @@ _ACTIONS: Final = {
     "backup": "back up the catalog",
     "configs.set_default": "choose the default config",
     "configs.set_protection": "protect a dataset, or stop protecting it",
+    "lifecycle.approve": "approve this proposal",
+    "lifecycle.reject": "reject this proposal",
     "lifecycle.undo": "undo a change of a version",
     "locations.relocate": "record that files were moved",
     "log.correct_clock": "correct the times of events",
@@ -163,6 +165,11 @@ _ACTIONS: Final = {
     "publish": "publish",
     "require_publisher": "publish",
     "snapshot": "write a site of the catalog",
+    "webhooks.create": "create webhooks",
+    "webhooks.list": "list webhooks",
+    "webhooks.remove": "remove webhooks",
+    "webhooks.resume": "resume webhooks",
+    "webhooks.secret": "see the secrets of webhooks",
 }
 """What a call does, for people, where its description does not begin so."""
 
