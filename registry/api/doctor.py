@@ -242,7 +242,8 @@ def _webhooks(catalog: Catalog) -> tuple[Level, str, str]:
         if webhook.disabled_at is not None:
             return Level.WARNING, f"{webhook.id} is disabled: {webhook.disabled_because}", hint
         if webhook.failures:
-            return Level.WARNING, f"{webhook.id} has failed {webhook.failures:,} times: {webhook.last_error}", hint
+            times = counted(webhook.failures, "time")
+            return Level.WARNING, f"{webhook.id} has failed {times}: {webhook.last_error}", hint
     return Level.OK, f"{counted(len(webhooks), 'webhook')}", ""
 
 

@@ -13,6 +13,7 @@ from registry.cli.options import dry_run_option
 from registry.cli.output import Column, Table
 from registry.envelope import fields_of
 from registry.errors import PartialFailureError
+from registry.splits import counted
 
 if TYPE_CHECKING:
     from registry.model import Webhook
@@ -165,4 +166,4 @@ def _values(entry: Webhook) -> dict[str, Any]:
 def _state(row: dict[str, Any]) -> str:
     if row["disabled_at"] is not None:
         return f"disabled: {row['disabled_because']}"
-    return f"failed {row['failures']:,} times: {row['last_error']}" if row["failures"] else "ok"
+    return f"failed {counted(row['failures'], 'time')}: {row['last_error']}" if row["failures"] else "ok"

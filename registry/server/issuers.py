@@ -158,7 +158,7 @@ def _binding(values: dict[str, Any], path: str, place: Place, issuer: str) -> Bi
             f"{path}.claims",
             place,
             "everybody who has an account at the issuer has such claims",
-            "Name a claim, and a value of it, that only those have who shall get the rights.",
+            "Name a claim with a value that only those have who should get the rights.",
         )
     if owners is not None and not any(_names_owner(text) for name, text in selective.items() if name in owners):
         raise _unusable(
