@@ -44,16 +44,16 @@ def make_compression(app: ASGIApp) -> ASGIApp:
             return zstd.ZstdCompressor(level=_ZSTD_LEVEL)
 
     async def compress(scope: Any, receive: Any, send: Any) -> None:
-        is_stored = scope.get("path", "").startswith(f"/{DATA_PATH}/")  # a range is one of the stored bytes
-        accepted = b",".join(value for name, value in scope.get("headers", ()) if name == b"accept-encoding")
-        coding = "" if is_stored else choose_coding(accepted.decode("latin-1"))
-        responder: Any = app
+        if scope["type"] != "http" or scope["path"].startswith(f"/{DATA_PATH}/"):  # a range is one of the stored bytes
+            await app(scope, receive, send)
+            return
+        accepted = b",".join(value for name, value in scope["headers"] if name == b"accept-encoding")
+        coding = choose_coding(accepted.decode("latin-1"))
+        responder: Any = IdentityResponder(app, _LEAST_BYTES)  # says that the answer depends on the header
         if coding == "zstd":
             responder = ZstdResponder(app, _LEAST_BYTES)
         elif coding == "gzip":
             responder = GZipResponder(app, _LEAST_BYTES, compresslevel=_GZIP_LEVEL)
-        elif not is_stored:
-            responder = IdentityResponder(app, _LEAST_BYTES)  # says that the answer depends on the header
         await responder(scope, receive, send)
 
     return compress

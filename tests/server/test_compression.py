@@ -55,6 +55,19 @@ def test_stored_files_and_short_answers_are_sent_as_they_are() -> None:
         assert body == b"".join(pieces)
 
 
+def test_what_is_no_request_passes() -> None:
+    messages: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "lifespan.startup.complete"})
+
+    async def send(message: Any) -> None:
+        messages.append(message)
+
+    asyncio.run(make_compression(app)({"type": "lifespan"}, None, send))  # type: ignore[arg-type]
+    assert messages == [{"type": "lifespan.startup.complete"}]
+
+
 @pytest.mark.parametrize(
     ("accepted", "coding"),
     [
