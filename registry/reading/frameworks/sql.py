@@ -35,9 +35,7 @@ _SETTINGS: Final = {
     "autoload_known_extensions": "false",
     "allow_community_extensions": "false",
     "python_enable_replacements": "false",
-    # Both name the home of the user, otherwise: in the errors of some functions, and among the settings.
-    "allow_persistent_secrets": "false",
-    "secret_directory": "none",
+    "allow_persistent_secrets": "false",  # errors about them would name the home of the user
     "memory_limit": _MEMORY,
     "max_temp_directory_size": _DISK,
     # A filter is DuckDB's own: one that is pushed into a scan hides its columns from the projection.
