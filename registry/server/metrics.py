@@ -66,8 +66,8 @@ class Metrics:
         for counts in workers:
             requests.update(counts["requests"])
             seconds.update(counts["seconds"])
-            deliveries.update(counts["deliveries"])
-        in_flight, behind = (sum(each["in_flight"] for each in workers), max(each["behind"] for each in workers))
+            deliveries.update(counts.get("deliveries", {}))
+        in_flight, behind = (sum(each["in_flight"] for each in workers), max(each.get("behind", 0) for each in workers))
         lines = [*_lines(requests, seconds, in_flight), *_webhook_lines(deliveries, behind)]
         return "".join(f"{line}\n" for line in lines)
 

@@ -17,9 +17,10 @@ import sqlalchemy as sa
 from support.catalog_backups import fill
 from support.catalog_samples import execute, publish, sample
 from support.killed_answers import set_alias
+from support.service_calls import KEYS, authenticated
 from support.services import ServedCatalog, TestServer, cutting_proxy
 
-from registry.catalog import Holder, Reservation, backend, kept_answers
+from registry.catalog import Holder, Proposal, Reservation, backend, kept_answers
 from registry.catalog.session import reading, write
 from registry.catalog.sql_catalog import SqlCatalog, open_sql_catalog
 from registry.catalog.tables import metadata
@@ -51,6 +52,12 @@ DIGEST = "0" * 64
 def catalog(catalog_url: str) -> Iterator[SqlCatalog]:
     with open_sql_catalog(catalog_url) as opened:
         yield opened
+
+
+@pytest.fixture(autouse=True)
+def webhook_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Webhooks are created only where their messages can be signed."""
+    monkeypatch.setenv("REGISTRY_SERVE_WEBHOOK_KEY", KEYS[0])
 
 
 def count(catalog: SqlCatalog, table: str) -> int:
@@ -88,6 +95,16 @@ def _fingerprints(catalog: SqlCatalog) -> object:
     return catalog.add_fingerprints(version, given, actor="ann")
 
 
+def _proposal(catalog: SqlCatalog) -> Proposal:
+    (proposal,) = catalog.lifecycle.proposals()
+    return proposal
+
+
+def _approve(catalog: SqlCatalog) -> object:
+    with authenticated("ann"):
+        return catalog.lifecycle.approve(_proposal(catalog), actor="ann")
+
+
 CALLS: dict[str, Callable[[SqlCatalog], object]] = {
     "access.create_token": lambda it: it.access.create_token("1" * 12, "1" * 64, "ann", Role.READER, actor="ann"),
     "access.revoke_token": lambda it: it.access.revoke_token("2" * 12, actor="bob"),
@@ -106,12 +123,14 @@ CALLS: dict[str, Callable[[SqlCatalog], object]] = {
     "experiments.add": lambda it: it.experiments.add("slow", "Slow.", actor="ann"),
     "experiments.retire": lambda it: it.experiments.retire("ready", actor="ann"),
     "experiments.set_default": lambda it: it.experiments.set_default("other", True, actor="ann"),
+    "lifecycle.approve": _approve,
     "lifecycle.deprecate": lambda it: it.lifecycle.deprecate(AT("numbers:1.1.0"), "old", actor="ann"),
     "lifecycle.describe": lambda it: it.lifecycle.describe(
         AT("numbers:1.1.0"), Description(description="Other."), actor="ann"
     ),
     "lifecycle.drop": lambda it: it.lifecycle.drop(AT("numbers:1.1.0"), "private", actor="ann"),
     "lifecycle.promote": lambda it: it.lifecycle.promote(AT("numbers:1.3.0"), actor="ann"),
+    "lifecycle.reject": lambda it: it.lifecycle.reject(_proposal(it), "wrong", actor="ann"),
     "lifecycle.remove": lambda it: it.lifecycle.remove(
         AT("numbers:1.4.0"), grace=timedelta(days=3), force=True, actor="ann"
     ),
@@ -135,6 +154,9 @@ CALLS: dict[str, Callable[[SqlCatalog], object]] = {
     "reservations.release": lambda it: it.reservations.release("next", "1.0.0", force=True),
     "reservations.reserve": _reserve,
     "reservations.take_over": lambda it: it.reservations.take_over(*_held(it, "left"), older_than=timedelta(0)),
+    "webhooks.create": lambda it: it.webhooks.create("3" * 12, "https://ci.example/new", actor="ann"),
+    "webhooks.remove": lambda it: it.webhooks.remove("2" * 12, actor="ann"),
+    "webhooks.resume": lambda it: it.webhooks.resume("2" * 12, after=1, actor="ann"),
 }
 
 
@@ -143,6 +165,13 @@ def prepare(catalog: SqlCatalog) -> None:
     catalog.access.create_token("2" * 12, "2" * 64, "bob", Role.READER, actor="ann")
     catalog.experiments.add("other", "Other.", actor="ann")
     catalog.experiments.add("ready", "Ready.", default=True, actor="ann")
+    publish(catalog, "duo:1.0.0")
+    publish(catalog, "duo:2.0.0", promote=False)
+    catalog.configs.set_protection(AT("duo"), protect=True, two_persons=True, actor="ann")
+    with authenticated("eve"):
+        catalog.lifecycle.promote(AT("duo:2.0.0"), actor="eve")
+    catalog.webhooks.keys = KEYS
+    catalog.webhooks.create("2" * 12, "https://ci.example/hook", actor="ann")
     for name in ("left", "cleaned"):
         catalog.reservations.reserve(f"s3://bucket/{name}", AT(f"{name}:1.0.0"), DIGEST, HOLDER)
     catalog.reservations.release("left", "1.0.0", force=True)
@@ -180,6 +209,7 @@ def test_every_call_that_writes_is_tried() -> None:
         "LogCalls": "log.",
         "ReservationCalls": "reservations.",
         "ShardCalls": "shards.",
+        "WebhookCalls": "webhooks.",
         "CatalogBackend": "",
     }
     assert kinds.keys() == names.keys()
@@ -384,7 +414,8 @@ def test_a_part_that_fails_and_is_caught_undoes_only_itself(catalog: SqlCatalog)
                 write(
                     catalog._engine,
                     lambda connection: connection.execute(
-                        sa.text("INSERT INTO protection VALUES ('', '2020-01-01 00:00:00.000000', 'x')"), [{}, {}]
+                        sa.text("INSERT INTO protection VALUES ('', '2020-01-01 00:00:00.000000', 'x', false)"),
+                        [{}, {}],
                     ),
                 )
         with pytest.raises(DatasetNotFoundError):

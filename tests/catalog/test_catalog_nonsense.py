@@ -116,7 +116,8 @@ def test_an_event_that_others_append_at_the_same_time_is_a_typed_error(
     publish(catalog, "mnist:1.0.0")
     with psycopg.connect(catalog_url) as stranger, ThreadPoolExecutor(1) as pool:
         stranger.execute(
-            f"INSERT INTO event SELECT 2, at, 'eve', 'note', '', '', '{{}}', hash, '{'5' * 64}' FROM event WHERE id = 1"  # noqa: S608 (our own tables)
+            "INSERT INTO event SELECT 2, at, 'eve', 'note', '', '', json_build_object('@session_user', session_user), "  # noqa: S608 (our own tables)
+            f"hash, '{'5' * 64}' FROM event WHERE id = 1"
         )
         waiting = pool.submit(publish, catalog, "mnist:1.1.0")
         while not stranger.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchall():

@@ -69,6 +69,7 @@ TAKERS: Final = {
     for name, command in leaves(commands)
     for parameter in command.params
     if (isinstance(parameter.type, click.Path) or parameter.name in PATHS)
+    and name != ("mcp",)  # it waits for an agent; tests/server/test_mcp.py has its folders
     # Every command has them, and gets them from one place.
     and (parameter.name not in ("url", "data_dir") or name in (("list",), ("add",), ("verify",), ("restore",)))
 }

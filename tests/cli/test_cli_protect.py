@@ -77,6 +77,7 @@ def test_a_protected_catalog_says_so_and_a_dry_run_changes_nothing(cli: Cli, fol
         "before": False,
         "after": True,
         "protected_by": "(catalog)",
+        "two_persons": False,
     }
     assert last_line(cli, folders["1.0.0"]) == (
         "canonical: no version of animals, because the whole catalog is protected. "

@@ -83,7 +83,9 @@ def test_in_python_the_text_is_not_in_the_repr(empty: Cli) -> None:
         made = catalog.tokens.create("ann", role="admin", datasets=["mnist"], expires="1d")
         assert made.token.role is Role.ADMIN
         assert made.text not in repr(made)
-        with pytest.raises(UsageError, match=r"^no role 'owner'\nhint: There are: reader, publisher, admin\.$"):
+        with pytest.raises(
+            UsageError, match=r"^no role 'owner'\nhint: There are: reader, publisher, maintainer, admin\.$"
+        ):
             catalog.tokens.create("ann", role="owner")
         with pytest.raises(WrongTypeError):
             catalog.tokens.create("ann", datasets="mnist")

@@ -117,7 +117,7 @@ def test_a_person_signs_in_and_out(browser: Browser, shared: SqlCatalog, issuer:
     back = browser.ask(browser.way(target="log/"))
     assert (back.status, urljoin(f"{browser.url}sign-in/lab/", back.headers["Location"])) == (303, f"{browser.url}log/")
     assert browser.cookies.keys() == {SESSION}
-    assert browser.names() == ["lab_digits/plain", "lab_digits/small"]
+    assert browser.names() == ["lab_digits/plain", "lab_digits/small", "lab_digits/strict"]
     assert "ann@example.org (lab), reader" in browser.ask("").data.decode()
     token = shared.access.tokens()[-1]
     assert (token.name, token.created_by) == ("ann@example.org (lab)", issuer.url)
