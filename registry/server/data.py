@@ -175,7 +175,7 @@ class ServedData:
             NotStoredError: there is no such file of a version that the token covers.
             StorageError: the file cannot be read.
         """
-        folder, name, version = self._find(catalog, path)
+        folder, name, version = self._find(catalog, path, is_head=is_head)
         if name == "" or name.endswith("/"):
             inside = name.rstrip("/")
             with _without_paths("list", path):
@@ -193,15 +193,24 @@ class ServedData:
                 file.close()
                 raise
 
-    def _find(self, catalog: GuardedCatalog, path: str) -> tuple[str, str, DatasetVersion | None]:
-        """The location that a path is below, the rest of the path, and the version; None if it has no row yet."""
+    def _find(
+        self, catalog: GuardedCatalog, path: str, *, is_head: bool = False
+    ) -> tuple[str, str, DatasetVersion | None]:
+        """The location that a path is below, the rest of the path, and the version; None if it has no row yet.
+
+        Only admins find those of dropped versions, and only their sizes: a version is restored if its files are there.
+        """
         with suppress(StorageError):
             check_relative_name(path.removesuffix("/"))
             for folder in _folders(path):
                 name = path[len(folder) + 1 :]
                 for reference in chain(catalog.published_at(folder), _copied(catalog, folder)):
                     with suppress(NotFoundError):  # it is dropped
-                        version = catalog.find(reference)
+                        number = reference.exact
+                        version = None
+                        if is_head and catalog.who.role is Role.ADMIN and number is not None:
+                            version = catalog.published(reference.name, reference.config, number)
+                        version = version or catalog.find(reference)
                         if _is_readable(catalog, name.removesuffix("/")):
                             return folder, name, version
             with suppress(CatalogPermissionError, ReservationLostError):

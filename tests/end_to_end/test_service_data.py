@@ -31,7 +31,14 @@ from registry.catalog.service import ServiceCatalog
 from registry.catalog.service.store import ServiceStore, use_service_data
 from registry.catalog.web import WebCatalog
 from registry.cli.main import run
-from registry.errors import CatalogPermissionError, NotStoredError, ReplacedError, StorageError, VerificationError
+from registry.errors import (
+    CatalogPermissionError,
+    NotStoredError,
+    ReplacedError,
+    ShardMismatchError,
+    StorageError,
+    VerificationError,
+)
 from registry.model import Reference, Role, Version
 from registry.server.config import ServiceConfig
 from registry.server.data import ServedData, open_served_data
@@ -111,6 +118,25 @@ def test_everything_that_reads_works(server: TestServer, home: registry.Catalog,
         with registry.connect(tmp_path / "copy" / "catalog.db", create=True) as target:
             assert str(catalog.copy(None, target)) == "<CopyReport: 1 copied>"
             assert len(target.dataset("numbers").read("train")) == 100
+
+
+def test_an_admin_restores_a_dropped_version_whose_files_are_there(
+    server: TestServer, home: registry.Catalog, login: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, _ = shard_of(home)
+    admin = make_token(home.backend, "root", Role.ADMIN)
+    home.lifecycle.drop("numbers:1.0.0", reason="wrong")
+    assert [ask(server.url, name, token)[0].status for token in (login, admin)] == [404, 404]
+    assert [ask(server.url, name, token, "HEAD")[0].status for token in (login, admin)] == [404, 200]
+    monkeypatch.setenv("REGISTRY_TOKEN", admin)
+    with registry.connect(server.url) as catalog:
+        file = Path(home.data_dir) / name
+        file.rename(file.with_name("moved"))
+        with pytest.raises(ShardMismatchError, match="cannot be restored: 1 of its 1 files are missing"):
+            catalog.lifecycle.undo("drop", "numbers:1.0.0")
+        file.with_name("moved").rename(file)
+        catalog.lifecycle.undo("drop", "numbers:1.0.0")
+        assert len(catalog.dataset("numbers:1.0.0").read("train")) == 100
 
 
 def test_the_service_notes_the_default_config_for_tfds(
