@@ -291,6 +291,30 @@ def test_one_token_does_not_keep_the_others_waiting() -> None:
         pass
 
 
+def test_one_token_holds_one_thread_that_waits() -> None:
+    turns, refused = Turns(), list[float]()
+
+    def take() -> None:
+        before = time.monotonic()
+        try:
+            with turns.take(ToolSession(url=None, data_dir=None, out=CapturedOutput(seconds=3), holder="ann")):
+                pass
+        except CatalogUnavailableError:
+            refused.append(time.monotonic() - before)
+
+    with turns.take(ToolSession(url=None, data_dir=None, out=CapturedOutput(seconds=3), holder="ann")):
+        threads = [threading.Thread(target=take) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        end = time.monotonic() + 30
+        while len(refused) < 7 and time.monotonic() < end:
+            time.sleep(0.01)
+    for thread in threads:
+        thread.join()
+    assert len(refused) == 7  # the one that waited had its turn
+    assert max(refused) < 3
+
+
 def test_a_client_over_stdio_has_the_rights_of_its_token(agents: TestServer, ann: str) -> None:
     calls: dict[str, tuple[str, dict[str, Any]]] = {
         "list": ("list", {}),

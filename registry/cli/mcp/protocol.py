@@ -23,6 +23,7 @@ from registry.errors import CatalogPermissionError, UsageError, require_extra
 from registry.model import AccessToken, Role
 
 if TYPE_CHECKING:
+    from anyio import CapacityLimiter
     from mcp.server import Server
     from mcp_types import CallToolResult
     from starlette.requests import Request
@@ -55,13 +56,18 @@ def require_sdk() -> None:
 
 
 def make_server(
-    tools: Mapping[str, Tool], open_session: Callable[[], ToolSession], *, note: Callable[[str], None] = lambda _: None
+    tools: Mapping[str, Tool],
+    open_session: Callable[[], ToolSession],
+    *,
+    limiter: CapacityLimiter | None = None,
+    note: Callable[[str], None] = lambda _: None,
 ) -> Server[Any]:
     """The server of the SDK.
 
     Args:
         tools: by name.
         open_session: the session of a call.
+        limiter: how many calls run at a time; None for a limit of its own.
         note: called with the name of each tool that is called.
     """
     from anyio import CapacityLimiter, to_thread
@@ -71,7 +77,7 @@ def make_server(
 
     from registry import __version__
 
-    limiter = CapacityLimiter(_MOST_THREADS)
+    limiter = limiter or CapacityLimiter(_MOST_THREADS)
 
     async def list_tools(_context: Any, _params: Any) -> ListToolsResult:
         return ListToolsResult(tools=[_describe(tool) for tool in tools.values()])
@@ -122,11 +128,14 @@ def serve_stdio(tools: Mapping[str, Tool], url: str | None, data_dir: str | None
 
 def agent_routes(service: Service, config: ServiceConfig) -> list[Route]:
     """The route ``/mcp`` of a service: Streamable HTTP without sessions."""
+    from anyio import CapacityLimiter
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
     from starlette.concurrency import run_in_threadpool
     from starlette.routing import Route
 
     from registry.server.gate import current_exchange
+
+    limiter = CapacityLimiter(_MOST_THREADS)
 
     def name_call(tool: str) -> None:
         current_exchange().call = f"mcp.{tool}"
@@ -141,7 +150,8 @@ def agent_routes(service: Service, config: ServiceConfig) -> list[Route]:
             current_exchange().call = "mcp"
             _require_agent(request, config)
             who = await run_in_threadpool(service.authenticate, request.headers.get("authorization", ""))
-            server = make_server(TOOLS, partial(_session_of, service, config, who), note=name_call)
+            open_session = partial(_session_of, service, config, who)
+            server = make_server(TOOLS, open_session, limiter=limiter, note=name_call)
             manager = StreamableHTTPSessionManager(
                 server, json_response=True, stateless=True, max_request_body_size=_MOST_BODY
             )

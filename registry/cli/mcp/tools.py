@@ -438,23 +438,30 @@ class Turns:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._running: list[str] = []
+        self._waiting: list[str] = []
 
     @contextmanager
     def take(self, session: ToolSession) -> Iterator[None]:
         """Wait for a turn, and keep it for the block.
 
         Raises:
-            CatalogUnavailableError: it takes too long.
+            CatalogUnavailableError: it takes too long, or another call of the same token waits: it holds a thread.
         """
         holder = session.holder
+        busy = CatalogUnavailableError("other tools are running", hint="Try again later.", details={"http_status": 503})
 
         def is_free() -> bool:
             return len(self._running) < _MOST_HEAVY and (session.is_owner or holder not in self._running)
 
         with self._changed:
-            if not self._changed.wait_for(is_free, session.out.seconds_left):
-                details = {"http_status": 503}
-                raise CatalogUnavailableError("other tools are running", hint="Try again later.", details=details)
+            if not session.is_owner and holder in self._waiting:
+                raise busy
+            self._waiting.append(holder)
+            try:
+                if not self._changed.wait_for(is_free, session.out.seconds_left):
+                    raise busy
+            finally:
+                self._waiting.remove(holder)
             self._running.append(holder)
         try:
             yield
