@@ -134,7 +134,7 @@ class Lifecycle:
             if proposal.id == proposal_id:
                 return proposal
         raise NotFoundError(
-            f"no proposal {proposal_id} waits: it was decided or replaced, has expired, or never was",
+            f"no proposal {proposal_id} waits: it was decided or replaced, has expired, or never existed",
             hint="To see those that wait: registry proposal list",
             details={"proposal": proposal_id},
         )

@@ -287,8 +287,8 @@ class GuardedCatalog(CatalogWrapper):
     def _unseen(self, name: str) -> DatasetNotFoundError:
         """The error for a dataset that does not exist, or that the token does not cover."""
         return DatasetNotFoundError(
-            f"there is no dataset {name!r:.210} that this token can read",
-            hint=f"It covers {', '.join(self.who.datasets)}. To see those that it can read: registry list",
+            f"there is no dataset {name!r:.210} that this token covers",
+            hint=f"It covers {', '.join(self.who.datasets)}. To see them: registry list",
             details={"name": name[:200]},
         )
 

@@ -111,7 +111,7 @@ class Service:
             now = self.catalog.now()
             return AccessToken(id="0" * 12, name="anonymous", role=Role.READER, created_at=now, created_by="")
         if scheme.lower() != "bearer":
-            raise _unauthorized("it wants an access token", "missing")
+            raise _unauthorized("it needs an access token", "missing")
         try:
             digest = digest_of(text.strip())
         except UsageError as error:

@@ -137,7 +137,7 @@ def test_a_token_that_a_service_refuses_is_a_problem(
     ran = cli("doctor", "--catalog", service[0], "--format", "json")
     assert (ran.code, lines(ran)["catalog"][:2]) == (
         1,
-        ("problem", "the catalog refuses the request: it wants an access token"),
+        ("problem", "the catalog refuses the request: it needs an access token"),
     )
     monkeypatch.setenv("REGISTRY_TOKEN", new_secret()[1])
     ran = cli("doctor", "--catalog", service[0], "--format", "json")

@@ -85,7 +85,7 @@ def test_the_end_of_the_protection_is_proposed_and_rejected(act: Cli) -> None:
     gone = act("bob", "proposal", "approve", number)
     assert (gone.code, gone.err) == (
         3,
-        f"error: no proposal {number} waits: it was decided or replaced, has expired, or never was\n"
+        f"error: no proposal {number} waits: it was decided or replaced, has expired, or never existed\n"
         "hint: To see those that wait: registry proposal list\n",
     )
     assert act("bob", "proposal", "list").err == "No change waits for approval.\n"

@@ -178,7 +178,7 @@ def _copy_token(source: SqlCatalog, target: SqlCatalog) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "reason"),
-    [("", "wants an access token"), ("expired", "has expired or was revoked"), ("unknown", "does not know this token")],
+    [("", "needs an access token"), ("expired", "has expired or was revoked"), ("unknown", "does not know this token")],
 )
 def test_tokens_that_do_not_count_are_refused(
     behind: SqlCatalog, server: TestServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, reason: str
@@ -229,11 +229,7 @@ def test_a_token_for_some_datasets_sees_only_those(
             messages.append(str(caught.value).replace(name, "NAME") + str(caught.value.hint))
         assert (
             messages
-            == [
-                "there is no dataset 'NAME' that this token can read"
-                "It covers lab_*. To see those that it can read: registry list"
-            ]
-            * 3
+            == ["there is no dataset 'NAME' that this token coversIt covers lab_*. To see them: registry list"] * 3
         )
         with pytest.raises(CatalogPermissionError, match="covers only lab_"):
             catalog.lifecycle.deprecate("secret_numbers:1.0.0", reason="bad")

@@ -216,7 +216,7 @@ def test_another_process_asks_for_the_token_again(
     assert (done.stdout, done.stderr) == (b"100\n", b"")
     environment.pop("REGISTRY_TOKEN")
     refused = subprocess.run(program, check=False, env=environment, input=content, capture_output=True)
-    assert b"it wants an access token" in refused.stderr
+    assert b"it needs an access token" in refused.stderr
 
 
 def test_workers_read_with_the_token(server: TestServer, home: registry.Catalog, login: str) -> None:

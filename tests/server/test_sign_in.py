@@ -334,7 +334,7 @@ def test_a_job_publishes_a_dataset_that_did_not_exist(
     monkeypatch.setenv("REGISTRY_TOKEN", sign_in_with_id_token(service.url, text))
     with registry.connect(service.url) as catalog:
         assert str(catalog.add([{"x": 1}], "lab_new").reference) == "lab_new:1.0.0"
-        with pytest.raises(DatasetNotFoundError, match="there is no dataset 'other_new' that this token can read"):
+        with pytest.raises(DatasetNotFoundError, match="there is no dataset 'other_new' that this token covers"):
             catalog.add([{"x": 1}], "other_new")
     actors = {event.actor: event.recorded_by for event in shared.log.page(EventFilter(dataset="lab_new"), newest=9)}
     token = shared.access.tokens()[-1]
