@@ -54,7 +54,7 @@ def pooled(server: PostgresServer, *, pool_size: int = 3) -> Iterator[Pooler]:
         }
         lines = [f"{key} = {value}" for key, value in settings.items()]
         (folder / "ini").write_text(f"[databases]\n* = host={server.folder}\n[pgbouncer]\n" + "\n".join(lines) + "\n")
-        (folder / "users").write_text('"postgres" ""\n"locked" "right"\n')
+        (folder / "users").write_text('"postgres" ""\n"locked" "right"\n"two_ann" ""\n"two_bob" ""\n')
         as_nobody = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
         if as_nobody:  # PgBouncer refuses to run as root
             for path in (folder, *folder.iterdir()):
