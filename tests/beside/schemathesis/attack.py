@@ -24,9 +24,11 @@ from support.service_calls import fill
 from support.services import TestServer, make_token
 
 import registry
+from registry.catalog import DataDirectory
 from registry.model import Role
-from registry.server.data import open_served_data
+from registry.server.data import ServedData
 from registry.server.following import EventWatch
+from registry.storage import LocalStore
 
 EXAMPLES, SEED = (os.environ.get(f"REGISTRY_{name}", default) for name, default in (("EXAMPLES", "3"), ("SEED", "1")))
 
@@ -66,7 +68,8 @@ def main() -> int:
             with registry.connect(place / "catalog.db", create=True) as catalog:
                 fill(catalog.backend, "digits")
                 server.service.catalog = catalog.backend  # type: ignore[assignment]  # it is in SQLite
-                server.service.data = open_served_data(catalog.backend, None, server.url)
+                data = DataDirectory(recorded="data", place=str(place / "data"))
+                server.service.data = ServedData(LocalStore(data.place), data, server.url)
                 document = place / "openapi.json"
                 document.write_text(json.dumps(described(server.url)))
                 program = Path(sys.executable).with_name("schemathesis")
