@@ -370,6 +370,7 @@ def append_out_of_order(catalog: CatalogBackend, action: str, dataset: str, at: 
 
     def append_(connection: sa.Connection) -> None:
         last = connection.execute(sa.select(event).order_by(event.c.id.desc()).limit(1)).first()
+        user = events.session_user(connection)  # PostgreSQL refuses an event without it
         row = {
             "id": 1 if last is None else last.id + 1,
             "at": at,
@@ -377,7 +378,7 @@ def append_out_of_order(catalog: CatalogBackend, action: str, dataset: str, at: 
             "action": action,
             "dataset": dataset,
             "version": "1.0.0",
-            "details_json": canonical_json(details),
+            "details_json": canonical_json(details | ({} if user is None else {events.SESSION_USER: user})),
             "previous_hash": events.FIRST_PREVIOUS if last is None else last.hash,
         }
         connection.execute(sa.insert(event).values(**row, hash=events.event_hash(row)))
@@ -500,11 +501,12 @@ def set_aside(url: str, number: int) -> None:
     damage(url, statement.replace("number", str(number)))
 
 
+BY_POSTGRES = '{"@session_user": "postgres"}'
 FOREIGN_EVENTS = {
-    ("publish", "mnist", "9.0.0", "{}"): "its details lack 'content_digest'",
-    ("publish", "mnist", "nine", "{}"): "invalid version 'nine'",
-    ("yank", "mnist", "7.0.0", "{}"): "no event published 7.0.0",
-    ("alias-remove", "mnist", "", '{"alias": []}'): "there was no alias []",
+    ("publish", "mnist", "9.0.0", BY_POSTGRES): "its details lack 'content_digest'",
+    ("publish", "mnist", "nine", BY_POSTGRES): "invalid version 'nine'",
+    ("yank", "mnist", "7.0.0", BY_POSTGRES): "no event published 7.0.0",
+    ("alias-remove", "mnist", "", '{"alias": [], "@session_user": "postgres"}'): "there was no alias []",
 }
 
 

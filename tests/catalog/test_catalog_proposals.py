@@ -19,6 +19,7 @@ from support.catalog_server import PostgresServer
 from support.service_calls import authenticated
 
 from registry.catalog import CatalogBackend, Change, Proposal, open_catalog, schema
+from registry.catalog.proposals import is_approved
 from registry.catalog.restore import restore_backup
 from registry.catalog.snapshot import write_snapshot
 from registry.catalog.sql_catalog import SqlCatalog
@@ -403,6 +404,14 @@ def test_a_way_back_keeps_the_rule_in_the_log(direct: CatalogBackend, catalog_ur
         assert catalog.lifecycle.proposals() == (proposal,)
         approve(catalog, "bob", proposal)
         catalog.log.verify().require_sound()
+
+
+def test_the_log_has_no_approval_by_who_proposed(ruled: CatalogBackend) -> None:
+    approve(ruled, "bob", propose(ruled, "ann"))
+    *_, proposed, approved = logged(ruled)
+    assert is_approved(proposed, approved)
+    assert not is_approved(proposed, replace(approved, actor="Ann"))
+    assert not is_approved(proposed, replace(approved, at=proposed.at + timedelta(days=15)))
 
 
 @contextmanager
