@@ -56,7 +56,8 @@ def exchange_id_tokens(catalog: SqlCatalog) -> dict[tuple[str, str], str]:
     tokens, which are no access tokens."""
     issuer, tokens = LocalIssuer().start(), {}
     bindings = [Binding(claims={"sub": role.value}, role=role, datasets=("lab_*",)) for role in Role]
-    setting = Issuer(name="local", url=issuer.url, bindings=tuple(bindings))
+    # The tests of a process take longer than the 15 minutes that such a token usually has.
+    setting = Issuer(name="local", url=issuer.url, bindings=tuple(bindings), minutes=12 * 60)
     desk = IdTokens(Service(catalog), [setting], AUDIENCE)
     for role in Role:
         for state in ("exchanged", "exchanged, expired"):
