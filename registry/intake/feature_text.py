@@ -64,6 +64,23 @@ _ZONE = re.compile(r"[A-Za-z0-9_+:/-]+")
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
+@dataclass(frozen=True, slots=True)
+class StoredTypes:
+    """What the features of a version do not tell about the types of its values.
+
+    Attributes:
+        words: the Arrow types of times and of some bytes, by the path of the feature.
+        nullable: the paths in lists at which a value may be null; see ``value_types.nullable_paths``.
+    """
+
+    words: Mapping[str, str] = field(default_factory=dict)
+    nullable: frozenset[str] = frozenset()
+
+    def without(self, path: str) -> StoredTypes:
+        """The types of the values at ``path`` that are not null."""
+        return StoredTypes(self.words, self.nullable - {path})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
     """The type that a user requests for a column.
@@ -77,7 +94,7 @@ class Wish:
         classes: with the action ``classes``, the label of the version before, whose classes keep their numbers.
         is_remembered: whether it is the type of the version before. The column may then be missing.
         is_inferred: whether the addition before inferred it, so that values must have it already.
-        words: of a type of the version before, the Arrow types that its features do not tell, by path.
+        stored: of a type of the version before, what its features do not tell.
     """
 
     text: str
@@ -88,7 +105,7 @@ class Wish:
     classes: ClassLabel | None = None
     is_remembered: bool = False
     is_inferred: bool = False
-    words: Mapping[str, str] = field(default_factory=dict)
+    stored: StoredTypes = StoredTypes()
 
 
 def parse_feature(text: str) -> Wish:

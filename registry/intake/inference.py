@@ -7,7 +7,7 @@ Memory does not grow with the number of rows: for each column it keeps counts, t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -64,7 +64,6 @@ class Inference:
         hints: features that the source itself defines, by column.
         wishes: types that the user requests, and those of the version before, by column.
         dates: whether a column of text becomes one of times, if every value is a time in ISO 8601.
-        nullable: the paths in lists that were nullable in the version before; see ``value_types.nullable_paths``.
     """
 
     def __init__(
@@ -74,14 +73,13 @@ class Inference:
         hints: Mapping[str, Feature],
         wishes: Mapping[str, Wish] | None = None,
         dates: bool = False,
-        nullable: Collection[str] = (),
     ) -> None:
         self._dates = dates
-        self._nullable = frozenset(nullable)
         self._is_text = is_text
         self._hints = dict(hints)
         self._wishes = {name: wish for name, wish in (wishes or {}).items() if not wish.is_inferred}
         self._before = {name: wish for name, wish in (wishes or {}).items() if wish.is_inferred}
+        self._nullable = frozenset().union(*(wish.stored.nullable for wish in (wishes or {}).values()))
         self._columns: dict[str, _Column] = {}
         self._num_rows = 0
 
@@ -385,7 +383,7 @@ def _keep(column: ColumnSchema, wish: Wish, found: Any) -> ColumnSchema:
         common = common_picture(before, feature)
         is_wider = f"other sizes than {before.shape} of the version before"
         return replace(column, feature=common, reason=column.reason if common == before else is_wider)
-    feature, kind = keep_types(column.name, before, wish.words, feature, column.arrow_type)
+    feature, kind = keep_types(column.name, before, wish.stored, feature, column.arrow_type)
     if (feature, kind) == (column.feature, column.arrow_type):
         return column
     anew = describe_type(column)

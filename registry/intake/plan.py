@@ -257,7 +257,7 @@ def plan_source(
         )
     candidates = KeyCandidates([name for name, wish in wishes.items() if not wish.is_inferred])
     if schema is None or first is None:
-        source, schema, num_rows, has_paths = _read_all(source, options, earlier or {}, candidates, progress)
+        source, schema, num_rows, has_paths = _read_all(source, options, candidates, progress)
     else:  # the types of all columns are known: one pass is enough, and rows that do not fit them are unusable
         num_rows, has_paths = None, first.keys is not None
     names = [column.name for column in schema.columns]
@@ -313,7 +313,6 @@ def plan_source(
 def _read_all(
     source: Source,
     options: AddOptions,
-    earlier: Mapping[str, Any],
     candidates: KeyCandidates,
     progress: ProgressCallback | None,
 ) -> tuple[Source, Schema, int, bool]:
@@ -329,7 +328,6 @@ def _read_all(
         hints=source.hints,
         wishes=options.wishes(),
         dates=options.dates,
-        nullable=earlier.get("nullable") or (),
     )
     advance = count_progress(progress, "reading", source.kind, unit="rows", announce=True)
     num_rows, has_paths = 0, True

@@ -20,7 +20,7 @@ from registry.errors import FeatureError, SourceError, spell
 from registry.features import ClassLabel, Feature, FeaturesDict, Scalar, Tensor
 from registry.features import Sequence as SequenceFeature
 from registry.features.feature import TEXT
-from registry.intake.feature_text import Wish, arrow_type_of, as_optional, parse_feature
+from registry.intake.feature_text import StoredTypes, Wish, arrow_type_of, as_optional, parse_feature
 from registry.intake.schema import read_type, write_type
 from registry.intake.value_types import is_list, is_nullable, name_type, nullable_type, plain_type
 from registry.intake.values import Place, quote, show_place
@@ -252,6 +252,7 @@ def remembered_wishes(features: FeaturesDict, custom: Mapping[str, Any]) -> dict
         return {}
     kinds, requested = custom.get("arrow_types"), _names(entry.get("requested"))
     words = {path: word for path, word in (kinds.items() if isinstance(kinds, Mapping) else ()) if _is_word(word)}
+    stored = StoredTypes(words, frozenset(_names(entry.get("nullable"))))
     lists, absent = _names(entry.get("null_as_empty")), entry.get("absent")
     wishes = {name: Wish(text="skip", action="skip", is_remembered=True) for name in _names(entry.get("skipped"))}
     for name, written in absent.items() if isinstance(absent, Mapping) else ():
@@ -267,56 +268,66 @@ def remembered_wishes(features: FeaturesDict, custom: Mapping[str, Any]) -> dict
         if isinstance(feature, ClassLabel) and not is_inferred:
             wishes[name] = Wish(text=AS_BEFORE, action="classes", classes=feature, is_remembered=True)
             continue
-        has_words = any(path.split("/")[0] == name for path in words)
+        has_more = any(re.split(r"/|\[\]", path)[0] == name for path in (*words, *stored.nullable))
         wishes[name] = Wish(
             text=AS_BEFORE,
             feature=feature,
-            arrow_type=_arrow_type(name, feature, words) if has_words and not is_inferred else None,
+            arrow_type=_arrow_type(name, feature, stored) if has_more and not is_inferred else None,
             optional=name in lists or bool(getattr(feature, "optional", False)),
             is_remembered=True,
             is_inferred=is_inferred,
-            words=words,
+            stored=stored,
         )
     return wishes
 
 
-def keep_types(
-    path: str, before: Feature, words: Mapping[str, str], feature: Feature, kind: Any
-) -> tuple[Feature, Any]:
+def keep_types(path: str, before: Feature, stored: StoredTypes, feature: Feature, kind: Any) -> tuple[Feature, Any]:
     """The feature and the Arrow type of a column with the types of the version before.
 
+    A nullable field of objects in lists that no object has any more is kept: it is null in all of them, and exports to
+    JSON lines leave such a key out.
+
     Args:
-        path: the name of the column, or the path of a field.
+        path: the name of the column, or the path of a field, with ``[]`` for elements.
         before: its feature in the version before.
-        words: the Arrow types that features do not tell, by path.
+        stored: what the features of that version do not tell.
         feature: the feature that its values have now. Its fields that are new are kept.
         kind: their Arrow type.
     """
+    if is_nullable(kind):  # else a null is a fault of its row
+        feature, kind = feature.feature, kind.value_type  # type: ignore[attr-defined]  # a Sequence
+    if path in stored.nullable and isinstance(before, SequenceFeature):
+        inner, value = keep_types(path, before.feature, stored.without(path), feature, kind)
+        return SequenceFeature(inner), nullable_type(value)
     if type(before) is FeaturesDict and type(feature) is FeaturesDict:
         pairs = {
-            name: keep_types(f"{path}/{name}", before[name], words, inner, kind.field(name).type)
+            name: keep_types(f"{path}/{name}", before[name], stored, inner, kind.field(name).type)
             if name in before
             else (inner, kind.field(name).type)
             for name, inner in feature.items()
         }
-        struct = import_pyarrow().struct([(field.name, pairs[field.name][1]) for field in kind])
+        for name, inner in before.items():
+            if name not in feature and f"{path}/{name}" in stored.nullable:
+                pairs[name] = inner, _arrow_type(f"{path}/{name}", inner, stored)
+        struct = import_pyarrow().struct([(name, inner_kind) for name, (_, inner_kind) in pairs.items()])
         return FeaturesDict({name: inner for name, (inner, _) in pairs.items()}), struct
     if isinstance(before, SequenceFeature) and isinstance(feature, SequenceFeature) and before.length == feature.length:
-        inner, value = keep_types(path, before.feature, words, feature.feature, kind.value_type)
-        result = nullable_type(value) if is_nullable(kind) else _list_type(value, [before.length])
-        return SequenceFeature(inner, length=before.length), result
-    return before, _arrow_type(path, before, words)
+        inner, value = keep_types(f"{path}[]", before.feature, stored, feature.feature, kind.value_type)
+        return SequenceFeature(inner, length=before.length), _list_type(value, [before.length])
+    return before, _arrow_type(path, before, stored)
 
 
-def _arrow_type(path: str, feature: Feature, words: Mapping[str, str]) -> Any:
+def _arrow_type(path: str, feature: Feature, stored: StoredTypes) -> Any:
     """The Arrow type of the values of ``feature`` in the version before."""
+    if path in stored.nullable and isinstance(feature, SequenceFeature):
+        return nullable_type(_arrow_type(path, feature.feature, stored.without(path)))
     if isinstance(feature, FeaturesDict):
-        fields = [(name, _arrow_type(f"{path}/{name}", inner, words)) for name, inner in feature.items()]
+        fields = [(name, _arrow_type(f"{path}/{name}", inner, stored)) for name, inner in feature.items()]
         return import_pyarrow().struct(fields)
     if isinstance(feature, SequenceFeature):
-        return _list_type(_arrow_type(path, feature.feature, words), [feature.length])
-    if isinstance(feature, Tensor) and path in words:
-        return _list_type(parse_feature(words[path]).arrow_type, feature.shape)
+        return _list_type(_arrow_type(f"{path}[]", feature.feature, stored), [feature.length])
+    if isinstance(feature, Tensor) and (word := stored.words.get(path.replace("[]", ""))) is not None:
+        return _list_type(parse_feature(word).arrow_type, feature.shape)
     is_bytes = type(feature) is Tensor and feature.dtype == TEXT and not feature.shape
     return import_pyarrow().binary() if is_bytes else arrow_type_of(feature)
 

@@ -260,12 +260,61 @@ def test_an_export_of_each_form_equals_the_input(
     catalog.dataset(report.reference).export(kind, out, split="train")
     again = catalog.add(out, name, key="id", processes=1)
     assert again.outcome == "unchanged"
+    assert catalog.dataset(again.reference).features == catalog.dataset(report.reference).features
     if kind == "csv":
         with out.open(newline="") as file:
             written = {int(row["id"]): row for row in csv.DictReader(file)}
         for row in rows:
             shown = {name: str(one).lower() if isinstance(one, bool) else str(one) for name, one in row.items()}
             assert written[row["id"]] == {name: "" if row[name] is None else text for name, text in shown.items()}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [{"c": 0.0, "d": None}],
+        [{"c": 0.0, "d": {"e": None}}],
+        [{"c": 0.0, "d": [{"e": None}]}],
+        [{"c": 0.0, "d": [{"e": [{"f": None}]}]}, None],
+        [[{"c": 0.0, "d": None}]],
+        {"a": [{"c": 0.0, "d": None}]},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_a_key_that_is_null_in_every_object_of_a_list_stays_in_the_schema(
+    tmp_path: Path, catalog: Catalog, kind: str, value: Any
+) -> None:
+    name = f"n{next(COUNT)}"
+    report = catalog.add([{"id": 0, "l": value}, {"id": 1, "l": value}], name, key="id", processes=1)
+    out = tmp_path / f"out.{kind}"
+    catalog.dataset(report.reference).export(kind, out, split="train")
+    assert catalog.add(out, name, key="id", processes=1).outcome == "unchanged"
+    if kind == "jsonl":
+        text = out.read_text()
+        more = write(tmp_path / "more.jsonl", text + text.replace('"id": 0', '"id": 2').replace('"id": 1', '"id": 3'))
+        changed = catalog.add(more, name, key="id", processes=1).reference
+        assert catalog.dataset(changed).features == catalog.dataset(report.reference).features
+
+
+def test_a_key_that_no_object_has_any_more_goes_if_types_are_inferred_anew(catalog: Catalog) -> None:
+    name = f"n{next(COUNT)}"
+    catalog.add([{"id": 0, "l": [{"c": 0, "d": None}]}], name, key="id", processes=1)
+    report = catalog.add([{"id": 0, "l": [{"c": 0}]}], name, key="id", processes=1, retype=True)
+    assert str(report.reference) == f"{name}:2.0.0"
+    assert repr(catalog.dataset(report.reference).features["l"]).count("Tensor") == 1
+
+
+def test_a_requested_type_of_objects_in_lists_stays_nullable(tmp_path: Path, catalog: Catalog) -> None:
+    name = f"n{next(COUNT)}"
+    rows = [{"id": 0, "l": [{"c": 0, "d": None}]}, {"id": 1, "l": [{"c": None, "d": "x"}]}]
+    schema = write(
+        tmp_path / "schema.yaml",
+        "columns:\n  id: int64\n  l:\n    list:\n      fields:\n"
+        "        c:\n          nullable: int32\n        d:\n          nullable: Text\n",
+    )
+    catalog.add(rows, name, key="id", processes=1, schema=schema)
+    assert catalog.add(rows, name, key="id", processes=1).outcome == "unchanged"
 
 
 def test_the_table_of_the_documentation_is_the_one_of_this_law() -> None:
