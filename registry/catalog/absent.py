@@ -15,9 +15,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import wraps
 from pathlib import Path
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 
 from registry.catalog import masked_url, open_catalog, sqlite_path
+from registry.catalog.policy import POLICY
 from registry.catalog.wrapper import CatalogWrapper, pass_call
 from registry.errors import CatalogNotFoundError, SchemaBehindError
 
@@ -28,27 +29,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-_READS: Final = frozenset(
-    (
-        *(
-            "find",
-            "published",
-            "published_at",
-            "published_digest",
-            "neighbours",
-            "standing",
-            "versions",
-            "sizes",
-            "now",
-        ),
-        *("datasets", "producers", "fingerprints", "attachments"),
-        *("locations.data_dir", "locations.outside", "configs.list", "configs.protection"),
-        *("experiments.list", "experiments.defaults_for", "experiments.of_version", "reservations.list", "log.page"),
-        "events",
-    )
-)
-"""The calls that an empty catalog may answer for a publication. Any other call may write, so it creates the file."""
 
 
 class OpenCatalog(Protocol):
@@ -119,7 +99,7 @@ class AbsentCatalog(CatalogWrapper):
     def _call(self, call: str, *args: Any, **kwargs: Any) -> Any:
         if self._empty is None or self._is_there():
             return pass_call(self._open(create=False), call, *args, **kwargs)
-        if call in _READS or not any(self._blocks):
+        if POLICY[call].is_read or not any(self._blocks):
             return pass_call(self._empty, call, *args, **kwargs)
         if "." in call and not call.startswith("reservations."):  # what an empty catalog refuses creates nothing
             pass_call(self._empty, call, *args, **kwargs)

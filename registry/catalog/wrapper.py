@@ -3,23 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from functools import partial
-from typing import Any, Final, Self
-
-_GROUPS: Final = frozenset(
-    (
-        "access",
-        "aliases",
-        "configs",
-        "experiments",
-        "lifecycle",
-        "locations",
-        "log",
-        "reservations",
-        "shards",
-        "webhooks",
-    )
-)
+from typing import Any, Self
 
 
 class CatalogWrapper(ABC):
@@ -38,20 +22,23 @@ class CatalogWrapper(ABC):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # e.g. asked by pickle
             raise AttributeError(name)
-        return _Group(self, name) if name in _GROUPS else partial(self._call, name)
+        return _Call(self, name)
 
 
-class _Group:
-    """A group of calls of the protocol, such as ``reservations``."""
+class _Call:
+    """A call of the protocol, such as ``find``; or a group of calls, such as ``reservations``."""
 
     def __init__(self, catalog: CatalogWrapper, name: str) -> None:
         self._catalog = catalog
         self._name = name
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._catalog._call(self._name, *args, **kwargs)
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        return partial(self._catalog._call, f"{self._name}.{name}")
+        return _Call(self._catalog, f"{self._name}.{name}")
 
 
 def pass_call(catalog: Any, call: str, *args: Any, **kwargs: Any) -> Any:

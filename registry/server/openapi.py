@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from registry.catalog import DataDirectory, EventFilter
 from registry.catalog.outcomes import Holder, Proposal, Reservation
-from registry.catalog.service.calls import CALLS, NOBODY, Call, kind_of
+from registry.catalog.policy import NOBODY
+from registry.catalog.service.calls import CALLS, Call, kind_of
 from registry.catalog.service.messages import codec, record_schemas
 from registry.catalog.service.problems import CONTENT_TYPE
 from registry.catalog.service_index import API_PATH, API_VERSION

@@ -1,6 +1,6 @@
 """``GuardedCatalog``: a catalog as the holder of a token may see and change it.
 
-``registry.catalog.service.calls.POLICY`` is the table of rights; it is applied here to the arguments and the result of
+``registry.catalog.policy.POLICY`` is the table of rights; it is applied here to the arguments and the result of
 each call, for calls over HTTP and for pages. A dataset that a token does not cover looks like one that does not exist:
 its calls have the same answers, and it is missing from every list, hint and page of the log. What remains visible is
 that events of others exist, since the ids of events are consecutive, and how many versions override a flag.
@@ -30,7 +30,8 @@ from registry.catalog import (
     VersionSize,
 )
 from registry.catalog.events import recorder
-from registry.catalog.service.calls import ADMIN, CALLS, EVERY_CONFIG, MAINTAINER, NOBODY, SOME_CONFIG, Call
+from registry.catalog.policy import ADMIN, EVERY_CONFIG, MAINTAINER, NOBODY, SOME_CONFIG
+from registry.catalog.service.calls import CALLS, Call
 from registry.catalog.wrapper import CatalogWrapper, pass_call
 from registry.errors import (
     CatalogPermissionError,

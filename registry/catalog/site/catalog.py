@@ -28,6 +28,7 @@ from pathlib import Path
 from threading import RLock
 from typing import Any, Final
 
+from registry.catalog.policy import POLICY
 from registry.catalog.revision import HEAD
 from registry.catalog.service_index import service_index
 from registry.catalog.site.history import Head, KnownHead
@@ -84,16 +85,7 @@ _ABOUT_VERSIONS: Final = frozenset(
 )
 """Calls about a version that was looked up, which never changes: the snapshot that is there answers."""
 
-READS: Final = _ABOUT_VERSIONS | frozenset(
-    (
-        *("find", "find_at", "published", "published_at", "published_digest", "neighbours", "standing", "versions"),
-        *("sizes", "datasets", "search", "explain_no_hits", "producers", "now", "backup", "snapshot"),
-        *("access.tokens", "access.refusals", "aliases.list", "aliases.history", "configs.list", "configs.protection"),
-        *("experiments.list", "experiments.defaults_for", "lifecycle.removals", "lifecycle.proposals", "events"),
-        *("locations.outside", "log.page", "log.verify", "log.num_rows"),
-        *("reservations.list", "shards.find", "shards.files_of", "webhooks.list", "webhooks.secret"),
-    )
-)
+READS: Final = frozenset(call for call, policy in POLICY.items() if policy.is_read)
 """Every other call would write."""
 
 
