@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from registry.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from registry.cli.commands import Session, examples, session_command, version_values
+    from registry.cli.commands import Session, session_command, version_values
     from registry.cli.lazy_group import LazyGroup
     from registry.cli.options import promote_option, reference_argument
     from registry.cli.output import Block, Column, Fields, Note, Table, size
@@ -29,7 +29,6 @@ __all__ = [
     "Session",
     "Table",
     "describe_publication",
-    "examples",
     "fields_of",
     "progress_bar",
     "promote_option",
@@ -45,7 +44,7 @@ __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         ".envelope": "fields_of",
-        "commands": "Session examples session_command version_values",
+        "commands": "Session session_command version_values",
         "lazy_group": "LazyGroup",
         "options": "promote_option reference_argument",
         "output": "Block Column Fields Note Table size",

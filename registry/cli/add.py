@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from registry.cli.browse import describe_diff
-from registry.cli.commands import Session, examples, session_command, version_values
+from registry.cli.commands import Session, session_command, version_values
 from registry.cli.completion import complete_file
 from registry.cli.options import (
     description_options,
@@ -70,22 +70,7 @@ def _complete_kind(_ctx: click.Context, _param: click.Parameter, incomplete: str
     return [kind for kind in KINDS if kind.startswith(incomplete)]
 
 
-@session_command(
-    "add",
-    engine="adding",
-    epilog=examples(
-        "registry add prices.csv",
-        "registry add ./photos --as photos --dry-run",
-        "registry add data/*.csv --as prices",
-        "registry add reviews.jsonl --feature stars=ClassLabel --key review_id",
-        "registry add ./text --split 'train=2019/*' --split 'test=2020/*'",
-        "registry add people.csv --holdout test=10% --seed 7 -m 'Data of May'",
-        "registry add people.csv --schema people.yaml --skip-bad 3",
-        "registry add survey.csv --null NA --no-header --encoding WINDOWS-1252",
-        "registry add hf://org/name@v1.0 --as name",
-        "registry add ./shards --in-place --schema shards.yaml",
-    ),
-)
+@session_command("add", engine="adding")
 @click.argument("source", metavar="SOURCE...", nargs=-1, required=True, shell_complete=complete_file)
 @click.option("--as", "name", metavar="NAME", help="Name of the dataset.  [default: from the path]")
 @click.option(
@@ -239,6 +224,18 @@ def add(
 
     The first version is 1.0.0. The same content again publishes nothing; other shards of the same records are PATCH, a
     new column is MINOR, anything else is MAJOR.
+
+    Examples:
+        registry add prices.csv
+        registry add ./photos --as photos --dry-run
+        registry add data/*.csv --as prices
+        registry add reviews.jsonl --feature stars=ClassLabel --key review_id
+        registry add ./text --split 'train=2019/*' --split 'test=2020/*'
+        registry add people.csv --holdout test=10% --seed 7 -m 'Data of May'
+        registry add people.csv --schema people.yaml --skip-bad 3
+        registry add survey.csv --null NA --no-header --encoding WINDOWS-1252
+        registry add hf://org/name@v1.0 --as name
+        registry add ./shards --in-place --schema shards.yaml
     """
     if schema_out is not None and not dry_run:
         raise UsageError("--schema-out needs --dry-run", hint="Add --dry-run, edit the file, and pass it to --schema.")

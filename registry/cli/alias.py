@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from registry.cli.commands import Session, change_values, examples, session_command
+from registry.cli.commands import Session, change_values, session_command
 from registry.cli.options import alias_argument, dry_run_option, optional_dataset_argument, reference_argument
 from registry.cli.output import Column, Table
 from registry.envelope import fields_of
@@ -31,15 +31,7 @@ _expect_option = click.option(
 _reason_option = click.option("--reason", default="", metavar="TEXT", help="Why the alias moves; kept in its history.")
 
 
-@session_command(
-    "set",
-    group=alias,
-    epilog=examples(
-        "registry alias set paper mnist:3.0.1",
-        "registry alias set production 'mnist/plain:3.*' --expect 3.0.1 --reason 'Better labels.'",
-        "registry alias set production mnist@candidate --expect none --dry-run",
-    ),
-)
+@session_command("set", group=alias)
 @click.argument("name", metavar="NAME")
 @reference_argument
 @_expect_option
@@ -51,6 +43,11 @@ def set_(session: Session, name: str, reference: str, expect: str | None, reason
     A range is looked up once: the alias points to one version until somebody moves it. Setting it to the same number
     changes nothing. With --expect it is a compare-and-swap, which fails with exit code 4 if somebody else moved the
     alias first.
+
+    Examples:
+        registry alias set paper mnist:3.0.1
+        registry alias set production 'mnist/plain:3.*' --expect 3.0.1 --reason 'Better labels.'
+        registry alias set production mnist@candidate --expect none --dry-run
     """
     if "@" in name:
         alone = name.rpartition("@")[2]
@@ -63,28 +60,32 @@ def set_(session: Session, name: str, reference: str, expect: str | None, reason
     _present(session, "set", change, lambda it: f"{'would set' if dry_run else 'set'} {it['alias']} to {it['after']}")
 
 
-@session_command(
-    "rm",
-    group=alias,
-    epilog=examples("registry alias rm mnist@paper", "registry alias rm mnist/plain@paper --expect 3.0.1 --dry-run"),
-)
+@session_command("rm", group=alias)
 @alias_argument
 @_expect_option
 @_reason_option
 @dry_run_option
 def rm(session: Session, reference: str, expect: str | None, reason: str, dry_run: bool) -> None:
-    """Remove the alias DATASET@NAME. Its history stays."""
+    """Remove the alias DATASET@NAME. Its history stays.
+
+    Examples:
+        registry alias rm mnist@paper
+        registry alias rm mnist/plain@paper --expect 3.0.1 --dry-run
+    """
     with session.connect(reference) as catalog:
         change = catalog.aliases.remove(reference, expect=expect, reason=reason, dry_run=dry_run)
     _present(session, "rm", change, lambda it: f"{'would remove' if dry_run else 'removed'} {it['alias']}")
 
 
-@session_command(
-    "list", group=alias, epilog=examples("registry alias list", "registry alias list mnist/plain --format json")
-)
+@session_command("list", group=alias)
 @optional_dataset_argument("[DATASET]")
 def list_(session: Session, dataset: str | None) -> None:
-    """List the aliases of the catalog, or of DATASET; without a config, of all its configs."""
+    """List the aliases of the catalog, or of DATASET; without a config, of all its configs.
+
+    Examples:
+        registry alias list
+        registry alias list mnist/plain --format json
+    """
     with session.connect(dataset) as catalog:
         found = [
             {"reference": entry.reference, "dataset": entry.reference.dataset}
@@ -104,10 +105,14 @@ def list_(session: Session, dataset: str | None) -> None:
     session.out.present("alias.list", found, lambda rows: [Table(rows, columns, empty=empty)])
 
 
-@session_command("history", group=alias, epilog=examples("registry alias history mnist@paper"))
+@session_command("history", group=alias)
 @alias_argument
 def history(session: Session, reference: str) -> None:
-    """Show the history of DATASET@NAME, the newest change last. The alias may have been removed."""
+    """Show the history of DATASET@NAME, the newest change last. The alias may have been removed.
+
+    Examples:
+        registry alias history mnist@paper
+    """
     with session.connect(reference) as catalog:
         moves = [
             fields_of(move, "at", "actor", "before", "after", "message") for move in catalog.aliases.history(reference)

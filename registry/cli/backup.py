@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from registry.cli.commands import Session, examples, session_command
+from registry.cli.commands import Session, session_command
 from registry.cli.options import dry_run_option, file_argument, force_option
 from registry.cli.output import Block, Fields, Note, size
 from registry.cli.progress import show_progress
@@ -19,10 +19,7 @@ if TYPE_CHECKING:
     from registry.catalog import BackupFacts
 
 
-@session_command(
-    "backup",
-    epilog=examples("registry backup catalog.backup.gz", "registry backup s3://bucket/backups/2026-11-23.gz"),
-)
+@session_command("backup")
 @file_argument
 @force_option
 @dry_run_option
@@ -31,6 +28,10 @@ def backup(session: Session, file: str, force: bool, dry_run: bool) -> None:
 
     FILE can be restored into SQLite and into PostgreSQL. It contains no files of datasets: copy the data directory
     after it. Keep the head of the log, which is printed: restore --anchor HEAD proves that FILE is this backup.
+
+    Examples:
+        registry backup catalog.backup.gz
+        registry backup s3://bucket/backups/2026-11-23.gz
     """
     from registry.api import back_up
 
@@ -52,13 +53,7 @@ def backup(session: Session, file: str, force: bool, dry_run: bool) -> None:
     session.out.present("backup", value, human)
 
 
-@session_command(
-    "restore",
-    epilog=examples(
-        "registry restore catalog.backup.gz --catalog restored.db",
-        "registry restore catalog.backup.gz --catalog postgresql://host/name",
-    ),
-)
+@session_command("restore")
 @file_argument
 @click.option("--anchor", metavar="HEAD", help="The head that was printed with the backup: the log must contain it.")
 @click.option("--no-verify", is_flag=True, help="Do not compare the rows with the event log.")
@@ -72,6 +67,10 @@ def restore(session: Session, file: str, anchor: str | None, no_verify: bool, dr
     A backup contains no files of datasets. The command prints the data directory in which the restored catalog looks
     for them: --data-dir, or the one that the backup records. If their copies are elsewhere, record that place with
     'registry config data-dir'.
+
+    Examples:
+        registry restore catalog.backup.gz --catalog restored.db
+        registry restore catalog.backup.gz --catalog postgresql://host/name
     """
     from registry.api import data_folder
     from registry.api import restore as restore_file

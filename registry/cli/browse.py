@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from registry.cli.commands import Session, examples, session_command
+from registry.cli.commands import Session, session_command
 from registry.cli.completion import complete_reference
 from registry.cli.options import check_output, force_option, html_option, reference_argument, show_option, write_file
 from registry.cli.output import Block, Column, Fields, Note, Output, Table, size
@@ -45,15 +45,7 @@ _all_option: Final = click.option(
 )
 
 
-@session_command(
-    "list",
-    epilog=examples(
-        "registry list",
-        "registry list --tag images --sort size",
-        "registry list --like 'mnist*' --all --format json",
-        "registry list --owner alice --state deprecated",
-    ),
-)
+@session_command("list")
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only datasets with this tag; may be repeated.")
 @click.option("--like", metavar="GLOB", help="Only datasets whose name, with its config, matches GLOB.")
 @click.option("--owner", metavar="NAME", help="Only datasets whose listed version NAME published.")
@@ -74,6 +66,12 @@ def list_(session: Session, every: bool, **conditions: Any) -> None:
     """List the datasets of the catalog, by name. Datasets without a record are marked as empty.
 
     A dataset whose versions are all yanked or dropped is hidden unless you add --all, or --state yanked or dropped.
+
+    Examples:
+        registry list
+        registry list --tag images --sort size
+        registry list --like 'mnist*' --all --format json
+        registry list --owner alice --state deprecated
     """
     from registry.catalog import first_step
 
@@ -138,14 +136,7 @@ def _listed_version(row: dict[str, Any]) -> str:
     return f"{row['canonical'] or row['latest']}{remark}{' (protected)' if row['is_protected'] else ''}"
 
 
-@session_command(
-    "search",
-    epilog=examples(
-        "registry search digits",
-        "registry search handwritten dig",
-        "registry search class_label cats --limit 5 --format json",
-    ),
-)
+@session_command("search")
 @click.argument("text", metavar="TEXT...", nargs=-1, required=True)
 @click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Show the best N.")
 @_all_option
@@ -156,6 +147,11 @@ def search(session: Session, text: tuple[str, ...], limit: int, every: bool) -> 
     word that begins with it; case and accents are ignored. TEXT has no other syntax. If nothing is found, the exit code
     is 0, and a note names the words without a match. A dataset whose versions are all yanked or dropped is hidden
     unless you add --all.
+
+    Examples:
+        registry search digits
+        registry search handwritten dig
+        registry search class_label cats --limit 5 --format json
     """
     words = " ".join(text)
     with session.connect() as catalog:
@@ -182,13 +178,16 @@ def search(session: Session, text: tuple[str, ...], limit: int, every: bool) -> 
     session.out.present("search", listed, lambda rows: [Table(rows, columns)])
 
 
-@session_command(
-    "show", at=True, locked=True, epilog=examples("registry show digits", "registry show 'mnist/plain:3.*' --why")
-)
+@session_command("show", at=True, locked=True)
 @reference_argument
 @click.option("--why", is_flag=True, help="Explain why this version was chosen, and why the others were not.")
 def show(session: Session, reference: str, why: bool) -> None:
-    """Show one dataset version: splits, features, licence, citation."""
+    """Show one dataset version: splits, features, licence, citation.
+
+    Examples:
+        registry show digits
+        registry show 'mnist/plain:3.*' --why
+    """
     with session.connect_unless_pinned() as catalog:
         with explained_refusal(session.out, why):
             dataset = session.look_up(catalog, reference)
@@ -267,12 +266,15 @@ def show(session: Session, reference: str, why: bool) -> None:
     session.out.present("show", value, human)
 
 
-@session_command(
-    "versions", at=True, epilog=examples("registry versions digits", "registry versions mnist/plain --format json")
-)
+@session_command("versions", at=True)
 @reference_argument
 def versions(session: Session, reference: str) -> None:
-    """List every published version of a dataset, the highest first."""
+    """List every published version of a dataset, the highest first.
+
+    Examples:
+        registry versions digits
+        registry versions mnist/plain --format json
+    """
     wanted = Reference.parse(reference)
     if wanted.request is not None or wanted.alias is not None:
         raise UsageError(
@@ -301,14 +303,7 @@ def versions(session: Session, reference: str) -> None:
     session.out.present("versions", found, lambda rows: [Table(rows, columns)])
 
 
-@session_command(
-    "diff",
-    epilog=examples(
-        "registry diff mnist:3.0.0 mnist:3.0.1",
-        "registry diff mnist:3.0.0 mnist@paper --format json",
-        "registry diff mnist:3.0.0 mnist:3.0.1 --show 20 --html changes.html",
-    ),
-)
+@session_command("diff")
 @click.argument("old", metavar="OLD", shell_complete=complete_reference)
 @click.argument("new", metavar="NEW", shell_complete=complete_reference)
 @show_option
@@ -319,6 +314,11 @@ def diff(session: Session, old: str, new: str, show: int, html: str | None, forc
 
     Records are compared by the features that both versions have; shards and compression do not matter. Files are read
     only if the fingerprints in the catalog differ.
+
+    Examples:
+        registry diff mnist:3.0.0 mnist:3.0.1
+        registry diff mnist:3.0.0 mnist@paper --format json
+        registry diff mnist:3.0.0 mnist:3.0.1 --show 20 --html changes.html
     """
     if html is not None:
         check_output(html, option="--html", force=force)

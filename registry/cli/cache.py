@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from registry.cli.commands import Session, examples, session_command, version_values
+from registry.cli.commands import Session, documented, session_command, version_values
 from registry.cli.completion import complete_split
 from registry.cli.options import Slicing, columns_option, dry_run_option, reference_argument, slicing_options
 from registry.cli.output import Fields, size
@@ -25,27 +25,28 @@ _PIXELS: Final = re.compile(
 )
 
 
-@click.group(
-    "cache",
-    epilog=examples(
-        "registry cache show",
-        "registry cache fetch mnist:3.0.1 'train[:10%]'",
-        "registry cache build mnist:3.0.1 train",
-    ),
-)
+@documented(click.group, "cache")
 def cache() -> None:
     """Show, fill and clear the cache: files of other machines, and decoded columns.
 
     Reading keeps what it fetches from buckets and web servers in REGISTRY_CACHE_DIR, up to REGISTRY_CACHE_BYTES; what
     was not used for the longest time is deleted first. The cache can be deleted at any time.
+
+    Examples:
+        registry cache show
+        registry cache fetch mnist:3.0.1 'train[:10%]'
+        registry cache build mnist:3.0.1 train
     """
 
 
-@session_command(
-    "show", group=cache, catalog=False, epilog=examples("registry cache show", "registry cache show --format json")
-)
+@session_command("show", group=cache, catalog=False)
 def show(session: Session) -> None:
-    """Show the folder of the cache, its size and its limit."""
+    """Show the folder of the cache, its size and its limit.
+
+    Examples:
+        registry cache show
+        registry cache show --format json
+    """
     from registry.api import cache as open_cache
 
     found = open_cache()
@@ -68,10 +69,14 @@ def show(session: Session) -> None:
     )
 
 
-@session_command("clear", group=cache, catalog=False, epilog=examples("registry cache clear --dry-run"))
+@session_command("clear", group=cache, catalog=False)
 @dry_run_option
 def clear(session: Session, dry_run: bool) -> None:
-    """Delete everything in the cache. Reads that use it continue with the store."""
+    """Delete everything in the cache. Reads that use it continue with the store.
+
+    Examples:
+        registry cache clear --dry-run
+    """
     from registry.api import cache as open_cache
 
     found = open_cache()
@@ -84,17 +89,7 @@ def clear(session: Session, dry_run: bool) -> None:
     )
 
 
-@session_command(
-    "fetch",
-    group=cache,
-    at=True,
-    locked=True,
-    epilog=examples(
-        "registry cache fetch mnist:3.0.1",
-        "registry cache fetch mnist:3.0.1 'train[:10%]'",
-        "REGISTRY_LOCKED=dataset.lock.yaml registry cache fetch mnist",
-    ),
-)
+@session_command("fetch", group=cache, at=True, locked=True)
 @reference_argument
 @click.argument("split", metavar="[SPLIT]", required=False, shell_complete=complete_split)
 @slicing_options
@@ -103,6 +98,11 @@ def fetch(session: Session, reference: str, split: str | None, *, slicing: Slici
 
     Each file is compared with its published sha256. Reading an exact version, or a pin, then sends no request to the
     store, in any order.
+
+    Examples:
+        registry cache fetch mnist:3.0.1
+        registry cache fetch mnist:3.0.1 'train[:10%]'
+        REGISTRY_LOCKED=dataset.lock.yaml registry cache fetch mnist
     """
     with session.connect_unless_pinned() as catalog:
         dataset = session.look_up(catalog, reference)
@@ -123,17 +123,7 @@ def fetch(session: Session, reference: str, split: str | None, *, slicing: Slici
     session.out.present("cache.fetch", value, human)
 
 
-@session_command(
-    "build",
-    group=cache,
-    at=True,
-    locked=True,
-    epilog=examples(
-        "registry cache build mnist:3.0.1",
-        "registry cache build mnist:3.0.1 train --columns image,label",
-        "registry cache build photos --pixels image=1/4,56x56",
-    ),
-)
+@session_command("build", group=cache, at=True, locked=True)
 @reference_argument
 @click.argument("split", metavar="[SPLIT]", required=False, shell_complete=complete_split)
 @columns_option
@@ -150,6 +140,11 @@ def build(
 
     They are plain .npy files in the cache. Images and sounds are kept as their files, which each read decodes; --pixels
     keeps the pixels of an image. Run it again after it was stopped: it goes on from there.
+
+    Examples:
+        registry cache build mnist:3.0.1
+        registry cache build mnist:3.0.1 train --columns image,label
+        registry cache build photos --pixels image=1/4,56x56
     """
     decodings = dict(map(_read_pixels, pixels))
     with session.connect_unless_pinned() as catalog:

@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from shlex import quote
+from textwrap import dedent, indent
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
@@ -164,7 +166,7 @@ def session_command(
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """A click command with ``--catalog``, ``--data-dir`` and ``--format``; its function gets a Session first.
 
-    The command is added to ``group``.
+    Its help page is the docstring of the function, see ``documented``.
 
     Args:
         name: of the command.
@@ -206,7 +208,7 @@ def session_command(
         )
         for option, is_wanted in wanted:  # the last one is listed first
             wrapped = option(wrapped) if is_wanted else wrapped
-        result = cast("click.Command", click.command(name, **attributes)(wrapped))  # type: ignore[no-untyped-call] # cls may be among them
+        result = cast("click.Command", documented(click.command, name, **attributes)(wrapped))
         if group is not None:
             group.add_command(result)
         return result
@@ -287,6 +289,20 @@ def joint_exit_code(exit_codes: Iterable[int]) -> int:
     return VerificationError.exit_code if VerificationError.exit_code in codes else max(codes, default=0)
 
 
-def examples(*lines: str) -> str:
-    """The epilog of a help page: example command lines."""
-    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+def documented(make: Callable[..., Any], name: str, **attributes: Any) -> Callable[[Callable[..., Any]], Any]:
+    """A decorator that makes a command or group whose help page is the docstring of the function.
+
+    The lines below ``Examples:``, the last section of the docstring, come last on the page, too.
+
+    Args:
+        make: ``click.command`` or ``click.group``.
+        name: of the command.
+        attributes: passed on to ``make``.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        text, heading, lines = (inspect.getdoc(function) or "").partition("\n\nExamples:\n")
+        epilog = f"\b{heading[1:]}{indent(dedent(lines), '  ')}" if lines else None
+        return make(name, help=text, epilog=epilog, **attributes)(function)
+
+    return decorate

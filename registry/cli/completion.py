@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from registry.cli.commands import examples
+from registry.cli.commands import documented
 from registry.errors import RegistryError
 from registry.model import Reference
 
@@ -16,18 +16,17 @@ if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
     from registry.api import Catalog
 
 
-@click.command(
-    "completion",
-    epilog=examples(
-        'eval "$(registry completion bash)"     # in ~/.bashrc',
-        'eval "$(registry completion zsh)"      # in ~/.zshrc',
-        "registry completion fish > ~/.config/fish/completions/registry.fish",
-    ),
-)
+@documented(click.command, "completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print the completion script of SHELL."""
+    """Print the completion script of SHELL.
+
+    Examples:
+        eval "$(registry completion bash)"     # in ~/.bashrc
+        eval "$(registry completion zsh)"      # in ~/.zshrc
+        registry completion fish > ~/.config/fish/completions/registry.fish
+    """
     script = get_completion_class(shell)
     assert script is not None  # noqa: S101 (click has all three)
     click.echo(script(ctx.find_root().command, {}, "registry", "_REGISTRY_COMPLETE").source())

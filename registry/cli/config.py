@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from registry.cli.commands import Session, examples, session_command
+from registry.cli.commands import Session, documented, session_command
 from registry.cli.lifecycle import describe_effects, effect_values
 from registry.cli.options import dataset_argument, dry_run_option, optional_dataset_argument, uses_option
 from registry.cli.output import Block, Column, Table
@@ -19,23 +19,26 @@ if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
     from registry.catalog import ProtectionChange
 
 
-@click.group(
-    "config",
-    epilog=examples(
-        "registry config list mnist",
-        "registry config set-default mnist/rotated",
-        "registry config protect",
-        "registry config data-dir s3://bucket/datasets",
-    ),
-)
+@documented(click.group, "config")
 def config() -> None:
-    """Configs of datasets, protected canonical versions, and the data directory of the catalog."""
+    """Configs of datasets, protected canonical versions, and the data directory of the catalog.
+
+    Examples:
+        registry config list mnist
+        registry config set-default mnist/rotated
+        registry config protect
+        registry config data-dir s3://bucket/datasets
+    """
 
 
-@session_command("list", group=config, epilog=examples("registry config list mnist"))
+@session_command("list", group=config)
 @dataset_argument
 def list_(session: Session, dataset: str) -> None:
-    """List the configs of DATASET, by name."""
+    """List the configs of DATASET, by name.
+
+    Examples:
+        registry config list mnist
+    """
     with session.connect(dataset) as catalog:
         found = [
             fields_of(entry, "config", "is_default", "canonical", "withdrawn", "num_versions", "is_protected")
@@ -55,11 +58,7 @@ def _canonical(row: dict[str, Any]) -> str:
     return f"{row['canonical'] or 'none'}{withdrawn}{' (protected)' if row['is_protected'] else ''}"
 
 
-@session_command(
-    "set-default",
-    group=config,
-    epilog=examples("registry config set-default mnist/rotated --dry-run", "registry config set-default mnist/rotated"),
-)
+@session_command("set-default", group=config)
 @dataset_argument
 @dry_run_option
 @uses_option
@@ -67,6 +66,10 @@ def set_default(session: Session, dataset: str, dry_run: bool, uses: list[Use]) 
     """Make the config of DATASET (NAME/CONFIG) the one that a reference without a config means.
 
     Prints every reference that resolves differently, before and after.
+
+    Examples:
+        registry config set-default mnist/rotated --dry-run
+        registry config set-default mnist/rotated
     """
     with session.connect(dataset) as catalog:
         change = catalog.lifecycle.set_default_config(dataset, dry_run=dry_run, uses=uses)
@@ -91,16 +94,7 @@ def set_default(session: Session, dataset: str, dry_run: bool, uses: list[Use]) 
     session.out.present("config.set-default", value, human)
 
 
-@session_command(
-    "protect",
-    group=config,
-    epilog=examples(
-        "registry config protect mnist",
-        "registry config protect mnist/rotated --dry-run",
-        "registry config protect mnist --two-persons",
-        "registry config protect",
-    ),
-)
+@session_command("protect", group=config)
 @optional_dataset_argument("[NAME]")
 @click.option("--two-persons", is_flag=True, help="Promotions wait until another person approves them.")
 @dry_run_option
@@ -112,6 +106,12 @@ def protect(session: Session, dataset: str | None, two_persons: bool, dry_run: b
     one is promoted.
 
     With --two-persons, a promotion, and 'unprotect', wait until another person approves them: see 'registry proposal'.
+
+    Examples:
+        registry config protect mnist
+        registry config protect mnist/rotated --dry-run
+        registry config protect mnist --two-persons
+        registry config protect
     """
     # A new catalog can be protected before anything is published.
     with session.connect_to_publish(dry_run=dry_run, announce=True) as catalog:
@@ -119,27 +119,22 @@ def protect(session: Session, dataset: str | None, two_persons: bool, dry_run: b
     _present_protection(session, "config.protect", change)
 
 
-@session_command(
-    "unprotect", group=config, epilog=examples("registry config unprotect mnist", "registry config unprotect")
-)
+@session_command("unprotect", group=config)
 @optional_dataset_argument("[NAME]")
 @dry_run_option
 def unprotect(session: Session, dataset: str | None, dry_run: bool) -> None:
-    """Undo 'registry config protect' of NAME, or of the whole catalog without NAME."""
+    """Undo 'registry config protect' of NAME, or of the whole catalog without NAME.
+
+    Examples:
+        registry config unprotect mnist
+        registry config unprotect
+    """
     with session.connect(dataset) as catalog:
         change = catalog.lifecycle.unprotect(dataset, dry_run=dry_run)
     _present_protection(session, "config.unprotect", change)
 
 
-@session_command(
-    "data-dir",
-    group=config,
-    epilog=examples(
-        "registry config data-dir",
-        "registry config data-dir s3://bucket/datasets",
-        "registry config data-dir /mnt/data",
-    ),
-)
+@session_command("data-dir", group=config)
 @click.argument("folder", metavar="[DIR]", required=False)
 @click.option("--force", is_flag=True, help="Record it although files of versions are missing there.")
 @dry_run_option
@@ -148,6 +143,11 @@ def data_dir(session: Session, folder: str | None, force: bool, dry_run: bool) -
 
     Every client without --data-dir and REGISTRY_DATA_DIR uses it. A client that names another one can read, and is
     refused when it publishes. The first publication records it. Record another one after its files were copied there.
+
+    Examples:
+        registry config data-dir
+        registry config data-dir s3://bucket/datasets
+        registry config data-dir /mnt/data
     """
     if folder is None:
         with session.connect() as catalog:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from registry.cli.commands import Session, examples, joint_exit_code, session_command, version_values
+from registry.cli.commands import Session, joint_exit_code, session_command, version_values
 from registry.cli.completion import complete_reference
 from registry.cli.options import dry_run_option
 from registry.cli.output import size
@@ -21,15 +21,7 @@ if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
     from registry.api.reports import CopiedVersion
 
 
-@session_command(
-    "copy",
-    engine="copying",
-    epilog=examples(
-        "registry copy mnist:3.0.1 --to lab.db",
-        "registry copy mnist 'digits:1.*' --to postgresql://host/lab --to-data-dir s3://bucket/data",
-        "registry copy --all --to lab.db --dry-run",
-    ),
-)
+@session_command("copy", engine="copying")
 @click.argument("references", metavar="[REF]...", nargs=-1, shell_complete=complete_reference)
 @click.option("--all", "every", is_flag=True, help="Copy every version that is not dropped, yanked ones too.")
 @click.option(
@@ -51,6 +43,11 @@ def copy(
     again: files that are there are not sent again, and versions that are there are not changed. If the data directory
     lacks files of a version that is there, they are copied. If a number is published there with other content, the exit
     code is 4.
+
+    Examples:
+        registry copy mnist:3.0.1 --to lab.db
+        registry copy mnist 'digits:1.*' --to postgresql://host/lab --to-data-dir s3://bucket/data
+        registry copy --all --to lab.db --dry-run
     """
     if every == bool(references):
         raise UsageError("name versions, or --all alone", hint="Try: registry copy digits --to CATALOG")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from registry.cli.commands import Session, examples, session_command
+from registry.cli.commands import Session, session_command
 from registry.cli.output import Fields
 from registry.envelope import fields_of
 from registry.errors import CatalogError, CatalogPermissionError, UsageError
@@ -21,11 +21,14 @@ def db() -> None:
     """Manage the catalog database: its schema, and moving it from one release to the next."""
 
 
-@session_command(
-    "status", group=db, epilog=examples("registry db status", "registry db status --catalog postgresql://host/name")
-)
+@session_command("status", group=db)
 def status(session: Session) -> None:
-    """Show the schema revision of the catalog, the one this registry needs, and the recorded data directory."""
+    """Show the schema revision of the catalog, the one this registry needs, and the recorded data directory.
+
+    Examples:
+        registry db status
+        registry db status --catalog postgresql://host/name
+    """
     from registry.api.locations import resolve_data_dir
     from registry.catalog import schema, sqlite_path
 
@@ -52,10 +55,15 @@ def status(session: Session) -> None:
     )
 
 
-@session_command("upgrade", group=db, epilog=examples("registry db upgrade", "registry db upgrade 0001"))
+@session_command("upgrade", group=db)
 @click.argument("revision", default="head")
 def upgrade(session: Session, revision: str) -> None:
-    """Upgrade the catalog's schema to REVISION; default: the newest. An empty database becomes a catalog."""
+    """Upgrade the catalog's schema to REVISION; default: the newest. An empty database becomes a catalog.
+
+    Examples:
+        registry db upgrade
+        registry db upgrade 0001
+    """
     from registry.api import make_catalog_folder
     from registry.catalog import schema
 
@@ -68,11 +76,15 @@ def upgrade(session: Session, revision: str) -> None:
     _present_move(session, before, after, removed)
 
 
-@session_command("downgrade", group=db, epilog=examples("registry db downgrade base --yes"))
+@session_command("downgrade", group=db)
 @click.argument("revision")
 @click.option("--yes", is_flag=True, help="Confirm. Tables that REVISION does not have are dropped with their rows.")
 def downgrade(session: Session, revision: str, yes: bool) -> None:
-    """Downgrade the catalog's schema to REVISION (`base` removes all tables)."""
+    """Downgrade the catalog's schema to REVISION (`base` removes all tables).
+
+    Examples:
+        registry db downgrade base --yes
+    """
     from registry.catalog import schema
 
     with session.name_origin():
@@ -88,9 +100,13 @@ def downgrade(session: Session, revision: str, yes: bool) -> None:
     _present_move(session, before, after)
 
 
-@session_command("check", group=db, epilog=examples("registry db check"))
+@session_command("check", group=db)
 def check(session: Session) -> None:
-    """Compare the database with its schema: tables, columns, constraints, triggers, foreign keys and search index."""
+    """Compare the database with its schema: tables, columns, constraints, triggers, foreign keys and search index.
+
+    Examples:
+        registry db check
+    """
     from registry.catalog import schema
 
     with session.name_origin():
@@ -111,14 +127,7 @@ def check(session: Session) -> None:
         )
 
 
-@session_command(
-    "grant",
-    group=db,
-    epilog=examples(
-        "registry db grant ann --as reader",
-        "registry db grant nightly_build --as publisher --dry-run",
-    ),
-)
+@session_command("grant", group=db)
 @click.argument("role")
 @click.option(
     "--as",
@@ -134,6 +143,10 @@ def grant(session: Session, role: str, level: Any, dry_run: bool) -> None:
 
     Run it as the owner of the database. It takes no right away, and can be run again. Only a superuser, or an admin of
     the owner's role, makes an admin.
+
+    Examples:
+        registry db grant ann --as reader
+        registry db grant nightly_build --as publisher --dry-run
     """
     from registry.catalog import schema
 
@@ -146,9 +159,13 @@ def grant(session: Session, role: str, level: Any, dry_run: bool) -> None:
     session.out.present("db.grant", value, lambda _: lines)
 
 
-@session_command("reindex", group=db, epilog=examples("registry db reindex"))
+@session_command("reindex", group=db)
 def reindex(session: Session) -> None:
-    """Rebuild the index of `registry search` from the published versions, if it differs from them."""
+    """Rebuild the index of `registry search` from the published versions, if it differs from them.
+
+    Examples:
+        registry db reindex
+    """
     from registry.catalog import schema
 
     with session.name_origin():

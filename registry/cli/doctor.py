@@ -7,14 +7,11 @@ from typing import Any
 
 import click
 
-from registry.cli.commands import Session, examples, session_command
+from registry.cli.commands import Session, session_command
 from registry.envelope import fields_of
 
 
-@session_command(
-    "doctor",
-    epilog=examples("registry doctor", "registry doctor --catalog https://data.example.org/ --format json"),
-)
+@session_command("doctor")
 @click.option(
     "--seconds", type=click.FloatRange(min=0.1), default=20, show_default=True, help="How long each check may take."
 )
@@ -23,6 +20,10 @@ def doctor(session: Session, seconds: float) -> int:
 
     The catalog is not changed. Each line is ok, a warning or a problem, and says what to do. The exit code is 1 if
     there is a problem.
+
+    Examples:
+        registry doctor
+        registry doctor --catalog https://data.example.org/ --format json
     """
     from registry.api.doctor import Level, examine
 

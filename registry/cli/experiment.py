@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from registry.cli.commands import Session, examples, session_command
+from registry.cli.commands import Session, session_command
 from registry.cli.options import dry_run_option, experiment_argument
 from registry.cli.output import Column, Table
 from registry.envelope import fields_of
@@ -26,14 +26,7 @@ def experiment() -> None:
     """Manage experiments: flags that a version of a builder may switch on or off."""
 
 
-@session_command(
-    "add",
-    group=experiment,
-    epilog=examples(
-        "registry experiment add new_shuffle --description 'Shuffle by the hash of the key.'",
-        "registry experiment add new_shuffle --description 'Shuffle by the hash.' --default on --dry-run",
-    ),
-)
+@session_command("add", group=experiment)
 @click.argument("name", metavar="NAME")
 @click.option("--description", required=True, metavar="TEXT", help="One line that says what changes if the flag is on.")
 @click.option(
@@ -41,7 +34,12 @@ def experiment() -> None:
 )
 @dry_run_option
 def add(session: Session, name: str, description: str, default: str, dry_run: bool) -> None:
-    """Add the flag NAME, so that versions may override it."""
+    """Add the flag NAME, so that versions may override it.
+
+    Examples:
+        registry experiment add new_shuffle --description 'Shuffle by the hash of the key.'
+        registry experiment add new_shuffle --description 'Shuffle by the hash.' --default on --dry-run
+    """
     with session.connect_to_publish(dry_run=dry_run, announce=True) as catalog:
         change = catalog.experiments.add(name, description, default == "on", dry_run=dry_run)
     if change.is_change:
@@ -51,11 +49,14 @@ def add(session: Session, name: str, description: str, default: str, dry_run: bo
     _present(session, "add", change, line, dry_run=dry_run)
 
 
-@session_command(
-    "list", group=experiment, epilog=examples("registry experiment list", "registry experiment list --format json")
-)
+@session_command("list", group=experiment)
 def list_(session: Session) -> None:
-    """List every flag: its default, and the number of readable versions that override it."""
+    """List every flag: its default, and the number of readable versions that override it.
+
+    Examples:
+        registry experiment list
+        registry experiment list --format json
+    """
     with session.connect() as catalog:
         found = [_values_of(flag) for flag in catalog.experiments.list()]
     columns: dict[str, Column] = {
@@ -71,13 +72,7 @@ def list_(session: Session) -> None:
     session.out.present("experiment.list", found, lambda rows: [Table(rows, columns, empty=empty)])
 
 
-@session_command(
-    "set-default",
-    group=experiment,
-    epilog=examples(
-        "registry experiment set-default new_shuffle on --dry-run", "registry experiment set-default new_shuffle on"
-    ),
-)
+@session_command("set-default", group=experiment)
 @experiment_argument
 @click.argument("value", metavar="on|off", type=_ON_OFF)
 @dry_run_option
@@ -85,6 +80,10 @@ def set_default(session: Session, name: str, value: str, dry_run: bool) -> None:
     """Change the default of NAME for versions that are built from now on.
 
     Published versions keep the value that they were built with.
+
+    Examples:
+        registry experiment set-default new_shuffle on --dry-run
+        registry experiment set-default new_shuffle on
     """
     with session.connect() as catalog:
         change = catalog.experiments.set_default(name, value == "on", dry_run=dry_run)
@@ -95,17 +94,17 @@ def set_default(session: Session, name: str, value: str, dry_run: bool) -> None:
     _present(session, "set-default", change, line, dry_run=dry_run)
 
 
-@session_command(
-    "retire",
-    group=experiment,
-    epilog=examples("registry experiment retire new_shuffle --dry-run", "registry experiment retire new_shuffle"),
-)
+@session_command("retire", group=experiment)
 @experiment_argument
 @dry_run_option
 def retire(session: Session, name: str, dry_run: bool) -> None:
     """Switch NAME on for good: no version that is published from now on can override it.
 
     Refused while it is off by default, or while a version that is neither yanked nor dropped switches it off.
+
+    Examples:
+        registry experiment retire new_shuffle --dry-run
+        registry experiment retire new_shuffle
     """
     with session.connect() as catalog:
         change = catalog.experiments.retire(name, dry_run=dry_run)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from registry.cli.commands import Session, examples, session_command, version_values
+from registry.cli.commands import Session, session_command, version_values
 from registry.cli.lazy_group import LazyGroup
 from registry.cli.options import reference_argument, write_file
 from registry.cli.output import Block, JsonText, size
@@ -34,13 +34,7 @@ def export() -> None:
     """Write a published version in the format of another system."""
 
 
-@session_command(
-    "tfds",
-    epilog=examples(
-        "registry export tfds mnist:3.0.1 ~/tensorflow_datasets",
-        "registry export tfds mnist/plain s3://bucket/datasets",
-    ),
-)
+@session_command("tfds")
 @reference_argument
 @click.argument("folder", metavar="DIR")
 def tfds(session: Session, reference: str, folder: str) -> None:
@@ -48,6 +42,10 @@ def tfds(session: Session, reference: str, folder: str) -> None:
 
     Shards are compared with the catalog while they are copied. The folder appears when it is complete. Exporting again
     changes nothing.
+
+    Examples:
+        registry export tfds mnist:3.0.1 ~/tensorflow_datasets
+        registry export tfds mnist/plain s3://bucket/datasets
     """
     with session.connect() as catalog:
         dataset = session.look_up(catalog, reference)
@@ -68,15 +66,7 @@ def tfds(session: Session, reference: str, folder: str) -> None:
     session.out.present("export.tfds", value, human)
 
 
-@session_command(
-    "croissant",
-    at=True,
-    locked=True,
-    epilog=examples(
-        "registry export croissant digits > croissant.json",
-        "registry export croissant 'mnist:3.*' -o croissant.json --url https://example.org/mnist/3.0.1",
-    ),
-)
+@session_command("croissant", at=True, locked=True)
 @reference_argument
 @click.option("-o", "--output", metavar="FILE", type=click.Path(), help="Write FILE.  [default: stdout]")
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
@@ -97,6 +87,10 @@ def croissant(
     It contains the version, its licence and citation, every file with its size and sha256, the splits, the names of
     labels, and a field for each feature, with its statistics if they are attached. A note lists properties that
     Croissant requires and the version lacks.
+
+    Examples:
+        registry export croissant digits > croissant.json
+        registry export croissant 'mnist:3.*' -o croissant.json --url https://example.org/mnist/3.0.1
     """
     with session.connect_unless_pinned() as catalog:
         dataset = session.look_up(catalog, reference)

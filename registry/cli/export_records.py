@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from registry.cli.commands import Session, examples, session_command, version_values
+from registry.cli.commands import Session, session_command, version_values
 from registry.cli.completion import complete_split
 from registry.cli.options import (
     Slicing,
@@ -42,8 +42,8 @@ def _refuse_output(context: click.Context, _: click.Parameter, dest: str | None)
         raise UsageError("the file is an argument here, without -o", hint=f"Write: {command}")
 
 
-def _export_command(kind: ExportKind, *commands: str, labels: str) -> Callable[[Callable[..., Any]], click.Command]:
-    """A command that exports records, with its examples; ``labels`` describes the default of ``--labels``."""
+def _export_command(kind: ExportKind, *, labels: str) -> Callable[[Callable[..., Any]], click.Command]:
+    """A command that exports records; ``labels`` describes the default of ``--labels``."""
 
     def decorate(function: Callable[..., Any]) -> click.Command:
         for option in reversed(
@@ -70,96 +70,86 @@ def _export_command(kind: ExportKind, *commands: str, labels: str) -> Callable[[
             )
         ):
             function = option(function)
-        return session_command(kind, at=True, locked=True, epilog=examples(*commands))(function)
+        return session_command(kind, at=True, locked=True)(function)
 
     return decorate
 
 
-@_export_command(
-    "csv",
-    "registry export csv prices prices.csv",
-    "registry export csv prices:1.0.0 head.csv.gz --split 'train[:10%]+test'",
-    "registry export csv prices - --split train | head",
-    "registry export csv prices dear.csv --where 'price > 100'",
-    labels="names",
-)
+@_export_command("csv", labels="names")
 def csv(session: Session, **options: Any) -> None:
     """Write records as CSV: with a header, texts in quotes, nulls as empty cells without quotes.
 
     With --split, DEST is one file; - is stdout. Without it, DEST is a folder that gets SPLIT.csv for each split; or a
     file .csv or .csv.gz if there is only one split. Dates and times are ISO 8601 texts. CSV cannot hold lists, arrays,
     images and dicts: leave them out with --columns, or export another format.
+
+    Examples:
+        registry export csv prices prices.csv
+        registry export csv prices:1.0.0 head.csv.gz --split 'train[:10%]+test'
+        registry export csv prices - --split train | head
+        registry export csv prices dear.csv --where 'price > 100'
     """
     _export(session, "csv", **options)
 
 
-@_export_command(
-    "jsonl",
-    "registry export jsonl reviews reviews.jsonl.gz",
-    "registry export jsonl reviews - --split 'train[:100]' | jq .text",
-    labels="names",
-)
+@_export_command("jsonl", labels="names")
 def jsonl(session: Session, **options: Any) -> None:
     """Write records as JSON lines: one JSON object on each line.
 
     With --split, DEST is one file; - is stdout. Without it, DEST is a folder that gets SPLIT.jsonl for each split; or a
     file .jsonl or .jsonl.gz if there is only one split. Dates and times are ISO 8601 texts. Files of images and sounds,
     and bytes that are not UTF-8, become {"base64": ...}; NaN and infinities become "nan", "inf" and "-inf".
+
+    Examples:
+        registry export jsonl reviews reviews.jsonl.gz
+        registry export jsonl reviews - --split 'train[:100]' | jq .text
     """
     _export(session, "jsonl", **options)
 
 
-@_export_command(
-    "parquet",
-    "registry export parquet mnist mnist/",
-    "registry export parquet mnist s3://bucket/mnist-test.parquet --split test",
-    labels="numbers, whose names are in the schema",
-)
+@_export_command("parquet", labels="numbers, whose names are in the schema")
 def parquet(session: Session, **options: Any) -> None:
     """Write records as Parquet, with the schema metadata of Hugging Face's datasets.
 
     With --split, DEST is one file. Without it, DEST is a folder that gets SPLIT.parquet for each split; or a file
     .parquet if there is only one split. Images and sounds are the bytes of their files.
+
+    Examples:
+        registry export parquet mnist mnist/
+        registry export parquet mnist s3://bucket/mnist-test.parquet --split test
     """
     _export(session, "parquet", **options)
 
 
-@_export_command(
-    "arrow",
-    "registry export arrow mnist mnist/",
-    "registry export arrow mnist test.feather --split test",
-    labels="numbers, whose names are in the schema",
-)
+@_export_command("arrow", labels="numbers, whose names are in the schema")
 def arrow(session: Session, **options: Any) -> None:
     """Write records in Arrow IPC's file format (Feather), with the schema metadata of Hugging Face's datasets.
 
     With --split, DEST is one file. Without it, DEST is a folder that gets SPLIT.arrow for each split; or a file .arrow
     if there is only one split. Images and sounds are the bytes of their files.
+
+    Examples:
+        registry export arrow mnist mnist/
+        registry export arrow mnist test.feather --split test
     """
     _export(session, "arrow", **options)
 
 
-@_export_command(
-    "imagefolder",
-    "registry export imagefolder mnist mnist/",
-    "registry export imagefolder mnist some/ --split 'train[:10%]' --labels numbers",
-    labels="names",
-)
+@_export_command("imagefolder", labels="names")
 def imagefolder(session: Session, **options: Any) -> None:
     """Write records as a folder of images, DEST/SPLIT/CLASS/000017.png, as Hugging Face's imagefolder reads it.
 
     With --split, the folders of classes are in DEST itself. The images are the stored files, and their numbers are
     those of the records. If there are other features, metadata.jsonl has them, and the class, for each file.
+
+    Examples:
+        registry export imagefolder mnist mnist/
+        registry export imagefolder mnist some/ --split 'train[:10%]' --labels numbers
     """
     _export(session, "imagefolder", **options)
 
 
-@_export_command(
-    "webdataset",
-    "registry export webdataset mnist mnist/",
-    "registry export webdataset mnist s3://bucket/mnist --split train --shard-size 1000",
-    labels="numbers",
-)
+@_export_command("webdataset", labels="numbers")
 @click.option(
     "--shard-size",
     type=click.IntRange(min=1),
@@ -172,6 +162,10 @@ def webdataset(session: Session, shard_size: int | None, **options: Any) -> None
     With --split, the tars have the name of the dataset. Each record is a run of files with one key: the image or sound
     (.png, .jpg, .wav ...), the class (.cls), the text (.txt) and the other features (.json). The same records give the
     same bytes.
+
+    Examples:
+        registry export webdataset mnist mnist/
+        registry export webdataset mnist s3://bucket/mnist --split train --shard-size 1000
     """
     _export(session, "webdataset", shard_bytes=None if shard_size is None else shard_size * 2**20, **options)
 

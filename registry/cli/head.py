@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from registry.cli.commands import Session, examples, session_command, version_values
+from registry.cli.commands import Session, session_command, version_values
 from registry.cli.completion import complete_split
 from registry.cli.options import columns_option, reference_argument, spell_name, where_option
 from registry.cli.output import Block, Drawing, Table, can_print, terminal_columns
@@ -29,17 +29,7 @@ _TEXT_SIDE: Final = 24
 """Pixels of a picture in a terminal that draws pixels, and in one that draws characters."""
 
 
-@session_command(
-    "head",
-    at=True,
-    locked=True,
-    epilog=examples(
-        "registry head digits",
-        "registry head digits 'train[80%:]' -n 10 --columns label",
-        "registry head digits --where \"label in ('3', '5')\"",
-        "registry head digits --format json",
-    ),
-)
+@session_command("head", at=True, locked=True)
 @reference_argument
 @click.argument("split", metavar="[SPLIT]", required=False, shell_complete=complete_split)
 @click.option("-n", "--limit", "number", type=click.IntRange(0, 1000), default=5, show_default=True, help="Rows.")
@@ -59,6 +49,12 @@ def head(
     SPLIT may be a slice. Without it, the rows are those of train, or of the first split. Images and sounds are
     described from their headers; on a terminal, the first column of images is also drawn. To print whole values, use
     registry read.
+
+    Examples:
+        registry head digits
+        registry head digits 'train[80%:]' -n 10 --columns label
+        registry head digits --where "label in ('3', '5')"
+        registry head digits --format json
     """
     from registry.display import converter_of, text_of, time_types
 

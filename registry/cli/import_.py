@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from registry.cli.browse import feature_lines
-from registry.cli.commands import Session, examples, joint_exit_code, session_command, version_values
+from registry.cli.commands import Session, joint_exit_code, session_command, version_values
 from registry.cli.lazy_group import LazyGroup
 from registry.cli.options import promote_option
 from registry.cli.output import Block, Column, Note, Table, size
@@ -38,16 +38,7 @@ def import_() -> None:
     """Catalog datasets that others prepared: in place, or as copies in the data directory."""
 
 
-@session_command(
-    "parquet",
-    engine="importing",
-    epilog=examples(
-        "registry import parquet ./mnist --dry-run",
-        "registry import parquet ./mnist",
-        "registry import parquet ./mnist --name mnist --version 2.0.0 --copy",
-        "registry import parquet ./translations/de --name translations --config de",
-    ),
-)
+@session_command("parquet", engine="importing")
 @click.argument("folder", metavar="DIR")
 @click.option("--name", metavar="N", help="Name of the dataset.  [default: from the folder's name]")
 @click.option("--version", metavar="V", default="1.0.0", show_default=True, help="Number of the version.")
@@ -72,6 +63,12 @@ def parquet(
 
     DIR, or one folder in it, has files like train-00000-of-00005.parquet, or test.parquet if a split is one file. Each
     row is an example, each column a feature. DIR is not changed, and is read in place unless you add --copy.
+
+    Examples:
+        registry import parquet ./mnist --dry-run
+        registry import parquet ./mnist
+        registry import parquet ./mnist --name mnist --version 2.0.0 --copy
+        registry import parquet ./translations/de --name translations --config de
     """
     if dry_run:
         with session.connect_to_publish(dry_run=True) as catalog:
@@ -114,18 +111,7 @@ def _present_prepared(session: Session, prepared: PreparedDataset, published: st
     session.out.present("import.parquet", value, human)
 
 
-@session_command(
-    "tfds",
-    engine="importing",
-    epilog=examples(
-        "registry import tfds ~/tensorflow_datasets --dry-run",
-        "registry import tfds ~/tensorflow_datasets",
-        "registry import tfds ~/tensorflow_datasets/mnist --no-promote",
-        "registry import tfds ~/tensorflow_datasets/mnist/3.0.1 --copy",
-        "registry import tfds ~/tensorflow_datasets/mnist/plain --name mnist_configs",
-        "registry import tfds s3://my-bucket/datasets/imagenet2012 --trust-lengths",
-    ),
-)
+@session_command("tfds", engine="importing")
 @click.argument("folder", metavar="DIR")
 @click.option("--name", metavar="N", help="Name of the dataset in the catalog.  [default: the name in its files]")
 @click.option("--copy", is_flag=True, help="Copy the files into the data directory.  [default: read them in place]")
@@ -151,6 +137,14 @@ def tfds(
     Every shard is hashed, its records are counted and checked, and the values are fingerprinted. A version whose files
     contradict its dataset_info.json is refused; the others are imported. Importing again changes nothing. Slices of an
     imported version are the same as in TFDS (slicing rule tfds-4).
+
+    Examples:
+        registry import tfds ~/tensorflow_datasets --dry-run
+        registry import tfds ~/tensorflow_datasets
+        registry import tfds ~/tensorflow_datasets/mnist --no-promote
+        registry import tfds ~/tensorflow_datasets/mnist/3.0.1 --copy
+        registry import tfds ~/tensorflow_datasets/mnist/plain --name mnist_configs
+        registry import tfds s3://my-bucket/datasets/imagenet2012 --trust-lengths
     """
     with session.connect_to_publish(dry_run=dry_run) as catalog, show_progress(session.out) as progress:
         report = catalog.import_tfds(

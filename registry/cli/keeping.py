@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from registry.cli.commands import Session, examples, joint_exit_code, session_command, version_values
+from registry.cli.commands import Session, joint_exit_code, session_command, version_values
 from registry.cli.completion import complete_reference
 from registry.cli.options import dry_run_option, uses_option
 from registry.cli.output import Block, Column, Table, size
@@ -25,10 +25,7 @@ if TYPE_CHECKING:
     from registry.publishing.usage import StoredUsage, Total, Usage, VersionUsage
 
 
-@session_command(
-    "du",
-    epilog=examples("registry du", "registry du mnist --by version", "registry du --by location --check"),
-)
+@session_command("du")
 @click.argument("reference", metavar="[REF]", required=False, shell_complete=complete_reference)
 @click.option(
     "--by",
@@ -42,6 +39,11 @@ def du(session: Session, reference: str | None, by: str | None, check: bool) -> 
     The sizes of the shard files come from the catalog. Files that several versions name are counted once in each total.
     With --check, the exit code is 5 if files are missing or have another size. If a folder or bucket cannot be listed,
     its line says why, and the others are checked; the exit code is then not 0.
+
+    Examples:
+        registry du
+        registry du mnist --by version
+        registry du --by location --check
     """
     with session.connect(reference) as catalog:
         usage = catalog.usage(reference, check=check)
@@ -58,12 +60,7 @@ def du(session: Session, reference: str | None, by: str | None, check: bool) -> 
     return joint_exit_code([*codes, *(place.error.exit_code for place in usage.stored if place.error is not None)])
 
 
-@session_command(
-    "gc",
-    epilog=examples(
-        "registry gc --dry-run", "registry gc --older-than 1d", "registry gc --dropped-after 90d --dataset 'lab_*'"
-    ),
-)
+@session_command("gc")
 @click.option(
     "--older-than",
     default="7d",
@@ -103,6 +100,11 @@ def gc(
 
     It never removes other files that a version names, files of a running publisher, files that another catalog may own,
     or files that the registry did not make. It lists files that it does not know.
+
+    Examples:
+        registry gc --dry-run
+        registry gc --older-than 1d
+        registry gc --dropped-after 90d --dataset 'lab_*'
     """
     if dropped_after is None and (datasets or uses):
         raise UsageError("--dataset and --uses are about --dropped-after", hint="Add it: --dropped-after 90d")

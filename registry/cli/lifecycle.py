@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from registry.cli.browse import first_words
-from registry.cli.commands import Session, examples, joint_exit_code, session_command, version_values
+from registry.cli.commands import Session, joint_exit_code, session_command, version_values
 from registry.cli.options import dataset_argument, description_options, dry_run_option, uses_option, version_argument
 from registry.cli.output import Block, Column, Note, Table, size
 from registry.cli.proposal import describe_proposal, proposal_values
@@ -44,14 +44,7 @@ _DONE: Final = {
 _undo_option: Final = click.option("--undo", is_flag=True, help="Undo it: restore the previous state of the version.")
 
 
-@session_command(
-    "promote",
-    epilog=examples(
-        "registry promote mnist:3.1.1 --dry-run",
-        "registry promote mnist:3.1.1",
-        "registry promote mnist@candidate --uses references.txt",
-    ),
-)
+@session_command("promote")
 @version_argument
 @dry_run_option
 @uses_option
@@ -60,19 +53,18 @@ def promote(session: Session, reference: str, dry_run: bool, uses: list[Use]) ->
 
     REF names one version, exactly or by an alias. Prints every reference that resolves differently, before and after.
     If its name is protected with --two-persons, the version becomes canonical once another person approves it.
+
+    Examples:
+        registry promote mnist:3.1.1 --dry-run
+        registry promote mnist:3.1.1
+        registry promote mnist@candidate --uses references.txt
     """
     with session.connect(reference) as catalog:
         change = catalog.lifecycle.promote(reference, dry_run=dry_run, uses=uses)
     _present(session, change, uses)
 
 
-@session_command(
-    "deprecate",
-    epilog=examples(
-        "registry deprecate mnist:2.0.0 --reason 'use 3.*, which has the test labels'",
-        "registry deprecate mnist:2.0.0 --undo",
-    ),
-)
+@session_command("deprecate")
 @version_argument
 @click.option("--reason", metavar="TEXT", help="Why readers should move on; shown to everybody who reads it.")
 @_undo_option
@@ -82,19 +74,15 @@ def deprecate(session: Session, reference: str, reason: str | None, undo: bool, 
     """Deprecate a version: look-ups still find it, and its readers see the reason.
 
     REF names one version, exactly or by an alias.
+
+    Examples:
+        registry deprecate mnist:2.0.0 --reason 'use 3.*, which has the test labels'
+        registry deprecate mnist:2.0.0 --undo
     """
     _withdraw(session, "deprecate", reference, reason, undo, dry_run=dry_run, uses=uses)
 
 
-@session_command(
-    "yank",
-    epilog=examples(
-        "registry yank mnist:3.1.0 --reason 'labels are shifted' --dry-run",
-        "registry yank mnist:3.1.0 --reason 'labels are shifted' --superseded-by 3.1.1",
-        "registry yank mnist:3.1.0 --reason 'labels are shifted' --uses papers.txt --uses configs.txt --dry-run",
-        "registry yank mnist:3.1.0 --undo",
-    ),
-)
+@session_command("yank")
 @version_argument
 @click.option("--reason", metavar="TEXT", help="Why; shown with the version.")
 @click.option("--superseded-by", metavar="VERSION", help="The version of the same config to use in its place.")
@@ -114,19 +102,18 @@ def yank(
 
     REF names one version, exactly or by an alias. Its exact number and its aliases still resolve to it, with a note. If
     it was the canonical version, references without a version are refused until another version is promoted.
+
+    Examples:
+        registry yank mnist:3.1.0 --reason 'labels are shifted' --dry-run
+        registry yank mnist:3.1.0 --reason 'labels are shifted' --superseded-by 3.1.1
+        registry yank mnist:3.1.0 --reason 'labels are shifted' --uses papers.txt --uses configs.txt --dry-run
+        registry yank mnist:3.1.0 --undo
     """
     more = {} if superseded_by is None else {"superseded_by": superseded_by}
     _withdraw(session, "yank", reference, reason, undo, dry_run=dry_run, uses=uses, **more)
 
 
-@session_command(
-    "drop",
-    epilog=examples(
-        "registry drop mnist:1.0.0 --reason 'its licence ended' --dry-run",
-        "registry drop mnist:1.0.0 --reason 'its licence ended'",
-        "registry drop mnist:1.0.0 --undo",
-    ),
-)
+@session_command("drop")
 @version_argument
 @click.option("--reason", metavar="TEXT", help="Why; shown when somebody looks up the version.")
 @_undo_option
@@ -137,19 +124,16 @@ def drop(session: Session, reference: str, reason: str | None, undo: bool, dry_r
 
     REF names one version, exactly or by an alias. Its number cannot be reused, and its files are kept until
     'registry remove'.
+
+    Examples:
+        registry drop mnist:1.0.0 --reason 'its licence ended' --dry-run
+        registry drop mnist:1.0.0 --reason 'its licence ended'
+        registry drop mnist:1.0.0 --undo
     """
     _withdraw(session, "drop", reference, reason, undo, dry_run=dry_run, uses=uses)
 
 
-@session_command(
-    "describe",
-    epilog=examples(
-        "registry describe mnist:3.0.1 --license CC-BY-SA-3.0 --dry-run",
-        "registry describe mnist:3.0.1 --license CC-BY-SA-3.0 --tag images --tag digits",
-        "registry describe mnist:3.0.1 --remove-tag images --homepage ''",
-        "registry describe mnist:3.0.1 --supervised image,label",
-    ),
-)
+@session_command("describe")
 @version_argument
 @description_options
 @click.option("--remove-tag", "remove_tags", multiple=True, metavar="TAG", help="A tag to remove; may be repeated.")
@@ -162,6 +146,12 @@ def describe(
     REF names one version, exactly or by an alias. Its records, its number and its files stay as they are. An empty text
     removes a value. The event log keeps the values before and after, pins keep what they pinned, and the next `registry
     add` keeps what was corrected.
+
+    Examples:
+        registry describe mnist:3.0.1 --license CC-BY-SA-3.0 --dry-run
+        registry describe mnist:3.0.1 --license CC-BY-SA-3.0 --tag images --tag digits
+        registry describe mnist:3.0.1 --remove-tag images --homepage ''
+        registry describe mnist:3.0.1 --supervised image,label
     """
     with session.connect(reference) as catalog:
         change = catalog.describe(reference, remove_tags=remove_tags, dry_run=dry_run, **description)
@@ -187,9 +177,7 @@ def describe(
     session.out.present("describe", value, human)
 
 
-@session_command(
-    "rename", epilog=examples("registry rename mnist digits_mnist --dry-run", "registry rename mnist digits_mnist")
-)
+@session_command("rename")
 @dataset_argument
 @click.argument("name", metavar="NAME")
 @dry_run_option
@@ -198,6 +186,10 @@ def rename(session: Session, dataset: str, name: str, dry_run: bool) -> None:
 
     References and pins with a former name keep working, with a note. Versions, numbers and aliases stay, and files
     stay where they are. New versions are published under the new name only. No other dataset ever gets a former name.
+
+    Examples:
+        registry rename mnist digits_mnist --dry-run
+        registry rename mnist digits_mnist
     """
     with session.connect(dataset) as catalog:
         renaming = catalog.rename(dataset, name, dry_run=dry_run)
@@ -217,15 +209,7 @@ def _shorten(value: str | tuple[str, ...] | None) -> str:
     return first_words(value if isinstance(value, str) else ", ".join(value or ())) or "empty"
 
 
-@session_command(
-    "remove",
-    epilog=examples(
-        "registry remove mnist:1.0.0 --dry-run",
-        "registry remove mnist:1.0.0",
-        "registry remove mnist:1.0.0 --grace 30d --uses papers.txt",
-        "registry remove mnist:1.0.0 --now",
-    ),
-)
+@session_command("remove")
 @version_argument
 @click.option("--now", is_flag=True, help="Remove the files at once.")
 @click.option(
@@ -251,6 +235,12 @@ def remove(
 
     Files that were published in place, and files that the catalog does not record, are left and named. If a place
     cannot be cleared, e.g. because it is not on this machine, the exit code is not 0, and the same command tries again.
+
+    Examples:
+        registry remove mnist:1.0.0 --dry-run
+        registry remove mnist:1.0.0
+        registry remove mnist:1.0.0 --grace 30d --uses papers.txt
+        registry remove mnist:1.0.0 --now
     """
     with session.connect(reference) as catalog:
         report = catalog.remove(reference, now=now, grace=grace, force=force, dry_run=dry_run, uses=uses)

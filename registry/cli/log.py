@@ -14,7 +14,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from registry.catalog.event_words import summarize
-from registry.cli.commands import Session, examples, session_command
+from registry.cli.commands import Session, session_command
 from registry.cli.completion import complete_reference
 from registry.cli.options import dry_run_option
 from registry.cli.output import Block, Column, JsonText, Table
@@ -37,17 +37,7 @@ def _complete_action(ctx: click.Context, param: click.Parameter, incomplete: str
     return [CompletionItem(action) for action in ACTIONS if action.startswith(incomplete)]
 
 
-@session_command(
-    "log",
-    cls=click.Group,
-    invoke_without_command=True,
-    epilog=examples(
-        "registry log",
-        "registry log --dataset mnist --since 2026-11-01 --until 2026-11-21",
-        "registry log --action yank --action drop --limit 1000 --format json",
-        "registry log --follow",
-    ),
-)
+@session_command("log", cls=click.Group, invoke_without_command=True)
 @click.option("--since", metavar="DATE", help="From this day or moment on, e.g. 2026-11-21 or 2026-11-21T10:00 (UTC).")
 @click.option("--until", metavar="DATE", help="Up to this day or moment; a day includes its end.")
 @click.option(
@@ -85,6 +75,12 @@ def log(
 
     With --follow, each event is one line, also with --format json. It goes on when the catalog was unreachable for a
     while. A program that keeps the last ID and gives it to --after misses no event.
+
+    Examples:
+        registry log
+        registry log --dataset mnist --since 2026-11-01 --until 2026-11-21
+        registry log --action yank --action drop --limit 1000 --format json
+        registry log --follow
     """
     if ctx.invoked_subcommand is not None:
         _refuse_options(ctx, ctx.invoked_subcommand)
@@ -148,15 +144,7 @@ def _follow(
 assert isinstance(log, click.Group)  # noqa: S101 (for mypy: it was created as a group above)
 
 
-@session_command(
-    "verify",
-    group=log,
-    epilog=examples(
-        "registry log verify",
-        "registry log verify --format json",
-        "registry log verify --anchor $HEAD  # the head that an earlier run printed",
-    ),
-)
+@session_command("verify", group=log)
 @click.option(
     "--anchor", metavar="HASH", help="The head that an earlier run printed: fail unless the log still contains it."
 )
@@ -169,6 +157,11 @@ def verify(session: Session, anchor: str | None) -> None:
     have no events. No file is opened: 'registry verify --all' compares the files. If an event or a
     row is wrong, names the first one and ends with exit code 5. Keep the printed head in another place: with --anchor,
     a log that was rewritten completely is detected, too.
+
+    Examples:
+        registry log verify
+        registry log verify --format json
+        registry log verify --anchor $HEAD  # the head that an earlier run printed
     """
     with session.connect() as catalog, show_progress(session.out) as progress:
         report = catalog.verify_log(anchor=anchor, progress=progress)
@@ -192,15 +185,7 @@ def verify(session: Session, anchor: str | None) -> None:
     report.require_sound()
 
 
-@session_command(
-    "correct-clock",
-    group=log,
-    epilog=examples(
-        "registry log correct-clock --dry-run",
-        "registry log correct-clock --yes",
-        "registry log correct-clock --first 17 --last 20 --ahead 3652d --yes",
-    ),
-)
+@session_command("correct-clock", group=log)
 @click.option(
     "--first", type=click.IntRange(1), metavar="ID", help="The first wrong event. [default: the first after the clock]"
 )
@@ -217,6 +202,11 @@ def correct_clock(
     by --at, --since, --until, histories and this log. An event is read at the time in the row that it describes, if
     that is earlier than its stamp; at its stamp less --ahead; or else at the time of the next event, because it
     happened then at the latest. First compare the clock of the machine, or of the database server, with another one.
+
+    Examples:
+        registry log correct-clock --dry-run
+        registry log correct-clock --yes
+        registry log correct-clock --first 17 --last 20 --ahead 3652d --yes
     """
     with session.connect() as catalog:
         planned = catalog.correct_clock(first=first, last=last, ahead=ahead, dry_run=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from registry.cli.commands import Session, examples, session_command
+from registry.cli.commands import Session, session_command
 from registry.errors import UsageError
 from registry.masking import remove_secrets
 
@@ -15,16 +15,7 @@ _MOST_TOKEN = 200
 _MOST_ID_TOKEN = 20_000
 
 
-@session_command(
-    "login",
-    catalog=False,
-    epilog=examples(
-        "registry login https://catalog.example",
-        "registry login https://catalog.example < token",
-        "registry login https://catalog.example --oidc",
-        "registry login https://catalog.example --ci",
-    ),
-)
+@session_command("login", catalog=False)
 @click.argument("service", metavar="URL")
 @click.option("--oidc", is_flag=True, help="Sign in with your account, in the browser.")
 @click.option("--issuer", metavar="NAME", help="With --oidc: where your account is, if there are several.")
@@ -41,6 +32,12 @@ def login(session: Session, service: str, *, oidc: bool, issuer: str | None, ci:
 
     If the catalog accepts accounts of others, --oidc gets a token for yours. A CI job gets one for 15 minutes:
     GitHub Actions with the permission id-token, others with the ID token in REGISTRY_ID_TOKEN or a file.
+
+    Examples:
+        registry login https://catalog.example
+        registry login https://catalog.example < token
+        registry login https://catalog.example --oidc
+        registry login https://catalog.example --ci
     """
     from registry.api import identity
     from registry.api.locations import logins, team_settings
@@ -79,10 +76,14 @@ def _open(session: Session, address: str) -> None:
     ).start()  # one of terminals runs until its end
 
 
-@session_command("logout", catalog=False, epilog=examples("registry logout https://catalog.example"))
+@session_command("logout", catalog=False)
 @click.argument("service", metavar="URL")
 def logout(session: Session, service: str) -> None:
-    """Delete your access token for the catalog at URL from this machine. It stays valid until an admin revokes it."""
+    """Delete your access token for the catalog at URL from this machine. It stays valid until an admin revokes it.
+
+    Examples:
+        registry logout https://catalog.example
+    """
     from registry.api.locations import logins, team_settings
     from registry.catalog.web_urls import site_url
 

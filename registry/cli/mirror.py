@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from registry.cli.commands import Session, change_values, examples, joint_exit_code, session_command, version_values
+from registry.cli.commands import Session, change_values, documented, joint_exit_code, session_command, version_values
 from registry.cli.completion import complete_reference
 from registry.cli.options import dry_run_option, processes_option, reference_argument
 from registry.cli.output import Column, Note, Table, size
@@ -22,15 +22,16 @@ if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
     from registry.catalog import LocationChange
 
 
-@click.group(
-    "mirror",
-    epilog=examples("registry mirror list mnist", "registry mirror add mnist:3.0.1 s3://mirror/mnist/3.0.1"),
-)
+@documented(click.group, "mirror")
 def mirror() -> None:
     """Manage the places that hold the files of a version.
 
     A version is read from its first location. If that cannot be reached, lacks a file or holds another one, the next
     location is read, with a note.
+
+    Examples:
+        registry mirror list mnist
+        registry mirror add mnist:3.0.1 s3://mirror/mnist/3.0.1
     """
 
 
@@ -38,16 +39,16 @@ place_argument = click.argument("place", metavar="URL")
 hashing_option = processes_option("Hash N files at the same time.")
 
 
-@session_command(
-    "list",
-    group=mirror,
-    epilog=examples("registry mirror list", "registry mirror list mnist/plain:3.0.1 --format json"),
-)
+@session_command("list", group=mirror)
 @click.argument("reference", metavar="[REF]", required=False, shell_complete=complete_reference)
 def list_(session: Session, reference: str | None) -> None:
     """List the locations of REF in the order in which they are read, with when and by whom each was recorded.
 
     Without REF, lists every version that has mirrors.
+
+    Examples:
+        registry mirror list
+        registry mirror list mnist/plain:3.0.1 --format json
     """
     if reference is None:
         with session.connect() as catalog:
@@ -77,14 +78,7 @@ _LOCATION_COLUMNS: Final[dict[str, Column]] = {
 }
 
 
-@session_command(
-    "add",
-    group=mirror,
-    epilog=examples(
-        "registry mirror add mnist:3.0.1 s3://mirror/mnist/3.0.1",
-        "registry mirror add mnist /mnt/copy/mnist/3.0.1 --dry-run",
-    ),
-)
+@session_command("add", group=mirror)
 @reference_argument
 @place_argument
 @hashing_option
@@ -94,6 +88,10 @@ def add(session: Session, reference: str, place: str, processes: int | None, dry
 
     Every file there is hashed and compared with the catalog first. If one is missing or differs, nothing is recorded,
     and the exit code is 5.
+
+    Examples:
+        registry mirror add mnist:3.0.1 s3://mirror/mnist/3.0.1
+        registry mirror add mnist /mnt/copy/mnist/3.0.1 --dry-run
     """
     with session.connect(reference) as catalog, show_progress(session.out) as progress:
         change = catalog.mirrors.add(reference, place, processes=processes, dry_run=dry_run, progress=progress)
@@ -101,29 +99,23 @@ def add(session: Session, reference: str, place: str, processes: int | None, dry
     _present(session, "mirror.add", change, locate, f"{place} is a location of it already")
 
 
-@session_command(
-    "remove",
-    group=mirror,
-    epilog=examples("registry mirror remove mnist:3.0.1 s3://mirror/mnist/3.0.1 --dry-run"),
-)
+@session_command("remove", group=mirror)
 @reference_argument
 @place_argument
 @dry_run_option
 def remove(session: Session, reference: str, place: str, dry_run: bool) -> None:
-    """Withdraw the location URL of REF: it is no longer read. Its files stay where they are."""
+    """Withdraw the location URL of REF: it is no longer read. Its files stay where they are.
+
+    Examples:
+        registry mirror remove mnist:3.0.1 s3://mirror/mnist/3.0.1 --dry-run
+    """
     with session.connect(reference) as catalog:
         change = catalog.mirrors.remove(reference, place, dry_run=dry_run)
         locate = catalog.mirrors.locate
     _present(session, "mirror.remove", change, locate, "")
 
 
-@session_command(
-    "check",
-    group=mirror,
-    epilog=examples(
-        "registry mirror check mnist:3.0.1", "registry mirror check mnist s3://mirror/mnist/3.0.1 --format json"
-    ),
-)
+@session_command("check", group=mirror)
 @reference_argument
 @click.argument("place", metavar="[URL]", required=False)
 @hashing_option
@@ -131,6 +123,10 @@ def check(session: Session, reference: str, place: str | None, processes: int | 
     """Compare the files at every location of REF, or at URL, with the catalog, by size and sha256.
 
     If files are missing or differ, names them and ends with exit code 5; if a location cannot be reached, with 75.
+
+    Examples:
+        registry mirror check mnist:3.0.1
+        registry mirror check mnist s3://mirror/mnist/3.0.1 --format json
     """
     with session.connect() as catalog:
         dataset = session.look_up(catalog, reference)
@@ -141,13 +137,7 @@ def check(session: Session, reference: str, place: str | None, processes: int | 
     return joint_exit_code((report.error or VerificationError).exit_code for report in result if not report.is_sound)
 
 
-@session_command(
-    "relocate",
-    epilog=examples(
-        "registry relocate mnist:3.0.1 /archive/mnist/3.0.1",
-        "registry relocate --from /data/tfds --to s3://bucket/tfds --dry-run",
-    ),
-)
+@session_command("relocate")
 @click.argument("reference", metavar="[REF]", required=False)
 @click.argument("place", metavar="[URL]", required=False)
 @click.option("--from", "old", metavar="OLD", help="Relocate every location that begins with this path or URL.")
@@ -168,6 +158,10 @@ def relocate(
     Every file there is hashed and compared with the catalog first. URL takes the place of the first location of REF;
     the published row does not change. Locations below the data directory are relative to it: if the whole directory was
     moved, record only that: registry config data-dir NEW.
+
+    Examples:
+        registry relocate mnist:3.0.1 /archive/mnist/3.0.1
+        registry relocate --from /data/tfds --to s3://bucket/tfds --dry-run
     """
     is_one, is_all = reference is not None and place is not None, old is not None and new is not None
     if is_one == is_all or (is_all and reference is not None) or (is_one and (old is not None or new is not None)):

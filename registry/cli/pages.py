@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from registry.cli.commands import Session, examples, session_command
+from registry.cli.commands import Session, session_command
 from registry.cli.completion import complete_reference
 from registry.cli.options import dry_run_option
 from registry.cli.output import size
@@ -21,10 +21,7 @@ if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
 _SHOWN = 20
 
 
-@session_command(
-    "browse",
-    epilog=examples("registry browse", "registry browse digits", "registry browse --port 8000 --no-open"),
-)
+@session_command("browse")
 @click.argument("reference", metavar="[REF]", required=False, shell_complete=complete_reference)
 @click.option("--port", type=click.IntRange(0, 65535), default=0, metavar="N", help="The port.  [default: a free one]")
 @click.option("--open/--no-open", "opens", default=True, help="Open the browser, or only print the address.")
@@ -33,6 +30,11 @@ def browse(session: Session, reference: str | None, *, port: int, opens: bool) -
 
     The pages are served on this machine only. Their address has a secret: whoever has it can read what you can read, so
     do not share it. To publish pages, see registry site.
+
+    Examples:
+        registry browse
+        registry browse digits
+        registry browse --port 8000 --no-open
     """
     from registry.pages.page import version_path
     from registry.server.browse import serve_pages
@@ -47,14 +49,7 @@ def browse(session: Session, reference: str | None, *, port: int, opens: bool) -
         serve_pages(catalog, path, port=port, opens=opens, ready=ready)
 
 
-@session_command(
-    "site",
-    epilog=examples(
-        "registry site public",
-        "registry site public --datasets digits --datasets mnist --with-data --base-url https://example.org/data/",
-        "registry site s3://bucket/site --data-url https://data.example.org/ --sign site.key",
-    ),
-)
+@session_command("site")
 @click.argument("out", metavar="OUT")
 @click.option("--datasets", multiple=True, metavar="NAME", help="Only this dataset; may be repeated.  [default: all]")
 @click.option(
@@ -92,6 +87,11 @@ def site(
     Any web server can serve the folder. Others open it: registry.connect("https://host/path/"). Run the command again
     to update the site: it writes only files that changed, and never touches files of others. Names of people, paths of
     this machine and datasets that were not chosen are left out.
+
+    Examples:
+        registry site public
+        registry site public --datasets digits --datasets mnist --with-data --base-url https://example.org/data/
+        registry site s3://bucket/site --data-url https://data.example.org/ --sign site.key
     """
     from registry.pages import SiteOptions, write_site
 

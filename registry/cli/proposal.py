@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from registry.cli.commands import Session, examples, session_command
+from registry.cli.commands import Session, documented, session_command
 from registry.cli.options import dry_run_option
 from registry.cli.output import Column, Table
 from registry.envelope import fields_of
@@ -16,21 +16,28 @@ if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
     from registry.catalog import Proposal
 
 
-@click.group("proposal", epilog=examples("registry proposal list", "registry proposal approve 17"))
+@documented(click.group, "proposal")
 def proposal() -> None:
     """Approve changes of protected names that need two persons.
 
     'registry config protect --two-persons' switches the rule on for a name. Then a promotion, or the end of the
     protection, is only a proposal until another person approves it. It waits for 14 days.
+
+    Examples:
+        registry proposal list
+        registry proposal approve 17
     """
 
 
-@session_command(
-    "list", group=proposal, epilog=examples("registry proposal list", "registry proposal list mnist --format json")
-)
+@session_command("list", group=proposal)
 @click.argument("dataset", required=False, metavar="[DATASET]")
 def list_(session: Session, dataset: str | None) -> None:
-    """List the proposals that wait for approval."""
+    """List the proposals that wait for approval.
+
+    Examples:
+        registry proposal list
+        registry proposal list mnist --format json
+    """
     with session.connect(dataset) as catalog:
         waiting = catalog.lifecycle.proposals(dataset)
     columns: dict[str, Column] = {
@@ -48,29 +55,33 @@ def list_(session: Session, dataset: str | None) -> None:
     )
 
 
-@session_command(
-    "approve",
-    group=proposal,
-    epilog=examples("registry proposal approve 17 --dry-run", "registry proposal approve 17"),
-)
+@session_command("approve", group=proposal)
 @click.argument("proposal_id", type=int, metavar="ID")
 @dry_run_option
 def approve(session: Session, proposal_id: int, dry_run: bool) -> None:
     """Make the change that another person has proposed.
 
     It is refused if you proposed it yourself, or if what it is about has changed since.
+
+    Examples:
+        registry proposal approve 17 --dry-run
+        registry proposal approve 17
     """
     with session.connect() as catalog:
         approved = catalog.lifecycle.approve(proposal_id, dry_run=dry_run)
     _present(session, "proposal.approve", "would approve" if dry_run else "approved", approved, dry_run=dry_run)
 
 
-@session_command("reject", group=proposal, epilog=examples("registry proposal reject 17 --reason 'labels are shifted'"))
+@session_command("reject", group=proposal)
 @click.argument("proposal_id", type=int, metavar="ID")
 @click.option("--reason", default="", metavar="TEXT", help="Why, for the log.")
 @dry_run_option
 def reject(session: Session, proposal_id: int, reason: str, dry_run: bool) -> None:
-    """Reject a proposal, or withdraw your own."""
+    """Reject a proposal, or withdraw your own.
+
+    Examples:
+        registry proposal reject 17 --reason 'labels are shifted'
+    """
     with session.connect() as catalog:
         rejected = catalog.lifecycle.reject(proposal_id, reason=reason, dry_run=dry_run)
     _present(session, "proposal.reject", "would reject" if dry_run else "rejected", rejected, dry_run=dry_run)

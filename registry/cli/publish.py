@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from registry.cli.browse import describe_diff
-from registry.cli.commands import Session, examples, session_command, version_values
+from registry.cli.commands import Session, session_command, version_values
 from registry.cli.options import (
     builder_argument,
     description_options,
@@ -41,18 +41,7 @@ _COLUMNS: Final = {
 }
 
 
-@session_command(
-    "build",
-    engine="building",
-    epilog=examples(
-        "registry build digits",
-        "registry build digits:1.0.0 --rebuild",
-        "registry build digits --no-promote",
-        "registry build my_package.my_data:MyData -j 8",
-        "registry build 'my_package.my_data:MyData/small:1.*'",
-        "registry build my_data --dry-run --show 20",
-    ),
-)
+@session_command("build", engine="building")
 @builder_argument
 @processes_option("Processes that encode examples; the bytes are the same for any N.")
 @click.option(
@@ -90,6 +79,14 @@ def build(
     BUILDER is name[/config][:version] of a builder that an installed package offers under the entry point
     registry.builders, or package.module:Class[/config][:version] of code that can be imported. A published version is
     not built again.
+
+    Examples:
+        registry build digits
+        registry build digits:1.0.0 --rebuild
+        registry build digits --no-promote
+        registry build my_package.my_data:MyData -j 8
+        registry build 'my_package.my_data:MyData/small:1.*'
+        registry build my_data --dry-run --show 20
     """
     options: dict[str, Any] = {"processes": processes, "num_shards": num_shards, "rebuild": rebuild, **description}
     with (
@@ -144,17 +141,7 @@ def note_second_copy(session: Session, dataset: Dataset, report: ColumnsReport) 
         )
 
 
-@session_command(
-    "publish",
-    engine="publishing",
-    epilog=examples(
-        "registry publish ./prepared/mnist/3.0.1",
-        "registry publish ./mnist/4.0.0 --no-promote",
-        "registry publish ./mnist/3.0.2 --dry-run --show 20",
-        "registry publish ./mnist/0.0.9 --version-to-prepare 1.0.0",
-        "registry publish mnist:3.0.1 --with-columns",
-    ),
-)
+@session_command("publish", engine="publishing")
 @click.argument("folder", metavar="DIR|REF")
 @description_options
 @promote_option
@@ -183,6 +170,13 @@ def publish(
     for the changes since the version below, e.g. PATCH for changed records (exit code 5).
 
     With --with-columns, it may also be the reference REF of a published version, to which its columns are attached.
+
+    Examples:
+        registry publish ./prepared/mnist/3.0.1
+        registry publish ./mnist/4.0.0 --no-promote
+        registry publish ./mnist/3.0.2 --dry-run --show 20
+        registry publish ./mnist/0.0.9 --version-to-prepare 1.0.0
+        registry publish mnist:3.0.1 --with-columns
     """
     if with_columns and _is_published(session, folder):
         options = {"promote": promote, "version_to_prepare": version_to_prepare, **description}

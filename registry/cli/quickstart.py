@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from registry.cli.commands import Session, examples, session_command
+from registry.cli.commands import Session, session_command
 from registry.cli.output import Block, Table, can_print
 from registry.cli.progress import show_progress
 from registry.cli.publish import describe_promotion, promotion_values
@@ -21,12 +21,16 @@ _SHOWN = 5
 _SLICE = "train[:10%]"
 
 
-@session_command("quickstart", epilog=examples("registry quickstart", "registry quickstart --catalog try/catalog.db"))
+@session_command("quickstart")
 @click.option("--split", default=_SLICE, show_default=True, help="The slice to read.")
 def quickstart(session: Session, split: str) -> None:
     """Build the shipped digits dataset, publish it, resolve a slice and read it.
 
     It uses your catalog, so the next commands find the dataset. Running it again changes nothing.
+
+    Examples:
+        registry quickstart
+        registry quickstart --catalog try/catalog.db
     """
     from registry.display import Graphics, as_rgb, draw
 

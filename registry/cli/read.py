@@ -11,7 +11,7 @@ from itertools import islice
 from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from registry.cli.commands import Session, examples, session_command, version_values
+from registry.cli.commands import Session, session_command, version_values
 from registry.cli.options import (
     RecordOptions,
     Slicing,
@@ -36,19 +36,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
-@session_command(
-    "read",
-    at=True,
-    locked=True,
-    epilog=examples(
-        "registry read digits 'train[:10%]' --limit 3",
-        "registry read digits train | jq .label | sort | uniq -c",
-        "registry read digits train --columns label --names",
-        "registry read digits train --where \"label in ('3', '5')\"",
-        "registry read digits train --ids --shuffle-seed 42 --limit 20",
-        "registry read digits train --shuffle global --shuffle-seed 7 > shuffled.jsonl",
-    ),
-)
+@session_command("read", at=True, locked=True)
 @reference_argument
 @split_argument
 @slicing_options
@@ -70,6 +58,14 @@ def read(
     described, such as "32x32 px RGB png, 2.1 KiB", unless you add --pixels. With --format json, the examples are
     in one JSON value, under data.examples. The order is that of TFDS: 16 files in turns, 16 records of each. With
     --cycle-length 1, it is the stored order.
+
+    Examples:
+        registry read digits 'train[:10%]' --limit 3
+        registry read digits train | jq .label | sort | uniq -c
+        registry read digits train --columns label --names
+        registry read digits train --where "label in ('3', '5')"
+        registry read digits train --ids --shuffle-seed 42 --limit 20
+        registry read digits train --shuffle global --shuffle-seed 7 > shuffled.jsonl
     """
     with session.connect_unless_pinned() as catalog:
         dataset = session.look_up(catalog, reference)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from registry.cli.commands import Session, examples, session_command, version_values
+from registry.cli.commands import Session, documented, session_command, version_values
 from registry.cli.options import dry_run_option, reference_argument
 from registry.cli.output import Column, Table
 from registry.envelope import fields_of
@@ -17,26 +17,28 @@ if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
     from registry.catalog import Reservation
 
 
-@click.group(
-    "reservation",
-    epilog=examples("registry reservation list", "registry reservation release mnist:3.0.1"),
-)
+@documented(click.group, "reservation")
 def reservation() -> None:
     """Manage the locations in object stores that publishers reserve.
 
     A publisher reserves the location of a version until it is published. If the publisher is killed, the next run
     completes the upload, or removes the files if it publishes other content.
+
+    Examples:
+        registry reservation list
+        registry reservation release mnist:3.0.1
     """
 
 
-@session_command(
-    "list",
-    group=reservation,
-    epilog=examples("registry reservation list", "registry reservation list mnist --format json"),
-)
+@session_command("list", group=reservation)
 @click.argument("dataset", required=False, metavar="[DATASET]")
 def list_(session: Session, dataset: str | None) -> None:
-    """List the reservations of the catalog, or of DATASET, and who holds them."""
+    """List the reservations of the catalog, or of DATASET, and who holds them.
+
+    Examples:
+        registry reservation list
+        registry reservation list mnist --format json
+    """
     with session.connect(dataset) as catalog:
         found = catalog.reservations.list(dataset)
     columns: dict[str, Column] = {
@@ -53,14 +55,7 @@ def list_(session: Session, dataset: str | None) -> None:
     )
 
 
-@session_command(
-    "release",
-    group=reservation,
-    epilog=examples(
-        "registry reservation release mnist:3.0.1 --dry-run",
-        "registry reservation release mnist/plain:3.0.1 --force",
-    ),
-)
+@session_command("release", group=reservation)
 @reference_argument
 @click.option("--force", is_flag=True, help="Also release it if a process of this machine still holds it.")
 @dry_run_option
@@ -69,6 +64,10 @@ def release(session: Session, reference: str, force: bool, dry_run: bool) -> Non
 
     First make sure that the publisher does not run any more, because the registry cannot check it. Its files stay in
     the store, and the next publisher uses or removes them.
+
+    Examples:
+        registry reservation release mnist:3.0.1 --dry-run
+        registry reservation release mnist/plain:3.0.1 --force
     """
     with session.connect() as catalog:
         found = catalog.reservations.release(reference, force=force, dry_run=dry_run)
@@ -83,14 +82,7 @@ def release(session: Session, reference: str, force: bool, dry_run: bool) -> Non
     session.out.present("reservation.release", value, human)
 
 
-@session_command(
-    "clear",
-    group=reservation,
-    epilog=examples(
-        "registry reservation clear mnist:3.0.1 --dry-run",
-        "registry reservation clear mnist:3.0.1 --data-dir s3://bucket/datasets",
-    ),
-)
+@session_command("clear", group=reservation)
 @reference_argument
 @click.option(
     "--force", is_flag=True, help="Also move a complete version, and files of another catalog or of a running process."
@@ -101,6 +93,10 @@ def clear(session: Session, reference: str, force: bool, dry_run: bool) -> None:
 
     REF must not be published yet. Nothing is deleted: the files are moved to a folder leftover.<random>_<version> next
     to the location.
+
+    Examples:
+        registry reservation clear mnist:3.0.1 --dry-run
+        registry reservation clear mnist:3.0.1 --data-dir s3://bucket/datasets
     """
     with session.connect() as catalog:
         done = catalog.reservations.clear(reference, force=force, dry_run=dry_run)

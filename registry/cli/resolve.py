@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from registry.cli.browse import describe_considered, explained_refusal, why_values
-from registry.cli.commands import Session, examples, session_command, version_values
+from registry.cli.commands import Session, session_command, version_values
 from registry.cli.options import (
     Comparison,
     Slicing,
@@ -40,19 +40,7 @@ _BROKEN: Final = {
 }
 
 
-@session_command(
-    "resolve",
-    at=True,
-    locked=True,
-    epilog=examples(
-        "registry resolve digits 'train[:10%]'",
-        "registry resolve digits 'train[:10%]' --why",
-        "registry resolve 'mnist:3.*' 'train[80%:]+test' --format json",
-        "registry resolve digits 'even(train, 3)[0]'",
-        "registry resolve digits 'train[:33%]' --slicing tfds-4",
-        "registry resolve digits 'train[:33%]' --rounding pct1_dropremainder",
-    ),
-)
+@session_command("resolve", at=True, locked=True)
 @reference_argument
 @split_argument
 @slicing_options
@@ -63,6 +51,14 @@ def resolve(session: Session, reference: str, split: str, slicing: Slicing, why:
     SPLIT is a name (train, or all for every split), a slice of it in records, percent or shards (train[100:200],
     train[:33.3%], train[-1shard]), an exact part (even(train, 3)[0]), or several of these joined with '+'. Quote it: a
     shell interprets [ ] as a pattern of file names.
+
+    Examples:
+        registry resolve digits 'train[:10%]'
+        registry resolve digits 'train[:10%]' --why
+        registry resolve 'mnist:3.*' 'train[80%:]+test' --format json
+        registry resolve digits 'even(train, 3)[0]'
+        registry resolve digits 'train[:33%]' --slicing tfds-4
+        registry resolve digits 'train[:33%]' --rounding pct1_dropremainder
     """
     with session.connect_unless_pinned() as catalog:
         with explained_refusal(session.out, why):
@@ -105,22 +101,7 @@ _CONTENT: Final = "content"
 _POSITION: Final = "position"
 
 
-@session_command(
-    "check",
-    group=split,
-    at=True,
-    locked=True,
-    engine="comparing",
-    epilog=examples(
-        "registry split check digits 'train[:80%]' 'train[80%:]'",
-        "registry split check digits 'train[:80%]' 'train[80%:90%]' 'train[90%:]' --disjoint --covering",
-        "registry split check digits 'train[:10%]' 'train[:50%]' --subset",
-        "registry split check digits 'train[:50%]+train[50%:]' train --equal",
-        "registry split check digits 'train[:33%]' 'train[33%:50%]' --covering --of 'train[:50%]'",
-        "registry split check digits 'train[:80%]' 'train[80%:]' --by content",
-        "registry split check scans train test --by patient",
-    ),
-)
+@session_command("check", group=split, at=True, locked=True, engine="comparing")
 @reference_argument
 @splits_argument
 @click.option("--disjoint", is_flag=True, help="No record position is in two of them.  [default without another check]")
@@ -146,6 +127,15 @@ def check(
 
     Decided on the positions of records, without opening a file: equal records that are stored twice have two positions,
     and are found by --by content. Ends with exit code 5 if a check fails, and names the records.
+
+    Examples:
+        registry split check digits 'train[:80%]' 'train[80%:]'
+        registry split check digits 'train[:80%]' 'train[80%:90%]' 'train[90%:]' --disjoint --covering
+        registry split check digits 'train[:10%]' 'train[:50%]' --subset
+        registry split check digits 'train[:50%]+train[50%:]' train --equal
+        registry split check digits 'train[:33%]' 'train[33%:50%]' --covering --of 'train[:50%]'
+        registry split check digits 'train[:80%]' 'train[80%:]' --by content
+        registry split check scans train test --by patient
     """
     if comparison["by"] != _POSITION:
         if covering or equal or subset:

@@ -7,18 +7,11 @@ from typing import Any
 
 import click
 
-from registry.cli.commands import Session, examples, session_command
+from registry.cli.commands import Session, session_command
 from registry.errors import UsageError
 
 
-@session_command(
-    "serve",
-    epilog=examples(
-        "registry serve --init",
-        "registry serve --port 8000 --workers 4 --public-url https://data.example.org/",
-        "registry serve --config service.yaml",
-    ),
-)
+@session_command("serve")
 @click.option("--host", metavar="HOST", help="The address at which to listen.  [default: 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65535), metavar="N", help="The port; 0 is a free one.  [default: 8080]")
 @click.option("--workers", type=click.IntRange(1, 256), metavar="N", help="Processes that answer.  [default: 1]")
@@ -34,6 +27,11 @@ def serve(session: Session, *, config_file: str | None, init: bool, **options: A
     Clients open it: registry.connect("https://host/"). Each setting can also be a variable, such as
     REGISTRY_SERVE_PORT, or a line of the file. Requests are logged to stderr, a JSON object a line. The service speaks
     HTTP: let a proxy with TLS pass on what comes from other machines.
+
+    Examples:
+        registry serve --init
+        registry serve --port 8000 --workers 4 --public-url https://data.example.org/
+        registry serve --config service.yaml
     """
     from registry.api.locations import log_actor
     from registry.catalog import is_site

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from registry.cli.commands import Session, examples, session_command
+from registry.cli.commands import Session, session_command
 from registry.cli.options import check_output
 from registry.cli.output import Block, Table, open_stdout
 from registry.cli.resolve import note_overlaps
@@ -34,18 +34,7 @@ _FORMAT: Final = click.option(
 )
 
 
-@session_command(
-    "sql",
-    at=True,
-    locked=True,
-    output_format=_FORMAT,
-    epilog=examples(
-        """registry sql 'SELECT label, count(*) FROM "digits:1.*[train]" GROUP BY label'""",
-        """registry sql 'SELECT * FROM "prices[train[:10%]]" WHERE price > 100' --format csv""",
-        """registry sql 'SELECT a.id FROM "prices:1.0.0[train]" a ANTI JOIN "prices:2.0.0[train]" b USING (id)'""",
-        """registry sql 'FROM "digits[train]"' -o digits.parquet""",
-    ),
-)
+@session_command("sql", at=True, locked=True, output_format=_FORMAT)
 @click.argument("query", metavar="QUERY")
 @click.option("-o", "--output", metavar="FILE", help="Write the rows to this file: .csv, .jsonl, .parquet or .arrow.")
 @click.option("--force", is_flag=True, help="Replace a file that exists.")
@@ -55,6 +44,12 @@ def sql(session: Session, query: str, *, output: str | None, force: bool) -> Non
     A table is a quoted name: REF[SPLIT], such as "digits:1.*[train]" or "digits[train[:10%]]". A version with one split
     needs no [SPLIT]. Class labels are their names. Columns that the query does not need are not decoded, and memory is
     bounded. The query can reach no files, network or settings.
+
+    Examples:
+        registry sql 'SELECT label, count(*) FROM "digits:1.*[train]" GROUP BY label'
+        registry sql 'SELECT * FROM "prices[train[:10%]]" WHERE price > 100' --format csv
+        registry sql 'SELECT a.id FROM "prices:1.0.0[train]" a ANTI JOIN "prices:2.0.0[train]" b USING (id)'
+        registry sql 'FROM "digits[train]"' -o digits.parquet
     """
     with require_extra("sql", package="duckdb", needed_for="a query in SQL"):
         from registry.reading.frameworks.sql import Query

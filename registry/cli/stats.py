@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from registry.cli.commands import Session, examples, session_command, version_values
+from registry.cli.commands import Session, session_command, version_values
 from registry.cli.completion import complete_split
 from registry.cli.options import processes_option, reference_argument
 from registry.cli.output import Block, Fields, Table, can_print
@@ -49,18 +49,7 @@ _MOST_BRIEF: Final = 20
 _MOST_NEAR: Final = 2**20
 
 
-@session_command(
-    "stats",
-    engine="describing",
-    at=True,
-    locked=True,
-    epilog=examples(
-        "registry stats digits",
-        "registry stats digits train --column label",
-        "registry stats mnist:3.0.1 --compute -j 4",
-        "registry stats digits --format json",
-    ),
-)
+@session_command("stats", engine="describing", at=True, locked=True)
 @reference_argument
 @click.argument("split", metavar="[SPLIT]", required=False, shell_complete=complete_split)
 @click.option("--column", metavar="NAME", help="Show one feature in detail: quantiles, histogram, frequent values.")
@@ -76,6 +65,12 @@ def stats(
     Lines above the table count exact duplicates within a split, and records that occur in two splits.
     Publishing a version computes them, unless its files stay in place. For a version without statistics, --compute
     reads all records once, and attaches the result for everybody.
+
+    Examples:
+        registry stats digits
+        registry stats digits train --column label
+        registry stats mnist:3.0.1 --compute -j 4
+        registry stats digits --format json
     """
     from registry.statistics import duplicate_sentences, find_differences
 

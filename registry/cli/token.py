@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from registry.cli.commands import Session, examples, session_command
+from registry.cli.commands import Session, session_command
 from registry.cli.options import dry_run_option
 from registry.cli.output import Column, Table
 from registry.envelope import fields_of
@@ -23,13 +23,7 @@ def token() -> None:
     """Give access to a catalog that a server shares."""
 
 
-@session_command(
-    "create",
-    group=token,
-    epilog=examples(
-        "registry token create ann", "registry token create ci --role publisher --dataset 'lab_*' --expires 90d"
-    ),
-)
+@session_command("create", group=token)
 @click.argument("name", metavar="NAME")
 @click.option(
     "--role",
@@ -54,6 +48,10 @@ def create(
     """Create a token for NAME, a person or a program, and print it.
 
     It is printed once: the catalog stores only a digest. What its holder changes has NAME as its actor in the log.
+
+    Examples:
+        registry token create ann
+        registry token create ci --role publisher --dataset 'lab_*' --expires 90d
     """
     with session.connect() as catalog:
         created = catalog.tokens.create(name, role=role, datasets=datasets, expires=expires, dry_run=dry_run)
@@ -70,9 +68,14 @@ def create(
     session.out.present("token.create", _values(created.token) | text | {"dry_run": dry_run}, human)
 
 
-@session_command("list", group=token, epilog=examples("registry token list", "registry token list --format json"))
+@session_command("list", group=token)
 def list_(session: Session) -> None:
-    """List the tokens of the catalog, without their texts."""
+    """List the tokens of the catalog, without their texts.
+
+    Examples:
+        registry token list
+        registry token list --format json
+    """
     with session.connect() as catalog:
         tokens, now = catalog.tokens.list(), catalog.backend.now()
     columns: dict[str, Column] = {
@@ -90,11 +93,15 @@ def list_(session: Session) -> None:
     session.out.present("token.list", values, lambda rows: [Table(rows, columns, empty=empty)])
 
 
-@session_command("revoke", group=token, epilog=examples("registry token revoke 3f9a5c0d71be"))
+@session_command("revoke", group=token)
 @click.argument("token_id", metavar="ID")
 @dry_run_option
 def revoke(session: Session, token_id: str, dry_run: bool) -> None:
-    """Make the token ID invalid, from its next request on."""
+    """Make the token ID invalid, from its next request on.
+
+    Examples:
+        registry token revoke 3f9a5c0d71be
+    """
     with session.connect() as catalog:
         revoked = catalog.tokens.revoke(token_id, dry_run=dry_run)
     done = "would revoke" if dry_run else "revoked"

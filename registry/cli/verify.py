@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from registry.cli.commands import Session, examples, joint_exit_code, session_command, version_values
+from registry.cli.commands import Session, joint_exit_code, session_command, version_values
 from registry.cli.completion import complete_reference
 from registry.cli.options import check_output, force_option, processes_option, write_file
 from registry.cli.output import size
@@ -27,19 +27,7 @@ if TYPE_CHECKING:  # numpy is loaded when something is verified
     from registry.publishing import VerifyReport
 
 
-@session_command(
-    "verify",
-    engine="verifying",
-    at=True,
-    locked=True,
-    epilog=examples(
-        "registry verify digits",
-        "registry verify 'mnist:3.*' --deep",
-        "registry verify --all",
-        "registry verify --all -j 8 --report report.json",
-        "registry verify imagenet --deep --engine ray --address 10.0.0.1:6379",
-    ),
-)
+@session_command("verify", engine="verifying", at=True, locked=True)
 @click.argument("reference", metavar="[REF]", required=False, shell_complete=complete_reference)
 @click.option("--all", "every", is_flag=True, help="Check every version that is not dropped, yanked ones too.")
 @click.option("--deep", is_flag=True, help="Also decode every record, and compare its values with the schema.")
@@ -82,6 +70,13 @@ def verify(
     feature does not allow, such as a number that belongs to no class; this does not change the exit code, because the
     files are as they were published. With --all, checks every version and does
     not stop at the first that fails. Ctrl-C keeps the results so far, and the next run continues there, for a week.
+
+    Examples:
+        registry verify digits
+        registry verify 'mnist:3.*' --deep
+        registry verify --all
+        registry verify --all -j 8 --report report.json
+        registry verify imagenet --deep --engine ray --address 10.0.0.1:6379
     """
     if every == (reference is not None) or (every and session.at is not None):
         raise UsageError(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from registry.cli.commands import Session, examples, session_command
+from registry.cli.commands import Session, session_command
 from registry.cli.options import dry_run_option
 from registry.cli.output import Column, Table
 from registry.envelope import fields_of
@@ -24,14 +24,7 @@ def webhook() -> None:
     """Send the events of a shared catalog to URLs."""
 
 
-@session_command(
-    "create",
-    group=webhook,
-    epilog=examples(
-        "registry webhook create https://ci.example/hooks/data",
-        "registry webhook create https://ci.example/hooks/data --dataset 'lab_*' --action publish",
-    ),
-)
+@session_command("create", group=webhook)
 @click.argument("receiver", metavar="URL")
 @click.option(
     "--dataset",
@@ -58,6 +51,10 @@ def create(
 
     The receiver verifies messages with the secret, see registry.verify_webhook. 'registry webhook secret' prints it
     again: the catalog does not store it.
+
+    Examples:
+        registry webhook create https://ci.example/hooks/data
+        registry webhook create https://ci.example/hooks/data --dataset 'lab_*' --action publish
     """
     with session.connect() as catalog:
         created = catalog.webhooks.create(receiver, datasets=datasets, actions=actions, after=after, dry_run=dry_run)
@@ -73,9 +70,14 @@ def create(
     session.out.present("webhook.create", _values(created.webhook) | secret | {"dry_run": dry_run}, human)
 
 
-@session_command("list", group=webhook, epilog=examples("registry webhook list", "registry webhook list --format json"))
+@session_command("list", group=webhook)
 def list_(session: Session) -> None:
-    """List the webhooks, how far each is, and why one fails."""
+    """List the webhooks, how far each is, and why one fails.
+
+    Examples:
+        registry webhook list
+        registry webhook list --format json
+    """
     with session.connect() as catalog:
         webhooks = catalog.webhooks.list()
         newest = next((event.id for event in catalog.log(limit=1)), 0)
@@ -94,20 +96,28 @@ def list_(session: Session) -> None:
     session.out.present("webhook.list", values, lambda rows: [Table(rows, columns, empty=empty)])
 
 
-@session_command("secret", group=webhook, epilog=examples("registry webhook secret 3f9a5c0d71be"))
+@session_command("secret", group=webhook)
 @click.argument("webhook_id", metavar="ID")
 def secret(session: Session, webhook_id: str) -> None:
-    """Print the secret for the receiver of the webhook ID, by the newest key of the service."""
+    """Print the secret for the receiver of the webhook ID, by the newest key of the service.
+
+    Examples:
+        registry webhook secret 3f9a5c0d71be
+    """
     with session.connect() as catalog:
         text = catalog.webhooks.secret(webhook_id)
     session.out.present("webhook.secret", {"id": webhook_id, "secret": text}, lambda _: [text])
 
 
-@session_command("remove", group=webhook, epilog=examples("registry webhook remove 3f9a5c0d71be"))
+@session_command("remove", group=webhook)
 @click.argument("webhook_id", metavar="ID")
 @dry_run_option
 def remove(session: Session, webhook_id: str, dry_run: bool) -> None:
-    """Send no more events to the webhook ID."""
+    """Send no more events to the webhook ID.
+
+    Examples:
+        registry webhook remove 3f9a5c0d71be
+    """
     with session.connect() as catalog:
         removed = catalog.webhooks.remove(webhook_id, dry_run=dry_run)
     done = "would remove" if dry_run else "removed"
@@ -116,18 +126,19 @@ def remove(session: Session, webhook_id: str, dry_run: bool) -> None:
     )
 
 
-@session_command(
-    "resume",
-    group=webhook,
-    epilog=examples("registry webhook resume 3f9a5c0d71be", "registry webhook resume 3f9a5c0d71be --after 120"),
-)
+@session_command("resume", group=webhook)
 @click.argument("webhook_id", metavar="ID")
 @click.option(
     "--after", type=click.IntRange(0), metavar="EVENT", help="Continue after this event: an earlier one is sent again."
 )
 @dry_run_option
 def resume(session: Session, webhook_id: str, after: int | None, dry_run: bool) -> None:
-    """Try the webhook ID again at once, also if it was disabled."""
+    """Try the webhook ID again at once, also if it was disabled.
+
+    Examples:
+        registry webhook resume 3f9a5c0d71be
+        registry webhook resume 3f9a5c0d71be --after 120
+    """
     with session.connect() as catalog:
         resumed = catalog.webhooks.resume(webhook_id, after=after, dry_run=dry_run)
     done = "would continue" if dry_run else "continues"
@@ -139,13 +150,16 @@ def resume(session: Session, webhook_id: str, after: int | None, dry_run: bool) 
     )
 
 
-@session_command("test", group=webhook, epilog=examples("registry webhook test 3f9a5c0d71be"))
+@session_command("test", group=webhook)
 @click.argument("webhook_id", metavar="ID")
 @dry_run_option
 def test(session: Session, webhook_id: str, dry_run: bool) -> None:
     """Send the newest event to the webhook ID once more, and say whether it got it.
 
     The service sends it. The exit code is 1 if the receiver did not accept it.
+
+    Examples:
+        registry webhook test 3f9a5c0d71be
     """
     with session.connect() as catalog:
         tested = catalog.webhooks.test(webhook_id, dry_run=dry_run)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from registry.cli import Block, Fields, Session, Table, examples, fields_of, progress_bar, session_command
+from registry.cli import Block, Fields, Session, Table, fields_of, progress_bar, session_command
 from registry.cli import size as size_text
 from registry.errors import UsageError
 from registry.splits import counted
@@ -20,16 +20,7 @@ if TYPE_CHECKING:  # numpy is loaded when something is assembled
 _SUFFIXES = (".tif", ".tiff")
 
 
-@session_command(
-    "assemble",
-    catalog=False,
-    epilog=examples(
-        "registry earth-engine assemble predictions/ -o classes.tif",
-        "registry earth-engine assemble predictions.tfrecord --mixer exports/area-mixer.json -o classes.tif --nodata 0",
-        "registry earth-engine assemble exports/ --prefix area --kernel 128 --band B4 --band B3 --band B2 -o rgb.tif",
-        "registry earth-engine assemble samples.tfrecord.gz -o samples.csv",
-    ),
-)
+@session_command("assemble", catalog=False)
 @click.argument("predictions", metavar="PREDICTIONS...", nargs=-1, required=True)
 @click.option(
     "-o",
@@ -104,6 +95,12 @@ def command(
     PREDICTIONS is a folder, one file of an export, the common prefix of its files, or several files in order. They
     contain one record for each patch of the export, in its order, in any number of files, gzipped or not, with or
     without the margin. One row of patches is in memory at a time.
+
+    Examples:
+        registry earth-engine assemble predictions/ -o classes.tif
+        registry earth-engine assemble predictions.tfrecord --mixer exports/area-mixer.json -o classes.tif --nodata 0
+        registry earth-engine assemble exports/ --prefix area --kernel 128 --band B4 --band B3 --band B2 -o rgb.tif
+        registry earth-engine assemble samples.tfrecord.gz -o samples.csv
     """
     from registry.builders.earth_engine.row_files import is_table_file
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from registry.cli import Block, Column, Fields, Note, Session, Table, examples, fields_of, progress_bar, session_command
+from registry.cli import Block, Column, Fields, Note, Session, Table, fields_of, progress_bar, session_command
 from registry.cli import size as size_text
 from registry.errors import UsageError
 from registry.splits import counted
@@ -39,18 +39,7 @@ _RASTER: Final = frozenset(
 )  # fmt: skip
 
 
-@session_command(
-    "export",
-    catalog=False,
-    epilog=examples(
-        "registry earth-engine export scene.tif exports/ --patch 256 --kernel 128",
-        "registry earth-engine export scene.tif exports/ --prefix area --band red=3 --band nir=4 --encoding native",
-        "registry earth-engine export scene.tif exports/ --patch 64,32 --masked-threshold 0.5 --mask-band valid",
-        "registry earth-engine export months.tif exports/ --patch 64 --band ndvi=1-12 --depth ndvi=12 --sequence",
-        "registry earth-engine export scene.tif exports/ --dry-run",
-        "registry earth-engine export samples.geojson exports/ --geometry lonlat",
-    ),
-)
+@session_command("export", catalog=False)
 @click.argument("source", metavar="FILE")
 @click.argument("folder", metavar="DIR")
 @click.option("--prefix", metavar="P", help="Prefix of the files to write.  [default: the name of FILE]")
@@ -103,6 +92,14 @@ def command(session: Session, source: str, folder: str, *, prefix: str | None, d
 
     A raster becomes PREFIX-00000.tfrecord.gz and so on, with one record for each patch, and PREFIX-mixer.json. A table
     (.csv, .geojson, .json, .jsonl) becomes PREFIX.tfrecord.gz, with one record for each row.
+
+    Examples:
+        registry earth-engine export scene.tif exports/ --patch 256 --kernel 128
+        registry earth-engine export scene.tif exports/ --prefix area --band red=3 --band nir=4 --encoding native
+        registry earth-engine export scene.tif exports/ --patch 64,32 --masked-threshold 0.5 --mask-band valid
+        registry earth-engine export months.tif exports/ --patch 64 --band ndvi=1-12 --depth ndvi=12 --sequence
+        registry earth-engine export scene.tif exports/ --dry-run
+        registry earth-engine export samples.geojson exports/ --geometry lonlat
     """
     from registry.builders.earth_engine.row_files import is_table_file
 

@@ -9,7 +9,6 @@ import click
 
 from registry.cli import (
     Session,
-    examples,
     fields_of,
     progress_bar,
     reference_argument,
@@ -20,13 +19,7 @@ from registry.cli import (
 from registry.splits import counted
 
 
-@session_command(
-    "earth-engine",
-    epilog=examples(
-        "registry export earth-engine earth_patches exports/",
-        "registry export earth-engine earth_patches exports/ --split china --no-compress",
-    ),
-)
+@session_command("earth-engine")
 @reference_argument
 @click.argument("folder", metavar="DIR")
 @click.option("--split", "splits", metavar="S", multiple=True, help="Split to write; may be repeated.  [default: all]")
@@ -40,6 +33,10 @@ def command(
     """Write splits of the version REF to DIR as Earth Engine exports: SPLIT-00000.tfrecord.gz and SPLIT-mixer.json.
 
     REF was imported from Earth Engine, or its builder keeps the mixer. Records are written unchanged.
+
+    Examples:
+        registry export earth-engine earth_patches exports/
+        registry export earth-engine earth_patches exports/ --split china --no-compress
     """
     from registry.builders.earth_engine.exporting.version import export_version
 

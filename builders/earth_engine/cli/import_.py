@@ -18,7 +18,6 @@ from registry.cli import (
     Block,
     Session,
     describe_publication,
-    examples,
     promote_option,
     promotion_values,
     session_command,
@@ -33,16 +32,7 @@ if TYPE_CHECKING:  # numpy is loaded when something is imported
     from registry.publishing import Publication
 
 
-@session_command(
-    "earth-engine",
-    engine="importing",
-    epilog=examples(
-        "registry import earth-engine exports/ --dry-run",
-        "registry import earth-engine exports/ --prefix area --name area",
-        "registry import earth-engine exports/ --prefix train=training_patches --prefix eval=eval_patches",
-        "registry import earth-engine samples.tfrecord.gz --shape patch=16,16 --copy",
-    ),
-)
+@session_command("earth-engine", engine="importing")
 @click.argument("folder", metavar="DIR|FILE")
 @click.option(
     "--prefix",
@@ -91,6 +81,12 @@ def command(
 
     DIR|FILE is a folder, or one file of an export in it. Bands, data types, tile size and overlap are inferred from the
     records and reported. Without --copy, the version reads the files in DIR, so keep them unchanged.
+
+    Examples:
+        registry import earth-engine exports/ --dry-run
+        registry import earth-engine exports/ --prefix area --name area
+        registry import earth-engine exports/ --prefix train=training_patches --prefix eval=eval_patches
+        registry import earth-engine samples.tfrecord.gz --shape patch=16,16 --copy
     """
     from registry.builders.earth_engine.stored.importing import ImportOptions, preview_export
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from registry.cli import Block, Column, Fields, Session, Table, examples, progress_bar, session_command, size
+from registry.cli import Block, Column, Fields, Session, Table, progress_bar, session_command, size
 from registry.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,15 +18,7 @@ if TYPE_CHECKING:
 _MOST_FILES = 20
 
 
-@session_command(
-    "inspect",
-    catalog=False,
-    epilog=examples(
-        "registry earth-engine inspect exports/",
-        "registry earth-engine inspect exports/ --prefix area --count",
-        "registry earth-engine inspect exports/area-mixer.json --plot area.png --band B4 --band B3 --band B2",
-    ),
-)
+@session_command("inspect", catalog=False)
 @click.argument("folder", metavar="DIR|FILE")
 @click.option("--prefix", metavar="P", help="Prefix of the export, if the folder contains several.")
 @click.option("--count", is_flag=True, help="Read all records: count them and check that their features agree.")
@@ -59,6 +51,11 @@ def command(
 
     DIR|FILE is a folder, or one file of an export in it. One record is read; all records are read for a table, with
     --count and with --plot.
+
+    Examples:
+        registry earth-engine inspect exports/
+        registry earth-engine inspect exports/ --prefix area --count
+        registry earth-engine inspect exports/area-mixer.json --plot area.png --band B4 --band B3 --band B2
     """
     from registry.builders.earth_engine.plot import check_plot, plot_export
     from registry.builders.earth_engine.stored.export import open_export

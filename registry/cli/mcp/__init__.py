@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import click
 
-from registry.cli.commands import Session, examples, session_command
+from registry.cli.commands import Session, session_command
 
 
-@session_command(
-    "mcp",
-    epilog=examples(
-        "registry mcp", "registry mcp --catalog https://catalog.example/", "registry mcp --allow-publish ./data"
-    ),
-)
+@session_command("mcp")
 @click.option(
     "--allow-publish",
     "folders",
@@ -26,6 +21,11 @@ def mcp(session: Session, folders: tuple[str, ...]) -> None:
 
     The tools find datasets, show versions, rows and statistics, compare and pin. They only read, unless you add
     --allow-publish. Name the command in the settings of the agent, which starts it.
+
+    Examples:
+        registry mcp
+        registry mcp --catalog https://catalog.example/
+        registry mcp --allow-publish ./data
     """
     from registry.cli.mcp.protocol import require_sdk, serve_stdio
 

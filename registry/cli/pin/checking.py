@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from registry.cli.commands import Session, examples, session_command
+from registry.cli.commands import Session, session_command
 from registry.cli.completion import complete_file, complete_reference
 from registry.cli.options import (
     PinPlaces,
@@ -40,16 +40,7 @@ if TYPE_CHECKING:  # numpy and pydantic are loaded when a pin file is read
     from registry.pins.report import PinReport
 
 
-@session_command(
-    "verify",
-    engine="verifying",
-    data_dir=pin_data_dir_option,
-    epilog=examples(
-        "registry pin verify dataset.lock.yaml",
-        "registry pin verify dataset.lock.yaml --data-dir /data/datasets --deep",
-        "registry pin verify dataset.lock.yaml --against digits:1.0.1",
-    ),
-)
+@session_command("verify", engine="verifying", data_dir=pin_data_dir_option)
 @file_argument
 @names_argument
 @places_options
@@ -78,6 +69,11 @@ def verify(
     records and features with both digests, and ends with exit code 5. A catalog is opened only for --against, if
     --catalog names one, or if REGISTRY_CATALOG names a service for which you have a token: then notes name versions
     that were yanked since, and the folders of the catalog are searched for the files, too.
+
+    Examples:
+        registry pin verify dataset.lock.yaml
+        registry pin verify dataset.lock.yaml --data-dir /data/datasets --deep
+        registry pin verify dataset.lock.yaml --against digits:1.0.1
     """
     from registry.pins.bundle import check_json
 
@@ -112,11 +108,7 @@ def verify(
     return 0 if is_sound else VerificationError.exit_code
 
 
-@session_command(
-    "audit",
-    data_dir=pin_data_dir_option,
-    epilog=examples("registry pin audit dataset.lock.yaml", "registry pin audit papers/*/*.lock.yaml --format json"),
-)
+@session_command("audit", data_dir=pin_data_dir_option)
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(), shell_complete=complete_file)
 @places_options
 def audit(session: Session, files: tuple[str, ...], *, places: PinPlaces) -> int:
@@ -124,6 +116,10 @@ def audit(session: Session, files: tuple[str, ...], *, places: PinPlaces) -> int
 
     Ends with exit code 6 if a version is yanked, dropped, not in the catalog or has other content there, else with 5
     if files are missing.
+
+    Examples:
+        registry pin audit dataset.lock.yaml
+        registry pin audit papers/*/*.lock.yaml --format json
     """
     with session.connect() as catalog:
         opened = [(file, open_pins(file, places, session)) for file in files]
@@ -155,13 +151,7 @@ def audit(session: Session, files: tuple[str, ...], *, places: PinPlaces) -> int
     return VerificationError.exit_code if any(row["missing"] for row in result) else 0
 
 
-@session_command(
-    "from-citation",
-    epilog=examples(
-        "registry pin from-citation 'digits@1.0.0 train[:80%] #1438 sha256:f9c5a485541c42ac' -o dataset.lock.yaml",
-        "registry pin from-citation 'digits@1.0.0 train[:80%] #1438 sha256:f9c5a485541c42ac' --in dataset.lock.yaml",
-    ),
-)
+@session_command("from-citation")
 @click.argument("citation", metavar="TEXT")
 @click.option("-o", "--output", metavar="FILE", type=click.Path(dir_okay=False), help="Write the pin to FILE.")
 @force_option
@@ -171,6 +161,10 @@ def from_citation(session: Session, citation: str, *, output: str | None, force:
 
     TEXT may be copied with line breaks, and with LaTeX's backslashes. The version is looked up in the catalog and its
     records are digested; with --in, a pin file is searched instead, and no catalog is opened.
+
+    Examples:
+        registry pin from-citation 'digits@1.0.0 train[:80%] #1438 sha256:f9c5a485541c42ac' -o dataset.lock.yaml
+        registry pin from-citation 'digits@1.0.0 train[:80%] #1438 sha256:f9c5a485541c42ac' --in dataset.lock.yaml
     """
     from registry.pins.citation import Citation
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from registry.cli.browse import describe_diff
-from registry.cli.commands import Session, examples, session_command, version_values
+from registry.cli.commands import Session, session_command, version_values
 from registry.cli.options import (
     PIN_FILE,
     Slicing,
@@ -62,17 +62,7 @@ _dry_run_option: Final = click.option(
 )
 
 
-@session_command(
-    "create",
-    engine="pinning",
-    at=True,
-    locked=True,
-    epilog=examples(
-        "registry pin create 'mnist:3.*' 'train[:80%]' test -o dataset.lock.yaml",
-        "registry pin create digits train='train[:80%]' validation='train[80%:]'",
-        "registry pin create digits train --shuffle-seed 42 --location https://example.org/digits/1.0.0",
-    ),
-)
+@session_command("create", engine="pinning", at=True, locked=True)
 @reference_argument
 @splits_argument
 @_output_option
@@ -97,20 +87,18 @@ def create(
 
     To name a pin, write NAME=SPLIT. Every file with records of a slice is hashed and compared with the catalog, and
     every record is hashed, too. The same version and slices give the same file, byte for byte.
+
+    Examples:
+        registry pin create 'mnist:3.*' 'train[:80%]' test -o dataset.lock.yaml
+        registry pin create digits train='train[:80%]' validation='train[80%:]'
+        registry pin create digits train --shuffle-seed 42 --location https://example.org/digits/1.0.0
     """
     _require_folder(output)
     wanted = _Wanted(reference, splits, locations, slicing, order)
     _pin(session, wanted, output, None, force=force, dry_run=dry_run)
 
 
-@session_command(
-    "add",
-    at=True,
-    locked=True,
-    epilog=examples(
-        "registry pin add digits 'train[80%:]' -o dataset.lock.yaml", "registry pin add mnist@paper eval=test"
-    ),
-)
+@session_command("add", at=True, locked=True)
 @reference_argument
 @splits_argument
 @_output_option
@@ -129,19 +117,17 @@ def add(
     order: ReadConfig | None,
     dry_run: bool,
 ) -> None:
-    """Pin more slices in a file, of the same or of another dataset. Existing pins do not change."""
+    """Pin more slices in a file, of the same or of another dataset. Existing pins do not change.
+
+    Examples:
+        registry pin add digits 'train[80%:]' -o dataset.lock.yaml
+        registry pin add mnist@paper eval=test
+    """
     wanted = _Wanted(reference, splits, locations, slicing, order)
     _pin(session, wanted, output, open_pins(output), force=True, dry_run=dry_run)
 
 
-@session_command(
-    "update",
-    epilog=examples(
-        "registry pin update dataset.lock.yaml --dry-run",
-        "registry pin update dataset.lock.yaml train --to '2.*' --yes",
-        "registry pin update dataset.lock.yaml --location https://example.org/digits/1.0.0",
-    ),
-)
+@session_command("update")
 @file_argument
 @names_argument
 @click.option(
@@ -166,6 +152,11 @@ def update(
 
     Shows the changes first, down to the record, and writes them after you confirm. Without a terminal, --yes is needed.
     With --location alone, pins do not move, and the locations are added.
+
+    Examples:
+        registry pin update dataset.lock.yaml --dry-run
+        registry pin update dataset.lock.yaml train --to '2.*' --yes
+        registry pin update dataset.lock.yaml --location https://example.org/digits/1.0.0
     """
     from registry.pins.create import check_locations
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from registry.cli.commands import Session, examples, session_command
+from registry.cli.commands import Session, session_command
 from registry.cli.options import PinPlaces, file_argument, names_argument, pin_data_dir_option, places_options
 from registry.cli.output import Block, Note, size
 from registry.cli.pin.showing import count_bytes, open_pins
@@ -24,15 +24,7 @@ if TYPE_CHECKING:
     from registry.pins import PinFile
 
 
-@session_command(
-    "restore",
-    data_dir=pin_data_dir_option,
-    epilog=examples(
-        "registry pin restore dataset.lock.yaml --to ~/datasets",
-        "registry pin restore dataset.lock.yaml train --to ~/datasets --dry-run",
-        "registry pin restore dataset.lock.yaml --to ~/datasets --catalog https://catalog.example",
-    ),
-)
+@session_command("restore", data_dir=pin_data_dir_option)
 @file_argument
 @names_argument
 @click.option("--to", "target", required=True, metavar="DIR", help="A data directory; created if it does not exist.")
@@ -54,6 +46,11 @@ def restore(
     Correct files are kept, so an interrupted restore can be continued. If a place has a file with other bytes, the next
     place is tried. Places that only the pins name are used if you allow it, and the folders of a catalog if --catalog
     names it, or if it is a service for which you have a token.
+
+    Examples:
+        registry pin restore dataset.lock.yaml --to ~/datasets
+        registry pin restore dataset.lock.yaml train --to ~/datasets --dry-run
+        registry pin restore dataset.lock.yaml --to ~/datasets --catalog https://catalog.example
     """
     from registry.pins.restore import restore as restore_files
 
@@ -79,13 +76,7 @@ def restore(
     session.out.present("pin.restore", value, human)
 
 
-@session_command(
-    "bundle",
-    data_dir=pin_data_dir_option,
-    epilog=examples(
-        "registry pin bundle dataset.lock.yaml -o paper.tar", "tar xf paper.tar && python3 -I -S paper/verify.py"
-    ),
-)
+@session_command("bundle", data_dir=pin_data_dir_option)
 @file_argument
 @names_argument
 @click.option(
@@ -99,6 +90,10 @@ def bundle(session: Session, file: str, names: tuple[str, ...], *, output: str, 
     The verifier, verify.py, needs only Python, so it works even without this software. The same pins give the same
     archive, byte for byte. A signature next to FILE is included if it belongs to the pin file in the archive. The
     folders of a catalog are searched, too, if --catalog names it, or if it is a service for which you have a token.
+
+    Examples:
+        registry pin bundle dataset.lock.yaml -o paper.tar
+        tar xf paper.tar && python3 -I -S paper/verify.py
     """
     from registry.pins.bundle import write_bundle
     from registry.pins.cite import cite_bibtex, cite_text
@@ -167,16 +162,16 @@ def _signature(file: str, chosen: PinFile, pins: PinFile) -> tuple[dict[str, str
 _PASSWORD_VARIABLE: Final = "REGISTRY_KEY_PASSWORD"  # noqa: S105 (the name of a variable)
 
 
-@session_command(
-    "keygen",
-    catalog=False,
-    epilog=examples("registry pin keygen paper.key", "REGISTRY_KEY_PASSWORD=... registry pin keygen paper.key"),
-)
+@session_command("keygen", catalog=False)
 @click.argument("path", metavar="PATH", type=click.Path(dir_okay=False))
 def keygen(session: Session, path: str) -> None:
     """Make an Ed25519 key pair: the private key in PATH, the public one in PATH.pub. Existing files are never replaced.
 
     With $REGISTRY_KEY_PASSWORD the private key is encrypted. Keys of ssh-keygen -t ed25519 can be used as well.
+
+    Examples:
+        registry pin keygen paper.key
+        REGISTRY_KEY_PASSWORD=... registry pin keygen paper.key
     """
     from registry.pins.keys import new_key
 
@@ -190,14 +185,7 @@ def keygen(session: Session, path: str) -> None:
     session.out.present("pin.keygen", value, human)
 
 
-@session_command(
-    "sign",
-    catalog=False,
-    epilog=examples(
-        "registry pin sign dataset.lock.yaml --key paper.key",
-        "registry pin sign dataset.lock.yaml --key ~/.ssh/id_ed25519 -o dataset.sig",
-    ),
-)
+@session_command("sign", catalog=False)
 @file_argument
 @click.option(
     "--key", required=True, metavar="KEY", type=click.Path(), help="Your private Ed25519 key: PEM or OpenSSH."
@@ -208,6 +196,10 @@ def sign(session: Session, file: str, *, key: str, output: str | None) -> None:
 
     Existing signatures of other people over the same file are kept, and yours is added. For an encrypted key, set
     $REGISTRY_KEY_PASSWORD.
+
+    Examples:
+        registry pin sign dataset.lock.yaml --key paper.key
+        registry pin sign dataset.lock.yaml --key ~/.ssh/id_ed25519 -o dataset.sig
     """
     from registry.pins.keys import key_id, load_private_key
     from registry.pins.signature import sign_pin
@@ -224,14 +216,7 @@ def sign(session: Session, file: str, *, key: str, output: str | None) -> None:
     session.out.present("pin.sign", value, lambda it: [f"wrote {it['signature']}, signed by {it['key_id']}"])
 
 
-@session_command(
-    "check",
-    catalog=False,
-    epilog=examples(
-        "registry pin check dataset.lock.yaml --key paper.key.pub",
-        "registry pin check dataset.lock.yaml --key alice.pub --key bob.pub --signature dataset.sig",
-    ),
-)
+@session_command("check", catalog=False)
 @file_argument
 @click.option(
     "--key",
@@ -243,7 +228,12 @@ def sign(session: Session, file: str, *, key: str, output: str | None) -> None:
 )
 @click.option("--signature", metavar="SIG", type=click.Path(), help="The signature.  [default: FILE.sig]")
 def check(session: Session, file: str, *, keys: tuple[str, ...], signature: str | None) -> None:
-    """Check that one of these keys signed exactly these bytes of a pin file; exit code 5 if none did."""
+    """Check that one of these keys signed exactly these bytes of a pin file; exit code 5 if none did.
+
+    Examples:
+        registry pin check dataset.lock.yaml --key paper.key.pub
+        registry pin check dataset.lock.yaml --key alice.pub --key bob.pub --signature dataset.sig
+    """
     from registry.pins.keys import load_public_key
     from registry.pins.signature import check_signature
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from registry.cli.commands import Session, examples, session_command, version_values
+from registry.cli.commands import Session, session_command, version_values
 from registry.cli.completion import complete_file, complete_name
 from registry.cli.options import (
     ANYWHERE,
@@ -34,10 +34,14 @@ if TYPE_CHECKING:  # numpy and pydantic are loaded when a pin file is read
     from registry.pins import Pin, PinFile
 
 
-@session_command("show", catalog=False, epilog=examples("registry pin show dataset.lock.yaml"))
+@session_command("show", catalog=False)
 @file_argument
 def show(session: Session, file: str) -> None:
-    """Show the pins of a file: versions, slices, number of records, digests. With --format json, everything."""
+    """Show the pins of a file: versions, slices, number of records, digests. With --format json, everything.
+
+    Examples:
+        registry pin show dataset.lock.yaml
+    """
     pins = open_pins(file)
     columns: dict[str, Column] = {
         "NAME": lambda pin: pin.name,
@@ -56,15 +60,16 @@ def show(session: Session, file: str) -> None:
     session.out.present("pin.show", pins.content, human)
 
 
-@session_command(
-    "explain",
-    catalog=False,
-    epilog=examples("registry pin explain dataset.lock.yaml", "registry pin explain dataset.lock.yaml train"),
-)
+@session_command("explain", catalog=False)
 @file_argument
 @names_argument
 def explain(session: Session, file: str, names: tuple[str, ...]) -> None:
-    """Explain in sentences what was requested, which version and records it gave and why, and what proves them."""
+    """Explain in sentences what was requested, which version and records it gave and why, and what proves them.
+
+    Examples:
+        registry pin explain dataset.lock.yaml
+        registry pin explain dataset.lock.yaml train
+    """
     from registry.pins.compare import explain_pin
 
     pins = open_pins(file)
@@ -78,17 +83,18 @@ def explain(session: Session, file: str, names: tuple[str, ...]) -> None:
     session.out.present("pin.explain", told, human)
 
 
-@session_command(
-    "cite",
-    catalog=False,
-    epilog=examples("registry pin cite dataset.lock.yaml", "registry pin cite dataset.lock.yaml --bibtex >> paper.bib"),
-)
+@session_command("cite", catalog=False)
 @file_argument
 @click.option("--text", "form", flag_value="text", default="text", help="Sentences.  [default]")
 @click.option("--latex", "form", flag_value="latex", help="The same for LaTeX.")
 @click.option("--bibtex", "form", flag_value="bibtex", help="Entries for a bibliography.")
 def cite(session: Session, file: str, form: str) -> None:
-    """Print the text that a paper needs to cite its data: the short form of each pin, and the digest of the file."""
+    """Print the text that a paper needs to cite its data: the short form of each pin, and the digest of the file.
+
+    Examples:
+        registry pin cite dataset.lock.yaml
+        registry pin cite dataset.lock.yaml --bibtex >> paper.bib
+    """
     from registry.pins import cite as forms
     from registry.pins.citation import Citation
 
@@ -102,21 +108,19 @@ def cite(session: Session, file: str, form: str) -> None:
     session.out.present("pin.cite", value, lambda it: [it["text"].rstrip("\n")])
 
 
-@session_command(
-    "diff",
-    catalog=False,
-    epilog=examples(
-        "registry pin diff old.lock.yaml dataset.lock.yaml",
-        "registry pin diff old.lock.yaml dataset.lock.yaml --html pins.html",
-    ),
-)
+@session_command("diff", catalog=False)
 @click.argument("old", metavar="OLD", type=click.Path(), shell_complete=complete_file)
 @click.argument("new", metavar="NEW", type=click.Path(), shell_complete=complete_file)
 @click.option("--exit-code", is_flag=True, help="End with exit code 1 if a pin reads other records.")
 @html_option
 @force_option
 def diff(session: Session, old: str, new: str, exit_code: bool, html: str | None, force: bool) -> int:
-    """Compare the pins of two files by name: other records, the same records in other files, or other wording."""
+    """Compare the pins of two files by name: other records, the same records in other files, or other wording.
+
+    Examples:
+        registry pin diff old.lock.yaml dataset.lock.yaml
+        registry pin diff old.lock.yaml dataset.lock.yaml --html pins.html
+    """
     from registry.pins.compare import compare_pins
 
     if html is not None:
@@ -147,13 +151,7 @@ def diff(session: Session, old: str, new: str, exit_code: bool, html: str | None
     return 1 if exit_code and differs else 0
 
 
-@session_command(
-    "read",
-    data_dir=pin_data_dir_option,
-    epilog=examples(
-        "registry pin read dataset.lock.yaml train --limit 3", "registry pin read paper/dataset.lock.yaml train --ids"
-    ),
-)
+@session_command("read", data_dir=pin_data_dir_option)
 @file_argument
 @click.argument("name", metavar="NAME", shell_complete=complete_name)
 @places_options
@@ -166,6 +164,10 @@ def read(session: Session, file: str, name: str, *, places: PinPlaces, records: 
     The checksum of every record is checked; `registry pin verify` proves that the files are the pinned ones. A catalog
     is opened if --catalog names one, or REGISTRY_CATALOG a service for which you have a token: then notes name versions
     that were yanked since, and the folders of the catalog are searched for the files, too.
+
+    Examples:
+        registry pin read dataset.lock.yaml train --limit 3
+        registry pin read paper/dataset.lock.yaml train --ids
     """
     pin = open_pins(file, places, session)[name]
     note_yanks(session, [pin])
