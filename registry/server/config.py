@@ -48,7 +48,7 @@ class ServiceConfig:
         workers: how many processes answer.
         anonymous_reads: whether those without a token may read every dataset.
         signed_reads: whether readers get signed URLs of an object store, for which they need no rights of their own.
-        signed_writes: whether publishers get such URLs, too, also for files that they send; only for S3.
+        signed_writes: whether publishers get such URLs, too, also for files that they send; see docs/service.md.
         trusted_proxies: addresses or networks whose ``X-Forwarded-For`` and ``X-Forwarded-Proto`` are believed.
         metrics_token: a secret that may read ``/metrics``, as the token of an admin may.
         session_key: a secret that signs the sessions of the pages; None is a new one whenever the service starts.

@@ -67,6 +67,7 @@ from registry.server.signed_writes import SIGNED_SECONDS, SignedWrites
 from registry.storage import LocalStore, Store
 from registry.storage.faults import StoredFile, already_stored, cannot
 from registry.storage.names import MARKER_FILE, check_relative_name, is_content
+from registry.storage.signed_upload import Upload
 
 _PIECE_BYTES: Final = 2**18
 _MOST_PARTS: Final = 16
@@ -312,35 +313,45 @@ class ServedData:
             with self._lock:
                 self._arriving -= num_bytes
 
-    def offer(self, catalog: GuardedCatalog, path: str, num_bytes: str, sha256: str) -> DataAnswer:
+    def offer(self, catalog: GuardedCatalog, path: str, num_bytes: str, sha256: str, md5: str = "") -> DataAnswer:
         """Answer a POST, which asks for a URL by which a file can be sent past the service.
 
-        The answer has its ``url``, or None if the file is to be sent by a PUT; and its ``etag`` if it is there already.
+        The answer has its ``url``, or None if the file is to be sent by a PUT; its ``etag`` if it is there already; and
+        the kind of the ``store``. Some kinds need the MD5, too: without it, there is no URL.
 
         Args:
             catalog: the catalog as the client may change it.
             path: below the data directory.
             num_bytes: the size of the file.
             sha256: that of its bytes.
+            md5: that of its bytes, or "".
 
         Raises:
             CatalogPermissionError, ReservationLostError, AlreadyStoredError, StorageError: see ``write``.
             UsageError: an argument is invalid, or the file is too large.
         """
-        if not (re.fullmatch("[0-9]{1,18}", num_bytes) and re.fullmatch("[0-9a-f]{64}", sha256)):
-            raise UsageError("num_bytes is a number, and sha256 has 64 digits", details={"path": path[:200]})
+        if not (
+            re.fullmatch("[0-9]{1,18}", num_bytes)
+            and re.fullmatch("[0-9a-f]{64}", sha256)
+            and re.fullmatch("([0-9a-f]{32})?", md5)
+        ):
+            raise UsageError(
+                "num_bytes is a number, sha256 has 64 digits, and md5 has 32", details={"path": path[:200]}
+            )
         self._writable(catalog, path, sha256)
         if self._signed is not None:
             self._signed.require_safe()
         answer: dict[str, str | None] = {"url": None, "etag": None}
         with _without_paths("write", path):
             if self._signed is not None:
+                answer["store"] = self._signed.kind
                 try:
-                    if self._facts(path) != (int(num_bytes), sha256):
+                    if self._facts(path, int(num_bytes)) != (int(num_bytes), sha256):
                         raise already_stored(path)
                     answer["etag"] = self.store.entity_tag(path)
                 except NotStoredError:
-                    answer["url"] = self._signed.sign(path, num_bytes=int(num_bytes), sha256=sha256)
+                    upload = Upload(num_bytes=int(num_bytes), sha256=sha256, md5=md5)
+                    answer["url"] = self._signed.sign(path, upload)
         headers = {"Content-Type": "application/json", "Cache-Control": "no-store"}
         return DataAnswer(status=200, headers=headers, body=json.dumps(answer).encode())
 
@@ -419,17 +430,16 @@ class ServedData:
                         details={"file": name},
                     )
 
-    def _facts(self, path: str, expected_bytes: int | None = None) -> tuple[int, str]:
+    def _facts(self, path: str, expected_bytes: int) -> tuple[int, str]:
         """The size and the sha256 of a file: from a bucket that has checked it, else the bytes are read.
 
         They are not read if the size differs from ``expected_bytes``; then there is no sha256.
         """
-        if self._signed is not None:
-            num_bytes, sha256 = self._signed.facts(path)
-            if sha256 is not None:
-                return num_bytes, sha256
+        checked = None if self._signed is None else self._signed.checked(path)
+        if checked is not None:
+            return checked
         num_bytes = self.store.size(path)
-        return num_bytes, self._sha256(path) if expected_bytes in (None, num_bytes) else ""
+        return num_bytes, self._sha256(path) if num_bytes == expected_bytes else ""
 
     def note_default_config(self, catalog: CatalogBackend, name: str) -> None:
         """Write the file from which TFDS reads the default config of a dataset, if this is a folder of the server.

@@ -161,7 +161,7 @@ class Service:
             case "PUT":
                 return self.data.write(catalog, path, headers)
             case "POST":
-                return self.data.offer(catalog, path, query.get("num_bytes", ""), query.get("sha256", ""))
+                return self.data.offer(catalog, path, *(query.get(name, "") for name in ("num_bytes", "sha256", "md5")))
             case "DELETE":
                 return self.data.remove(catalog, path)
             case _:

@@ -9,7 +9,6 @@ those that the publisher promised. The store enforces both, so this tries with f
 from __future__ import annotations
 
 import errno
-import hashlib
 import threading
 from contextlib import suppress
 from typing import Final
@@ -17,65 +16,65 @@ from typing import Final
 from registry.errors import StorageError, UsageError
 from registry.storage import Store
 from registry.storage.faults import cannot
-from registry.storage.names import OBJECT_SCHEMES, new_unfinished_name
+from registry.storage.names import new_unfinished_name
 from registry.storage.network import Limits, TransientFault, unavailable
-from registry.storage.signed_upload import MOST_UPLOAD_BYTES, UploadSigner, upload_headers
+from registry.storage.signed_upload import CONDITIONS, MD5_STORES, Upload, open_signer, upload_headers
 
 SIGNED_SECONDS: Final = 300
 """How long a URL is valid. An upload that has begun may take longer."""
 
 _PROBE: Final = b"probe"
-_OK, _REFUSED, _TAKEN = frozenset({200, 201}), frozenset({400, 403}), frozenset({412})
+_OK, _REFUSED, _TAKEN = frozenset({200, 201}), frozenset({400, 403}), frozenset({403, 409, 412})
 _EXPECTED: Final = (
-    ("an upload without the condition that was signed", _PROBE, "x-unsigned", _REFUSED),
-    ("an upload of other bytes than were signed", b"other", "If-None-Match", _REFUSED),
-    ("an upload to a signed URL", _PROBE, "If-None-Match", _OK),
-    ("a second upload to a signed URL", _PROBE, "If-None-Match", _TAKEN),
+    ("an upload of other bytes than were signed", b"other", True, _REFUSED),
+    ("an upload to a signed URL", _PROBE, True, _OK),
+    ("a second upload to a signed URL", _PROBE, True, _TAKEN),
+    ("a second upload without the condition that was signed", _PROBE, False, _REFUSED),
 )
-"""Requests, with their bytes and the header that has the condition, and the statuses of a store that is safe."""
+"""Requests, with their bytes and whether they have the condition, and the statuses of a store that is safe."""
 
 
 class SignedWrites:
-    """Signs uploads to a data directory in S3. Threads share it."""
+    """Signs uploads to a data directory in a bucket. Threads share it.
+
+    Attributes:
+        kind: of the store, by which clients choose their headers.
+    """
 
     def __init__(self, store: Store) -> None:
         """``store`` is the data directory.
 
         Raises:
-            UsageError: it is not in a bucket of S3: other stores cannot refuse what a URL must not do.
-            MissingExtraError: boto3 is not installed.
+            UsageError, MissingExtraError: see ``open_signer``.
         """
-        if OBJECT_SCHEMES.get(store.url.partition("://")[0]) != "s3":
-            raise UsageError(
-                f"signed_writes needs a data directory in a bucket of S3, not {store.url}",
-                hint="Leave it out. Publishers send files of a folder through the service, and need rights of their "
-                "own in other buckets.",
-                details={"name": "signed_writes"},
-            )
         self._store = store
-        self._signer = UploadSigner(store)
+        self._signer = open_signer(store)
+        self.kind = self._signer.kind
         self._lock = threading.Lock()
         self._is_safe = False
 
-    def sign(self, path: str, *, num_bytes: int, sha256: str) -> str:
-        """A URL that takes these bytes, if the path is free.
+    def sign(self, path: str, upload: Upload) -> str | None:
+        """A URL that takes these bytes, if the path is free; None if their MD5 is missing, which the store compares.
 
         Raises:
             UsageError: the file is too large for one request.
             StorageError: the store does not enforce what is signed, or does not answer.
         """
-        if num_bytes > MOST_UPLOAD_BYTES:
+        if upload.num_bytes > self._signer.most_bytes:
             raise UsageError(
-                f"a bucket takes files of at most {MOST_UPLOAD_BYTES:,} bytes by a signed URL, not of {num_bytes:,}",
+                f"a bucket takes files of at most {self._signer.most_bytes:,} bytes by a signed URL, "
+                f"not of {upload.num_bytes:,}",
                 hint="Write the split into more shards.",
             )
         self.require_safe()
-        return self._signer.sign(path, num_bytes=num_bytes, sha256=sha256, seconds=SIGNED_SECONDS)
+        if self.kind in MD5_STORES and not upload.md5:
+            return None
+        return self._signer.sign(path, upload, seconds=SIGNED_SECONDS)
 
-    def facts(self, path: str) -> tuple[int, str | None]:
-        """The size of a file, and its sha256 if the store compared it with the bytes; see ``UploadSigner.facts``."""
+    def checked(self, path: str) -> tuple[int, str] | None:
+        """The size and the sha256 of a file, if the store compared them; see ``UploadSigner.checked``."""
         self.require_safe()
-        return self._signer.facts(path)
+        return self._signer.checked(path)
 
     def require_safe(self) -> None:
         """Raise StorageError unless the store refuses what it has to. Once it did, it is not asked again."""
@@ -84,15 +83,16 @@ class SignedWrites:
                 return
             import urllib3
 
-            name, sha256 = new_unfinished_name("probe"), hashlib.sha256(_PROBE).hexdigest()
-            url = self._signer.sign(name, num_bytes=len(_PROBE), sha256=sha256, seconds=SIGNED_SECONDS)
+            name, upload = new_unfinished_name("probe"), Upload.of(_PROBE)
+            url = self._signer.sign(name, upload, seconds=SIGNED_SECONDS)
             limits = Limits.from_environment()
             timeout = urllib3.Timeout(connect=limits.connect_seconds, read=limits.read_seconds)
             try:
                 with urllib3.PoolManager(timeout=timeout, retries=False) as pool:
-                    for request, body, condition, statuses in _EXPECTED:
-                        headers = upload_headers(len(_PROBE), sha256)
-                        headers[condition] = headers.pop("If-None-Match")
+                    for request, body, is_on_condition, statuses in _EXPECTED:
+                        headers = upload_headers(self.kind, upload)
+                        if not is_on_condition:
+                            del headers[CONDITIONS[self.kind]]
                         status = pool.request("PUT", url, body=body, headers=headers, redirect=False).status
                         if status not in statuses:
                             raise _unsafe(self._store.url, request, status)

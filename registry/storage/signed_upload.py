@@ -1,27 +1,40 @@
-"""URLs by which others upload to a bucket of S3 without rights of their own: each creates one object, with known bytes.
+"""URLs by which others upload to a bucket without rights of their own: each creates one object, with known bytes.
 
-The signature covers ``upload_headers``: the condition that the name is free, the size and the sha256. S3 compares them
-with what arrives, so that a URL can neither replace an object nor store other bytes while it is valid. obstore signs no
-headers, so boto3 does (extra ``aws``). Signatures for Google's and Azure's stores cannot have all three.
+The signature covers ``upload_headers``: the condition that the name is free, the size and a digest. The store compares
+them with what arrives, so that a URL can neither replace an object nor store other bytes while it is valid. obstore
+signs no headers, so boto3 does for S3 (extra ``aws``), and this module for Google Cloud Storage.
+
+S3 keeps the sha256 that it compared; Google's digest is an MD5, which proves nothing, so its objects are read later.
 """
 
 from __future__ import annotations
 
 import base64
 import errno
+import hashlib
+import json
 import os
 import threading
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, urlencode, urlsplit
 
-from registry.errors import NotStoredError, StorageError, require_extra
+from registry.errors import NotStoredError, StorageError, UsageError, require_extra
 from registry.storage.faults import cannot
 from registry.storage.multipart import s3_client
+from registry.storage.names import OBJECT_SCHEMES
 
 if TYPE_CHECKING:
     from registry.storage.store import Store
 
-MOST_UPLOAD_BYTES: Final = 5 * 2**30
-"""S3 takes no longer object in one request."""
+MD5_STORES: Final = frozenset({"gs"})
+"""Kinds of stores that compare the MD5 of an upload, as they know no sha256."""
+
+CONDITIONS: Final = {"s3": "If-None-Match", "gs": "x-goog-if-generation-match"}
+"""The header by which each kind of store creates an object, and replaces none."""
 
 _TYPE: Final = "application/octet-stream"
 _MISSING: Final = frozenset({"404", "NoSuchKey"})
@@ -29,44 +42,97 @@ _WHOLE: Final = 44
 """Characters of a sha256 in base64. That of an object in parts ends with their number: it is not that of its bytes."""
 
 
-def upload_headers(num_bytes: int, sha256: str) -> dict[str, str]:
-    """The headers of a PUT to a URL of ``UploadSigner``.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upload:
+    """The bytes that a URL takes: their size, their sha256, and their MD5 for ``MD5_STORES``; digests in hex."""
 
-    >>> upload_headers(0, "00" * 32)["If-None-Match"]
+    num_bytes: int
+    sha256: str
+    md5: str = ""
+
+    @classmethod
+    def of(cls, content: bytes) -> Upload:
+        """Describe some bytes."""
+        md5 = hashlib.md5(content, usedforsecurity=False).hexdigest()
+        return cls(num_bytes=len(content), sha256=hashlib.sha256(content).hexdigest(), md5=md5)
+
+
+def upload_headers(kind: str, upload: Upload) -> dict[str, str]:
+    """The headers of a PUT to a URL that an ``UploadSigner`` for this kind of store has signed.
+
+    >>> upload_headers("s3", Upload.of(b""))["If-None-Match"]
     '*'
     """
-    return {
-        "Content-Length": str(num_bytes),
-        "Content-Type": _TYPE,
-        "If-None-Match": "*",
-        "x-amz-checksum-sha256": base64.b64encode(bytes.fromhex(sha256)).decode(),
+    headers = {"Content-Length": str(upload.num_bytes), "Content-Type": _TYPE}
+    if kind == "s3":
+        return headers | {CONDITIONS[kind]: "*", "x-amz-checksum-sha256": _base64(upload.sha256)}
+    return headers | {
+        "Content-MD5": _base64(upload.md5),
+        CONDITIONS[kind]: "0",
+        "x-goog-content-length-range": f"{upload.num_bytes},{upload.num_bytes}",
     }
 
 
-class UploadSigner:
-    """Signs uploads to a data directory in S3, and says what S3 has checked. Threads share it; no fork does."""
+class UploadSigner(ABC):
+    """Signs uploads to a data directory. Threads share it; no fork does.
+
+    Attributes:
+        kind: of the store, as in ``OBJECT_SCHEMES``.
+        most_bytes: the size of the largest object that the store takes in one request.
+    """
+
+    kind: str
+    most_bytes: int
 
     def __init__(self, store: Store) -> None:
-        """``store`` is in a bucket of S3.
+        """``store`` is in a bucket of this kind.
 
         Raises:
-            MissingExtraError: boto3 is not installed.
+            MissingExtraError: a package is not installed.
+            UsageError: a key is missing with which URLs are signed.
         """
-        with require_extra("aws", package="boto3", needed_for="signing uploads"):
-            import boto3
-        self._boto3 = boto3
         self._store = store
         self._bucket, _, self._root = store.url.partition("://")[2].partition("/")
-        self._lock = threading.Lock()
-        self._client: Any = None
 
-    def sign(self, name: str, *, num_bytes: int, sha256: str, seconds: int) -> str:
+    @abstractmethod
+    def sign(self, name: str, upload: Upload, *, seconds: int) -> str:
         """A URL by which anybody can create an object with these bytes, once. No request is sent.
 
         Raises:
             StorageError: there are no credentials.
         """
-        headers = upload_headers(num_bytes, sha256)
+
+    def checked(self, name: str) -> tuple[int, str] | None:
+        """The size of an object, and its sha256, if the store compared that with the bytes when they arrived.
+
+        Raises:
+            NotStoredError: it does not exist.
+            StorageError: it cannot be read.
+        """
+        del name
+        return None
+
+    def _key(self, name: str) -> str:
+        return "/".join(part for part in (self._root, name) if part)
+
+
+class S3Signer(UploadSigner):
+    """Signs with boto3, and says what S3 has checked."""
+
+    kind = "s3"
+    most_bytes = 5 * 2**30
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        with require_extra("aws", package="boto3", needed_for="signing uploads"):
+            import boto3
+        self._boto3 = boto3
+        self._lock = threading.Lock()
+        self._client: Any = None
+
+    def sign(self, name: str, upload: Upload, *, seconds: int) -> str:
+        """See ``UploadSigner``."""
+        headers = upload_headers(self.kind, upload)
         return str(
             self._ask(
                 "write",
@@ -74,9 +140,9 @@ class UploadSigner:
                 "generate_presigned_url",
                 ClientMethod="put_object",
                 ExpiresIn=seconds,
-                Params=self._key(name)
+                Params=self._place(name)
                 | {
-                    "ContentLength": num_bytes,
+                    "ContentLength": upload.num_bytes,
                     "ContentType": headers["Content-Type"],
                     "IfNoneMatch": headers["If-None-Match"],
                     "ChecksumSHA256": headers["x-amz-checksum-sha256"],
@@ -84,19 +150,14 @@ class UploadSigner:
             )
         )
 
-    def facts(self, name: str) -> tuple[int, str | None]:
-        """The size of an object, and its sha256 if S3 compared it with the bytes when they arrived.
-
-        Raises:
-            NotStoredError: it does not exist.
-            StorageError: it cannot be read.
-        """
-        facts = self._ask("read", name, "head_object", **self._key(name), ChecksumMode="ENABLED")
+    def checked(self, name: str) -> tuple[int, str] | None:
+        """See ``UploadSigner``."""
+        facts = self._ask("read", name, "head_object", **self._place(name), ChecksumMode="ENABLED")
         text = facts.get("ChecksumSHA256", "")
-        return facts["ContentLength"], base64.b64decode(text).hex() if len(text) == _WHOLE else None
+        return (facts["ContentLength"], base64.b64decode(text).hex()) if len(text) == _WHOLE else None
 
-    def _key(self, name: str) -> dict[str, str]:
-        return {"Bucket": self._bucket, "Key": "/".join(part for part in (self._root, name) if part)}
+    def _place(self, name: str) -> dict[str, str]:
+        return {"Bucket": self._bucket, "Key": self._key(name)}
 
     def _ask(self, doing: str, name: str, method: str, **options: Any) -> Any:
         from botocore.exceptions import BotoCoreError, ClientError
@@ -108,6 +169,100 @@ class UploadSigner:
             return getattr(self._client, method)(**options)
         except (BotoCoreError, ClientError) as error:
             raise _fault(error, doing, location) from error
+
+
+class GoogleSigner(UploadSigner):
+    """Signs with the key of a service account, as V4 describes it; Google needs no library for that."""
+
+    kind = "gs"
+    most_bytes = 5 * 2**40
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        with require_extra("server", package="cryptography", needed_for="signing uploads"):
+            from cryptography.hazmat.primitives.serialization import load_pem_private_key
+        try:
+            key = _service_account()
+            self._email = str(key["client_email"])
+            self._key_of_account: Any = load_pem_private_key(str(key["private_key"]).encode(), None)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise _no_key(
+                store, "the key of a service account", "GOOGLE_APPLICATION_CREDENTIALS to the file of one"
+            ) from error
+
+    def sign(self, name: str, upload: Upload, *, seconds: int) -> str:
+        """See ``UploadSigner``."""
+        from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
+        from cryptography.hazmat.primitives.hashes import SHA256
+
+        base = os.environ.get("GOOGLE_BASE_URL", "https://storage.googleapis.com").rstrip("/")
+        parts, path = urlsplit(base), f"/{self._bucket}/{quote(self._key(name), safe='/~')}"
+        headers = {key.lower(): text for key, text in upload_headers(self.kind, upload).items()}
+        del headers["content-length"]  # the range says it
+        headers = dict(sorted((headers | {"host": parts.netloc}).items()))
+        now = datetime.now(UTC)
+        scope, moment = f"{now:%Y%m%d}/auto/storage/goog4_request", f"{now:%Y%m%dT%H%M%SZ}"
+        query = urlencode(
+            {
+                "X-Goog-Algorithm": "GOOG4-RSA-SHA256",
+                "X-Goog-Credential": f"{self._email}/{scope}",
+                "X-Goog-Date": moment,
+                "X-Goog-Expires": seconds,
+                "X-Goog-SignedHeaders": ";".join(headers),
+            },
+            quote_via=quote,
+            safe="",
+        )
+        lines = [f"{key}:{text}" for key, text in headers.items()]
+        request = ["PUT", f"{parts.path}{path}", query, *lines, "", ";".join(headers), "UNSIGNED-PAYLOAD"]
+        digest = hashlib.sha256("\n".join(request).encode()).hexdigest()
+        text = f"GOOG4-RSA-SHA256\n{moment}\n{scope}\n{digest}"
+        signature = self._key_of_account.sign(text.encode(), PKCS1v15(), SHA256()).hex()
+        return f"{base}{path}?{query}&X-Goog-Signature={signature}"
+
+
+_SIGNERS: Final = {signer.kind: signer for signer in (S3Signer, GoogleSigner)}
+
+
+def open_signer(store: Store) -> UploadSigner:
+    """The signer for the bucket of a store.
+
+    Raises:
+        UsageError: it is not in a bucket whose URLs can be restricted so, or a key is missing.
+        MissingExtraError: a package is not installed.
+    """
+    signer = _SIGNERS.get(OBJECT_SCHEMES.get(store.url.partition("://")[0], ""))
+    if signer is None:
+        raise UsageError(
+            f"signed_writes needs a data directory in a bucket of S3 or of Google Cloud Storage, not {store.url}",
+            hint="Leave it out. Publishers send files of a folder through the service, and need rights of their own in "
+            "other buckets.",
+            details={"name": "signed_writes"},
+        )
+    return signer(store)
+
+
+def _service_account() -> dict[str, Any]:
+    """The key that obstore takes from the environment, too."""
+    text = os.environ.get("GOOGLE_SERVICE_ACCOUNT_KEY")
+    names = ("GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH", "GOOGLE_APPLICATION_CREDENTIALS")
+    if text is None:
+        path = next(filter(None, map(os.environ.get, names)), "")
+        text = Path(path).read_text(encoding="utf-8")
+    result: dict[str, Any] = json.loads(text)
+    return result
+
+
+def _no_key(store: Store, key: str, setting: str) -> UsageError:
+    return UsageError(
+        f"signed_writes to {store.url} needs {key}, with which URLs are signed, and none was found",
+        hint=f"Set {setting}, or leave signed_writes out.",
+        details={"name": "signed_writes"},
+    )
+
+
+def _base64(digest: str) -> str:
+    return base64.b64encode(bytes.fromhex(digest)).decode()
 
 
 def _fault(error: Exception, doing: str, location: str) -> StorageError:

@@ -17,6 +17,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from support.clouds import Cloud, on_clouds
+from support.gcs_server import GcsServer
 from support.s3_server import S3Server
 from support.services import TestServer, make_token
 
@@ -32,7 +34,7 @@ from registry.server.data import ServedData
 from registry.storage import LocalStore, open_store
 from registry.storage.network import TransientFault
 from registry.storage.object_store import ObjectStore
-from registry.storage.signed_upload import upload_headers
+from registry.storage.signed_upload import CONDITIONS, Upload, open_signer, upload_headers
 
 LARGE = 2**20 + 1
 """Bytes of a file that does not go through the service."""
@@ -62,8 +64,12 @@ def serve(server: TestServer, home: registry.Catalog, place: str) -> None:
 
 
 @pytest.fixture
-def home(tmp_path: Path, bucket: str, server: TestServer) -> Iterator[registry.Catalog]:
+def home(
+    tmp_path: Path, cloud: Cloud, bucket: str, server: TestServer, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[registry.Catalog]:
     """The catalog on the machine of the server, whose data directory is in a bucket."""
+    if isinstance(cloud, GcsServer):
+        monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT_KEY", cloud.account())
     with registry.connect(tmp_path / "catalog.db", data_dir=f"{bucket}/data", create=True) as opened:
         opened.add({"number": range(100)}, name="numbers")
         serve(server, opened, f"{bucket}/data")
@@ -97,7 +103,8 @@ with registry.connect(url) as catalog:
 
 def add_without_rights(url: str, name: str, dies: str = "") -> subprocess.Popen[str]:
     """Add a dataset in a process that has no credentials of the bucket."""
-    environment = {key: text for key, text in os.environ.items() if not key.startswith("AWS_")}
+    rights = ("AWS_", "GOOGLE_", "AZURE_", "AZURITE_")
+    environment = {key: text for key, text in os.environ.items() if not key.startswith(rights)}
     program = [sys.executable, "-c", SCRIPT, url, name, dies]
     return subprocess.Popen(program, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -126,9 +133,9 @@ def offer(server: TestServer, token: str | None, path: str, content: bytes, **ch
     return status, json.loads(body)
 
 
-def send(url: str, content: bytes, **changes: str) -> int:
+def send(url: str, content: bytes, kind: str = "s3", **changes: str) -> int:
     """The status that the bucket answers to a file for a signed URL; headers without a value are left out."""
-    headers = upload_headers(len(content), hashlib.sha256(content).hexdigest())
+    headers = upload_headers(kind, Upload.of(content))
     headers |= {name.replace("_", "-"): value for name, value in changes.items()}
     sent = {name: value for name, value in headers.items() if value}
     return ask(url, "PUT", url.partition("://")[2].partition("/")[1] + url.split("/", 3)[3], content, **sent)[0]
@@ -141,8 +148,9 @@ def reserve(server: TestServer, token: str, reference: str, location: str) -> No
         client.reservations.reserve(location, Reference.parse(reference), "0" * 64, holder)
 
 
+@on_clouds
 def test_a_publisher_without_rights_sends_its_bytes_past_the_service(
-    server: TestServer, home: registry.Catalog, publisher: str, monkeypatch: pytest.MonkeyPatch
+    server: TestServer, home: registry.Catalog, publisher: str, cloud: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
     write = ServedData.write
@@ -151,14 +159,20 @@ def test_a_publisher_without_rights_sends_its_bytes_past_the_service(
         sizes.append(int(headers["content-length"]))
         return write(data, catalog, path, headers, *rest)
 
-    def read(_store: ObjectStore, name: str) -> str:
-        raise AssertionError(f"the server reads {name}")
+    read: list[str] = []
+    hash_of = ObjectStore.sha256
+
+    def watched_hash(store: ObjectStore, name: str) -> str:
+        read.append(name)
+        return hash_of(store, name)
 
     with monkeypatch.context() as patches:
         patches.setattr(ServedData, "write", watched)
-        patches.setattr(ObjectStore, "sha256", read)
+        patches.setattr(ObjectStore, "sha256", watched_hash)
         done = add_without_rights(server.url, "texts").communicate()
     assert done == (f"texts:1.0.0\n{server.url}api/v1/data 1500\n", "")
+    (shard,) = [file for split in home.dataset("texts").facts.splits for file in [split.filename(0)]]
+    assert read == ([] if cloud.scheme == "s3" else [f"texts/1.0.0/{shard}"])  # S3 has compared the sha256 itself
     assert max(sizes) < 2**20 < sum(split.num_bytes for split in home.dataset("texts").facts.splits)
     assert (home.dataset("texts").verify(deep=True).faults, home.backend.reservations.list()) == ((), ())
     assert {event.actor for event in home.log() if event.dataset == "texts"} == {"ci"}
@@ -166,6 +180,7 @@ def test_a_publisher_without_rights_sends_its_bytes_past_the_service(
     assert {leftover.kind for leftover in removed} <= {"cache", "temporary"}
 
 
+@on_clouds
 def test_a_killed_publisher_leaves_what_gc_removes(
     server: TestServer, home: registry.Catalog, publisher: str, bucket: str
 ) -> None:
@@ -179,6 +194,7 @@ def test_a_killed_publisher_leaves_what_gc_removes(
     assert add_without_rights(server.url, "texts").communicate()[0].startswith("texts:1.0.0\n")
 
 
+@on_clouds
 def test_two_publishers_of_the_same_version_both_succeed(
     server: TestServer, home: registry.Catalog, publisher: str
 ) -> None:
@@ -216,7 +232,7 @@ def test_a_url_takes_these_bytes_once_at_this_place(
         send(
             url,
             b"CONTENT",
-            x_amz_checksum_sha256=upload_headers(0, hashlib.sha256(content).hexdigest())["x-amz-checksum-sha256"],
+            x_amz_checksum_sha256=upload_headers("s3", Upload.of(content))["x-amz-checksum-sha256"],
         )
         == 400
     )
@@ -230,7 +246,7 @@ def test_a_url_takes_these_bytes_once_at_this_place(
     assert send(url.replace("Expires=300", "Expires=999"), content) == 403
     assert [send(url, content), send(url, content)] == [200, 412]
     tag = f'"{hashlib.md5(content, usedforsecurity=False).hexdigest()}"'
-    assert offer(server, publisher, f"{place}/x", content) == (200, {"url": None, "etag": tag})
+    assert offer(server, publisher, f"{place}/x", content) == (200, {"url": None, "etag": tag, "store": "s3"})
     assert offer(server, publisher, f"{place}/x", b"other")[0] == 412
     empty = offer(server, publisher, f"{place}/empty", b"")[1]["url"]
     assert [send(empty, b"!"), send(empty, b""), send(empty, b"")] == [403, 200, 412]
@@ -240,8 +256,40 @@ def test_a_url_takes_these_bytes_once_at_this_place(
     assert send(late, content) == 403
 
 
-def test_a_url_replaces_no_file_of_a_published_version(
+@pytest.mark.parametrize("cloud", ["gcs_server"], indirect=True)
+def test_a_url_of_google_takes_bytes_of_this_size_and_md5_once(
     server: TestServer, home: registry.Catalog, publisher: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content, path, tag = b"content", "lab/1.0.0/x", Upload.of(b"content").md5
+    reserve(server, publisher, "lab:1.0.0", f"{server.url}api/v1/data/lab/1.0.0")
+    assert offer(server, publisher, path, content) == (200, {"url": None, "etag": None, "store": "gs"})
+    assert offer(server, publisher, path, content, md5="0")[0] == 400
+    url = offer(server, publisher, path, content, md5=tag)[1]["url"]
+    signed = "content-md5%3Bcontent-type%3Bhost%3Bx-goog-content-length-range%3Bx-goog-if-generation-match"
+    assert (f"X-Goog-SignedHeaders={signed}" in url, "X-Goog-Expires=300" in url, publisher in url) == (
+        True,
+        True,
+        False,
+    )
+    promised = upload_headers("gs", Upload.of(content))
+    assert send(url, b"CONTENT", "gs") == 403  # the MD5 is signed
+    assert send(url, b"CONTENT", "gs", Content_MD5=promised["Content-MD5"]) == 400
+    for name in ("Content-MD5", "x-goog-content-length-range", CONDITIONS["gs"]):
+        assert send(url, content, "gs", **{name: ""}) == 400, name
+    assert send(url, content, "gs", x_goog_if_generation_match="1") == 403
+    assert send(url, content, "gs", x_goog_content_length_range="0,9999") == 403
+    assert send(url.replace("lab/1.0.0/x", "numbers/1.0.0/x"), content, "gs") == 403
+    assert send(url.replace("Expires=300", "Expires=999"), content, "gs") == 403
+    assert [send(url, content, "gs"), send(url, content, "gs")] == [200, 412]
+    assert offer(server, publisher, path, content) == (200, {"url": None, "etag": f'"{tag}"', "store": "gs"})
+    assert offer(server, publisher, path, b"CONTENT")[0] == 412
+    monkeypatch.setattr("registry.server.signed_writes.SIGNED_SECONDS", -1)
+    assert send(offer(server, publisher, f"{path}y", content, md5=tag)[1]["url"], content, "gs") == 400
+
+
+@on_clouds
+def test_a_url_replaces_no_file_of_a_published_version(
+    server: TestServer, home: registry.Catalog, publisher: str, cloud: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     urls: list[str] = []
     put = ServiceStore._put
@@ -249,13 +297,14 @@ def test_a_url_replaces_no_file_of_a_published_version(
     def watched(store: ServiceStore, name: str, *args: Any, **kwargs: Any) -> str:
         if "tfrecord" in name:  # the publisher keeps a URL for other bytes at the same place
             path = store._name(name)
-            urls.append(offer(server, publisher, path, b"others")[1]["url"])
+            md5 = Upload.of(b"others").md5
+            urls.append(offer(server, publisher, path, b"others", md5=md5)[1]["url"])
         return put(store, name, *args, **kwargs)
 
     monkeypatch.setattr(ServiceStore, "_put", watched)
     with registry.connect(server.url) as catalog:
         catalog.add({"number": range(9)}, name="others")
-    assert [send(url, b"others") for url in urls] == [412]
+    assert [send(url, b"others", cloud.scheme) for url in urls] == [412]
     assert home.dataset("others").verify(deep=True).faults == ()
     shard = f"others/1.0.0/{home.dataset('others').facts.splits[0].filename(0)}"
     assert offer(server, publisher, shard, b"others")[0] == 409
@@ -280,6 +329,7 @@ def test_a_revoked_token_commits_nothing(
     assert (held.reference, held.holders[0].actor) == ("texts:1.0.0", "ci")
 
 
+@on_clouds
 def test_a_file_that_is_there_without_its_answer_is_ours(
     server: TestServer, home: registry.Catalog, publisher: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -305,6 +355,7 @@ def test_a_file_that_is_there_without_its_answer_is_ours(
         store.write_bytes("x", b"1" * LARGE)
 
 
+@on_clouds
 def test_other_bytes_in_the_bucket_are_not_published(
     server: TestServer, home: registry.Catalog, publisher: str, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -334,19 +385,40 @@ def test_a_store_that_enforces_no_signature_signs_nothing(
             home.add({"number": range(9)}, name="numbers")
             serve(server, home, "s3://lax/data")
             monkeypatch.setenv("REGISTRY_TOKEN", make_token(home.backend, "ci", Role.PUBLISHER))
-            message = "the store answered 200 to an upload without the condition that was signed"
+            message = "the store answered 200 to an upload of other bytes than were signed"
             with pytest.raises(StorageError, match=message), registry.connect(server.url) as catalog:
                 catalog.add({"text": [str(number) * 400 for number in range(1500)]}, name="texts")
             assert [row.dataset for row in home.datasets()] == ["numbers"]
         server.service.data = None
 
 
-def test_only_buckets_of_s3_take_signed_writes(tmp_path: Path) -> None:
-    for store in (LocalStore(tmp_path), open_store("gs://bucket/data"), open_store("az://container/data")):
+def test_only_buckets_that_enforce_what_is_signed_take_signed_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for store in (LocalStore(tmp_path), open_store("az://container/data")):
         own = DataDirectory(recorded=store.url, place=store.url)
-        with pytest.raises(UsageError, match="signed_writes needs a data directory in a bucket of S3, not ") as caught:
+        message = "signed_writes needs a data directory in a bucket of S3 or of Google Cloud Storage, not "
+        with pytest.raises(UsageError, match=message) as caught:
             ServedData(store, own, "http://127.0.0.1/", signs_writes=True)
         assert caught.value.hint == (
             "Leave it out. Publishers send files of a folder through the service, and need rights of their own in "
             "other buckets."
         )
+
+
+@pytest.mark.parametrize("key", ["", "{}", '{"client_email": "a", "private_key": "b"}', "null", "{"])
+def test_google_s_urls_need_the_key_of_a_service_account(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    for name in [name for name in os.environ if name.startswith("GOOGLE_")]:
+        monkeypatch.delenv(name)
+    if key:
+        (tmp_path / "key.json").write_text(key)
+        monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "key.json"))
+    with pytest.raises(UsageError) as caught:
+        open_signer(open_store("gs://bucket/data"))
+    assert (caught.value.message, caught.value.hint) == (
+        "signed_writes to gs://bucket/data needs the key of a service account, with which URLs are signed, and none "
+        "was found",
+        "Set GOOGLE_APPLICATION_CREDENTIALS to the file of one, or leave signed_writes out.",
+    )

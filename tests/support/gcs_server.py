@@ -1,17 +1,29 @@
 """A Google Cloud Storage server for tests: translates Google's XML API to the S3 server behind it.
 
 Both APIs have the same paths, bodies and lists. Names of headers differ, and so do conditions: Google counts the
-generations of each name, and generation 0 is "no object". No emulator on PyPI answers the requests of obstore.
+generations of each name, and generation 0 is "no object". No emulator on PyPI answers the requests of obstore, and none
+checks the signature in a URL, as this server does.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import http.client
+import json
 import threading
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from typing import Final, Self
-from urllib.parse import parse_qs, quote, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qs, quote, unquote, urlsplit
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generate_private_key
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from support.s3_server import SIGNED, S3Server
 
@@ -42,6 +54,16 @@ class GcsServer:
         """The variables of a client that reaches the server at ``port``, its own or a proxy's."""
         return {"GOOGLE_BASE_URL": f"http://127.0.0.1:{port or self.port}", "GOOGLE_BEARER_TOKEN": TOKEN}
 
+    @cached_property
+    def _key(self) -> RSAPrivateKey:
+        return generate_private_key(65537, 2048)
+
+    def account(self) -> str:
+        """The key of a service account, as Google gives it; the server checks signatures of this one."""
+        key = self._key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+        facts = {"type": "service_account", "client_email": "team@lab.example", "private_key_id": "1"}
+        return json.dumps(facts | {"private_key": key})
+
     def create_bucket(self, name: str) -> None:
         """Create an empty bucket."""
         self.storage.create_bucket(name)
@@ -53,6 +75,14 @@ class GcsServer:
         parts, condition = urlsplit(target), headers.pop(_CONDITION, None)
         path = quote(unquote(parts.path))  # obstore escapes signs in the names of buckets, which moto takes literally
         target, query = f"{path}?{parts.query}", parse_qs(parts.query, keep_blank_values=True)
+        if "X-Goog-Signature" in query and method == "PUT":
+            headers |= {} if condition is None else {_CONDITION: condition}
+            refusal = self._check_signed(parts, query, headers, body)
+            if refusal is not None:
+                return refusal
+            headers.pop(_CONDITION, None)
+            target, query = path, {}
+            headers |= {"authorization": TOKEN}
         headers = {_translate(name, "x-goog-", "x-amz-"): value for name, value in headers.items()}
         if headers.pop("authorization", None) is not None:  # without it, a request is anonymous for the S3 server, too
             headers |= {"authorization": SIGNED["Authorization"]}
@@ -69,6 +99,33 @@ class GcsServer:
                 return _refusal(404, "NoSuchKey")  # S3 does not mind
             self._generations[path] = next(self._numbers)
             return self._forward(method, target, headers, body)
+
+    def _check_signed(
+        self, parts: SplitResult, query: dict[str, list[str]], headers: dict[str, str], body: bytes
+    ) -> tuple[int, dict[str, str], bytes] | None:
+        """Google's rules for a PUT to a URL with a signature, and for what its headers promise."""
+        names, moment = query["X-Goog-SignedHeaders"][0].split(";"), query["X-Goog-Date"][0]
+        scope = query["X-Goog-Credential"][0].removeprefix("team@lab.example/")
+        if set(names) - set(headers):
+            return _refusal(400, "MalformedSecurityHeader")
+        signed = "&".join(part for part in parts.query.split("&") if not part.startswith("X-Goog-Signature="))
+        lines = [f"{name}:{headers[name]}" for name in names]
+        request = ["PUT", parts.path, signed, *lines, "", ";".join(names), "UNSIGNED-PAYLOAD"]
+        digest = hashlib.sha256("\n".join(request).encode()).hexdigest()
+        text = f"GOOG4-RSA-SHA256\n{moment}\n{scope}\n{digest}".encode()
+        try:
+            signature = bytes.fromhex(query["X-Goog-Signature"][0])
+            self._key.public_key().verify(signature, text, PKCS1v15(), SHA256())
+        except InvalidSignature:
+            return _refusal(403, "SignatureDoesNotMatch")
+        age = datetime.now(UTC) - datetime.strptime(moment, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+        if age > timedelta(seconds=int(query["X-Goog-Expires"][0])):
+            return _refusal(400, "ExpiredToken")
+        least, _, most = headers.get("x-goog-content-length-range", f"0,{len(body)}").partition(",")
+        if not int(least) <= len(body) <= int(most):
+            return _refusal(400, "EntityTooLarge")
+        md5 = base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()
+        return None if headers.get("content-md5", md5) == md5 else _refusal(400, "BadDigest")
 
     def _exists(self, path: str) -> bool:
         return self._forward("HEAD", path, {"authorization": SIGNED["Authorization"]}, b"")[0] == 200

@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, BinaryIO, Final, TypeAlias, cast
 from urllib.parse import quote, urlsplit
@@ -45,14 +46,14 @@ from registry.storage.location import open_below_with
 from registry.storage.names import check_folder_name, check_relative_name
 from registry.storage.network import TransientFault, begin
 from registry.storage.remote import RemoteFile, RemoteStore
-from registry.storage.signed_upload import upload_headers
+from registry.storage.signed_upload import CONDITIONS, MD5_STORES, Upload, upload_headers
 from registry.storage.store import Names, Store
 
 TokenOf: TypeAlias = Callable[[str], str | None]
 """Gives the access token for the URL of a service, or None. It can be pickled."""
 
-_Offer: TypeAlias = tuple[str | None, str | None]
-"""A URL in a bucket to which a file is sent, and the ETag of a file that is there already."""
+_Offer: TypeAlias = tuple[str | None, str | None, str]
+"""A URL in a bucket to which a file is sent, the ETag of a file that is there already, and the kind of the store."""
 
 _PIECE_BYTES: Final = 2**18
 _SPOOL_BYTES: Final = 2**23
@@ -205,10 +206,10 @@ class ServiceStore(RemoteStore):
 
         def receive_offer(answer: Any, end: float) -> _Offer:
             offer = json.loads(_take(answer, end, _MOST_OFFER))
-            url, tag = offer["url"], offer["etag"]
-            if not all(value is None or isinstance(value, str) for value in (url, tag)):
-                raise ValueError("an offer has texts")
-            return url, tag
+            url, tag, kind = offer["url"], offer["etag"], offer.get("store", "s3")
+            if not all(value is None or isinstance(value, str) for value in (url, tag)) or kind not in CONDITIONS:
+                raise ValueError("an offer has texts, and a store that this release knows")
+            return url, tag, kind
 
         def receive(answer: Any, _end: float) -> str | None:
             if answer.status in _STORED:
@@ -219,12 +220,17 @@ class ServiceStore(RemoteStore):
                 return None
             raise cannot("write", location, f"the bucket answered {answer.status}", number=errno.EIO, hint=_ADMIN)
 
+        upload = Upload(num_bytes=num_bytes, sha256=sha256)
         for _ in range(_MOST_SIGNED):
-            query = f"?num_bytes={num_bytes}&sha256={sha256}"
-            url, tag = cast("_Offer", self._ask("write", "POST", name, receive_offer, query=query))
+            query = f"?num_bytes={num_bytes}&sha256={sha256}" + (f"&md5={upload.md5}" if upload.md5 else "")
+            url, tag, kind = cast("_Offer", self._ask("write", "POST", name, receive_offer, query=query))
+            if url is None and tag is None and kind in MD5_STORES and not upload.md5:
+                md5 = hashlib.file_digest(_rewound(file), partial(hashlib.md5, usedforsecurity=False)).hexdigest()
+                upload = replace(upload, md5=md5)
+                continue
             if url is None or tag is not None:
                 return tag
-            headers, body = upload_headers(num_bytes, sha256), partial(_rewound, file)
+            headers, body = upload_headers(kind, upload), partial(_rewound, file)
             with _store_errors("write", location):
                 server, path = self._bucket_of(url, location)
                 sent = server.transfer("PUT", path, receive, headers=headers, body=body, any_status=True)
