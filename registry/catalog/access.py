@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from registry.catalog.clock import read_clock
 from registry.catalog.rows import canonical_json, check_digest, check_text
-from registry.catalog.session import reading, transact, write
+from registry.catalog.session import SqlGroup, reading, transact, write
 from registry.catalog.tables import access_token, refusal
 from registry.catalog.values import stored_values
 from registry.errors import CatalogError, ConflictError, NotFoundError, TokenNotFoundError, UsageError
@@ -33,11 +33,8 @@ _MAX_TEXT: Final = 500
 _MAX_PAGE: Final = 1000
 
 
-class SqlAccess:
+class SqlAccess(SqlGroup):
     """``AccessCalls`` in SQL."""
-
-    def __init__(self, engine: sa.Engine) -> None:
-        self._engine = engine
 
     def create_token(
         self,
@@ -52,7 +49,6 @@ class SqlAccess:
         dry_run: bool = False,
     ) -> AccessToken:
         check_digest(digest, "digest of the token")
-        check_text(actor, "actor")
 
         def action(connection: sa.Connection) -> AccessToken:
             now = read_clock(connection)
@@ -73,7 +69,8 @@ class SqlAccess:
             )
             is_taken = sa.or_(access_token.c.id == token_id, access_token.c.digest == digest)
             if connection.execute(sa.select(access_token.c.id).where(is_taken)).first() is not None:
-                raise _taken(token_id)
+                hint = "Create another one: its id is random."
+                raise ConflictError(f"there is a token {token_id} already", hint=hint)
             if not dry_run:
                 row = {
                     "id": token.id,
@@ -91,10 +88,7 @@ class SqlAccess:
                     connection.execute(sa.delete(access_token).where(is_old))
             return token
 
-        try:
-            return transact(self._engine, action, dry_run=dry_run)
-        except sa.exc.IntegrityError as error:  # a rival was first
-            raise _taken(token_id) from error
+        return transact(self._engine, action, actor=actor, dry_run=dry_run)
 
     def tokens(self) -> tuple[AccessToken, ...]:
         query = sa.select(access_token).order_by(access_token.c.created_at, access_token.c.id)
@@ -102,7 +96,6 @@ class SqlAccess:
             return tuple(map(_read_token, connection.execute(query).all()))
 
     def revoke_token(self, token_id: str, *, actor: str, dry_run: bool = False) -> AccessToken:
-        check_text(actor, "actor")
         query = sa.select(access_token).where(access_token.c.id == token_id)
 
         def action(connection: sa.Connection) -> AccessToken:
@@ -115,7 +108,7 @@ class SqlAccess:
             with stored_values():
                 return _read_token(row)
 
-        return transact(self._engine, action, dry_run=dry_run)
+        return transact(self._engine, action, actor=actor, dry_run=dry_run)
 
     def authenticate(self, digest: str) -> AccessToken | None:
         query = sa.select(access_token).where(access_token.c.digest == digest)
@@ -156,10 +149,6 @@ class SqlAccess:
 def _read_token(row: Any) -> AccessToken:
     values = {name: value for name, value in row._mapping.items() if name not in ("digest", "role", "datasets_json")}
     return AccessToken(**values, role=Role(row.role), datasets=tuple(json.loads(row.datasets_json)))
-
-
-def _taken(token_id: str) -> ConflictError:
-    return ConflictError(f"there is a token {token_id} already", hint="Create another one: its id is random.")
 
 
 def _no_token(connection: sa.Connection, token_id: str) -> NotFoundError:

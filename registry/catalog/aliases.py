@@ -30,7 +30,7 @@ from registry.catalog.selection import (
     published_versions,
     require_dataset,
 )
-from registry.catalog.session import reading, transact
+from registry.catalog.session import SqlGroup, reading, transact
 from registry.catalog.tables import alias, alias_event, builder, builder_config, dataset_version
 from registry.catalog.values import stored_values
 from registry.errors import AliasMovedError, AliasNotFoundError, NotFoundError, UsageError, VersionWithdrawnError, spell
@@ -55,18 +55,14 @@ class _Standing:
     set_at: datetime | None = None
 
 
-class SqlAliases:
+class SqlAliases(SqlGroup):
     """``AliasCalls`` in SQL."""
-
-    def __init__(self, engine: sa.Engine) -> None:
-        self._engine = engine
 
     def set(
         self, name: str, reference: Reference, *, expect: Expected, message: str, actor: str, dry_run: bool = False
     ) -> AliasChange:
         check_alias(name)
         message = _check_message(message)
-        check_text(actor, "actor")
 
         def action(connection: sa.Connection) -> AliasChange:
             wanted = lock_reference(connection, reference, dry_run=dry_run)
@@ -85,14 +81,13 @@ class SqlAliases:
                 _tell(connection, "alias-set", before, version_id, change, now=now, actor=actor, message=message)
             return change
 
-        return transact(self._engine, action, dry_run=dry_run)
+        return transact(self._engine, action, actor=actor, dry_run=dry_run)
 
     def remove(
         self, reference: Reference, *, expect: Expected, message: str, actor: str, dry_run: bool = False
     ) -> AliasChange:
         _require_alias(reference)
         message = _check_message(message)
-        check_text(actor, "actor")
 
         def action(connection: sa.Connection) -> AliasChange:
             before = _find(connection, lock_reference(connection, reference, dry_run=dry_run))
@@ -108,7 +103,7 @@ class SqlAliases:
                 _tell(connection, "alias-remove", before, None, change, now=now, actor=actor, message=message)
             return change
 
-        return transact(self._engine, action, dry_run=dry_run)
+        return transact(self._engine, action, actor=actor, dry_run=dry_run)
 
     def list(self, dataset: str | None = None) -> tuple[AliasSummary, ...]:
         query = (

@@ -15,9 +15,8 @@ import sqlalchemy as sa
 from registry.catalog.events import append_event, check_clock
 from registry.catalog.queries import find_version_id
 from registry.catalog.removals import refuse_removed
-from registry.catalog.rows import check_text
 from registry.catalog.selection import lock_reference
-from registry.catalog.session import write
+from registry.catalog.session import transact
 from registry.catalog.tables import attachment as table
 from registry.catalog.tables import dataset_version
 from registry.catalog.values import stored_values
@@ -33,7 +32,6 @@ def add_attachments(
     engine: sa.Engine, version: DatasetVersion, attachments: Sequence[Attachment], *, actor: str
 ) -> bool:
     """See ``CatalogBackend.attach``."""
-    check_text(actor, "actor")
 
     def action(connection: sa.Connection) -> bool:
         version_id = find_version_id(connection, version.name, version.config, version.version)
@@ -62,7 +60,7 @@ def add_attachments(
             append_event(connection, ATTACH, reference, asdict(attachment), actor=actor, rows_at=now)
         return True
 
-    return write(engine, action)
+    return transact(engine, action, actor=actor)
 
 
 def insert_attachments(

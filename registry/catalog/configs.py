@@ -19,7 +19,7 @@ from registry.catalog.clock import read_clock
 from registry.catalog.events import append_event, in_json, lock_log, read_events
 from registry.catalog.names import in_present, is_named, present_name, present_names, told_as
 from registry.catalog.proposals import UNPROTECT, approval_details, await_approval
-from registry.catalog.rows import check_text, read_usable_canonical
+from registry.catalog.rows import read_usable_canonical
 from registry.catalog.selection import (
     CANONICAL_NUMBER,
     IS_CANONICAL_WITHDRAWN,
@@ -31,7 +31,7 @@ from registry.catalog.selection import (
     lock_reference,
     require_dataset,
 )
-from registry.catalog.session import reading, transact
+from registry.catalog.session import SqlGroup, reading, transact
 from registry.catalog.tables import builder, builder_config, dataset_version, protection
 from registry.catalog.values import stored_values
 from registry.errors import ConfigNotFoundError, ProtectedError, UsageError
@@ -43,11 +43,8 @@ if TYPE_CHECKING:  # loaded where they are made: a look-up makes none
 PROTECT: Final = "protect"
 
 
-class SqlConfigs:
+class SqlConfigs(SqlGroup):
     """``ConfigCalls`` in SQL."""
-
-    def __init__(self, engine: sa.Engine) -> None:
-        self._engine = engine
 
     def list(self, name: str) -> tuple[ConfigSummary, ...]:
         from registry.catalog.outcomes import ConfigSummary
@@ -94,7 +91,6 @@ class SqlConfigs:
     ) -> DefaultChange:
         from registry.catalog.outcomes import DefaultChange
 
-        check_text(actor, "actor")
         if not config:
             raise ConfigNotFoundError("the config is missing", hint=f"Name one, e.g. {name}/plain.")
 
@@ -116,7 +112,7 @@ class SqlConfigs:
                 append_event(connection, "default-config", dataset, details, actor=actor)
             return change
 
-        return transact(self._engine, action, dry_run=dry_run)
+        return transact(self._engine, action, actor=actor, dry_run=dry_run)
 
     def protection(self, name: str, config: str | None, *, at: datetime | None = None) -> str | None:
         with reading(self._engine) as connection:
@@ -136,7 +132,6 @@ class SqlConfigs:
         actor: str,
         dry_run: bool = False,
     ) -> ProtectionChange:
-        check_text(actor, "actor")
         if two_persons and not protect:
             raise UsageError("what is not protected needs no two persons")
 
@@ -145,7 +140,7 @@ class SqlConfigs:
                 connection, dataset, protect=protect, two_persons=two_persons, actor=actor, dry_run=dry_run
             )
 
-        return transact(self._engine, action, dry_run=dry_run)
+        return transact(self._engine, action, actor=actor, dry_run=dry_run)
 
 
 def change_protection(

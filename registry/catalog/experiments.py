@@ -19,10 +19,10 @@ from registry.catalog.events import append_event
 from registry.catalog.names import told_as
 from registry.catalog.rows import check_text
 from registry.catalog.selection import IS_WITHDRAWN, NUMBER, is_version, published_versions
-from registry.catalog.session import is_writing, reading, write
+from registry.catalog.session import SqlGroup, is_writing, reading, transact
 from registry.catalog.tables import builder, builder_config, dataset_version, event, experiment, version_experiment
 from registry.catalog.values import stored_values
-from registry.errors import CatalogError, ConflictError, UsageError
+from registry.errors import ConflictError, UsageError
 from registry.model import (
     DatasetVersion,
     Experiment,
@@ -39,15 +39,11 @@ Plan = Callable[[sa.Connection, datetime, bool], ExperimentChange]
 Act = Callable[[sa.Connection, ExperimentChange, datetime], dict[str, Any]]
 """Runs the statements of an action, which store this moment; returns the details of its event."""
 
-_ATTEMPTS: Final = 3
 _MAX_LISTED: Final = 12
 
 
-class SqlExperiments:
+class SqlExperiments(SqlGroup):
     """``ExperimentCalls`` in SQL."""
-
-    def __init__(self, engine: sa.Engine) -> None:
-        self._engine = engine
 
     def list(self) -> tuple[Experiment, ...]:
         with reading(self._engine) as connection, stored_values():
@@ -222,15 +218,11 @@ def insert_overrides(connection: sa.Connection, version_id: int, overrides: Mapp
 
 def _run(engine: sa.Engine, plan: Plan, act: Act, *, action: str, actor: str, dry_run: bool) -> ExperimentChange:
     """Plan an action; unless it is a dry run or changes nothing, carry it out and append its event. One transaction."""
-    if dry_run:
-        with reading(engine) as connection:
-            return plan(connection, read_clock(connection), False)
-    check_text(actor, "actor")
 
     def transaction(connection: sa.Connection) -> ExperimentChange:
         now = read_clock(connection)
-        change = plan(connection, now, True)
-        if not change.is_change:
+        change = plan(connection, now, not dry_run)
+        if dry_run or not change.is_change:
             return change
         name = change.after.name
         details = {"name": name, **act(connection, change, now)}
@@ -240,14 +232,7 @@ def _run(engine: sa.Engine, plan: Plan, act: Act, *, action: str, actor: str, dr
         append_event(connection, action, "", details, actor=actor, rows_at=rows_at)
         return ExperimentChange(before=change.before, after=after)
 
-    for _ in range(_ATTEMPTS):
-        try:
-            return write(engine, transaction)
-        except sa.exc.IntegrityError as error:  # a rival added the same name: the next attempt finds it
-            refused = error
-    raise CatalogError(
-        f"the catalog refuses {action}: {refused.orig}", hint="Compare it with its schema: registry db check."
-    ) from refused
+    return transact(engine, transaction, actor=actor, dry_run=dry_run)
 
 
 def _query() -> sa.Select[Any]:

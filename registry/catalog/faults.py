@@ -109,8 +109,6 @@ def decoded_text() -> Iterator[None]:
 def typed_faults(url: sa.URL, *, is_read: bool = False) -> Iterator[None]:
     """Raise errors of the database at ``url`` as errors of the registry; ``is_read`` if nothing would be changed.
 
-    IntegrityError passes through: only the code that wrote the row knows what a broken constraint means.
-
     Raises:
         CatalogUnavailableError: locked, unreachable, silent, full, or a lost connection.
         NotACatalogError: the file is not a database.
@@ -119,8 +117,6 @@ def typed_faults(url: sa.URL, *, is_read: bool = False) -> Iterator[None]:
     """
     try:
         yield
-    except sa.exc.IntegrityError:
-        raise
     except sa.exc.DBAPIError as error:
         raise translate(error.orig or error, url, is_read=is_read) from error
     except sqlite3.Error as error:  # raised by PRAGMAs on a fresh connection, before SQLAlchemy watches it
@@ -141,9 +137,11 @@ def typed_faults(url: sa.URL, *, is_read: bool = False) -> Iterator[None]:
 def is_worth_retrying(error: sa.exc.DBAPIError) -> bool:
     """Whether a transaction that was not committed may succeed if it runs again.
 
-    True for a serialization failure, a deadlock, and a connection that was lost; not for a silent server, because the
-    caller has waited long enough.
+    True for a serialization failure, a deadlock, a broken constraint, because a rival may have inserted the same unique
+    row, and a connection that was lost; not for a silent server, because the caller has waited long enough.
     """
+    if isinstance(error, sa.exc.IntegrityError):
+        return True
     state = getattr(error.orig, "sqlstate", None)
     return state in (_SERIALIZATION_FAILURE, _DEADLOCK) or _fault_of(error) == "lost"
 

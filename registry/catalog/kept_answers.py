@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Final
 
@@ -77,10 +77,7 @@ def answer_once(
         return answer, _SUCCESS, False
 
     with _running_alone(engine, key):
-        try:
-            return write(engine, action)
-        except sa.exc.IntegrityError as error:  # a failure with this key was kept meanwhile: the next attempt finds it
-            raise _still_running() from error
+        return write(engine, action)
 
 
 def keep_answer(
@@ -88,8 +85,12 @@ def keep_answer(
 ) -> None:
     """Keep the answer to a call that failed and would fail again; an answer that is kept stays as it is."""
     check_key(key)
-    with suppress(sa.exc.IntegrityError):
-        write(engine, lambda connection: _insert(connection, key, principal, call, request_digest, status, answer))
+
+    def action(connection: sa.Connection) -> None:
+        if connection.execute(sa.select(kept_answer.c.key).where(kept_answer.c.key == key)).first() is None:
+            _insert(connection, key, principal, call, request_digest, status, answer)
+
+    write(engine, action)
 
 
 def _insert(

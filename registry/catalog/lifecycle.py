@@ -33,7 +33,7 @@ from registry.catalog.reservations import refuse_publishers
 from registry.catalog.rows import check_text, decode_metadata, encode_metadata, version_seal
 from registry.catalog.search import refresh
 from registry.catalog.selection import explain_refusal, find_default_config, load_standing, lock_dataset
-from registry.catalog.session import reading, transact
+from registry.catalog.session import SqlGroup, reading, transact
 from registry.catalog.tables import builder_config, dataset_version, split
 from registry.catalog.values import stored_values
 from registry.errors import UsageError
@@ -66,11 +66,8 @@ _STATES: Final = {
 }
 
 
-class SqlLifecycle:
+class SqlLifecycle(SqlGroup):
     """``LifecycleCalls`` in SQL."""
-
-    def __init__(self, engine: sa.Engine) -> None:
-        self._engine = engine
 
     def promote(self, reference: Reference, **options: Unpack[ChangeOptions]) -> Change:
         return self._change(PROMOTE, reference, _promote, **options)
@@ -122,8 +119,6 @@ class SqlLifecycle:
     def describe(
         self, reference: Reference, description: Description, *, actor: str, dry_run: bool = False
     ) -> MetadataChange:
-        check_text(actor, "actor")
-
         def act(connection: sa.Connection) -> MetadataChange:
             standing, candidate = _lock(connection, reference, dry_run=dry_run)
             version = load_version(connection, standing.name, standing.config, candidate.version)
@@ -141,7 +136,7 @@ class SqlLifecycle:
                 _write_metadata(connection, version, change, actor)
             return change
 
-        return transact(self._engine, act, dry_run=dry_run)
+        return transact(self._engine, act, actor=actor, dry_run=dry_run)
 
     def remove(
         self,
@@ -154,8 +149,6 @@ class SqlLifecycle:
         dry_run: bool = False,
         uses: Sequence[Use] = (),
     ) -> Removal:
-        check_text(actor, "actor")
-
         def act(connection: sa.Connection) -> Removal:
             standing, candidate = _lock(connection, reference, dry_run=dry_run)
             exactly = standing.exactly(candidate.version)
@@ -178,15 +171,13 @@ class SqlLifecycle:
                 append_removal(connection, after, candidate, actor=actor)
             return after
 
-        return transact(self._engine, act, dry_run=dry_run)
+        return transact(self._engine, act, actor=actor, dry_run=dry_run)
 
     def removals(self, dataset: str | None = None) -> tuple[Removal, ...]:
         with reading(self._engine) as connection:
             return tuple(load_removals(connection, dataset).values())
 
     def approve(self, proposal: Proposal, *, actor: str, dry_run: bool = False) -> Proposal:
-        check_text(actor, "actor")
-
         def act(connection: sa.Connection) -> Proposal:
             about = proposal.reference
             if proposal.action == PROMOTE and about is not None:
@@ -195,16 +186,14 @@ class SqlLifecycle:
                 change_protection(connection, about, protect=False, approved=proposal, actor=actor, dry_run=dry_run)
             return proposal
 
-        return transact(self._engine, act, dry_run=dry_run)
+        return transact(self._engine, act, actor=actor, dry_run=dry_run)
 
     def reject(self, proposal: Proposal, message: str = "", *, actor: str, dry_run: bool = False) -> Proposal:
-        check_text(actor, "actor")
-
         def act(connection: sa.Connection) -> Proposal:
             reject(connection, proposal, message, actor=actor, dry_run=dry_run)
             return proposal
 
-        return transact(self._engine, act, dry_run=dry_run)
+        return transact(self._engine, act, actor=actor, dry_run=dry_run)
 
     def proposals(self, dataset: str | None = None) -> tuple[Proposal, ...]:
         with reading(self._engine) as connection:
@@ -220,12 +209,10 @@ class SqlLifecycle:
         dry_run: bool = False,
         uses: Sequence[Use] = (),
     ) -> Change:
-        check_text(actor, "actor")
-
         def act(connection: sa.Connection) -> Change:
             return _make(connection, action, reference, transition, actor=actor, dry_run=dry_run, uses=uses)
 
-        return transact(self._engine, act, dry_run=dry_run)
+        return transact(self._engine, act, actor=actor, dry_run=dry_run)
 
 
 def _promote(_: sa.Connection, before: Standing, candidate: Candidate) -> Standing:

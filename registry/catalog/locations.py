@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from registry.catalog.clock import read_clock
 from registry.catalog.events import append_event, lock_log
-from registry.catalog.rows import check_location, check_text, read_steps
+from registry.catalog.rows import check_location, read_steps
 from registry.catalog.selection import (
     NUMBER,
     choose_row,
@@ -26,7 +26,7 @@ from registry.catalog.selection import (
     lock_reference,
     published_versions,
 )
-from registry.catalog.session import reading, transact
+from registry.catalog.session import SqlGroup, reading, transact
 from registry.catalog.tables import builder, builder_config, dataset_version, event, version_location
 from registry.catalog.values import DataDirectory, stored_values
 from registry.errors import ConflictError, NotFoundError, OtherDataDirectoryError
@@ -44,11 +44,8 @@ RELOCATE = "relocate"
 DATA_DIR = "data-dir"
 
 
-class SqlLocations:
+class SqlLocations(SqlGroup):
     """``LocationCalls`` in SQL."""
-
-    def __init__(self, engine: sa.Engine) -> None:
-        self._engine = engine
 
     def add(self, exactly: Reference, location: str, *, actor: str, dry_run: bool = False) -> LocationChange:
         def plan(_: Reference, before: tuple[str, ...]) -> tuple[LocationStep, ...]:
@@ -112,8 +109,6 @@ class SqlLocations:
     def set_data_dir(self, data_dir: DataDirectory, *, actor: str, dry_run: bool = False) -> DataDirectoryChange:
         from registry.catalog.outcomes import DataDirectoryChange
 
-        check_text(actor, "actor")
-
         def act(connection: sa.Connection) -> DataDirectoryChange:
             if not dry_run:
                 lock_log(connection)
@@ -122,14 +117,12 @@ class SqlLocations:
                 _record_data_dir(connection, change.before, data_dir, actor=actor)
             return change
 
-        return transact(self._engine, act, dry_run=dry_run)
+        return transact(self._engine, act, actor=actor, dry_run=dry_run)
 
     def _change(
         self, action: str, exactly: Reference, plan: Plan, details: dict[str, Any], *, actor: str, dry_run: bool
     ) -> LocationChange:
         from registry.catalog.outcomes import LocationChange
-
-        check_text(actor, "actor")
 
         def act(connection: sa.Connection) -> LocationChange:
             choice, row = choose_row(connection, lock_reference(connection, exactly, dry_run=dry_run))
@@ -149,7 +142,7 @@ class SqlLocations:
                 append_event(connection, action, reference, details, actor=actor, rows_at=now)
             return LocationChange(reference=reference, before=before, after=after, is_dry_run=dry_run)
 
-        return transact(self._engine, act, dry_run=dry_run)
+        return transact(self._engine, act, actor=actor, dry_run=dry_run)
 
 
 def require_data_dir(connection: sa.Connection, data_dir: DataDirectory, *, actor: str) -> None:

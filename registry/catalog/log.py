@@ -13,9 +13,8 @@ import sqlalchemy as sa
 from registry.catalog.backend import EventPage
 from registry.catalog.events import find_datasets, read_page
 from registry.catalog.log_verify import verify_log
-from registry.catalog.rows import check_text
 from registry.catalog.search import index_faults
-from registry.catalog.session import reading, require_known_schema, transact
+from registry.catalog.session import SqlGroup, reading, require_known_schema, transact
 from registry.catalog.tables import event, split
 from registry.errors import UsageError
 from registry.model import Event, describe_moment, whole_number
@@ -30,11 +29,8 @@ _MOST_SECONDS: Final = 30
 _PAUSE_SECONDS: Final = 0.5
 
 
-class SqlLog:
+class SqlLog(SqlGroup):
     """``LogCalls`` in SQL. Each page is one transaction, so that a slow reader does not block others."""
-
-    def __init__(self, engine: sa.Engine) -> None:
-        self._engine = engine
 
     def page(
         self, event_filter: EventFilter, *, after: int = 0, limit: int = 1000, newest: int | None = None
@@ -81,12 +77,10 @@ class SqlLog:
     ) -> ClockCorrection:
         from registry.catalog.corrections import correct_clock  # hardly anybody needs it
 
-        check_text(actor, "actor")
-
         def action(connection: sa.Connection) -> ClockCorrection:
             return correct_clock(connection, first=first, last=last, ahead=ahead, actor=actor, dry_run=dry_run)
 
-        return transact(self._engine, action, dry_run=dry_run)
+        return transact(self._engine, action, actor=actor, dry_run=dry_run)
 
     def num_rows(self) -> int:
         with reading(self._engine) as connection:

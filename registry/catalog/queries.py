@@ -48,7 +48,7 @@ from registry.catalog.selection import (
     published_versions,
     version_query,
 )
-from registry.catalog.session import reading
+from registry.catalog.session import SqlGroup, reading
 from registry.catalog.shards import SqlShards
 from registry.catalog.tables import (
     attachment,
@@ -91,11 +91,8 @@ _KINDS: Final = {
 """What a schema contains if features have media or text: the ends of their class names, or their descriptions."""
 
 
-class SqlLookUps:
+class SqlLookUps(SqlGroup):
     """The look-ups of ``CatalogBackend`` in SQL."""
-
-    def __init__(self, engine: sa.Engine) -> None:
-        self._engine = engine
 
     def find(self, reference: str | Reference) -> DatasetVersion:
         wanted = Reference.parse(reference) if isinstance(reference, str) else reference

@@ -13,7 +13,6 @@ from registry.catalog.events import append_event
 from registry.catalog.names import RENAME, present_names
 from registry.catalog.outcomes import Renaming
 from registry.catalog.reservations import refuse_publishers
-from registry.catalog.rows import check_text
 from registry.catalog.search import refresh
 from registry.catalog.selection import explain_dataset, lock_reference
 from registry.catalog.session import transact
@@ -24,7 +23,6 @@ from registry.model import Reference, check_new_name
 
 def rename_dataset(engine: sa.Engine, name: str, after: str, *, actor: str, dry_run: bool) -> Renaming:
     """See ``CatalogBackend.rename``."""
-    check_text(actor, "actor")
     check_new_name(after)
 
     def act(connection: sa.Connection) -> Renaming:
@@ -46,10 +44,7 @@ def rename_dataset(engine: sa.Engine, name: str, after: str, *, actor: str, dry_
                 append_event(connection, RENAME, before, {"before": before, "after": after}, actor=actor)
         return Renaming(before=before, after=after, names=tuple(dict.fromkeys([*names, after])), is_dry_run=dry_run)
 
-    try:
-        return transact(engine, act, dry_run=dry_run)
-    except sa.exc.IntegrityError:
-        raise _taken(after, after) from None  # a rival took the name after it was free
+    return transact(engine, act, actor=actor, dry_run=dry_run)
 
 
 def _require_free(connection: sa.Connection, after: str, names: tuple[str, ...]) -> None:

@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict, fields, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -28,7 +28,7 @@ from registry.catalog.outcomes import IDENTITY_DIGITS, Holder, Reservation, othe
 from registry.catalog.queries import find_digest, find_version_id
 from registry.catalog.removals import refuse_removed
 from registry.catalog.rows import canonical_json, check_digest, check_text
-from registry.catalog.session import reading, transact, write
+from registry.catalog.session import SqlGroup, reading, transact, write
 from registry.catalog.tables import event, reservation
 from registry.catalog.values import stored_values
 from registry.errors import ConflictError, NotFoundError, ReservationLostError, ReservedError, spell
@@ -38,14 +38,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_ATTEMPTS: Final = 10
 
-
-class SqlReservations:
+class SqlReservations(SqlGroup):
     """``ReservationCalls`` in SQL."""
-
-    def __init__(self, engine: sa.Engine) -> None:
-        self._engine = engine
 
     def reserve(
         self, location: str, exactly: Reference, content_digest: str, holder: Holder
@@ -87,13 +82,7 @@ class SqlReservations:
             _store(connection, after)
             return after, before
 
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                return write(self._engine, action)
-            except sa.exc.IntegrityError:  # a rival was first: read its reservation
-                if attempt == _ATTEMPTS:
-                    raise
-        raise AssertionError("unreachable")
+        return write(self._engine, action)
 
     def note_found(
         self, held: Reservation, holder: Holder, names: Collection[str], *, anew: bool = False

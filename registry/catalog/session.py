@@ -34,6 +34,7 @@ from registry.catalog.faults import (
     unknown_outcome,
 )
 from registry.catalog.own_sqlite import sqlite3
+from registry.catalog.rows import check_text
 from registry.catalog.urls import describe_url, is_sqlite, network_filesystem, parse_url
 from registry.environment import read_number
 from registry.errors import CatalogError, MissingExtraError, NotACatalogError, SchemaAheadError
@@ -130,6 +131,13 @@ def open_engine(url: str | os.PathLike[str], *, busy_seconds: float | None = Non
     return engine
 
 
+class SqlGroup:
+    """A group of calls of the catalog protocol, in SQL."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+
+
 class _Outer(threading.local):
     """The transaction that ``write`` and ``reading`` of this thread join, if they are about the same database."""
 
@@ -190,12 +198,11 @@ def reading_at_length(engine: sa.Engine) -> Iterator[sa.Connection]:
 def write(engine: sa.Engine, action: Callable[[sa.Connection], T]) -> T:
     """Run ``action`` in one transaction and commit; anything it raises undoes it all.
 
-    A serialization failure, a deadlock, or a connection that is lost before COMMIT is sent runs it again, at most five
-    times in all, so ``action`` must not touch anything but the connection it receives. Once COMMIT is sent, the
-    transaction is never run again.
+    A serialization failure, a deadlock, a unique row that a rival has inserted first, or a connection that is lost
+    before COMMIT is sent runs it again, at most five times in all, so ``action`` must not touch anything but the
+    connection it receives, and finds what the rival wrote. Once COMMIT is sent, the transaction is never run again.
 
     Raises:
-        sqlalchemy.exc.IntegrityError: a constraint was broken; the transaction is rolled back.
         SchemaAheadError: see ``refuse_writes``.
         CatalogUnavailableError, CatalogError: see ``typed_faults``.
     """
@@ -235,8 +242,13 @@ def _connect(engine: sa.Engine) -> sa.Connection:
     raise AssertionError("unreachable")
 
 
-def transact(engine: sa.Engine, action: Callable[[sa.Connection], T], *, dry_run: bool) -> T:
-    """Run ``action`` as ``write`` does, or, for a dry run, over a connection that only reads."""
+def transact(engine: sa.Engine, action: Callable[[sa.Connection], T], *, actor: str = "", dry_run: bool = False) -> T:
+    """Run ``action`` as ``write`` does, or, for a dry run, over a connection that only reads.
+
+    Raises:
+        UsageError: no database can store the text of the ``actor``.
+    """
+    check_text(actor, "actor")
     if dry_run:
         require_known_schema(engine)
         with reading(engine) as connection:

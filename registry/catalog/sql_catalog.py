@@ -7,15 +7,15 @@ import weakref
 from collections.abc import Iterator
 from datetime import datetime
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from registry.catalog.clock import read_clock
 from registry.catalog.queries import SqlLookUps, find_version_id, list_versions
 from registry.catalog.revision import ahead_error, read_status, require_current
 from registry.catalog.selection import load_standing
 from registry.catalog.session import open_engine, reading, refuse_writes, require_file, use_wal
-from registry.catalog.shards import SqlShards
 from registry.catalog.urls import describe_url, is_sqlite, sqlite_file
 from registry.errors import SchemaAheadWarning, warn
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # loaded when they are used, to keep look-ups on the command 
     from registry.catalog.log import SqlLog
     from registry.catalog.outcomes import Promotion, PublicationDetails, Renaming
     from registry.catalog.reservations import SqlReservations
+    from registry.catalog.shards import SqlShards
     from registry.catalog.values import PastLookUp, SearchHit, VersionSummary
     from registry.catalog.webhooks import SqlWebhooks
     from registry.catalog.writes import SqlPublications
@@ -90,8 +91,29 @@ def _close_connections(engine: sa.Engine, opened_by: int) -> None:
         engine.dispose()
 
 
+def _group(name: str) -> Any:
+    """The group ``name`` of calls: the class ``Sql<Name>`` of the module of that name, loaded when it is first used."""
+
+    def make(catalog: SqlCatalog) -> Any:
+        module = import_module(f"registry.catalog.{name}")
+        return getattr(module, f"Sql{name.capitalize()}")(catalog._engine)
+
+    return cached_property(make)
+
+
 class SqlCatalog(SqlLookUps):
     """An open catalog of the current schema. Threads may share it, and a forked process may use it."""
+
+    access: SqlAccess = _group("access")
+    aliases: SqlAliases = _group("aliases")
+    configs: SqlConfigs = _group("configs")
+    experiments: SqlExperiments = _group("experiments")
+    lifecycle: SqlLifecycle = _group("lifecycle")
+    locations: SqlLocations = _group("locations")
+    log: SqlLog = _group("log")
+    reservations: SqlReservations = _group("reservations")
+    shards: SqlShards = _group("shards")
+    webhooks: SqlWebhooks = _group("webhooks")
 
     @property
     def url(self) -> str:
@@ -104,64 +126,6 @@ class SqlCatalog(SqlLookUps):
     def now(self) -> datetime:
         with reading(self._engine) as connection:
             return read_clock(connection)
-
-    @cached_property
-    def access(self) -> SqlAccess:
-        from registry.catalog.access import SqlAccess
-
-        return SqlAccess(self._engine)
-
-    @cached_property
-    def aliases(self) -> SqlAliases:
-        from registry.catalog.aliases import SqlAliases
-
-        return SqlAliases(self._engine)
-
-    @cached_property
-    def configs(self) -> SqlConfigs:
-        from registry.catalog.configs import SqlConfigs
-
-        return SqlConfigs(self._engine)
-
-    @cached_property
-    def experiments(self) -> SqlExperiments:
-        from registry.catalog.experiments import SqlExperiments
-
-        return SqlExperiments(self._engine)
-
-    @cached_property
-    def lifecycle(self) -> SqlLifecycle:
-        from registry.catalog.lifecycle import SqlLifecycle
-
-        return SqlLifecycle(self._engine)
-
-    @cached_property
-    def locations(self) -> SqlLocations:
-        from registry.catalog.locations import SqlLocations
-
-        return SqlLocations(self._engine)
-
-    @cached_property
-    def log(self) -> SqlLog:
-        from registry.catalog.log import SqlLog
-
-        return SqlLog(self._engine)
-
-    @cached_property
-    def reservations(self) -> SqlReservations:
-        from registry.catalog.reservations import SqlReservations
-
-        return SqlReservations(self._engine)
-
-    @cached_property
-    def shards(self) -> SqlShards:
-        return SqlShards(self._engine)
-
-    @cached_property
-    def webhooks(self) -> SqlWebhooks:
-        from registry.catalog.webhooks import SqlWebhooks
-
-        return SqlWebhooks(self._engine)
 
     @cached_property
     def _publications(self) -> SqlPublications:

@@ -25,7 +25,7 @@ from registry.catalog.clock import read_clock
 from registry.catalog.events import read_page
 from registry.catalog.names import told_as
 from registry.catalog.rows import canonical_json, check_text
-from registry.catalog.session import reading, transact, write
+from registry.catalog.session import SqlGroup, reading, transact, write
 from registry.catalog.tables import event, webhook
 from registry.catalog.values import stored_values
 from registry.environment import read_variable
@@ -59,7 +59,7 @@ class Claim:
     through: int
 
 
-class SqlWebhooks:
+class SqlWebhooks(SqlGroup):
     """``WebhookCalls`` in SQL, and what the service needs to deliver.
 
     Attributes:
@@ -67,7 +67,7 @@ class SqlWebhooks:
     """
 
     def __init__(self, engine: sa.Engine) -> None:
-        self._engine = engine
+        super().__init__(engine)
         self.keys = tuple(filter(None, map(str.strip, read_variable("REGISTRY_SERVE_WEBHOOK_KEY").split(","))))
 
     def create(
@@ -81,7 +81,6 @@ class SqlWebhooks:
         actor: str,
         dry_run: bool = False,
     ) -> Webhook:
-        check_text(actor, "actor")
         self._require_keys()
 
         def action(connection: sa.Connection) -> Webhook:
@@ -96,7 +95,8 @@ class SqlWebhooks:
                 delivered_through=_position(after, newest),
             )
             if connection.execute(sa.select(webhook.c.id).where(webhook.c.id == webhook_id)).first() is not None:
-                raise _taken(webhook_id)
+                hint = "Create another one: its id is random."
+                raise ConflictError(f"there is a webhook {webhook_id} already", hint=hint)
             if not dry_run:
                 row = {
                     "id": result.id,
@@ -112,10 +112,7 @@ class SqlWebhooks:
                 connection.execute(sa.insert(webhook).values(**row))
             return result
 
-        try:
-            return transact(self._engine, action, dry_run=dry_run)
-        except sa.exc.IntegrityError as error:  # a rival was first
-            raise _taken(webhook_id) from error
+        return transact(self._engine, action, actor=actor, dry_run=dry_run)
 
     def list(self) -> tuple[Webhook, ...]:
         query = sa.select(webhook).order_by(webhook.c.created_at, webhook.c.id)
@@ -133,19 +130,15 @@ class SqlWebhooks:
         return tuple(webhook_secret(key, webhook_id) for key in self.keys)
 
     def remove(self, webhook_id: str, *, actor: str, dry_run: bool = False) -> Webhook:
-        check_text(actor, "actor")
-
         def action(connection: sa.Connection) -> Webhook:
             result = _find(connection, webhook_id)
             if not dry_run:
                 connection.execute(sa.delete(webhook).where(webhook.c.id == webhook_id))
             return result
 
-        return transact(self._engine, action, dry_run=dry_run)
+        return transact(self._engine, action, actor=actor, dry_run=dry_run)
 
     def resume(self, webhook_id: str, *, after: int | None = None, actor: str, dry_run: bool = False) -> Webhook:
-        check_text(actor, "actor")
-
         def action(connection: sa.Connection) -> Webhook:
             before = _find(connection, webhook_id)
             position = before.delivered_through if after is None else _position(after, _newest(connection))
@@ -156,7 +149,7 @@ class SqlWebhooks:
                 connection.execute(change.values(**values, disabled_at=None, disabled_because=None))
             return _find(connection, webhook_id)
 
-        return transact(self._engine, action, dry_run=dry_run)
+        return transact(self._engine, action, actor=actor, dry_run=dry_run)
 
     def due(self) -> tuple[tuple[str, ...], int, int]:
         """The webhooks with a next event whose time has come and which nobody has.
@@ -272,7 +265,3 @@ def _read(row: Any) -> Webhook:
     values = {name: value for name, value in row._mapping.items() if name not in unread}
     datasets, actions = (tuple(json.loads(text)) for text in (row.datasets_json, row.actions_json))
     return Webhook(**values, datasets=datasets, actions=actions)
-
-
-def _taken(webhook_id: str) -> ConflictError:
-    return ConflictError(f"there is a webhook {webhook_id} already", hint="Create another one: its id is random.")

@@ -6,7 +6,7 @@ reads what was published. A used number stays in the ledger, even if the version
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import count, islice
@@ -35,10 +35,10 @@ from registry.catalog.rows import (
 )
 from registry.catalog.search import refresh
 from registry.catalog.selection import NUMBER, lock_dataset, lock_reference
-from registry.catalog.session import reading, write
+from registry.catalog.session import SqlGroup, reading, transact, write
 from registry.catalog.tables import builder, builder_config, dataset_version, fingerprint, shard, split, version_ledger
 from registry.catalog.values import DataDirectory, damaged, stored_values
-from registry.errors import CatalogError, CatalogUnavailableError, ConflictError, NeighboursChangedError, UsageError
+from registry.errors import CatalogUnavailableError, ConflictError, NeighboursChangedError, UsageError
 from registry.model import (
     DatasetVersion,
     FeatureFingerprint,
@@ -55,7 +55,6 @@ from registry.model import (
 )
 
 _BATCH: Final = 10_000
-_ATTEMPTS: Final = 3
 
 
 WHOLE: Final = "registry.split/1"
@@ -65,11 +64,8 @@ BLOCK: Final = "registry.block/1"
 ALGORITHMS: Final = (WHOLE, BLOCK)
 
 
-class SqlPublications:
+class SqlPublications(SqlGroup):
     """``publish`` and the fingerprints of ``CatalogBackend`` in SQL."""
-
-    def __init__(self, engine: sa.Engine) -> None:
-        self._engine = engine
 
     @cached_property
     def _unanswered(self) -> dict[str, tuple[datetime, Promotion]]:
@@ -164,36 +160,14 @@ class SqlPublications:
             committing.append((now, promotion))
             return promotion
 
-        return self._write_once(version, action, committing)
-
-    def _write_once(
-        self,
-        version: DatasetVersion,
-        action: Callable[[sa.Connection], Promotion | None],
-        committing: list[tuple[datetime, Promotion]],
-    ) -> Promotion | None:
-        """Run the transaction of a publication; ``action`` fills ``committing`` when all rows are written."""
-        for _ in range(_ATTEMPTS):
-            try:
-                result = write(self._engine, action)
-            except sa.exc.IntegrityError as error:
-                # Rolled back. A rival took the number, or inserted another unique row, such as the mark of the default
-                # config; in that case the number is still free, and this call tries again.
-                refused = error
-                with reading(self._engine) as connection:
-                    if has_content(connection, version.reference, version.content_digest):
-                        return self._answer_again(connection, version)
-            except CatalogUnavailableError:
-                if committing:
-                    self._unanswered[str(version.reference)] = committing[0]
-                raise
-            else:
-                self._unanswered.pop(str(version.reference), None)
-                return result
-        raise CatalogError(
-            f"{version.reference} breaks a constraint of the catalog: {refused.orig}",
-            hint="Compare the catalog with its schema: registry db check.",
-        ) from refused
+        try:
+            result = write(self._engine, action)
+        except CatalogUnavailableError:
+            if committing:
+                self._unanswered[str(version.reference)] = committing[0]
+            raise
+        self._unanswered.pop(str(version.reference), None)
+        return result
 
     def _answer_again(self, connection: sa.Connection, version: DatasetVersion) -> Promotion | None:
         """The promotion of a publication by this catalog whose COMMIT got no answer; None if another one published."""
@@ -212,8 +186,6 @@ class SqlPublications:
         return unanswered[1] if used_at == unanswered[0] else None
 
     def add_producer(self, exactly: Reference, producer: Producer, name_use: NameUse, *, actor: str) -> None:
-        check_text(actor, "actor")
-
         def action(connection: sa.Connection) -> None:
             reference = lock_reference(connection, exactly, dry_run=False)
             earlier = find_producers(connection, reference.name, reference.config)
@@ -221,7 +193,7 @@ class SqlPublications:
             if dict(earlier).get(reference) != producer:
                 append_event(connection, "producer", reference, producer.to_json(), actor=actor)
 
-        write(self._engine, action)
+        transact(self._engine, action, actor=actor)
 
     def fingerprints(self, version: DatasetVersion) -> dict[str, SplitFingerprint]:
         with reading(self._engine) as connection:
@@ -231,8 +203,6 @@ class SqlPublications:
     def add_fingerprints(
         self, version: DatasetVersion, fingerprints: Mapping[str, SplitFingerprint], *, actor: str
     ) -> bool:
-        check_text(actor, "actor")
-
         def action(connection: sa.Connection) -> bool:
             version_id = find_version_id(connection, version.name, version.config, version.version)
             if version_id is None:
@@ -247,7 +217,7 @@ class SqlPublications:
             append_event(connection, "fingerprint", reference, fingerprint_seals(fingerprints), actor=actor)
             return True
 
-        return write(self._engine, action)
+        return transact(self._engine, action, actor=actor)
 
 
 def _producer_details(producer: Producer | None) -> dict[str, Any]:
