@@ -26,10 +26,10 @@ SIGNED_SECONDS: Final = 300
 _PROBE: Final = b"probe"
 _OK, _REFUSED, _TAKEN = frozenset({200, 201}), frozenset({400, 403}), frozenset({403, 409, 412})
 _EXPECTED: Final = (
-    ("an upload of other bytes than were signed", b"other", True, _REFUSED),
+    ("an upload of other bytes than its headers promise", b"other", True, _REFUSED),
     ("an upload to a signed URL", _PROBE, True, _OK),
     ("a second upload to a signed URL", _PROBE, True, _TAKEN),
-    ("a second upload without the condition that was signed", _PROBE, False, _REFUSED),
+    ("a second upload without the condition", _PROBE, False, _REFUSED),
 )
 """Requests, with their bytes and whether they have the condition, and the statuses of a store that is safe."""
 

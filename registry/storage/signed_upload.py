@@ -2,9 +2,10 @@
 
 The signature covers ``upload_headers``: the condition that the name is free, the size and a digest. The store compares
 them with what arrives, so that a URL can neither replace an object nor store other bytes while it is valid. obstore
-signs no headers, so boto3 does for S3 (extra ``aws``), and this module for Google Cloud Storage.
+signs no headers, so boto3 does for S3 (extra ``aws``), and this module for Google Cloud Storage. In Azure, a signature
+covers no headers, but the permission: to create an object, whatever its bytes are, and to replace none.
 
-S3 keeps the sha256 that it compared; Google's digest is an MD5, which proves nothing, so its objects are read later.
+S3 keeps the sha256 that it compared. The others compare an MD5, which proves nothing, so their objects are read later.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from __future__ import annotations
 import base64
 import errno
 import hashlib
+import hmac
 import json
 import os
 import threading
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode, urlsplit
@@ -30,10 +32,10 @@ from registry.storage.names import OBJECT_SCHEMES
 if TYPE_CHECKING:
     from registry.storage.store import Store
 
-MD5_STORES: Final = frozenset({"gs"})
+MD5_STORES: Final = frozenset({"az", "gs"})
 """Kinds of stores that compare the MD5 of an upload, as they know no sha256."""
 
-CONDITIONS: Final = {"s3": "If-None-Match", "gs": "x-goog-if-generation-match"}
+CONDITIONS: Final = {"s3": "If-None-Match", "gs": "x-goog-if-generation-match", "az": "If-None-Match"}
 """The header by which each kind of store creates an object, and replaces none."""
 
 _TYPE: Final = "application/octet-stream"
@@ -66,8 +68,10 @@ def upload_headers(kind: str, upload: Upload) -> dict[str, str]:
     headers = {"Content-Length": str(upload.num_bytes), "Content-Type": _TYPE}
     if kind == "s3":
         return headers | {CONDITIONS[kind]: "*", "x-amz-checksum-sha256": _base64(upload.sha256)}
+    headers["Content-MD5"] = _base64(upload.md5)
+    if kind == "az":
+        return headers | {CONDITIONS[kind]: "*", "x-ms-blob-type": "BlockBlob"}
     return headers | {
-        "Content-MD5": _base64(upload.md5),
         CONDITIONS[kind]: "0",
         "x-goog-content-length-range": f"{upload.num_bytes},{upload.num_bytes}",
     }
@@ -221,22 +225,57 @@ class GoogleSigner(UploadSigner):
         return f"{base}{path}?{query}&X-Goog-Signature={signature}"
 
 
-_SIGNERS: Final = {signer.kind: signer for signer in (S3Signer, GoogleSigner)}
+class AzureSigner(UploadSigner):
+    """Signs with the key of the account: a SAS that only creates one blob."""
+
+    kind = "az"
+    most_bytes = 5000 * 2**20
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        try:
+            self._account = os.environ["AZURE_STORAGE_ACCOUNT_NAME"]
+            self._key_of_account = base64.b64decode(os.environ["AZURE_STORAGE_ACCOUNT_KEY"], validate=True)
+        except (KeyError, ValueError) as error:
+            setting = "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"
+            raise _no_key(store, "the key of the account", setting) from error
+
+    def sign(self, name: str, upload: Upload, *, seconds: int) -> str:
+        """See ``UploadSigner``; the MD5 is compared if the header is sent, and no URL requires that."""
+        del upload
+        url = str(self._store.sign(name, seconds=seconds)).partition("?")[0]  # obstore knows the endpoint
+        fields = {
+            "sp": "c",
+            "st": "",
+            "se": f"{datetime.now(UTC) + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%SZ}",
+            "resource": f"/blob/{self._account}/{self._bucket}/{self._key(name)}",
+            "si": "",
+            "sip": "",
+            "spr": "https" if url.startswith("https:") else "https,http",
+            "sv": "2020-12-06",
+            "sr": "b",
+        }
+        text = "\n".join([*fields.values(), *[""] * 7])  # no snapshot, no scope, and no headers of a later answer
+        signature = hmac.digest(self._key_of_account, text.encode(), "sha256")
+        query = {key: value for key, value in fields.items() if value and key != "resource"}
+        return f"{url}?{urlencode(query | {'sig': base64.b64encode(signature)})}"
+
+
+_SIGNERS: Final = {signer.kind: signer for signer in (S3Signer, GoogleSigner, AzureSigner)}
 
 
 def open_signer(store: Store) -> UploadSigner:
     """The signer for the bucket of a store.
 
     Raises:
-        UsageError: it is not in a bucket whose URLs can be restricted so, or a key is missing.
+        UsageError: it is not in a bucket, or a key is missing.
         MissingExtraError: a package is not installed.
     """
     signer = _SIGNERS.get(OBJECT_SCHEMES.get(store.url.partition("://")[0], ""))
     if signer is None:
         raise UsageError(
-            f"signed_writes needs a data directory in a bucket of S3 or of Google Cloud Storage, not {store.url}",
-            hint="Leave it out. Publishers send files of a folder through the service, and need rights of their own in "
-            "other buckets.",
+            f"signed_writes needs a data directory in a bucket, not {store.url}",
+            hint="Leave it out. Publishers send files of a folder through the service.",
             details={"name": "signed_writes"},
         )
     return signer(store)

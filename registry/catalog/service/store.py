@@ -75,7 +75,7 @@ _RENEWED: Final = frozenset({400, 403, 412})
 """The URL has expired, other bytes arrived, or the name is taken: the service knows which."""
 
 _CONFLICT: Final = 409
-"""Another upload to this name is under way."""
+"""Another upload to this name is under way; in Azure, the name is taken."""
 
 _ADMIN: Final = "Ask an admin of the service."
 _REFUSED: Final = frozenset({401, 403})
@@ -214,9 +214,9 @@ class ServiceStore(RemoteStore):
         def receive(answer: Any, _end: float) -> str | None:
             if answer.status in _STORED:
                 return str(answer.headers["ETag"])
-            if answer.status in _PASSING or answer.status == _CONFLICT:
+            if answer.status in _PASSING or (answer.status == _CONFLICT and kind != "az"):
                 raise TransientFault(f"the bucket answered {answer.status}")
-            if answer.status in _RENEWED:
+            if answer.status in (*_RENEWED, _CONFLICT):
                 return None
             raise cannot("write", location, f"the bucket answered {answer.status}", number=errno.EIO, hint=_ADMIN)
 
