@@ -21,7 +21,7 @@ from typing import Final
 from registry.errors import SourceError, UsageError, spell, suggest
 from registry.intake.archives import extract, is_archive
 from registry.intake.croissant_files import find_document
-from registry.intake.hugging_face_card import files_of_config, is_hugging_face
+from registry.intake.hugging_face_folders import files_of_config, is_hugging_face
 from registry.intake.in_place import explain_records, format_of_records
 from registry.intake.kinds import ARCHIVE, KINDS, MEDIA, kind_of, sniff_kind
 from registry.intake.listing import Progress, list_files

@@ -1,29 +1,20 @@
-"""Opens data of Hugging Face's ``datasets``: datasets in memory, and folders that ``save_to_disk`` wrote.
+"""Opens datasets of Hugging Face's ``datasets`` in memory, and reads its descriptions of columns.
 
-    dataset_dict.json                  {"splits": ["train", "test"]}; missing if a single split was saved
-    train/state.json                   the names of the data files
-    train/dataset_info.json            features, description, license, citation
-    train/data-00000-of-00002.arrow    an Arrow stream
-
-TFDS writes ``dataset_info.json`` as well; only Hugging Face writes ``state.json`` next to it.
-
-Features are described in JSON: in ``dataset_info.json``, in the schema metadata of Arrow and Parquet files, and in
-``features`` of a dataset. They become hints for inference. Files in columns (images, sounds, videos), which are stored
-as structs of bytes and path, become their bytes.
+Features are described in JSON: in the schema metadata of Arrow and Parquet files, and in ``features`` of a dataset.
+They become hints for inference. Files in columns (images, sounds, videos), which are stored as structs of bytes and
+path, become their bytes.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from registry.errors import RegistryError, SourceError, UsageError, spell
+from registry.errors import RegistryError, SourceError, UsageError
 from registry.features import Audio, Feature, FeaturesDict
 from registry.features.containers import columns_of
 from registry.intake.object_tables import (
@@ -37,8 +28,7 @@ from registry.intake.object_tables import (
     object_source,
     plain_table,
 )
-from registry.intake.options import AddOptions
-from registry.intake.source import MAX_BYTES, Files, FileUse, Rows, Source, SourcePart, root_of
+from registry.intake.source import MAX_BYTES, Rows, Source
 from registry.interop.dataset_card import HUGGING_FACE, KEPT
 from registry.model import DatasetMetadata
 from registry.model.split import check_split_name
@@ -47,12 +37,6 @@ from registry.shards.arrow_values import import_pyarrow
 from registry.splits import counted
 
 KIND: Final = "hugging_face"
-DICT: Final = "dataset_dict.json"
-STATE: Final = "state.json"
-INFO: Final = "dataset_info.json"
-
-_MOST_BYTES: Final = 64 * 2**20
-"""Most bytes of a JSON file. The description of a million classes takes 20 MB."""
 
 
 def open_dataset(given: Any) -> Source | None:
@@ -97,8 +81,8 @@ def _open_dataset(dataset: Any) -> Source:
         columns=names,
         read=read,
         hints=hints_of(described, first),
-        metadata=_metadata({name: getattr(dataset.info, name, "") for name in _METADATA}, described),
-        split=_split_name(dataset.split),
+        metadata=DatasetMetadata(**described_texts(vars(dataset.info)), custom=kept_features(described)),
+        split=split_name(dataset.split),
     )
 
 
@@ -133,168 +117,20 @@ def _open_iterable(dataset: Any) -> Source:
         may_lack_columns=not described,
         read=lambda: cut_tables(tables(batch_size)),
         hints=hints_of(described, first),
-        metadata=_metadata({name: getattr(dataset.info, name, "") for name in _METADATA}, described),
-        split=_split_name(dataset.split),
+        metadata=DatasetMetadata(**described_texts(vars(dataset.info)), custom=kept_features(described)),
+        split=split_name(dataset.split),
     )
-
-
-def is_saved_dataset(names: frozenset[str] | set[str]) -> bool:
-    """Whether a folder with the files ``names`` was written by ``save_to_disk``."""
-    return DICT in names or {STATE, INFO} <= names
-
-
-def open_saved_dataset(files: Files, options: AddOptions) -> Source:
-    """Open a folder that ``Dataset.save_to_disk`` or ``DatasetDict.save_to_disk`` wrote.
-
-    Raises:
-        SourceError: a file is missing or malformed, the dataset has no rows, or ``options`` names splits.
-        UsageError: ``options`` has some for CSV.
-    """
-    options.require_csv("hugging_face")
-    if options.splits:
-        raise SourceError(
-            f"{files.location}: a dataset that save_to_disk wrote has its own splits",
-            hint=f"Leave out {spell('splits')}. To read the Arrow files by name, use {spell('kind', 'arrow')}.",
-        )
-    saved = _SavedDataset(files)
-    folders = saved.folders()
-    renamed = options.split_names(folders, f"{files.location}: {DICT}: ")
-    parts: list[SourcePart] = []
-    uses: list[FileUse] = []
-    records: set[str] = set()
-    described: Mapping[str, Any] = {}
-    metadata = DatasetMetadata()
-    for saved_name, folder in folders.items():
-        split = renamed[saved_name]
-        info = saved.json(f"{folder}{INFO}")
-        own = info.get("features") or {}
-        if parts and own != described:
-            raise SourceError(
-                f"{files.location}: the features of the split {split!r} differ from those of {next(iter(folders))!r}",
-                hint="Cast one of them before saving: dataset.cast(features)",
-            )
-        described, metadata = own, metadata if parts else _metadata(info, own)
-        data = saved.data_files(folder)
-        records.update(data)
-        uses += files.uses(data, "records", split=split)
-        parts += [
-            SourcePart(
-                split=split,
-                name=name,
-                read=partial(_read_stream, str(root_of(files.store) / name), name, described),
-                num_bytes=files.size_of(name),
-            )
-            for name in data
-        ]
-    first = next((rows for part in parts for rows in part.read()), None)
-    if first is None:
-        raise SourceError(f"{files.location}: the dataset has no rows", hint="Save data with at least one row.")
-    about = {DICT: "the names of the splits", STATE: "the names of the data files", INFO: "features and license"}
-    for name in files.names:
-        reason = about.get(name.rpartition("/")[2])
-        if name not in records:
-            uses += files.uses([name], "metadata" if reason else "skipped", reason=reason or "not listed in state.json")
-    return Source(
-        kind=KIND,
-        summary=f"Hugging Face dataset: {counted(len(folders), 'split')}, {counted(len(records), 'Arrow file')}",
-        parts=parts,
-        hints=hints_of(described, first.table),
-        files=(*uses, *files.skipped),
-        metadata=metadata,
-        origins=files.origins,
-        split_reason="the splits that were saved",
-    )
-
-
-class _SavedDataset:
-    """The files of a folder that ``save_to_disk`` wrote."""
-
-    def __init__(self, files: Files) -> None:
-        self.sizes = dict(zip(files.names, files.sizes, strict=True))
-        self._files = files
-
-    def folders(self) -> dict[str, str]:
-        """The folder of each split, with its final slash; empty for the folder of a single split."""
-        if DICT not in self.sizes:
-            split = _split_name(self.json(STATE).get("_split"))
-            return {split or "train": ""}
-        splits = self.json(DICT).get("splits")
-        if not isinstance(splits, list) or not splits or not all(isinstance(name, str) for name in splits):
-            raise self._malformed(DICT, "expected a list of names at the key 'splits'")
-        if any("/" in name or os.sep in name or name in (".", "..") for name in splits):
-            raise self._malformed(DICT, "a name of a split is not that of a folder")
-        return {name: f"{name}/" for name in splits}
-
-    def data_files(self, folder: str) -> list[str]:
-        """The names of the Arrow files of a split, in order."""
-        name = f"{folder}{STATE}"
-        listed = self.json(name).get("_data_files")
-        result: list[str] = []
-        for node in listed if isinstance(listed, list) else [None]:
-            filename = node.get("filename") if isinstance(node, dict) else None
-            if not isinstance(filename, str) or "/" in filename or os.sep in filename:
-                raise self._malformed(name, "expected the names of files at the key '_data_files'")
-            if f"{folder}{filename}" not in self.sizes:
-                raise SourceError(
-                    f"{self._files.location}: the file {folder}{filename}, which {name} lists, is missing",
-                    hint="Copy the whole folder, or save the dataset again.",
-                )
-            result.append(f"{folder}{filename}")
-        if self.json(name).get("_indices_data_files"):
-            raise self._malformed(name, "it has an index of rows, which datasets before 2.0 wrote")
-        return result
-
-    def json(self, name: str) -> dict[str, Any]:
-        """The values of a JSON file."""
-        if name not in self.sizes:
-            raise SourceError(
-                f"{self._files.location}: the file {name} is missing",
-                hint="Copy the whole folder, or save the dataset again.",
-            )
-        if self.sizes[name] > _MOST_BYTES:
-            raise self._malformed(name, f"it is larger than {_MOST_BYTES:,} bytes")
-        with self._files.store.open(name) as file:
-            data = file.read()
-        try:
-            document = json.loads(data)
-        except (ValueError, RecursionError) as error:
-            raise self._malformed(name, f"it is not JSON: {error}") from error
-        if not isinstance(document, dict):
-            raise self._malformed(name, "expected a JSON object")
-        return document
-
-    def _malformed(self, name: str, problem: str) -> SourceError:
-        return SourceError(
-            f"{self._files.location}: {name}: {problem}",
-            hint="Save the dataset again with dataset.save_to_disk(...)",
-            details={"file": name},
-        )
-
-
-def _read_stream(path: str, name: str, described: Mapping[str, Any]) -> Iterator[Rows]:
-    """The rows of an Arrow stream in a local file."""
-    pa = import_pyarrow()
-    try:
-        with pa.memory_map(path) as file, pa.ipc.open_stream(file) as stream:
-            tables = (with_plain_files(pa.Table.from_batches([batch]), described, refuse_paths) for batch in stream)
-            yield from cut_tables(tables)
-    except (pa.ArrowException, OSError) as error:
-        raise SourceError(
-            f"{name}: not a readable Arrow stream: {str(error).partition(chr(10))[0]}",
-            hint="Save the dataset again with dataset.save_to_disk(...)",
-            details={"file": name},
-        ) from error
 
 
 _METADATA: Final = ("description", "citation", "homepage", "license")
 
 
-def _metadata(info: Mapping[str, Any], described: Mapping[str, Any]) -> DatasetMetadata:
-    texts = {name: info[name] for name in _METADATA if isinstance(info.get(name), str)}
-    return DatasetMetadata(**texts, custom=kept_features(described))
+def described_texts(info: Mapping[str, Any]) -> dict[str, Any]:
+    """The texts about a dataset among the values of its ``DatasetInfo``."""
+    return {name: info[name] for name in _METADATA if isinstance(info.get(name), str)}
 
 
-def _split_name(split: Any) -> str | None:
+def split_name(split: Any) -> str | None:
     """The name of a split, if it is one: ``train+test`` and ``train[:10%]`` are not."""
     try:
         return None if split is None else check_split_name(str(split))

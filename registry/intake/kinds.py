@@ -63,7 +63,7 @@ KINDS: Final[dict[str, Kind]] = {
     "text": Kind(opener="media_files:open_media", extensions=(".txt", ".md"), noun="text file"),
     "arrays": Kind(opener="array_files:open_arrays", extensions=(".npy", ".npz"), noun="array file"),
     "webdataset": Kind(opener="webdataset:open_webdataset", noun="WebDataset tar"),
-    "hugging_face": Kind(opener="hugging_face_card:open_hugging_face"),
+    "hugging_face": Kind(opener="hugging_face_folders:open_hugging_face"),
     "croissant": Kind(opener="croissant_files:open_croissant"),
 }
 

@@ -12,7 +12,7 @@ from support.golden import check_errors
 from registry.errors import SourceError, UsageError
 from registry.features import ClassLabel
 from registry.intake.detect import open_source
-from registry.intake.hugging_face_card import is_hugging_face, open_hugging_face
+from registry.intake.hugging_face_folders import is_hugging_face, open_hugging_face
 from registry.intake.listing import list_files
 from registry.intake.options import AddOptions
 from registry.intake.source import Source

@@ -19,7 +19,7 @@ from support.golden import check_errors
 
 from registry.errors import SourceError, UsageError
 from registry.features import Audio, ClassLabel, FeaturesDict, Image, Sequence, Tensor
-from registry.intake.hugging_face import is_saved_dataset, open_saved_dataset
+from registry.intake.hugging_face_folders import is_saved_dataset, open_saved_dataset
 from registry.intake.listing import list_files
 from registry.intake.objects import open_object
 from registry.intake.options import AddOptions
@@ -224,13 +224,14 @@ def test_globs_for_splits_are_refused(tmp_path: Path) -> None:
 
 def test_a_path_in_a_saved_dataset_is_never_opened(tmp_path: Path) -> None:
     saved(tmp_path)
-    (tmp_path / "dataset_info.json").write_text(json.dumps({"features": {"image": {"_type": "Image"}}}))
+    described = json.dumps({"info": {"features": {"image": {"_type": "Image"}}}})
     table = pa.table({"image": [{"bytes": b"1", "path": "a.png"}, {"bytes": None, "path": "/etc/hostname"}]})
+    table = table.replace_schema_metadata({"huggingface": described})
     with pa.ipc.new_stream(tmp_path / "data.arrow", table.schema) as writer:
         writer.write(table)
     with pytest.raises(SourceError) as caught:
         open_saved_dataset(list_files(tmp_path), AddOptions())
-    assert str(caught.value) == "column 'image' has the path '/etc/hostname', and not the bytes of the file"
+    assert str(caught.value) == "data.arrow: column 'image' has the path '/etc/hostname', and not the bytes of the file"
 
 
 def test_pyarrow_comes_with_its_functions(monkeypatch: pytest.MonkeyPatch) -> None:

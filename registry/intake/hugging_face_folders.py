@@ -1,4 +1,12 @@
-"""Opens clones of Hugging Face repositories, whose dataset card says which files are the splits of which config.
+"""Opens folders of Hugging Face: those that ``save_to_disk`` wrote, and clones of repositories.
+
+    dataset_dict.json                  {"splits": ["train", "test"]}; missing if a single split was saved
+    train/state.json                   the names of the data files
+    train/dataset_info.json            description, license, citation
+    train/data-00000-of-00002.arrow    an Arrow stream, with features in the metadata of its schema
+
+TFDS writes ``dataset_info.json`` as well; only Hugging Face writes ``state.json`` next to it. The dataset card of a
+repository says which files are the splits of which config:
 
     README.md   ---
                 configs:
@@ -17,6 +25,8 @@ The files themselves are opened by the reader of their kind.
 
 from __future__ import annotations
 
+import json
+import os
 import posixpath
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,16 +35,26 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from fsspec.utils import glob_translate
 
 from registry.errors import FeatureError, SourceError, UsageError, spell, suggest
 from registry.features import ClassLabel, Feature
+from registry.intake.arrow_files import open_arrow
 from registry.intake.file_parts import combine_splits
-from registry.intake.hugging_face import is_saved_dataset, open_saved_dataset
+from registry.intake.hugging_face import KIND, described_texts, split_name
 from registry.intake.kinds import KINDS, MEDIA, kind_of
 from registry.intake.options import AddOptions
 from registry.intake.source import Files, Source
 from registry.interop.dataset_card import CARD, describe_card, read_card, read_front_matter
+from registry.splits import counted
 from registry.storage.local import LocalStore
+
+DICT: Final = "dataset_dict.json"
+STATE: Final = "state.json"
+INFO: Final = "dataset_info.json"
+
+_MOST_BYTES: Final = 64 * 2**20
+"""Most bytes of a JSON file. The description of a million classes takes 20 MB."""
 
 _DEFAULT_SPLIT: Final = "train"
 _MOST_SHOWN: Final = 10
@@ -61,6 +81,116 @@ def is_hugging_face(files: Files) -> bool:
 def open_hugging_face(files: Files, options: AddOptions) -> Source:
     """Open a folder of ``save_to_disk``, or a repository; see ``open_saved_dataset`` and ``open_repository``."""
     return open_saved_dataset(files, options) if is_saved_dataset(set(files.names)) else open_repository(files, options)
+
+
+def is_saved_dataset(names: frozenset[str] | set[str]) -> bool:
+    """Whether a folder with the files ``names`` was written by ``save_to_disk``."""
+    return DICT in names or {STATE, INFO} <= names
+
+
+def open_saved_dataset(files: Files, options: AddOptions) -> Source:
+    """Open a folder that ``Dataset.save_to_disk`` or ``DatasetDict.save_to_disk`` wrote.
+
+    Raises:
+        SourceError: a file is missing or malformed, the dataset has no rows, or ``options`` names splits.
+        UsageError: ``options`` has some for CSV.
+    """
+    options.require_csv("hugging_face")
+    if options.splits:
+        raise SourceError(
+            f"{files.location}: a dataset that save_to_disk wrote has its own splits",
+            hint=f"Leave out {spell('splits')}. To read the Arrow files by name, use {spell('kind', 'arrow')}.",
+        )
+    saved = _SavedDataset(files)
+    folders = saved.folders()
+    renamed = options.split_names(folders, f"{files.location}: {DICT}: ")
+    data = {renamed[name]: saved.data_files(folder) for name, folder in folders.items()}
+    sources = {
+        split: open_arrow(files.only(names), replace(options, kind="arrow", splits={split: "*"}, rename_splits=None))
+        for split, names in data.items()
+    }
+    source = combine_splits(sources, split_reason="the splits that were saved")
+    info = saved.json(f"{next(iter(folders.values()))}{INFO}")
+    used = {name for names in data.values() for name in names}
+    about = {DICT: "the names of the splits", STATE: "the names of the data files", INFO: "description and license"}
+    uses = list(source.files)
+    for name in files.names:
+        reason = about.get(name.rpartition("/")[2])
+        if name not in used:
+            uses += files.uses([name], "metadata" if reason else "skipped", reason=reason or "not listed in state.json")
+    return replace(
+        source,
+        kind=KIND,
+        summary=f"Hugging Face dataset: {counted(len(folders), 'split')}, {counted(len(used), 'Arrow file')}",
+        files=(*uses, *files.skipped),
+        metadata=replace(source.metadata, **described_texts(info)),
+        origins=files.origins,
+    )
+
+
+class _SavedDataset:
+    """The files of a folder that ``save_to_disk`` wrote."""
+
+    def __init__(self, files: Files) -> None:
+        self.sizes = dict(zip(files.names, files.sizes, strict=True))
+        self._files = files
+
+    def folders(self) -> dict[str, str]:
+        """The folder of each split, with its final slash; empty for the folder of a single split."""
+        if DICT not in self.sizes:
+            split = split_name(self.json(STATE).get("_split"))
+            return {split or "train": ""}
+        splits = self.json(DICT).get("splits")
+        if not isinstance(splits, list) or not splits or not all(isinstance(name, str) for name in splits):
+            raise self._malformed(DICT, "expected a list of names at the key 'splits'")
+        if any("/" in name or os.sep in name or name in (".", "..") for name in splits):
+            raise self._malformed(DICT, "a name of a split is not that of a folder")
+        return {name: f"{name}/" for name in splits}
+
+    def data_files(self, folder: str) -> list[str]:
+        """The names of the Arrow files of a split, in order."""
+        name = f"{folder}{STATE}"
+        listed = self.json(name).get("_data_files")
+        result: list[str] = []
+        for node in listed if isinstance(listed, list) and listed else [None]:
+            filename = node.get("filename") if isinstance(node, dict) else None
+            if not isinstance(filename, str) or "/" in filename or os.sep in filename:
+                raise self._malformed(name, "expected the names of files at the key '_data_files'")
+            if f"{folder}{filename}" not in self.sizes:
+                raise SourceError(
+                    f"{self._files.location}: the file {folder}{filename}, which {name} lists, is missing",
+                    hint="Copy the whole folder, or save the dataset again.",
+                )
+            result.append(f"{folder}{filename}")
+        if self.json(name).get("_indices_data_files"):
+            raise self._malformed(name, "it has an index of rows, which datasets before 2.0 wrote")
+        return result
+
+    def json(self, name: str) -> dict[str, Any]:
+        """The values of a JSON file."""
+        if name not in self.sizes:
+            raise SourceError(
+                f"{self._files.location}: the file {name} is missing",
+                hint="Copy the whole folder, or save the dataset again.",
+            )
+        if self.sizes[name] > _MOST_BYTES:
+            raise self._malformed(name, f"it is larger than {_MOST_BYTES:,} bytes")
+        with self._files.store.open(name) as file:
+            data = file.read()
+        try:
+            document = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise self._malformed(name, f"it is not JSON: {error}") from error
+        if not isinstance(document, dict):
+            raise self._malformed(name, "expected a JSON object")
+        return document
+
+    def _malformed(self, name: str, problem: str) -> SourceError:
+        return SourceError(
+            f"{self._files.location}: {name}: {problem}",
+            hint="Save the dataset again with dataset.save_to_disk(...)",
+            details={"file": name},
+        )
 
 
 def has_configs(files: Files) -> bool:
@@ -229,29 +359,14 @@ def _check_glob(files: Files, config: str, glob: str) -> str:
 
 
 def _matches(files: Files, config: CardConfig, glob: str) -> list[str]:
-    pattern = re.compile(_regex_of(glob))
+    try:
+        pattern = re.compile(glob_translate(glob))
+    except ValueError as error:
+        raise _malformed(files, f"config {config.name!r}: {error}") from error
     names = [name for name in files.names if name != CARD and pattern.fullmatch(name)]
     if not names:
         raise _malformed(files, f"config {config.name!r}: no file matches {glob!r}")
     return names
-
-
-def _regex_of(glob: str) -> str:
-    """The regular expression of a glob: ``*`` and ``?`` do not match ``/``, and ``**`` matches any folders.
-
-    >>> bool(re.fullmatch(_regex_of("**/*.csv"), "a.csv")), bool(re.fullmatch(_regex_of("*.csv"), "a/b.csv"))
-    (True, False)
-    """
-    tokens = re.findall(r"\*\*/|\*\*|\*|\?|\[!?\]?[^\]]*\]|.", glob, re.DOTALL)
-    special = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    return "(?s:" + "".join(special.get(token) or _literal(token) for token in tokens) + ")"
-
-
-def _literal(token: str) -> str:
-    if len(token) < 3:
-        return re.escape(token)
-    inside = token[1:-1].replace("\\", "\\\\").replace("[", r"\[")
-    return f"[^{inside[1:]}]" if inside.startswith("!") else f"[{inside}]"
 
 
 def _kind_of(files: Files, split: str, names: Sequence[str]) -> str:
