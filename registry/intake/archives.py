@@ -8,6 +8,7 @@ and at the end of the first of several concatenated archives, so the end is chec
 from __future__ import annotations
 
 import errno
+import io
 import lzma
 import os
 import re
@@ -18,12 +19,12 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, Final
+from typing import IO, Final
 
 from registry.errors import SourceError
 from registry.intake.listing import list_folder
 from registry.intake.source import Files, root_of
-from registry.intake.text_files import Read, decompress
+from registry.intake.text_files import Pieces, decompress
 from registry.storage.faults import storage_errors
 from registry.storage.temporary import TemporaryStore, check_free_space
 
@@ -110,46 +111,11 @@ def open_tar(file: IO[bytes], location: str) -> tarfile.TarFile:
     """
     start = file.read(_START_BYTES)
     decompressed = decompress(file.read, start, size=os.fstat(file.fileno()).st_size, name=location)
-    if decompressed is None:
-        file.seek(0)
     with archive_errors(location):
-        opened: Any = file if decompressed is None else _Decompressed(decompressed)
-        return tarfile.TarFile(fileobj=opened, mode="r", tarinfo=_StrictHeader)
-
-
-class _Decompressed:
-    """The decompressed content of a file, for tarfile, which seeks forward only when it reads a tar in order."""
-
-    def __init__(self, read: Read) -> None:
-        self._read = read
-        self._waiting = memoryview(b"")
-        self._at = 0
-
-    def read(self, size: int) -> bytes:
-        """Return the next ``size`` bytes, fewer at the end."""
-        pieces, missing = [], size
-        while missing > 0 and (self._waiting or self._refill()):
-            piece, self._waiting = self._waiting[:missing], self._waiting[missing:]
-            pieces.append(piece)
-            missing -= len(piece)
-        self._at += size - missing
-        return b"".join(pieces)
-
-    def tell(self) -> int:
-        """Return the place of the next byte."""
-        return self._at
-
-    def seek(self, place: int) -> int:
-        """Leave out the bytes before ``place``."""
-        if place < self._at:
-            raise AssertionError(f"seek from {self._at} back to {place}")
-        while self._at < place and self.read(min(place - self._at, _PIECE_BYTES)):
-            pass
-        return self._at
-
-    def _refill(self) -> bool:
-        self._waiting = memoryview(self._read(_PIECE_BYTES))
-        return bool(self._waiting)
+        if decompressed is not None:
+            return tarfile.open(fileobj=io.BufferedReader(Pieces(decompressed)), mode="r|", tarinfo=_StrictHeader)
+        file.seek(0)
+        return tarfile.TarFile(fileobj=file, mode="r", tarinfo=_StrictHeader)
 
 
 def tar_members(tar: tarfile.TarFile, location: str) -> Iterator[tarfile.TarInfo]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import bz2
 import codecs
+import io
 import lzma
 import shlex
 from collections.abc import Callable, Iterator
@@ -60,7 +61,7 @@ def decompress(read: Read, start: bytes, *, size: int, name: str) -> Read | None
         return _guarded(_Streams(_open_xz, read, start), name, "xz")
     if start.startswith(_ZSTANDARD):
         arrow = import_pyarrow()
-        stored = arrow.CompressedInputStream(arrow.PythonFile(_Rest(read, start), mode="r"), "zstd")
+        stored = arrow.CompressedInputStream(arrow.PythonFile(io.BufferedReader(Pieces(read, start)), mode="r"), "zstd")
         return _guarded(stored.read, name, "Zstandard")
     return None
 
@@ -119,24 +120,23 @@ class _Streams:
         return self._read(_PIECE_BYTES)
 
 
-class _Rest:
-    """A file for Arrow that is read from its beginning, by a function that reads what follows ``start``."""
+class Pieces(io.RawIOBase):
+    """A file for Arrow and tarfile, whose bytes are ``start`` and what a function reads after them."""
 
-    closed = False
-
-    def __init__(self, read: Read, start: bytes) -> None:
+    def __init__(self, read: Read, start: bytes = b"") -> None:
         self._read = read
-        self._start = start
+        self._waiting = memoryview(start)
 
-    def read(self, size: int = -1) -> bytes:
-        """Return the next bytes."""
-        if self._start:
-            result, self._start = self._start, b""
-            return result
-        return self._read(_PIECE_BYTES if size < 0 else size)
+    def readable(self) -> bool:
+        """Return True."""
+        return True
 
-    def close(self) -> None:
-        """Nothing is held open."""
+    def readinto(self, buffer: Any) -> int:
+        """Copy the next bytes into ``buffer``; returns their number."""
+        self._waiting = self._waiting or memoryview(self._read(len(buffer)))
+        count = min(len(buffer), len(self._waiting))
+        buffer[:count], self._waiting = self._waiting[:count], self._waiting[count:]
+        return count
 
 
 MAX_ROW_BYTES: Final = 64 * 2**20
