@@ -19,6 +19,7 @@ from registry.catalog.outcomes import AliasChange, AliasMove, AliasSummary
 from registry.catalog.queries import find_version_id
 from registry.catalog.rows import check_text
 from registry.catalog.selection import (
+    NAMES,
     NUMBER,
     choose_row,
     explain_dataset,
@@ -108,8 +109,7 @@ class SqlAliases(SqlGroup):
     def list(self, dataset: str | None = None) -> tuple[AliasSummary, ...]:
         query = (
             sa.select(
-                builder.c.name.label("builder_name"),
-                builder_config.c.name.label("config_name"),
+                *NAMES,
                 alias.c.name,
                 corrected(alias.c.set_at),
                 alias.c.set_by,

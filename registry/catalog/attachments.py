@@ -5,27 +5,25 @@ The event of a publication lists them, and the event ``attach`` names one that w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import sqlalchemy as sa
 
 from registry.catalog.events import append_event, check_clock
 from registry.catalog.queries import find_version_id
 from registry.catalog.removals import refuse_removed
+from registry.catalog.rows import read_attachment
 from registry.catalog.selection import lock_reference
 from registry.catalog.session import transact
 from registry.catalog.tables import attachment as table
-from registry.catalog.tables import dataset_version
 from registry.catalog.values import stored_values
 from registry.errors import ConflictError, UsageError, VersionNotFoundError
 from registry.model import Attachment, DatasetVersion
 
 ATTACH: Final = "attach"
-
-_FIELDS: Final = ("kind", "name", "num_bytes", "sha256")
 
 
 def add_attachments(
@@ -74,27 +72,9 @@ def insert_attachments(
 
 def load_attachments(connection: sa.Connection, version_id: int) -> tuple[Attachment, ...]:
     """The attachments of a version, by kind and name."""
-    query = sa.select(*(table.c[name] for name in _FIELDS)).where(table.c.version_id == version_id)
+    query = sa.select(table).where(table.c.version_id == version_id)
     with stored_values():
-        return tuple(sorted(Attachment(**row) for row in connection.execute(query).mappings()))
-
-
-class AttachmentRow(NamedTuple):
-    """An attachment, and who added it at which time."""
-
-    attachment: Attachment
-    added_at: datetime
-    added_by: str
-
-
-def attachment_rows(connection: sa.Connection, config_id: int) -> dict[int, list[AttachmentRow]]:
-    """The attachments of the versions of a config, by the version's id."""
-    result: dict[int, list[AttachmentRow]] = {}
-    query = sa.select(table).join(dataset_version).where(dataset_version.c.config_id == config_id)
-    for row in connection.execute(query):
-        attachment = Attachment(**{name: getattr(row, name) for name in _FIELDS})
-        result.setdefault(row.version_id, []).append(AttachmentRow(attachment, row.added_at, row.added_by))
-    return result
+        return tuple(sorted(map(read_attachment, connection.execute(query).mappings())))
 
 
 def listed_attachments(attachments: Sequence[Attachment]) -> dict[str, Any]:
@@ -106,8 +86,3 @@ def listed_attachments(attachments: Sequence[Attachment]) -> dict[str, Any]:
     if len({(value.kind, value.name) for value in attachments}) != len(attachments):
         raise UsageError("two attachments of a version have the same kind and name")
     return {"attachments": [asdict(value) for value in sorted(attachments)]} if attachments else {}
-
-
-def attachment_of_event(details: Mapping[str, Any]) -> Attachment:
-    """The attachment in an event."""
-    return Attachment(**{name: details[name] for name in _FIELDS})

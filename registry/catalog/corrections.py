@@ -52,9 +52,9 @@ _BATCH: Final = 1000
 def correct_clock(
     connection: sa.Connection,
     *,
-    first: int | None,
-    last: int | None,
-    ahead: timedelta | None,
+    first: int | None = None,
+    last: int | None = None,
+    ahead: timedelta | None = None,
     actor: str,
     dry_run: bool,
 ) -> ClockCorrection:

@@ -12,13 +12,13 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from registry.catalog.attachments import ATTACH, attachment_of_event
+from registry.catalog.attachments import ATTACH
 from registry.catalog.events import UNREADABLE, describe_event, find_datasets, read_events
 from registry.catalog.locations import MIRROR_ADD, MIRROR_REMOVE, RELOCATE, told_steps
 from registry.catalog.names import RENAME, present_names, told_as
 from registry.catalog.queries import list_versions, load_version
 from registry.catalog.removals import REMOVE
-from registry.catalog.rows import require_text
+from registry.catalog.rows import read_attachment, require_text
 from registry.catalog.selection import explain_refusal, no_default_config
 from registry.catalog.values import PastLookUp, VersionSummary, damaged, stored_values
 from registry.errors import ConfigNotFoundError, DatasetNotFoundError, LogTamperedError, VersionWithdrawnError
@@ -279,7 +279,7 @@ class Replayed:
             case "attach":
                 version = _published(config, event.version)
                 before = config.versions[version]
-                attachments = {**before.attachments, attachment_of_event(details): event}
+                attachments = {**before.attachments, read_attachment(details): event}
                 config.versions[version] = replace(before, attachments=attachments)
             case "remove-secrets" | "describe":
                 _change_seal(config, _published(config, event.version), details.get("seal"))
@@ -322,7 +322,7 @@ class Replayed:
             seal=details.get("seal"),
             entity_tags=details.get("entity_tags"),
             fingerprints=details.get("fingerprints", {}),
-            attachments={attachment_of_event(listed): event for listed in details.get("attachments", ())},
+            attachments={read_attachment(listed): event for listed in details.get("attachments", ())},
         )
         if details["promote"]:
             config.canonical = version

@@ -17,8 +17,9 @@ import sqlalchemy as sa
 
 from registry.catalog.clock import read_clock
 from registry.catalog.events import append_event, lock_log
-from registry.catalog.rows import check_location, read_steps
+from registry.catalog.rows import check_location, read_reference, read_steps
 from registry.catalog.selection import (
+    NAMES,
     NUMBER,
     choose_row,
     explain_refusal,
@@ -27,10 +28,10 @@ from registry.catalog.selection import (
     published_versions,
 )
 from registry.catalog.session import SqlGroup, reading, transact
-from registry.catalog.tables import builder, builder_config, dataset_version, event, version_location
+from registry.catalog.tables import dataset_version, event, version_location
 from registry.catalog.values import DataDirectory, stored_values
 from registry.errors import ConflictError, NotFoundError, OtherDataDirectoryError
-from registry.model import LocationStep, Reference, Version, VersionState, current_locations, is_absolute
+from registry.model import LocationStep, Reference, VersionState, current_locations, is_absolute
 
 if TYPE_CHECKING:  # loaded where they are made: a look-up makes none
     from registry.catalog.outcomes import DataDirectoryChange, LocationChange
@@ -204,8 +205,7 @@ def find_at_location(connection: sa.Connection, location: str) -> tuple[Referenc
 
 def _locations_query() -> sa.Select[Any]:
     return sa.select(
-        builder.c.name.label("builder_name"),
-        builder_config.c.name.label("config_name"),
+        *NAMES,
         *NUMBER,
         dataset_version.c.location,
         location_steps().label("location_steps"),
@@ -215,9 +215,6 @@ def _locations_query() -> sa.Select[Any]:
 def _read_locations(connection: sa.Connection, query: sa.Select[Any]) -> list[tuple[Reference, tuple[str, ...]]]:
     with stored_values():
         return [
-            (
-                Reference.exactly(row.builder_name, row.config_name or None, Version(row.major, row.minor, row.patch)),
-                current_locations(row.location, read_steps(row.location_steps)),
-            )
+            (read_reference(row), current_locations(row.location, read_steps(row.location_steps)))
             for row in connection.execute(query)
         ]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Collection
-from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
@@ -66,19 +65,11 @@ class SqlLog(SqlGroup):
         with reading(self._engine) as connection:
             return verify_log(connection, anchor=anchor, advance=advance, index=index)
 
-    def correct_clock(
-        self,
-        *,
-        first: int | None = None,
-        last: int | None = None,
-        ahead: timedelta | None = None,
-        actor: str,
-        dry_run: bool = False,
-    ) -> ClockCorrection:
+    def correct_clock(self, *, actor: str, dry_run: bool = False, **options: Any) -> ClockCorrection:
         from registry.catalog.corrections import correct_clock  # hardly anybody needs it
 
         def action(connection: sa.Connection) -> ClockCorrection:
-            return correct_clock(connection, first=first, last=last, ahead=ahead, actor=actor, dry_run=dry_run)
+            return correct_clock(connection, actor=actor, dry_run=dry_run, **options)
 
         return transact(self._engine, action, actor=actor, dry_run=dry_run)
 
@@ -90,7 +81,13 @@ class SqlLog(SqlGroup):
 
 
 def read_next(
-    engine: sa.Engine, *, after: int, limit: int, wait: float, dataset: str | None, actions: Collection[str] | None
+    engine: sa.Engine,
+    *,
+    after: int = 0,
+    limit: int = 1000,
+    wait: float = 0,
+    dataset: str | None = None,
+    actions: Collection[str] | None = None,
 ) -> EventPage:
     """``CatalogBackend.events``. While it waits, it holds no connection."""
     if not 0 < whole_number(limit, "limit") <= _MOST_FOLLOWED or not 0 <= whole_number(after, "after") <= _MAX_LIMIT:

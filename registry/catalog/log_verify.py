@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 import sqlalchemy as sa
 
 from registry.catalog.aliases import moved_from, moved_to, select_moves
-from registry.catalog.attachments import AttachmentRow, attachment_rows
 from registry.catalog.configs import PROTECT, scopes
 from registry.catalog.corrections import compare_corrections
 from registry.catalog.events import UNREADABLE, Faults, describe_event, in_json, read_events, walk_chain
@@ -22,13 +21,14 @@ from registry.catalog.history import Replayed, ReplayedConfig, ReplayedVersion, 
 from registry.catalog.names import in_present, present_names
 from registry.catalog.outcomes import LogReport
 from registry.catalog.proposals import PROMOTE, PROPOSE, REJECT, UNPROTECT, end_proposals, is_approved
-from registry.catalog.rows import TagsSeal, fingerprint_seals, read_canonical, version_seal
+from registry.catalog.rows import TagsSeal, fingerprint_seals, read_attachment, read_canonical, version_seal
 from registry.catalog.schema import wrong_triggers
 from registry.catalog.search import stale_documents
 from registry.catalog.selection import CANONICAL_NUMBER, NUMBER, canonical_version, published_versions, read_candidate
 from registry.catalog.tables import (
     alias,
     alias_event,
+    attachment,
     builder,
     builder_config,
     dataset_name,
@@ -250,8 +250,9 @@ class TableComparison:
     def _compare_versions(
         self, config_id: int, name: str, names: Sequence[str], config: str | None, told_of: ReplayedConfig
     ) -> None:
-        overrides, steps = _overrides(self._connection, config_id), _location_steps(self._connection, config_id)
-        attachments = attachment_rows(self._connection, config_id)
+        overrides, steps, attachments = (
+            _rows_by_version(self._connection, query, config_id) for query in (_OVERRIDES, _STEPS, _ATTACHMENTS)
+        )
         last = -1
         while rows := self._connection.execute(_version_query(config_id, {name, *names}, config, last)).all():
             last = rows[-1].id
@@ -268,15 +269,16 @@ class TableComparison:
                 if told is None:
                     self._faults.add(where, "is published, but no event says so")
                 else:
-                    self._compare_version(where, row, told, content.hasher.hexdigest(), overrides.get(row.id, {}))
-                    self._compare_seals(where, row, told, content.splits, overrides.get(row.id, {}))
+                    flags = {each.name: bool(each.enabled) for each in overrides.get(row.id, ())}
+                    self._compare_version(where, row, told, content.hasher.hexdigest(), flags)
+                    self._compare_seals(where, row, told, content.splits, flags)
                     self._compare_steps(where, steps.get(row.id, ()), told)
                     self._compare_attachments(where, attachments.get(row.id, ()), told)
                     if told.published.rows_at is not None and content.tags.hexdigest() != told.entity_tags:
                         self._faults.add(where, "has other ETags of its shards than were published")
         self._report_missing(name, config, told_of)
 
-    def _compare_steps(self, where: str, steps: tuple[Any, ...], version: ReplayedVersion) -> None:
+    def _compare_steps(self, where: str, steps: Sequence[Any], version: ReplayedVersion) -> None:
         found = [(step.change, step.location, step.actor) for step in steps]
         if found != [(kind, location, event.actor) for kind, location, event in version.steps]:
             self._faults.add(where, "has other changes of its locations than its events say")
@@ -284,12 +286,13 @@ class TableComparison:
         for step, (_, _, event) in zip(steps, version.steps, strict=True):
             self._compare_time(where, f"changed its location {step.location}", step.at, event)
 
-    def _compare_attachments(self, where: str, rows: Sequence[AttachmentRow], version: ReplayedVersion) -> None:
-        if {row.attachment for row in rows} != version.attachments.keys():
+    def _compare_attachments(self, where: str, rows: Sequence[Any], version: ReplayedVersion) -> None:
+        stored = {read_attachment(row._mapping): row for row in rows}
+        if stored.keys() != version.attachments.keys():
             self._faults.add(where, "has other attachments than its events say")
             return
-        for row in rows:
-            event, subject = version.attachments[row.attachment], f"got the attachment {row.attachment.name}"
+        for file, row in stored.items():
+            event, subject = version.attachments[file], f"got the attachment {file.name}"
             if row.added_by != event.actor:
                 self._faults.add(where, f"{subject} by {row.added_by}; its events say somebody else")
             self._compare_time(where, subject, row.added_at, event)
@@ -472,31 +475,20 @@ def _version_query(config_id: int, names: Collection[str], config: str | None, l
     )
 
 
-def _overrides(connection: sa.Connection, config_id: int) -> dict[int, dict[str, bool]]:
-    """The flags that versions of a config override, by the version's id."""
-    result: dict[int, dict[str, bool]] = {}
-    rows = connection.execute(
-        sa.select(version_experiment.c.version_id, experiment.c.name, version_experiment.c.enabled)
-        .join_from(version_experiment, experiment)
-        .join(dataset_version, dataset_version.c.id == version_experiment.c.version_id)
-        .where(dataset_version.c.config_id == config_id)
-    )
-    for version_id, name, enabled in rows:
-        result.setdefault(version_id, {})[name] = bool(enabled)
-    return result
+_OVERRIDES: Final = (
+    sa.select(version_experiment.c.version_id, experiment.c.name, version_experiment.c.enabled)
+    .join_from(version_experiment, experiment)
+    .join(dataset_version, dataset_version.c.id == version_experiment.c.version_id)
+)
+_STEPS: Final = sa.select(version_location).join(dataset_version).order_by(version_location.c.id)
+_ATTACHMENTS: Final = sa.select(attachment).join(dataset_version)
 
 
-def _location_steps(connection: sa.Connection, config_id: int) -> dict[int, tuple[Any, ...]]:
-    """The rows of the changes of the locations of the versions of a config, in order, by the version's id."""
-    result: dict[int, tuple[Any, ...]] = {}
-    rows = connection.execute(
-        sa.select(version_location)
-        .join_from(version_location, dataset_version)
-        .where(dataset_version.c.config_id == config_id)
-        .order_by(version_location.c.id)
-    )
-    for row in rows:
-        result[row.version_id] = (*result.get(row.version_id, ()), row)
+def _rows_by_version(connection: sa.Connection, query: sa.Select[Any], config_id: int) -> dict[int, list[Any]]:
+    """The rows of a query that belong to versions of a config, in order, by the version's id."""
+    result: dict[int, list[Any]] = {}
+    for row in connection.execute(query.where(dataset_version.c.config_id == config_id)):
+        result.setdefault(row.version_id, []).append(row)
     return result
 
 

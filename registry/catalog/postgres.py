@@ -10,7 +10,7 @@ import os
 import re
 import select
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
@@ -131,6 +131,18 @@ def _ask_sqlstate(conninfo: str, *, seconds: float) -> str | None:
         match = re.search(rb'ErrorResponse\b.* C "([0-9A-Z]{5})"', trace.read())
         return match[1].decode() if match else None
     return None
+
+
+def copy_rows(connection: sa.Connection, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Insert rows by COPY, in bounded memory; the names are those of our tables."""
+    driver: Any = connection.connection.driver_connection
+    copy = f"COPY {table} ({', '.join(columns)}) FROM STDIN"
+    try:
+        with driver.cursor() as cursor, cursor.copy(copy) as target:
+            for row in rows:
+                target.write_row(row)
+    except psycopg.Error as error:  # COPY bypasses SQLAlchemy, which therefore cannot wrap the error
+        raise sa.exc.DBAPIError.instance(copy, None, error, psycopg.Error, dialect=connection.dialect) from error
 
 
 def wait_without_limit(connection: sa.Connection) -> None:

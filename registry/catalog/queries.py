@@ -36,6 +36,7 @@ from registry.catalog.selection import (
     CANONICAL_NUMBER,
     IS_CANONICAL_WITHDRAWN,
     IS_WITHDRAWN,
+    NAMES,
     NUMBER,
     canonical_version,
     choose_row,
@@ -152,8 +153,7 @@ class SqlLookUps(SqlGroup):
         )
         query = (
             sa.select(
-                builder.c.name.label("builder_name"),
-                builder_config.c.name.label("config_name"),
+                *NAMES,
                 *NUMBER,
                 dataset_version.c.state,
                 dataset_version.c.state_message,
@@ -193,8 +193,7 @@ class SqlLookUps(SqlGroup):
         shown_id = sa.func.coalesce(sa.case((~IS_CANONICAL_WITHDRAWN, canonical_version.c.id)), ranked.c.id)
         query = (
             sa.select(
-                builder.c.name.label("builder_name"),
-                builder_config.c.name.label("config_name"),
+                *NAMES,
                 builder_config.c.is_default,
                 is_protected().label("is_protected"),
                 ranked.c.major,
@@ -354,8 +353,7 @@ def list_versions(
             dataset_version.c.content_digest,
             corrected(dataset_version.c.published_at),
             dataset_version.c.published_by,
-            builder.c.name.label("builder_name"),
-            builder_config.c.name.label("config_name"),
+            *NAMES,
             *CANONICAL_NUMBER,
         )
         .select_from(published_versions())

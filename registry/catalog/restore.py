@@ -260,22 +260,11 @@ def _rows(reader: BackupReader, columns: Sequence[sa.Column[Any]], lines: Iterab
 
 def _insert(connection: sa.Connection, table: sa.Table, columns: Sequence[str], rows: list[list[Any]]) -> None:
     if connection.dialect.name == "postgresql":
-        _copy(connection, table, columns, rows)
+        from registry.catalog.postgres import copy_rows
+
+        copy_rows(connection, table.name, columns, rows)
     else:
         connection.execute(sa.insert(table), [dict(zip(columns, row, strict=True)) for row in rows])
-
-
-def _copy(connection: sa.Connection, table: sa.Table, columns: Sequence[str], rows: list[list[Any]]) -> None:
-    import psycopg
-
-    driver: Any = connection.connection.driver_connection
-    copy = f"COPY {table.name} ({', '.join(columns)}) FROM STDIN"  # they are names of our table: see the caller
-    try:
-        with driver.cursor() as cursor, cursor.copy(copy) as target:
-            for row in rows:
-                target.write_row(row)
-    except psycopg.Error as error:  # COPY bypasses SQLAlchemy, which therefore cannot wrap the error
-        raise sa.exc.DBAPIError.instance(copy, None, error, psycopg.Error, dialect=connection.dialect) from error
 
 
 def _foreign_keys(connection: sa.Connection, tables: Iterable[str]) -> list[tuple[str, str]]:

@@ -21,9 +21,11 @@ from registry.errors import UsageError
 from registry.masking import has_secret, mask, mask_all, remove_secrets
 from registry.model import (
     DESCRIBED_FIELDS,
+    Attachment,
     DatasetMetadata,
     DatasetVersion,
     LocationStep,
+    Reference,
     SlicingRule,
     Split,
     SplitFingerprint,
@@ -141,6 +143,16 @@ def read_version(row: sa.Row[*tuple[Any, ...]], splits: Sequence[Split]) -> Data
         published_at=row.published_at,
         published_by=row.published_by,
     )
+
+
+def read_reference(row: sa.Row[*tuple[Any, ...]]) -> Reference:
+    """The exact reference in the columns ``builder_name``, ``config_name``, ``major``, ``minor`` and ``patch``."""
+    return Reference.exactly(row.builder_name, row.config_name or None, Version(row.major, row.minor, row.patch))
+
+
+def read_attachment(values: Mapping[str, Any] | sa.RowMapping) -> Attachment:
+    """The attachment in a row or in an event."""
+    return Attachment(**{name: values[name] for name in ("kind", "name", "num_bytes", "sha256")})
 
 
 @lru_cache(2)  # a class label may have a million names, and each page looks its version up

@@ -28,7 +28,7 @@ from registry.catalog.search_words import (
     parse_search,
     snippet,
 )
-from registry.catalog.selection import CANONICAL_NUMBER, NUMBER, canonical_version, list_names
+from registry.catalog.selection import CANONICAL_NUMBER, NAMES, NUMBER, canonical_version, list_names
 from registry.catalog.session import reading, write
 from registry.catalog.tables import READABLE, builder, builder_config, dataset_version, search_document
 from registry.catalog.urls import describe_url, first_step
@@ -83,8 +83,7 @@ def find_hits(connection: sa.Connection, text: str, limit: int) -> tuple[SearchH
             search_document,
             ranked.c.score,
             ranked.c.is_withdrawn,
-            builder.c.name.label("builder_name"),
-            builder_config.c.name.label("config_name"),
+            *NAMES,
             *NUMBER,
             dataset_version.c.state,
             dataset_version.c.metadata_json,
@@ -184,8 +183,7 @@ def _shown() -> sa.Select[Any]:
             dataset_version.c.metadata_json,
             dataset_version.c.features_json,
             dataset_version.c.labels_json,
-            builder.c.name.label("builder_name"),
-            builder_config.c.name.label("config_name"),
+            *NAMES,
             names_column(),
         )
         .select_from(builder_config)

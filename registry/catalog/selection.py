@@ -56,6 +56,7 @@ from registry.model import (
 from registry.model.version import HIGHEST, LOWEST
 
 canonical_version: Final = dataset_version.alias("canonical_version")
+NAMES: Final = (builder.c.name.label("builder_name"), builder_config.c.name.label("config_name"))
 NUMBER: Final = (dataset_version.c.major, dataset_version.c.minor, dataset_version.c.patch)
 CANONICAL_NUMBER: Final = (
     canonical_version.c.major.label("canonical_major"),
@@ -149,8 +150,7 @@ def _all_versions() -> sa.Select[Any]:
         sa.select(
             *(column for column in dataset_version.c if column is not dataset_version.c.published_at),
             corrected(dataset_version.c.published_at),
-            builder.c.name.label("builder_name"),
-            builder_config.c.name.label("config_name"),
+            *NAMES,
             *CANONICAL_NUMBER,
             overrides.label("experiments"),
             location_steps().label("location_steps"),

@@ -16,12 +16,12 @@ import sqlalchemy as sa
 
 from registry.catalog.backend import LengthBlock
 from registry.catalog.names import is_named
-from registry.catalog.rows import json_agg, read_json
-from registry.catalog.selection import NUMBER, is_version, named_config, published_versions
+from registry.catalog.rows import json_agg, read_attachment, read_json, read_reference
+from registry.catalog.selection import NAMES, NUMBER, is_version, named_config, published_versions
 from registry.catalog.session import reading
 from registry.catalog.tables import attachment, builder, builder_config, dataset_version, shard, split
 from registry.catalog.values import stored_values
-from registry.model import Attachment, Reference, Shard, ShardedFileTemplate, Version
+from registry.model import Reference, Shard, ShardedFileTemplate, Version
 
 if TYPE_CHECKING:
     from registry.model import DatasetVersion
@@ -99,16 +99,10 @@ class SqlShards:
             if reference.exact is not None
         ]
         number = (builder.c.name, builder_config.c.name, *NUMBER)
-        named = (builder.c.name.label("builder_name"), builder_config.c.name.label("config_name"), *NUMBER)
         with reading(self.engine) as connection, stored_values():
             for start in range(0, len(wanted), _VERSIONS):
                 query = (
-                    sa.select(
-                        *named,
-                        split,
-                        shard.c.shard_index,
-                        shard.c.num_bytes.label("file_bytes"),
-                    )
+                    sa.select(*NAMES, *NUMBER, split, shard.c.shard_index, shard.c.num_bytes.label("file_bytes"))
                     .select_from(published_versions())
                     .join(split, split.c.version_id == dataset_version.c.id)
                     .join(shard, shard.c.split_id == split.c.id)
@@ -124,20 +118,18 @@ class SqlShards:
                         file_format=first.filename_format,
                     )
                     name_shard = files.namer(first.name, first.num_shards)
-                    version = Version(first.major, first.minor, first.patch)
-                    result[Reference.exactly(first.builder_name, first.config_name or None, version)] += [
+                    result[read_reference(first)] += [
                         (name_shard(row.shard_index), row.file_bytes) for row in chain([first], of_split)
                     ]
                 query = (
-                    sa.select(*named, *(attachment.c[field] for field in ("kind", "name", "num_bytes", "sha256")))
+                    sa.select(*NAMES, *NUMBER, attachment)
                     .select_from(published_versions())
                     .join(attachment, attachment.c.version_id == dataset_version.c.id)
                     .where(sa.tuple_(*number).in_(wanted[start : start + _VERSIONS]))
                 )
-                for name, config, major, minor, patch, *facts in connection.execute(query) if attachments else ():
-                    file = Attachment(**dict(zip(("kind", "name", "num_bytes", "sha256"), facts, strict=True)))
-                    reference = Reference.exactly(name, config or None, Version(major, minor, patch))
-                    result[reference].append((file.place, file.num_bytes))
+                for row in connection.execute(query) if attachments else ():
+                    file = read_attachment(row._mapping)
+                    result[read_reference(row)].append((file.place, file.num_bytes))
         return result
 
     def lengths_between(self, split_id: int, first: int, stop: int) -> LengthBlock:

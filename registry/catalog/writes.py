@@ -424,25 +424,14 @@ def _insert_shards(connection: sa.Connection, split_id: int, shards: tuple[Shard
     """Insert in batches on SQLite, by COPY on PostgreSQL: a million rows in bounded memory."""
     rows = ((split_id, s.index, s.first_example, s.num_examples, s.num_bytes, s.sha256, s.entity_tag) for s in shards)
     if connection.dialect.name == "postgresql":
-        _copy_shards(connection, rows)
+        from registry.catalog.postgres import copy_rows
+
+        copy_rows(connection, shard.name, shard.columns.keys(), rows)
         return
     # Compiled once and run with tuples, in half the time of one dict for each row.
     statement = str(sa.insert(shard).compile(dialect=connection.dialect))
     while batch := list(islice(rows, _BATCH)):
         connection.exec_driver_sql(statement, batch)
-
-
-def _copy_shards(connection: sa.Connection, rows: Iterator[tuple[Any, ...]]) -> None:
-    import psycopg
-
-    driver: Any = connection.connection.driver_connection
-    copy = "COPY shard (split_id, shard_index, first_example, num_examples, num_bytes, sha256, entity_tag) FROM STDIN"
-    try:
-        with driver.cursor() as cursor, cursor.copy(copy) as target:
-            for row in rows:
-                target.write_row(row)
-    except psycopg.Error as error:  # COPY bypasses SQLAlchemy, which therefore cannot wrap the error
-        raise sa.exc.DBAPIError.instance(copy, None, error, psycopg.Error, dialect=connection.dialect) from error
 
 
 def _insert_row(connection: sa.Connection, table: sa.Table, values: Mapping[str, Any]) -> int:
