@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from registry.builders.earth_engine.row_files import read_rows, write_rows
     from registry.builders.earth_engine.stored.export import StoredExport, open_export
     from registry.builders.earth_engine.stored.found_files import FoundExport, find_export
-    from registry.builders.earth_engine.stored.importing import ImportOptions, import_export, preview_export
+    from registry.builders.earth_engine.stored.importing import import_export, preview_export
     from registry.builders.earth_engine.table import ExportedTable, Table, read_table, write_table
 
 __all__ = [
@@ -45,7 +45,6 @@ __all__ = [
     "FoundExport",
     "GeoTiffRaster",
     "Grid",
-    "ImportOptions",
     "Mixer",
     "Patch",
     "PatchBatch",
@@ -91,7 +90,7 @@ __getattr__, __dir__ = lazy_exports(
         "row_files": "read_rows write_rows",
         "stored.export": "StoredExport open_export",
         "stored.found_files": "FoundExport find_export",
-        "stored.importing": "ImportOptions import_export preview_export",
+        "stored.importing": "import_export preview_export",
         "table": "ExportedTable Table read_table write_table",
     },
 )

@@ -20,7 +20,7 @@ from registry.builders.earth_engine.grid import Tile
 from registry.builders.earth_engine.kinds import from_flat
 from registry.builders.earth_engine.stored.export import StoredExport
 from registry.errors import AlreadyStoredError, UsageError, require_extra
-from registry.storage import open_store
+from registry.storage import open_parent
 from registry.tfrecord import read_blocks
 from registry.wire import decode_features
 
@@ -60,7 +60,7 @@ def check_plot(output: str, *, overwrite: bool = False) -> None:
         MissingExtraError: Pillow is not installed.
     """
     _import_pillow()
-    store, name = _place(output)
+    store, name = open_parent(output)
     if not name.lower().endswith(".png"):
         raise UsageError(
             f"expected a file that ends in .png, found {output}",
@@ -102,7 +102,7 @@ def plot_export(
     image = draw_export(export, margin=margin, advance=advance)
     content = io.BytesIO()
     image.save(content, "PNG")
-    store, name = _place(os.fspath(output))
+    store, name = open_parent(output)
     with store.create(name, overwrite=overwrite) as file:
         file.write(content.getvalue())
 
@@ -215,11 +215,6 @@ def _paint(layout: PlotLayout, pixels: npt.NDArray[np.uint8], caption: str) -> I
     caption += f"; one patch in {every:,} is shown" if every > 1 else ""
     draw.text((4, TOP + layout.height + 5), caption.encode("ascii", "replace").decode(), fill=_INK)
     return image
-
-
-def _place(output: str) -> tuple[Any, str]:
-    folder, _, name = output.rpartition("/")
-    return open_store(folder or ("/" if output.startswith("/") else ".")), name
 
 
 def _import_pillow() -> None:

@@ -30,7 +30,7 @@ from registry.builders.earth_engine.table import GEO, INDEX, LATITUDE, LONGITUDE
 from registry.errors import FeatureError, PreparedFormatError, RegistryWarning, UsageError
 from registry.intake import parse_texts
 from registry.shards import import_pyarrow
-from registry.storage import Store, open_store
+from registry.storage import Store, open_parent
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,7 +70,7 @@ def read_rows(path: str | os.PathLike[str], *, text: Iterable[str] = ()) -> Iter
         MissingExtraError: pyarrow, which reads CSV, is not installed.
         StorageError: it cannot be read.
     """
-    store, name = _open(path)
+    store, name = open_parent(path)
     suffix = Path(name).suffix.lower()
     if suffix in _CSV:
         return _read_csv(path, name, frozenset(text))
@@ -96,19 +96,13 @@ def write_rows(
         UsageError: the suffix is unknown.
         AlreadyStoredError: the file exists, and ``overwrite`` is False.
     """
-    store, name = _open(path)
+    store, name = open_parent(path)
     suffix = Path(name).suffix.lower()
     write = _write_csv if suffix in _CSV else _write_lines if suffix in _LINES else _write_collection
     if suffix not in SUFFIXES:
         raise _no_format(name)
     with store.create(name, overwrite=overwrite) as raw, _text_file(raw) as file:
         return write(_counting(table, advance), table, file, as_features=suffix.startswith(".geo"))
-
-
-def _open(path: str | os.PathLike[str]) -> tuple[Store, str]:
-    given = os.fspath(path).replace(os.sep, "/")
-    folder, _, name = given.rpartition("/")
-    return open_store(folder or ("/" if given.startswith("/") else ".")), name
 
 
 def _no_format(name: str) -> UsageError:

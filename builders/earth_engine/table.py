@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from registry.builders.earth_engine.exporting.record_file import RecordFile, check_prefix
 from registry.errors import FeatureError, PreparedFormatError, RegistryWarning, UsageError, suggest
-from registry.storage import Store, open_store
+from registry.storage import Store, open_parent, open_store
 from registry.tfrecord import read_records
 from registry.wire import FlatValue, decode_features, encode_example
 
@@ -194,8 +194,7 @@ def read_table(
         columns: the properties to read, in order; None reads all, sorted by name.
         shapes: shapes of array columns, by name, because the file does not contain them.
     """
-    folder, _, filename = os.fspath(path).replace(os.sep, "/").rpartition("/")
-    store = open_store(folder or ("/" if os.fspath(path).startswith("/") else "."))
+    store, filename = open_parent(path)
     return Table(store, filename, columns=columns, shapes=shapes)
 
 

@@ -18,7 +18,6 @@ import tarfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files as package_files
-from pathlib import Path
 from typing import Any, Final
 
 from registry.errors import PinChangedError, RegistryError, ShardMismatchError, StorageError, UsageError
@@ -36,7 +35,7 @@ from registry.pins.places import (
     list_files,
     no_right_bytes,
 )
-from registry.storage import Store, expand_home, open_store
+from registry.storage import Store, expand_home, open_parent
 
 JSON_FILENAME: Final = "dataset.lock.json"
 README_FILENAME: Final = "README.txt"
@@ -236,14 +235,14 @@ class _Tar:
 
 def _open_target(path: str | os.PathLike[str]) -> tuple[Store, str]:
     text = os.fspath(path)
-    folder, _, name = text.rpartition("/") if "://" in text else ("", "", Path(text).name)
+    store, name = open_parent(text)
     if not name.endswith(_SUFFIX) or not _STEM.fullmatch(name.removesuffix(_SUFFIX)):
         raise UsageError(
             f"invalid name of a bundle: {text[:200]!r}; expected letters, digits and '_ . + -', and .tar at the end",
             hint="Name it e.g. paper.tar: the folder in it is then called paper.",
             details={"path": text[:200]},
         )
-    return open_store(folder or expand_home(text).absolute().parent), name
+    return store, name
 
 
 def _texts(pin_file: PinFile, citation_texts: Mapping[str, str]) -> dict[str, str]:

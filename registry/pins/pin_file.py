@@ -14,7 +14,7 @@ from registry.pins.document import LOCK_VERSION, PinDocument, canonical_json, ch
 from registry.pins.pin import Pin, pins_html
 from registry.pins.places import Places
 from registry.pins.yaml_text import YamlDocument, join_key, read_yaml, write_yaml
-from registry.storage import expand_home, open_store, require_plain
+from registry.storage import expand_home, open_parent, open_store, require_plain
 
 if TYPE_CHECKING:
     from registry.model import SlicingRule
@@ -132,10 +132,9 @@ class PinFile(Mapping[str, Pin]):
             StorageError: the file cannot be read.
         """
         text = require_plain(os.fspath(path))
-        folder, _, name = text.rpartition("/")
+        store, name = open_parent(text)
         if name in ("", ".", ".."):
             raise NotStoredError(f"there is no pin file {text!r}: that is a folder", hint="Name a file in it.")
-        store = open_store(folder or ("/" if text.startswith("/") else "."))
         try:
             data = store.read_bytes(name)
         except NotStoredError as error:

@@ -10,6 +10,7 @@ from registry.errors import FolderExistsError
 from registry.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from registry.storage.cache import parse_bytes
     from registry.storage.consent import Allowed
     from registry.storage.faults import storage_errors
     from registry.storage.local import LocalStore
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
         open_location,
         open_locations,
         open_named,
+        open_parent,
         open_store,
         read_file,
         require_no_secrets,
@@ -48,7 +50,9 @@ __all__ = [
     "open_location",
     "open_locations",
     "open_named",
+    "open_parent",
     "open_store",
+    "parse_bytes",
     "read_file",
     "require_no_secrets",
     "require_plain",
@@ -60,11 +64,12 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
+        "cache.folder": "parse_bytes",
         "consent": "Allowed",
         "faults": "storage_errors",
         "local": "LocalStore",
         "location": (
-            "expand_home local_path open_location open_locations open_named open_store "
+            "expand_home local_path open_location open_locations open_named open_parent open_store "
             "read_file require_no_secrets require_plain require_well_written spell_place"
         ),
         "names": "Owner is_unfinished new_unfinished_file",

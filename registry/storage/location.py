@@ -156,6 +156,21 @@ def open_store(url_or_path: str | os.PathLike[str]) -> Store:
     return open_fsspec(text)
 
 
+def open_parent(url_or_path: str | os.PathLike[str]) -> tuple[Store, str]:
+    """The store of the folder that holds a file, and the name of the file, which is empty if a folder is named.
+
+    >>> store, name = open_parent("memory://datasets/mnist.csv")
+    >>> store.url, name
+    ('memory://datasets', 'mnist.csv')
+
+    Raises:
+        The errors of ``open_store``.
+    """
+    text = os.fspath(url_or_path)
+    folder, slash, name = (text if "://" in text else str(os.path.expanduser(text))).rpartition("/")
+    return open_store(folder + slash if folder in ("", "file://") and slash else folder or "."), name
+
+
 def spell_place(url_or_path: str | os.PathLike[str]) -> tuple[str, ...]:
     """Return the spellings of the path or URL of a folder; two texts name the same folder if they share one.
 

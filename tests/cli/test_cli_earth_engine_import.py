@@ -125,7 +125,7 @@ def test_several_prefixes_are_splits(cli: Cli, workspace: Path, folder: Path) ->
     ("options", "message"),
     [
         (("--kernel", "a"), "invalid --kernel 'a': expected a whole number or several, such as 128,128"),
-        (("--depth", "ndvi"), "invalid --depth 'ndvi': expected NAME=VALUE"),
+        (("--depth", "ndvi"), "invalid --depth 'ndvi': expected BAND=N"),
         (("--depth", "ndvi=1,2"), "invalid --depth '1,2': expected one whole number"),
         (("--depth", "a=1", "--depth", "a=2"), "invalid --depth 'a=2': a occurs twice"),
         (("--shape", "ndvi=2,2"), "shapes contains 'ndvi', which is not a column"),

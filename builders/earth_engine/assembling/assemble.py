@@ -8,19 +8,21 @@ Predictions must have the order and number of the export's patches, in any numbe
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike, fspath
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from registry.builders.earth_engine.assembling.assembly import Assembly
 from registry.builders.earth_engine.assembling.patches import ArrayPatches, Layout, RecordPatches, check_iterable
 from registry.builders.earth_engine.exporting.options import read_raster_size, read_size
 from registry.builders.earth_engine.stored.found_files import FoundExport, find_export
 from registry.builders.earth_engine.stored.kept_split import FoundMixer, MixerLike, find_mixer, read_mixer_file
-from registry.errors import PreparedFormatError, UsageError
-from registry.storage import Store, open_store
+from registry.errors import UsageError
+from registry.storage import Store, open_parent
+
+if TYPE_CHECKING:
+    from registry.builders.earth_engine.assembling.geotiff import GeoTiffArguments
 
 _MIXER = re.compile(r"(.*?)-?mixer\.json", re.I | re.S)
 
@@ -42,11 +44,8 @@ def assemble(
     size: Any = None,
     layout: Layout | None = None,
     sequence: bool | None = None,
-    compress: str = "deflate",
-    predictor: int | None = None,
-    block: int = 256,
-    overwrite: bool = False,
     advance: Callable[[int], None] | None = None,
+    **geotiff: Unpack[GeoTiffArguments],
 ) -> Assembly:
     """Assemble patches into a georeferenced raster, and write it to the GeoTIFF ``output`` if it is not None.
 
@@ -92,7 +91,7 @@ def assemble(
     if output is not None:  # fail before the model runs for hours
         from registry.builders.earth_engine.assembling.geotiff import check_output
 
-        check_output(output, compress=compress, predictor=predictor, block=block, overwrite=overwrite)
+        check_output(output, **geotiff)
     found, beside = None if mixer is None else find_mixer(mixer, split=split), None
     patches: RecordPatches | ArrayPatches
     files: Any = ()
@@ -138,9 +137,7 @@ def assemble(
         size=None if size is None else read_raster_size(size),
     )
     if output is not None:
-        assembly.write_geotiff(
-            output, compress=compress, predictor=predictor, block=block, overwrite=overwrite, advance=advance
-        )
+        assembly.write_geotiff(output, advance=advance, **geotiff)
     return assembly
 
 
@@ -191,7 +188,7 @@ def find_files(source: Any, *, prefix: str | None = None) -> tuple[Files, FoundM
                 hint="Remove prefix, or give the folder.",
                 details={"option": "prefix"},
             )
-        listed = [split_path(fspath(path)) for path in source]
+        listed = [open_parent(path) for path in source]
         files = [(store, name) for store, name in listed if not _MIXER.fullmatch(name)]
         mixers = [(store, name) for store, name in listed if _MIXER.fullmatch(name)]
         if not files or len(mixers) > 1:
@@ -206,23 +203,9 @@ def find_files(source: Any, *, prefix: str | None = None) -> tuple[Files, FoundM
     return [(result.store, name) for name in result.filenames], mixer
 
 
-def split_path(text: str) -> tuple[Store, str]:
-    """Split a path into the store of its folder and the file name.
-
-    Raises:
-        PreparedFormatError: the path ends with a slash.
-    """
-    if "://" not in text:
-        text = os.path.expanduser(text)  # noqa: PTH111 - unlike Path.expanduser, it keeps "~" of an unknown user as a name
-    folder, slash, name = text.rpartition("/")
-    if not name:
-        raise PreparedFormatError(f"expected a file, found the folder {text!r}", details={"path": text})
-    return open_store(folder + slash if folder in ("", "file://") and slash else folder or "."), name
-
-
 def _find(text: str, prefix: str | None) -> FoundExport:
     if prefix is None and not text.endswith("/"):
-        store, name = split_path(text)
+        store, name = open_parent(text)
         if not store.exists(name) and any(file.startswith(name) for file in store.list() if "/" not in file):
             return find_export(store, prefix=name.removesuffix("-"))
     return find_export(text, prefix=prefix)

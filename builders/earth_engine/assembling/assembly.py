@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from os import PathLike
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,9 @@ from registry.builders.earth_engine.grid import Bounds, Grid, Size, Transform
 from registry.builders.earth_engine.mixer import Mixer
 from registry.builders.earth_engine.stored.kept_split import FoundMixer
 from registry.errors import RegistryWarning, ShardMismatchError, UsageError, require_extra
+
+if TYPE_CHECKING:
+    from registry.builders.earth_engine.assembling.geotiff import GeoTiffArguments
 
 _MOST_INFLATION: Final = 1032
 """The maximum compression ratio of gzip."""
@@ -220,11 +223,8 @@ class Assembly:
         self,
         path: str | PathLike[str],
         *,
-        compress: str = "deflate",
-        predictor: int | None = None,
-        block: int = 256,
-        overwrite: bool = False,
         advance: Callable[[int], None] | None = None,
+        **geotiff: Unpack[GeoTiffArguments],
     ) -> str:
         """Write the raster to a GeoTIFF and return its path. The options are described at ``assemble``."""
         from registry.builders.earth_engine.assembling.geotiff import create_geotiff
@@ -237,10 +237,7 @@ class Assembly:
             transform=self.transform,
             crs=self.crs,
             nodata=self.nodata,
-            compress=compress,
-            predictor=predictor,
-            block=block,
-            overwrite=overwrite,
+            **geotiff,
         ) as file:
             for _, bands in self.rows(advance):
                 file.write([fit_exactly(values, self.dtype, name) for name, values in bands.items()])

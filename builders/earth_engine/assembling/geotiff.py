@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +43,15 @@ _SETTINGS: Final = {
     "GDAL_CACHEMAX": 2**26,  # else a twentieth of the machine's memory, however little of it is ours
     "GDAL_PAM_ENABLED": "NO",  # no second file beside the first, which would have the temporary name
 }
+
+
+class GeoTiffArguments(TypedDict, total=False):
+    """Arguments that describe the file of a GeoTIFF; see ``create_geotiff``."""
+
+    compress: str
+    predictor: int | None
+    block: int
+    overwrite: bool
 
 
 def import_rasterio(needed_for: str = "writing a GeoTIFF") -> Any:

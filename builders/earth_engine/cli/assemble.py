@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from registry.builders.earth_engine.cli.options import band_option, layout_options, read_names, read_pairs, read_sides
 from registry.cli import Block, Fields, Session, Table, fields_of, progress_bar, session_command
 from registry.cli import size as size_text
 from registry.errors import UsageError
@@ -18,6 +19,13 @@ if TYPE_CHECKING:  # numpy is loaded when something is assembled
     from registry.builders.earth_engine.assembling.assembly import Assembly
 
 _SUFFIXES = (".tif", ".tiff")
+
+
+def _read_dtypes(_context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> Any:
+    """One dtype for all bands, or a mapping of band to dtype; None if there are none."""
+    if len(texts) == 1 and "=" not in texts[0]:
+        return texts[0]
+    return read_pairs(texts, option) or None
 
 
 @session_command("assemble", catalog=False)
@@ -31,22 +39,31 @@ _SUFFIXES = (".tif", ".tiff")
 )
 @click.option("--mixer", metavar="FILE", help="Mixer of the export.  [default: the one next to the files]")
 @click.option("--prefix", metavar="P", help="Prefix of the export, if the folder contains several.")
-@click.option("--band", "bands", metavar="NAME", multiple=True, help="Band to write; may be repeated.  [default: all]")
+@band_option("write")
 @click.option(
-    "--name", "names", metavar="NAME", multiple=True, help="New name of each band, in order; may be repeated."
+    "--name",
+    "names",
+    metavar="NAME",
+    multiple=True,
+    callback=read_names,
+    help="New name of each band, in order; may be repeated.",
 )
-@click.option("--kernel", metavar="W,H", help="kernelSize of the export, if the margin cannot be inferred.")
-@click.option("--depth", "depths", metavar="BAND=N", multiple=True, help="Depth of an array band; may be repeated.")
+@layout_options
 @click.option(
-    "--dtype", "dtypes", metavar="[BAND=]T", multiple=True, help="Data type of the raster: uint8, int16, float32, ..."
+    "--dtype",
+    "dtypes",
+    metavar="[BAND=]T",
+    multiple=True,
+    callback=_read_dtypes,
+    help="Data type of the raster: uint8, int16, float32, ...",
 )
 @click.option("--nodata", metavar="N", type=float, help="Pixel value that means no data.")
 @click.option("--crs", metavar="CRS", help="Replaces the CRS of the mixer.")
 @click.option(
-    "--size", "raster_size", metavar="W,H", help="Size of the raster in pixels, if it was exported with --edge pad."
-)
-@click.option(
-    "--sequence/--no-sequence", default=None, help="Each record is a pixel (or a patch).  [default: inferred]"
+    "--size",
+    metavar="W,H",
+    callback=read_sides,
+    help="Size of the raster in pixels, if it was exported with --edge pad.",
 )
 @click.option(
     "--compress",
@@ -73,22 +90,11 @@ def command(
     predictions: tuple[str, ...],
     output: str,
     *,
-    mixer: str | None,
     prefix: str | None,
-    bands: tuple[str, ...],
-    names: tuple[str, ...],
-    kernel: str | None,
-    depths: tuple[str, ...],
-    dtypes: tuple[str, ...],
-    nodata: float | None,
-    crs: str | None,
-    raster_size: str | None,
-    sequence: bool | None,
-    compress: str,
-    predictor: int | None,
-    block: int,
+    bands: list[str] | None,
     overwrite: bool,
     dry_run: bool,
+    **given: Any,
 ) -> None:
     """Assemble TFRecords into a georeferenced GeoTIFF, or write a table's TFRecord as CSV, GeoJSON or JSON.
 
@@ -116,31 +122,18 @@ def command(
     from registry.builders.earth_engine.assembling.assemble import assemble
     from registry.builders.earth_engine.assembling.geotiff import check_output, read_crs
 
-    check_output(output, compress=compress, predictor=predictor, block=block, overwrite=overwrite)
-    assembly = assemble(
-        predictions[0] if len(predictions) == 1 else list(predictions),
-        mixer,
-        prefix=prefix,
-        bands=list(bands) or None,
-        names=list(names) or None,
-        kernel_size=None if kernel is None else _numbers(kernel, "--kernel"),
-        tensor_depths={name: _number(value, "--depth") for name, value in _pairs(depths, "--depth")},
-        dtypes=_dtypes(dtypes),
-        nodata=nodata,
-        crs=crs,
-        size=None if raster_size is None else _numbers(raster_size, "--size"),
-        sequence=sequence,
-    )
-    if not bands and len(assembly.bands) > 1 and assembly.is_sorted:
+    geotiff = {name: given.pop(name) for name in ("compress", "predictor", "block")} | {"overwrite": overwrite}
+    check_output(output, **geotiff)
+    source = predictions[0] if len(predictions) == 1 else list(predictions)
+    assembly = assemble(source, prefix=prefix, bands=bands, **given)
+    if bands is None and len(assembly.bands) > 1 and assembly.is_sorted:
         session.out.note("note: the bands are sorted by name; to choose another order, repeat --band NAME")
     if dry_run:
         read_crs(assembly.crs)
         _print(session, assembly, output, None)
         return
     with progress_bar(session.out, "assembling", assembly.mixer.total_patches) as advance:
-        path = assembly.write_geotiff(
-            output, compress=compress, predictor=predictor, block=block, overwrite=overwrite, advance=advance
-        )
+        path = assembly.write_geotiff(output, advance=advance, **geotiff)
     _print(session, assembly, output, Path(path).stat().st_size)
 
 
@@ -182,7 +175,7 @@ def _write_table(
     session: Session,
     files: tuple[str, ...],
     output: str,
-    columns: tuple[str, ...],
+    columns: list[str] | None,
     *,
     prefix: str | None,
     overwrite: bool,
@@ -197,7 +190,7 @@ def _write_table(
             hint="Run the command once for each file, each with its own -o FILE.",
             details={"option": "predictions"},
         )
-    table = read_table(_find_table(files[0], prefix), columns=list(columns) or None)
+    table = read_table(_find_table(files[0], prefix), columns=columns)
     if dry_run:
         written = sum(1 for _ in table)
     else:
@@ -225,36 +218,3 @@ def _find_table(given: str, prefix: str | None) -> str:
             details={"option": "output"},
         )
     return export.store.locate(export.filenames[0])
-
-
-def _pairs(texts: Iterable[str], option: str) -> Iterator[tuple[str, str]]:
-    """Split ``NAME=VALUE`` at the last equal sign: names of bands may contain one."""
-    for text in texts:
-        name, equals, value = text.rpartition("=")
-        if not (equals and name and value):
-            raise _refuse(option, text, "expected BAND=VALUE")
-        yield name, value
-
-
-def _number(text: str, option: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise _refuse(option, text, "expected a whole number")
-    return int(text)
-
-
-def _numbers(text: str, option: str) -> list[int]:
-    """``N`` or ``W,H``."""
-    return [_number(part.strip(), option) for part in text.replace("x", ",").split(",")]
-
-
-def _dtypes(given: tuple[str, ...]) -> Any:
-    """One dtype for all bands, or a mapping of band to dtype."""
-    if not given:
-        return None
-    if len(given) == 1 and "=" not in given[0]:
-        return given[0]
-    return dict(_pairs(given, "--dtype"))
-
-
-def _refuse(option: str, text: str, why: str) -> UsageError:
-    return UsageError(f"invalid {option} {text!r:.60}: {why}", details={"option": option})

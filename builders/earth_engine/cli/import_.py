@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from registry.builders.earth_engine.cli.inspect import (
-    describe_export,
-    export_json,
-    read_number,
-    read_numbers,
+from registry.builders.earth_engine.cli.inspect import describe_export, export_json
+from registry.builders.earth_engine.cli.options import (
+    band_option,
+    layout_options,
+    patch_option,
     read_pairs,
+    read_shapes,
 )
 from registry.cli import (
     Block,
@@ -32,13 +33,28 @@ if TYPE_CHECKING:  # numpy is loaded when something is imported
     from registry.publishing import Publication
 
 
+def _read_prefixes(
+    _context: click.Context, option: click.Parameter, texts: tuple[str, ...]
+) -> str | dict[str, str] | None:
+    """Return one prefix, or a mapping of split to prefix, which may contain equal signs."""
+    if len(texts) == 1 and "=" not in texts[0]:
+        return texts[0]
+    if plain := [text for text in texts if "=" not in text]:
+        raise UsageError(
+            f"expected SPLIT=PREFIX for each of several prefixes, found {plain[0]!r}",
+            hint=f"For example: --prefix train={plain[0]}",
+            details={"option": "prefix"},
+        )
+    return read_pairs(texts, option, split=str.partition) or None
+
+
 @session_command("earth-engine", engine="importing")
 @click.argument("folder", metavar="DIR|FILE")
 @click.option(
     "--prefix",
-    "prefixes",
     metavar="[SPLIT=]P",
     multiple=True,
+    callback=_read_prefixes,
     help="Prefix of an export; to import several as splits: SPLIT=P.",
 )
 @click.option("--split", metavar="S", default="train", show_default=True, help="Name of the split of a single export.")
@@ -46,37 +62,21 @@ if TYPE_CHECKING:  # numpy is loaded when something is imported
 @click.option("--version", metavar="V", default="1.0.0", show_default=True, help="Version number.")
 @click.option("--config", metavar="C", help="Name of the config, if the dataset has several.")
 @click.option("--description", metavar="TEXT", default="", help="Description of the dataset.")
-@click.option("--band", "bands", metavar="NAME", multiple=True, help="Band to import; may be repeated.  [default: all]")
-@click.option("--kernel", metavar="W,H", help="kernelSize of the export, if the margin cannot be inferred.")
-@click.option("--patch", metavar="W,H", help="patchDimensions of an export without a mixer.")
-@click.option("--depth", "depths", metavar="BAND=N", multiple=True, help="Depth of an array band; may be repeated.")
-@click.option("--shape", "shapes", metavar="COLUMN=H,W", multiple=True, help="Shape of a table's array column.")
+@band_option("import")
+@patch_option
 @click.option(
-    "--sequence/--no-sequence", default=None, help="Each record is a pixel (or a patch).  [default: inferred]"
+    "--shape",
+    "shapes",
+    metavar="COLUMN=H,W",
+    multiple=True,
+    callback=read_shapes,
+    help="Shape of a table's array column.",
 )
+@layout_options
 @click.option("--copy", is_flag=True, help="Copy the files into the data directory; without it, keep DIR unchanged.")
 @promote_option
 @click.option("--dry-run", is_flag=True, help="Read all records and show what would be published; write nothing.")
-def command(
-    session: Session,
-    folder: str,
-    *,
-    prefixes: tuple[str, ...],
-    split: str,
-    name: str | None,
-    version: str,
-    config: str | None,
-    description: str,
-    bands: tuple[str, ...],
-    kernel: str | None,
-    patch: str | None,
-    depths: tuple[str, ...],
-    shapes: tuple[str, ...],
-    sequence: bool | None,
-    copy: bool,
-    promote: bool | None,
-    dry_run: bool,
-) -> None:
+def command(session: Session, folder: str, *, promote: bool | None, dry_run: bool, **given: Any) -> None:
     """Publish Earth Engine exports as a version. Check that their files are complete, and keep the mixer.
 
     DIR|FILE is a folder, or one file of an export in it. Bands, data types, tile size and overlap are inferred from the
@@ -88,29 +88,14 @@ def command(
         registry import earth-engine exports/ --prefix train=training_patches --prefix eval=eval_patches
         registry import earth-engine samples.tfrecord.gz --shape patch=16,16 --copy
     """
-    from registry.builders.earth_engine.stored.importing import ImportOptions, preview_export
+    from registry.builders.earth_engine.stored.importing import preview_export
 
-    options = ImportOptions(
-        prefix=_read_prefixes(prefixes),
-        split=split,
-        name=name,
-        version=version,
-        config=config,
-        description=description,
-        bands=list(bands) or None,
-        kernel_size=None if kernel is None else read_numbers(kernel, "--kernel"),
-        patch_dimensions=None if patch is None else read_numbers(patch, "--patch"),
-        tensor_depths={n: read_number(value, "--depth") for n, value in read_pairs(depths, "--depth").items()},
-        shapes={n: read_numbers(value, "--shape") for n, value in read_pairs(shapes, "--shape").items()},
-        sequence=sequence,
-        copy=copy,
-    )
     with session.connect_to_publish(dry_run=dry_run) as catalog:
-        if copy:
+        if given["copy"]:
             catalog.require_data_dir()  # before all records are read
         with show_progress(session.out) as progress:
-            plan = preview_export(folder, options, progress=progress)
-        if name is None:
+            plan = preview_export(folder, progress=progress, **given)
+        if plan.is_derived:
             catalog.require_same_source(plan.prepared, folder)
         if dry_run:
             _print(session, plan, None, catalog.published_digest(plan.prepared.reference))
@@ -118,19 +103,6 @@ def command(
         with show_progress(session.out) as progress:
             publication = plan.publish(catalog, promote=promote, progress=progress)
     _print(session, plan, publication, None)
-
-
-def _read_prefixes(texts: Sequence[str]) -> str | dict[str, str] | None:
-    """Return one prefix, or a mapping of split to prefix."""
-    if len(texts) == 1 and "=" not in texts[0]:
-        return texts[0]
-    if plain := [text for text in texts if "=" not in text]:
-        raise UsageError(
-            f"expected SPLIT=PREFIX for each of several prefixes, found {plain[0]!r}",
-            hint=f"For example: --prefix train={plain[0]}",
-            details={"option": "prefix"},
-        )
-    return read_pairs(texts, "--prefix") or None
 
 
 def _print(session: Session, plan: ImportPlan, publication: Publication | None, published: str | None) -> None:

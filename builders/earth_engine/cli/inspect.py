@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from registry.builders.earth_engine.cli.options import band_option, layout_options, patch_option
 from registry.cli import Block, Column, Fields, Session, Table, progress_bar, session_command, size
-from registry.errors import UsageError
 
 if TYPE_CHECKING:
     from registry.builders.earth_engine.stored.export import StoredExport
@@ -22,13 +22,9 @@ _MOST_FILES = 20
 @click.argument("folder", metavar="DIR|FILE")
 @click.option("--prefix", metavar="P", help="Prefix of the export, if the folder contains several.")
 @click.option("--count", is_flag=True, help="Read all records: count them and check that their features agree.")
-@click.option("--band", "bands", metavar="NAME", multiple=True, help="Band to show; may be repeated.  [default: all]")
-@click.option("--kernel", metavar="W,H", help="kernelSize of the export, if the margin cannot be inferred.")
-@click.option("--patch", metavar="W,H", help="patchDimensions of an export without a mixer.")
-@click.option("--depth", "depths", metavar="BAND=N", multiple=True, help="Depth of an array band; may be repeated.")
-@click.option(
-    "--sequence/--no-sequence", default=None, help="Each record is a pixel (or a patch).  [default: inferred]"
-)
+@band_option("show")
+@patch_option
+@layout_options
 @click.option("--plot", metavar="FILE.png", help="Draw the patches at their places: three bands as RGB, or one.")
 @click.option("--margins", is_flag=True, help="Draw the margin of each patch too.")
 @click.option("--overwrite", is_flag=True, help="Replace FILE.png if it exists.")
@@ -38,14 +34,10 @@ def command(
     *,
     prefix: str | None,
     count: bool,
-    bands: tuple[str, ...],
-    kernel: str | None,
-    patch: str | None,
-    depths: tuple[str, ...],
-    sequence: bool | None,
     plot: str | None,
     margins: bool,
     overwrite: bool,
+    **layout: Any,
 ) -> None:
     """Show the files, bands, patches and location of an export.
 
@@ -63,17 +55,7 @@ def command(
     if plot is not None:
         check_plot(plot, overwrite=overwrite)
     with progress_bar(session.out, "counting", None) as advance:
-        export = open_export(
-            folder,
-            prefix=prefix,
-            bands=list(bands) or None,
-            kernel_size=None if kernel is None else read_numbers(kernel, "--kernel"),
-            patch_dimensions=None if patch is None else read_numbers(patch, "--patch"),
-            tensor_depths={n: read_number(value, "--depth") for n, value in read_pairs(depths, "--depth").items()},
-            sequence=sequence,
-            count=count or plot is not None,
-            advance=advance,
-        )
+        export = open_export(folder, prefix=prefix, count=count or plot is not None, advance=advance, **layout)
     if plot is not None:
         with progress_bar(session.out, "drawing", export.num_records) as advance:
             plot_export(export, plot, margin=margins, overwrite=overwrite, advance=advance)
@@ -177,50 +159,3 @@ def describe_export(export: StoredExport, *, title: str = "") -> Iterator[Block]
 def _some(number: int | None) -> str:
     """Format a number; None means that records differ."""
     return "differs" if number is None else str(number)
-
-
-def read_pairs(texts: Iterable[str], option: str) -> dict[str, str]:
-    """Parse ``NAME=VALUE`` texts of an option that may be repeated; the value may contain equal signs.
-
-    >>> read_pairs(["train=a", "eval=b=c"], "--prefix")
-    {'train': 'a', 'eval': 'b=c'}
-
-    Raises:
-        UsageError: a text is malformed, or a name occurs twice.
-    """
-    result: dict[str, str] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not (equals and name and value):
-            raise _refuse(option, text, "expected NAME=VALUE")
-        if name in result:
-            raise _refuse(option, text, f"{name} occurs twice")
-        result[name] = value
-    return result
-
-
-def read_numbers(text: str, option: str) -> list[int]:
-    """Parse ``N``, ``W,H`` or ``WxH``.
-
-    >>> read_numbers("128", "--kernel"), read_numbers("3x2", "--kernel")
-    ([128], [3, 2])
-
-    Raises:
-        UsageError: the text has another form.
-    """
-    parts = [part.strip() for part in text.replace("x", ",").split(",")]
-    if not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
-        raise _refuse(option, text, "expected a whole number or several, such as 128,128")
-    return [int(part) for part in parts]
-
-
-def read_number(text: str, option: str) -> int:
-    """Parse ``N``. Raises UsageError for any other text."""
-    numbers = read_numbers(text, option)
-    if len(numbers) != 1:
-        raise _refuse(option, text, "expected one whole number")
-    return numbers[0]
-
-
-def _refuse(option: str, text: str, why: str) -> UsageError:
-    return UsageError(f"invalid {option} {text!r:.80}: {why}", details={"option": option})

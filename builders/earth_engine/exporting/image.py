@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from registry.builders.earth_engine.exporting.files import ExportFiles, check_image_prefix
 from registry.builders.earth_engine.exporting.options import Edge, ExportOptions, Masked
@@ -79,6 +79,34 @@ class Exported:
         return tuple(index for index in range(self.num_patches) if index not in dropped)
 
 
+class RasterArguments(TypedDict, total=False):
+    """Arguments that describe a raster; see ``export_image``."""
+
+    bands: Any
+    transform: Iterable[float] | None
+    crs: Any
+    nodata: Any
+    mask: Any
+
+
+class ExportArguments(RasterArguments, total=False):
+    """The keywords of ``export_image``: those of the raster, and the fields of ``ExportOptions``."""
+
+    patch_dimensions: int | Sequence[int] | None
+    kernel_size: int | Sequence[int] | None
+    compressed: bool | None
+    max_file_size: int | None
+    default_value: float | None
+    tensor_depths: Mapping[str, int] | None
+    sequence_data: bool | None
+    collapse_bands: bool | None
+    masked_threshold: float | None
+    encoding: Encoding | None
+    masked: Masked | None
+    mask_band: str | None
+    edge: Edge | None
+
+
 def export_image(
     raster: Any,
     folder: str | os.PathLike[str] | Store,
@@ -87,24 +115,7 @@ def export_image(
     options: ExportOptions | Mapping[str, Any] | None = None,
     overwrite: bool = False,
     advance: Callable[[int], None] | None = None,
-    bands: Any = None,
-    transform: Iterable[float] | None = None,
-    crs: Any = None,
-    nodata: Any = None,
-    mask: Any = None,
-    patch_dimensions: int | Sequence[int] | None = None,
-    kernel_size: int | Sequence[int] | None = None,
-    compressed: bool | None = None,
-    max_file_size: int | None = None,
-    default_value: float | None = None,
-    tensor_depths: Mapping[str, int] | None = None,
-    sequence_data: bool | None = None,
-    collapse_bands: bool | None = None,
-    masked_threshold: float | None = None,
-    encoding: Encoding | None = None,
-    masked: Masked | None = None,
-    mask_band: str | None = None,
-    edge: Edge | None = None,
+    **keywords: Unpack[ExportArguments],
 ) -> Exported:
     """Write the patches of a raster as TFRecord files, and the mixer that locates them.
 
@@ -159,26 +170,11 @@ def export_image(
     (('zeros-00000.tfrecord.gz',), 'zeros-mixer.json', 6)
     """
     check_image_prefix(prefix)
-    chosen = read_options(
-        options,
-        {
-            "patch_dimensions": patch_dimensions,
-            "kernel_size": kernel_size,
-            "compressed": compressed,
-            "max_file_size": max_file_size,
-            "default_value": default_value,
-            "tensor_depths": tensor_depths,
-            "sequence_data": sequence_data,
-            "collapse_bands": collapse_bands,
-            "masked_threshold": masked_threshold,
-            "encoding": encoding,
-            "masked": masked,
-            "mask_band": mask_band,
-            "edge": edge,
-        },
-    )
+    named: dict[str, Any] = {name: value for name, value in keywords.items() if value is not None}
+    about = {name: named.pop(name) for name in RasterArguments.__annotations__ if name in named}
+    chosen = read_options(options, named)
     store = folder if isinstance(folder, Store) else open_store(folder)
-    with open_raster(raster, bands=bands, transform=transform, crs=crs, nodata=nodata, mask=mask) as source:
+    with open_raster(raster, about) as source:
         plan = plan_raster(source, chosen)
         return _write(source, plan, store, prefix, overwrite=overwrite, advance=advance)
 
@@ -186,12 +182,7 @@ def export_image(
 def plan_export(
     raster: Any,
     options: ExportOptions | Mapping[str, Any] | None = None,
-    *,
-    bands: Any = None,
-    transform: Iterable[float] | None = None,
-    crs: Any = None,
-    nodata: Any = None,
-    mask: Any = None,
+    **about: Unpack[RasterArguments],
 ) -> ExportPlan:
     """Plan an export without reading pixels: patches, bands, bytes of a record, number of files.
 
@@ -205,16 +196,15 @@ def plan_export(
         MissingExtraError: reading a GeoTIFF requires rasterio, which is not installed.
     """
     chosen = read_options(options, {})
-    with open_raster(raster, bands=bands, transform=transform, crs=crs, nodata=nodata, mask=mask) as source:
+    with open_raster(raster, {name: value for name, value in about.items() if value is not None}) as source:
         return plan_raster(source, chosen)
 
 
-def read_options(options: ExportOptions | Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> ExportOptions:
-    """Return the options from one value or from keywords; a keyword that is None was not passed.
+def read_options(options: ExportOptions | Mapping[str, Any] | None, named: Mapping[str, Any]) -> ExportOptions:
+    """Return the options from one value or from keywords.
 
     Raises UsageError if both are used, or an option is unknown or invalid.
     """
-    named = {name: value for name, value in keywords.items() if value is not None}
     if options is None:
         return ExportOptions(**named)
     if named:
@@ -227,41 +217,33 @@ def read_options(options: ExportOptions | Mapping[str, Any] | None, keywords: Ma
 
 
 @contextmanager
-def open_raster(
-    raster: Any,
-    *,
-    bands: Any = None,
-    transform: Iterable[float] | None = None,
-    crs: Any = None,
-    nodata: Any = None,
-    mask: Any = None,
-) -> Iterator[Raster]:
-    """Open the ``raster`` argument of ``export_image``; a file that is opened here is closed at the end."""
-    is_file = isinstance(raster, str | os.PathLike) or hasattr(raster, "read_masks")
-    more = {"bands": bands, "transform": transform, "crs": crs, "nodata": nodata, "mask": mask}
-    if is_file:
+def open_raster(raster: Any, about: Mapping[str, Any]) -> Iterator[Raster]:
+    """Open the ``raster`` argument of ``export_image`` with the ``RasterArguments`` that are not None.
+
+    A file that is opened here is closed at the end.
+    """
+    if isinstance(raster, str | os.PathLike) or hasattr(raster, "read_masks"):
         from registry.builders.earth_engine.exporting.geotiff_raster import GeoTiffRaster
 
-        if mask is not None:
+        if "mask" in about:
             raise _not_of("mask", "a GeoTIFF, which contains its masks")
-        with GeoTiffRaster(raster, bands=bands, transform=transform, crs=crs, nodata=nodata) as opened:
+        with GeoTiffRaster(raster, **about) as opened:
             yield opened
     elif isinstance(raster, Raster):
-        for name, value in more.items():
-            if value is not None:
-                raise _not_of(name, f"a {type(raster).__name__}, which has its own")
+        for name in about:
+            raise _not_of(name, f"a {type(raster).__name__}, which has its own")
         yield raster
     else:
-        if bands is not None:
+        if "bands" in about:
             raise _not_of("bands", "arrays: pass only the bands to write")
         for name in ("transform", "crs"):
-            if more[name] is None:
+            if name not in about:
                 raise UsageError(
                     f"{name} is required for arrays, because they have no place on the map",
                     hint="For example: transform=(30, 0, 500000, 0, -30, 4100000), crs='EPSG:32610'.",
                     details={"option": name},
                 )
-        yield ArrayRaster(raster, transform=transform or (), crs=crs, nodata=nodata, mask=mask)
+        yield ArrayRaster(raster, **about)
 
 
 def _not_of(name: str, subject: str) -> UsageError:

@@ -14,7 +14,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, TypedDict, Unpack
 
 from registry.builders.earth_engine.exporting.options import read_size
 from registry.builders.earth_engine.grid import NO_KERNEL, NO_MARGIN, Grid, Size, Tile, infer_tile
@@ -134,19 +134,25 @@ class StoredExport:
         return None if None in depths else sum(depth for depth in depths if depth is not None)
 
 
+class LayoutArguments(TypedDict, total=False):
+    """Arguments that describe the records of an export; see ``open_export``."""
+
+    kernel_size: int | Sequence[int] | None
+    patch_dimensions: int | Sequence[int] | None
+    tensor_depths: Mapping[str, int] | None
+    sequence: bool | None
+
+
 def open_export(
     folder: str | os.PathLike[str] | Store | FoundExport,
     *,
     prefix: str | None = None,
     bands: Sequence[str] | None = None,
-    kernel_size: int | Sequence[int] | None = None,
-    patch_dimensions: int | Sequence[int] | None = None,
-    tensor_depths: Mapping[str, int] | None = None,
-    sequence: bool | None = None,
     mixer: Mixer | None = None,
     patches: Sequence[int] | None = None,
     count: bool = False,
     advance: Advance | None = None,
+    **layout: Unpack[LayoutArguments],
 ) -> StoredExport:
     """Inspect an export: read its first record, or with ``count`` all records.
 
@@ -179,10 +185,11 @@ def open_export(
     export = folder if isinstance(folder, FoundExport) else find_export(folder, prefix=prefix)
     asked = _Asked(
         bands=None if bands is None else _check_bands(bands),
-        kernel=None if kernel_size is None else read_size(kernel_size, "kernel_size", least=0),
-        patch=None if patch_dimensions is None else read_size(patch_dimensions, "patch_dimensions", least=1),
-        depths=_check_depths(tensor_depths),
+        kernel=_read_side(layout.get("kernel_size"), "kernel_size", least=0),
+        patch=_read_side(layout.get("patch_dimensions"), "patch_dimensions", least=1),
+        depths=_check_depths(layout.get("tensor_depths")),
     )
+    sequence = layout.get("sequence")
     mixer = export.mixer if mixer is None else mixer
     patches = None if patches is None else _check_patches(patches, mixer)
     warnings = [*export.notes, *check_files(export)]
@@ -228,7 +235,7 @@ def open_export(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """The options of the caller."""
+    """The options of the caller, checked."""
 
     bands: tuple[str, ...] | None
     kernel: Size | None
@@ -407,6 +414,10 @@ def _check_patches(patches: Sequence[int], mixer: Mixer | None) -> tuple[int, ..
             details={"option": "patches"},
         )
     return result
+
+
+def _read_side(value: int | Sequence[int] | None, name: str, *, least: int) -> Size | None:
+    return None if value is None else read_size(value, name, least=least)
 
 
 def _check_bands(bands: Sequence[str]) -> tuple[str, ...]:

@@ -15,11 +15,12 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from os.path import isfile
 from typing import Final, NamedTuple
 
 from registry.builders.earth_engine.mixer import Mixer
 from registry.errors import PreparedFormatError, UsageError, suggest
-from registry.storage import Store, open_store
+from registry.storage import Store, expand_home, open_parent, open_store
 
 _MOST_LISTED: Final = 10
 _NAMES_HINT: Final = (
@@ -106,18 +107,10 @@ def _open_folder(folder: str | os.PathLike[str] | Store) -> tuple[Store, str | N
     if isinstance(folder, Store):
         return folder, None
     text = os.fspath(folder)
-    if "://" not in text:
-        path = os.path.expanduser(text)  # noqa: PTH111 - unlike Path.expanduser, it keeps "~" of an unknown user as a name
-        if os.path.isfile(path):  # noqa: PTH113 - as above
-            parent, name = os.path.split(path)
-            return open_store(parent or "."), name
-        return open_store(text), None
-    parent, _, name = text.rstrip("/").rpartition("/")
-    if MIXER.fullmatch(name) or TABLE.fullmatch(name):
-        store = open_store(parent)
-        if store.exists(name):
-            return store, name
-    return open_store(text), None
+    is_local = "://" not in text
+    store, name = open_parent(text if is_local else text.rstrip("/"))
+    may_be_file = isfile(expand_home(text)) if is_local else MIXER.fullmatch(name) or TABLE.fullmatch(name)  # noqa: PTH113 (of any length)
+    return (store, name) if may_be_file and store.exists(name) else (open_store(text), None)
 
 
 def _find_of_file(store: Store, file: str, names: Sequence[str]) -> FoundExport:

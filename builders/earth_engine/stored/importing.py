@@ -13,10 +13,10 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from registry import ReadConfig, Reader, ReadInstruction, Split, Version, resolve
-from registry.builders.earth_engine.stored.export import StoredBand, StoredExport, open_export
+from registry.builders.earth_engine.stored.export import LayoutArguments, StoredBand, StoredExport, open_export
 from registry.builders.earth_engine.stored.kept_split import METADATA_KEY, KeptSplit, MixerLike, find_mixer
 from registry.builders.earth_engine.stored.record_forms import StoredColumn
 from registry.errors import FeatureError, PreparedFormatError, UsageError, suggest
@@ -46,37 +46,25 @@ Prefixes = str | Mapping[str, str] | None
 """The prefix of one export, or a mapping of split to prefix."""
 
 
-class FileArguments(TypedDict, total=False):
+class FileArguments(LayoutArguments, total=False):
     """Arguments that describe the files of exports; see ``import_export``."""
 
     prefix: Prefixes
-    kernel_size: int | Sequence[int] | None
-    patch_dimensions: int | Sequence[int] | None
-    tensor_depths: Mapping[str, int] | None
-    sequence: bool | None
     mixer: MixerLike | None
     patches: Sequence[int] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportOptions:
-    """The options of an import, which ``import_export`` describes."""
+class ImportArguments(FileArguments, total=False):
+    """Arguments that describe an import; see ``import_export``."""
 
-    prefix: Prefixes = None
-    split: str = "train"
-    name: str | None = None
-    config: str | None = None
-    version: str | Version = "1.0.0"
-    bands: Sequence[str] | None = None
-    kernel_size: int | Sequence[int] | None = None
-    patch_dimensions: int | Sequence[int] | None = None
-    tensor_depths: Mapping[str, int] | None = None
-    sequence: bool | None = None
-    shapes: Mapping[str, Sequence[int]] | None = None
-    mixer: MixerLike | None = None
-    patches: Sequence[int] | None = None
-    description: str = ""
-    copy: bool = False
+    split: str
+    name: str | None
+    config: str | None
+    version: str | Version
+    bands: Sequence[str] | None
+    shapes: Mapping[str, Sequence[int]] | None
+    description: str
+    copy: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,14 +73,16 @@ class ImportPlan:
 
     Attributes:
         folder: the folder that is imported.
-        options: how it is imported.
+        copy: whether its files are copied.
+        is_derived: whether the name of the dataset was derived.
         prepared: the version.
         exports: the export of each split.
         source: the store with the files under the names that the version uses.
     """
 
     folder: str | os.PathLike[str]
-    options: ImportOptions
+    copy: bool
+    is_derived: bool
     prepared: PreparedDataset
     exports: Mapping[str, StoredExport]
     source: Store
@@ -114,9 +104,9 @@ class ImportPlan:
         return catalog.publish_prepared(
             self.source,
             self.prepared,
-            in_place=not self.options.copy,
+            in_place=not self.copy,
             place=self.folder,
-            is_derived=self.options.name is None,
+            is_derived=self.is_derived,
             promote=promote,
             progress=progress,
         )
@@ -126,23 +116,9 @@ def import_export(
     catalog: Catalog,
     folder: str | os.PathLike[str],
     *,
-    prefix: Prefixes = None,
-    split: str = "train",
-    name: str | None = None,
-    config: str | None = None,
-    version: str | Version = "1.0.0",
-    bands: Sequence[str] | None = None,
-    kernel_size: int | Sequence[int] | None = None,
-    patch_dimensions: int | Sequence[int] | None = None,
-    tensor_depths: Mapping[str, int] | None = None,
-    sequence: bool | None = None,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    mixer: MixerLike | None = None,
-    patches: Sequence[int] | None = None,
-    description: str = "",
-    copy: bool = False,
     promote: bool | None = None,
     progress: ProgressCallback | None = None,
+    **options: Unpack[ImportArguments],
 ) -> Publication:
     """Publish exports in a folder as a version. Every file is hashed, and every record is counted and decoded.
 
@@ -186,45 +162,36 @@ def import_export(
         OtherSourceError: ``name`` is None, and the dataset of the derived name comes from elsewhere.
         StorageError: a file cannot be read or written.
     """
-    if copy:
+    if options.get("copy"):
         catalog.require_data_dir()  # before all records are read
-    options = ImportOptions(
-        prefix=prefix,
-        split=split,
-        name=name,
-        config=config,
-        version=version,
-        bands=bands,
-        kernel_size=kernel_size,
-        patch_dimensions=patch_dimensions,
-        tensor_depths=tensor_depths,
-        sequence=sequence,
-        shapes=shapes,
-        mixer=mixer,
-        patches=patches,
-        description=description,
-        copy=copy,
-    )
-    return preview_export(folder, options, progress=progress).publish(catalog, promote=promote, progress=progress)
+    return preview_export(folder, progress=progress, **options).publish(catalog, promote=promote, progress=progress)
 
 
 def preview_export(
     folder: str | os.PathLike[str],
-    options: ImportOptions | None = None,
     *,
+    prefix: Prefixes = None,
+    split: str = "train",
+    name: str | None = None,
+    config: str | None = None,
+    version: str | Version = "1.0.0",
+    bands: Sequence[str] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    mixer: MixerLike | None = None,
+    patches: Sequence[int] | None = None,
+    description: str = "",
+    copy: bool = False,
     progress: ProgressCallback | None = None,
+    **layout: Unpack[LayoutArguments],
 ) -> ImportPlan:
-    """Plan an import: read all records, and write nothing. The errors are those of ``import_export``."""
-    options = options or ImportOptions()
-    name, config, version = options.name, options.config, options.version
-    mixer = None if options.mixer is None else find_mixer(options.mixer).mixer
-    patches = options.patches
+    """Plan an import: read all records, and write nothing. Arguments and errors are those of ``import_export``."""
+    own_mixer = None if mixer is None else find_mixer(mixer).mixer
     number = Version.parse(version) if isinstance(version, str) else version
     if name is not None:
         check_name(name)
     if config is not None:
         check_config(config)
-    wanted = dict(options.prefix) if isinstance(options.prefix, Mapping) else {options.split: options.prefix}
+    wanted = dict(prefix) if isinstance(prefix, Mapping) else {split: prefix}
     if not wanted:
         raise UsageError(
             "prefix does not name a split", hint="Give one prefix, or name splits: prefix={'train': 'area'}."
@@ -241,36 +208,31 @@ def preview_export(
         one: open_export(
             folder,
             prefix=own,
+            bands=bands,
+            mixer=own_mixer,
             patches=None if patches is None else tuple(patches),
-            bands=options.bands,
-            kernel_size=options.kernel_size,
-            patch_dimensions=options.patch_dimensions,
-            tensor_depths=options.tensor_depths,
-            sequence=options.sequence,
-            mixer=mixer,
             count=True,
             advance=count_progress(progress, "counting", os.fspath(folder)),
+            **layout,
         )
         for one, own in wanted.items()
     }
-    features = _join_features({one: _features(export, options.shapes) for one, export in exports.items()})
+    features = _join_features({one: _features(export, shapes) for one, export in exports.items()})
     root, places = _root(folder, exports)
     named = name or _name_of(root, exports)
     result = {one: KeptSplit.of(export).to_value() for one, export in exports.items()}
-    source, splits = _splits(root, named, exports, places, copy=options.copy)
+    source, splits = _splits(root, named, exports, places, copy=copy)
     return ImportPlan(
         folder=folder,
-        options=options,
+        copy=copy,
+        is_derived=name is None,
         prepared=PreparedDataset(
             name=named,
             config=config,
             version=number,
             splits=splits,
             features=features,
-            metadata=DatasetMetadata(
-                description=options.description,
-                custom={METADATA_KEY: {"splits": result}},
-            ),
+            metadata=DatasetMetadata(description=description, custom={METADATA_KEY: {"splits": result}}),
             disable_shuffling=True,  # the order determines the place of each patch
         ),
         exports=exports,
@@ -288,7 +250,7 @@ def open_files(
     **files: Unpack[FileArguments],
 ) -> Reader:
     """The reader of an export that is not in a catalog. All files are read once first, to count the records."""
-    plan = preview_export(folder, ImportOptions(name="export", copy=True, **files))
+    plan = preview_export(folder, name="export", copy=True, **files)
     readable = readable_folder(plan.source, plan.prepared)
     plan_of_split = resolve(split, readable.facts.layout)
     return Reader(readable, plan_of_split, read_config=read_config, state=state, process=process)

@@ -25,7 +25,7 @@ from registry.builders.earth_engine.mixer import MAX_BYTES, Mixer
 from registry.builders.earth_engine.stored.export import StoredBand, StoredExport
 from registry.errors import UsageError
 from registry.json_node import JsonNode
-from registry.storage import Store, expand_home, open_store
+from registry.storage import Store, expand_home, open_parent
 
 if TYPE_CHECKING:
     from registry import Dataset
@@ -230,10 +230,9 @@ def find_mixer(source: MixerLike, *, split: str | None = None) -> FoundMixer:
         ) from error
     if text.lstrip("\ufeff \t\r\n").startswith("{"):
         return FoundMixer(mixer=Mixer.from_json(text.removeprefix("\ufeff")), content=text.encode())
-    folder, _, name = text.rpartition("/")
-    if not name or ("://" not in text and isdir(expand_home(text))):  # noqa: PTH112 (of any length)
+    if text.endswith("/") or ("://" not in text and isdir(expand_home(text))):  # noqa: PTH112 (of any length)
         return _of_folder(text)
-    return read_mixer_file(open_store(folder or ("/" if text.startswith("/") else ".")), name)
+    return read_mixer_file(*open_parent(text))
 
 
 def _of_folder(text: str) -> FoundMixer:
