@@ -14,23 +14,22 @@ a number in its name.
 from __future__ import annotations
 
 import json
-import math
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from registry.builders.earth_engine.exporting.record_file import RecordFile, check_prefix
-from registry.errors import FeatureError, PreparedFormatError, RegistryWarning, UsageError, suggest
+from registry.builders.earth_engine.stored.record_forms import StoredColumn, look_at_columns
+from registry.errors import FeatureError, RegistryWarning, UsageError, suggest
 from registry.storage import Store, open_parent, open_store
-from registry.tfrecord import read_records
+from registry.tfrecord import read_blocks, read_records
 from registry.wire import FlatValue, decode_features, encode_example
-
-_MOST_COLUMNS: Final = 100_000
 
 INDEX: Final = "system:index"
 """The property of Earth Engine that names a feature."""
@@ -46,37 +45,6 @@ _EXACT: Final = 2**24
 
 _COUNTED: Final = 2**53
 """Larger floats are measurements, whole as all floats of their size are."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
-    """A property, over all rows that have it.
-
-    Attributes:
-        name: name of the property.
-        kind: ``float``, ``int64`` or ``bytes``; ``mixed`` if rows differ.
-        shortest, longest: smallest and largest number of values in a row.
-        missing: number of rows without it.
-        shape: shape of an array, if it was given.
-    """
-
-    name: str
-    kind: str
-    shortest: int
-    longest: int
-    missing: int = 0
-    shape: tuple[int, ...] | None = None
-
-    @property
-    def is_scalar(self) -> bool:
-        """Whether each row has one value instead of an array."""
-        return self.shape is None and self.shortest == self.longest == 1
-
-    @property
-    def square(self) -> int | None:
-        """The side of the square array that the values may form, if their number is a square; else None."""
-        side = math.isqrt(self.longest)
-        return side if self.shortest == self.longest == side * side and side > 1 else None
 
 
 class Table:
@@ -107,16 +75,15 @@ class Table:
         self.filename = filename
         self._wanted = None if columns is None else tuple(columns)
         self._shapes = {name: tuple(shape) for name, shape in (shapes or {}).items()}
-        self._described: tuple[tuple[Column, ...], int] | None = None
 
     @property
-    def columns(self) -> tuple[Column, ...]:
+    def columns(self) -> tuple[StoredColumn, ...]:
         """The columns; the whole file is read to infer them."""
-        return self._describe()[0]
+        return self._form[0]
 
     def __len__(self) -> int:
         """Number of rows; the whole file is read to count them."""
-        return self._describe()[1]
+        return self._form[1]
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Read the rows: a float if a column has one number in each row, else float32 arrays; texts; None if missing.
@@ -125,57 +92,39 @@ class Table:
             CorruptRecordError, CorruptExampleError: a record is damaged.
         """
         columns = self.columns
-        for values in self._records():
-            yield {column.name: _to_value(values.get(column.name), column) for column in columns}
-
-    def _records(self) -> Iterator[dict[str, FlatValue | None]]:
         for record in read_records(self._store, self.filename):
-            yield decode_features(record)
+            values = decode_features(record)
+            yield {column.name: self._value_of(values.get(column.name), column) for column in columns}
 
-    def _describe(self) -> tuple[tuple[Column, ...], int]:
-        if self._described is not None:
-            return self._described
-        found: dict[str, Column] = {}
-        present: dict[str, int] = {}
-        num_rows = 0
-        for values in self._records():
-            num_rows += 1
-            for name, value in values.items():
-                if value is not None:
-                    _look_at(found, name, value)
-                    present[name] = present.get(name, 0) + 1
-            if len(found) > _MOST_COLUMNS:
-                raise PreparedFormatError(
-                    f"{self._store.locate(self.filename)}: its rows have more than {_MOST_COLUMNS} columns"
-                )
-        names = sorted(found) if self._wanted is None else self._wanted
+    @cached_property
+    def _form(self) -> tuple[tuple[StoredColumn, ...], int]:
+        """The columns, and the number of rows."""
+        path = self._store.locate(self.filename)
+        form = look_at_columns((path, block) for block, _ in read_blocks(self._store, self.filename))
+        found = {column.name: column for column in form.columns}
+        names = list(found) if self._wanted is None else self._wanted
         for name in [*names, *self._shapes]:
-            if name not in found and num_rows:
+            if name not in found and form.num_rows:
                 raise UsageError(
-                    f"{self._store.locate(self.filename)} has no column {name!r:.80}",
-                    hint=suggest(name, sorted(found)),
-                    details={"column": name, "known": sorted(found)[:100]},
+                    f"{path} has no column {name!r:.80}",
+                    hint=suggest(name, list(found)),
+                    details={"column": name, "known": list(found)[:100]},
                 )
-        columns = tuple(
-            self._shaped(replace(found[name], missing=num_rows - present[name])) for name in names if name in found
-        )
-        self._described = columns, num_rows
-        return self._described
+        for name, shape in self._shapes.items():
+            if name in found:
+                found[name].check_shape(shape)
+        return tuple(found[name] for name in names if name in found), form.num_rows
 
-    def _shaped(self, column: Column) -> Column:
+    def _value_of(self, value: FlatValue | None, column: StoredColumn) -> Any:
         shape = self._shapes.get(column.name)
-        if shape is None:
-            return column
-        if any(type(side) is not int or side < 0 for side in shape) or not (
-            column.shortest == column.longest == math.prod(shape)
-        ):
-            told = column.longest if column.shortest == column.longest else f"{column.shortest} to {column.longest}"
-            raise UsageError(
-                f"column {column.name!r} cannot have the shape {shape}: its rows have {told} values",
-                hint=None if column.square is None else f"They may be {column.square} x {column.square}.",
-                details={"column": column.name, "shape": list(shape)},
-            )
-        return replace(column, shape=shape)
+        if value is None:
+            return None
+        if isinstance(value, list):
+            texts = [_to_text(item) for item in value]
+            return texts[0] if column.size == 1 and shape is None else texts
+        if shape is not None:
+            return value.reshape(shape)
+        return value[0].item() if column.size == 1 else value
 
 
 def read_table(
@@ -196,32 +145,6 @@ def read_table(
     """
     store, filename = open_parent(path)
     return Table(store, filename, columns=columns, shapes=shapes)
-
-
-def _look_at(columns: dict[str, Column], name: str, value: FlatValue) -> None:
-    """Record the kind and the number of values of one row's column."""
-    kind = "bytes" if isinstance(value, list) else "int64" if value.dtype == np.int64 else "float"
-    size, known = len(value), columns.get(name)
-    if known is None:
-        columns[name] = Column(name=name, kind=kind, shortest=size, longest=size)
-    elif known.kind != kind or not known.shortest <= size <= known.longest:
-        columns[name] = replace(
-            known,
-            kind=known.kind if known.kind == kind else "mixed",
-            shortest=min(known.shortest, size),
-            longest=max(known.longest, size),
-        )
-
-
-def _to_value(value: FlatValue | None, column: Column) -> Any:
-    if value is None:
-        return None
-    if isinstance(value, list):
-        texts = [_to_text(item) for item in value]
-        return texts[0] if column.is_scalar else texts
-    if column.is_scalar:
-        return value[0].item()
-    return value if column.shape is None else value.reshape(column.shape)
 
 
 def _to_text(value: bytes) -> str | bytes:

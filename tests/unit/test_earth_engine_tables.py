@@ -77,7 +77,7 @@ def test_arrays_are_flat_in_row_major_order(tmp_path: Path) -> None:
 def test_missing_values_are_left_out_and_read_as_none(tmp_path: Path) -> None:
     assert round_trip(tmp_path, {"a": 1, "b": None}, {"b": "x"}) == [{"a": 1.0, "b": None}, {"a": None, "b": "x"}]
     columns = read_table(tmp_path / "t.tfrecord.gz").columns
-    assert [(one.name, one.missing) for one in columns] == [("a", 1), ("b", 1)]
+    assert [(one.name, one.is_optional) for one in columns] == [("a", True), ("b", True)]
 
 
 def test_a_table_without_rows_is_a_file(tmp_path: Path) -> None:

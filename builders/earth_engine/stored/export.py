@@ -254,6 +254,13 @@ def _of_table(export: FoundExport, asked: _Asked, warnings: list[str], advance: 
         )
     table = look_at_columns(all_blocks(export, advance))
     columns = {column.name: column for column in table.columns}
+    for column in table.columns:
+        if column.kind == "mixed":
+            raise ShardMismatchError(
+                f"{export.store.locate(export.filenames[0])}: column {column.name!r} has different kinds in its rows",
+                hint="Export the table again with one kind in each column.",
+                details={"feature": column.name},
+            )
     for name in asked.bands or ():
         if name not in columns:
             raise FeatureNotFoundError.of(name, list(columns), where=export.store.locate(export.filenames[0]))

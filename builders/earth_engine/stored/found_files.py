@@ -31,18 +31,6 @@ _SUFFIX: Final = r"\.tfrecord(?:\.gz)?"
 SHARD = re.compile(rf"(?P<prefix>.*?)(?P<dash>-?)(?P<digits>[0-9]{{5,}})(?P<suffix>{_SUFFIX})", re.I | re.S)
 TABLE = re.compile(rf"(?P<prefix>.+?)(?P<suffix>{_SUFFIX})", re.I | re.S)
 MIXER = re.compile(r"(?P<prefix>.*?)(?P<dash>-?)mixer\.json", re.I | re.S)
-_MARK: Final = r"(?P<mark> ?\([0-9]{1,3}\)| copy(?: [0-9]{1,3})?| - Copy(?: \([0-9]{1,3}\))?| [0-9]{1,2})"
-
-_COPIES: Final = (
-    re.compile(
-        r"(?P<mark>(?:Copy|Kopie|Copie|Copia|Cópia) (?:of|von|de|di|van) )(?P<before>.+)(?P<after>)", re.I | re.S
-    ),
-    re.compile(rf"(?P<before>.+?){_MARK}(?P<after>{_SUFFIX}|\.json)", re.I | re.S),
-    re.compile(rf"(?P<before>.+?\.tfrecord)(?:{_MARK}|-[0-9]{{1,3}})(?P<after>\.gz)", re.I | re.S),
-    re.compile(rf"(?P<before>.+?{_SUFFIX}|.+?\.json){_MARK}(?P<after>)", re.I | re.S),
-)
-"""Names that browsers, Google Drive and file managers give to a second file with the same name."""
-_UNFINISHED = re.compile(r"(?P<name>.+)\.(?:crdownload|part|partial|download|gstmp)", re.I | re.S)
 _USUAL_DIGITS: Final = 5
 
 
@@ -115,19 +103,16 @@ def _open_folder(folder: str | os.PathLike[str] | Store) -> tuple[Store, str | N
 
 def _find_of_file(store: Store, file: str, names: Sequence[str]) -> FoundExport:
     """The export that ``file`` belongs to."""
-    copy = parse_copy(file, frozenset(names))
-    if copy is None:
-        for prefix, group in group_names(names, None).items():
-            if file in group.tables:
-                return _gather(store, prefix, {prefix: NamedFiles(tables=[file], mixers=group.mixers)})
-            if file in group.mixers and not group.shards and not group.tables:
-                raise _no_such(store, prefix, [], {prefix: group})
-            if file in group.mixers or any(shard.filename == file for shard in group.shards):
-                return _gather(store, prefix, {prefix: _as_named(group, file)})
-    known = f"its name is that of a copy of {copy.original}" if copy is not None else "its name does not match"
+    for prefix, group in group_names(names, None).items():
+        if file in group.tables:
+            return _gather(store, prefix, {prefix: NamedFiles(tables=[file], mixers=group.mixers)})
+        if file in group.mixers and not group.shards and not group.tables:
+            raise _no_such(store, prefix, [], {prefix: group})
+        if file in group.mixers or any(shard.filename == file for shard in group.shards):
+            return _gather(store, prefix, {prefix: _as_named(group, file)})
     raise PreparedFormatError(
-        f"{store.locate(file)} is not a file of an export: {known}",
-        hint=_NAMES_HINT if copy is None else f"Rename it to {copy.original}, if it is the only one.",
+        f"{store.locate(file)} is not a file of an export: its name does not match",
+        hint=_NAMES_HINT,
         details={"folder": store.url, "file": file},
     )
 
@@ -160,7 +145,6 @@ def _gather(store: Store, prefix: str, groups: dict[str, NamedFiles]) -> FoundEx
         and not any(other.shards for group_name, other in groups.items() if group_name != prefix)
     ):
         notes.append(f"{strangers[0]} has another prefix than the files, so it is not used as their mixer.")
-    notes += [f"{copy.filename} is an incomplete download." for copy in group.copies if not copy.is_whole]
     filenames = tuple(shard.filename for shard in sorted(group.shards)) or tuple(group.tables)
     return FoundExport(
         store=store,
@@ -178,10 +162,6 @@ def _problems(prefix: str, group: NamedFiles) -> tuple[list[str], dict[str, list
     problems: list[str] = []
     missing: list[str] = []
     doubled: list[str] = []
-    copies: defaultdict[str, list[NamedCopy]] = defaultdict(list)
-    for copy in group.copies:
-        copies[copy.original].append(copy)
-    files = [shard.filename for shard in group.shards] + group.tables
     places: dict[int, str] = {}
     for shard in sorted(group.shards, key=lambda shard: (shard.number, shard.filename)):
         twin = places.setdefault(shard.number, shard.filename)
@@ -192,19 +172,10 @@ def _problems(prefix: str, group: NamedFiles) -> tuple[list[str], dict[str, list
         first, second = [*(shard.filename for shard in group.shards[:1]), *group.tables][:2]
         doubled.append(second)
         problems.append(f"{second}: it has the same prefix {prefix!r} as {first}; give the path of the right file")
-    for original in sorted(copied for copied in copies if copied in files or number_of(copied) in places):
-        for copy in copies[original]:
-            if copy.is_whole:
-                doubled.append(copy.filename)
-                problems.append(f"{copy.filename}: it is a second download of {original}")
     if group.shards:
         usual = max((shard.pattern for shard in group.shards), key=[member.pattern for member in group.shards].count)
-        lost = _lost_numbers(places, copies)
-        for number in lost:
-            renamed = next((copy for one, own in copies.items() for copy in own if number_of(one) == number), None)
-            name = usual % number if renamed is None else renamed.original
-            missing.append(name)
-            problems.append(f"{name}: it is missing{'' if renamed is None else _describe_copy(renamed)}")
+        missing = [usual % number for number in _lost_numbers(places)]
+        problems += [f"{name}: it is missing" for name in missing]
         dashes = {shard.pattern.rpartition("%0")[0].endswith("-") for shard in group.shards}
         if len(dashes) > 1 and not doubled:
             problems.append(
@@ -213,36 +184,19 @@ def _problems(prefix: str, group: NamedFiles) -> tuple[list[str], dict[str, list
     return problems, {"missing": missing[:100], "doubled": doubled[:100]}
 
 
-def _lost_numbers(places: Iterable[int], copies: Iterable[str]) -> list[int]:
+def _lost_numbers(places: Iterable[int]) -> list[int]:
     """The missing numbers; only the first few if a number is too large to be plausible."""
     known = set(places)
-    copied = {number for number in map(number_of, copies) if number is not None}
-    last = max(known | copied)
-    if last < len(known) + 10_000:
-        return sorted(set(range(last + 1)) - known)
-    return sorted(set(range(len(known) + _MOST_LISTED)) - known)
-
-
-def _describe_copy(copy: NamedCopy) -> str:
-    if not copy.is_whole:
-        return f"; {copy.filename} is an incomplete download of it"
-    return f"; {copy.filename} seems to be it: rename that file"
+    last = max(known)
+    return sorted(set(range(last + 1 if last < len(known) + 10_000 else len(known) + _MOST_LISTED)) - known)
 
 
 def _choose_mixer(store: Store, group: NamedFiles, notes: list[str]) -> str | None:
     """The mixer of a group; several are accepted if they are equal."""
-    copies = [copy for copy in group.copies if copy.is_whole and MIXER.fullmatch(copy.original)]
     names = sorted(group.mixers, key=lambda name: (not name.endswith("-mixer.json"), name))
     if not names:
-        if copies:
-            raise PreparedFormatError(
-                f"{store.url}: {copies[0].original} is missing{_describe_copy(copies[0])}",
-                hint=_AGAIN,
-                details={"folder": store.url, "missing": [copies[0].original], "doubled": []},
-            )
         return None
-    others = [*names[1:], *(copy.filename for copy in copies)]
-    if others:
+    if others := names[1:]:
         mixer = Mixer.read(store, names[0])
         for other in others:
             if Mixer.read(store, other) != mixer:
@@ -275,10 +229,8 @@ def _no_such(store: Store, prefix: str, exports: Sequence[str], groups: dict[str
 
 
 def _nothing(store: Store, groups: dict[str, NamedFiles]) -> PreparedFormatError:
-    """The error for a folder without an export; it names incomplete exports, archives and subfolders."""
-    problems = [
-        f"{copy.original}: it is missing{_describe_copy(copy)}" for group in groups.values() for copy in group.copies
-    ] + [f"{name}: its TFRecords are missing" for group in groups.values() for name in group.mixers]
+    """The error for a folder without an export; it names mixers without records, archives and subfolders."""
+    problems = [f"{name}: its TFRecords are missing" for group in groups.values() for name in group.mixers]
     if problems:
         return PreparedFormatError(
             f"{store.url} contains no complete export{_listed(problems)}",
@@ -326,34 +278,22 @@ class NamedShard(NamedTuple):
     digits: int = _USUAL_DIGITS
 
 
-class NamedCopy(NamedTuple):
-    """A second download of ``original``; ``is_whole`` is False for an incomplete one."""
-
-    filename: str
-    original: str
-    is_whole: bool = True
-
-
 @dataclass(slots=True)
 class NamedFiles:
-    """The files with one prefix. ``copies`` are second and incomplete downloads."""
+    """The files with one prefix."""
 
     shards: list[NamedShard] = field(default_factory=list)
     tables: list[str] = field(default_factory=list)
     mixers: list[str] = field(default_factory=list)
-    copies: list[NamedCopy] = field(default_factory=list)
 
 
 def group_names(names: Sequence[str], wanted: str | None) -> dict[str, NamedFiles]:
     """Group files by prefix; an ambiguous name belongs to the prefix ``wanted``."""
     groups: defaultdict[str, NamedFiles] = defaultdict(NamedFiles)
-    present = frozenset(names)
     for name in names:
         if name.startswith(".") and not (wanted or "").startswith("."):  # metadata files of file systems: ._name
             continue
-        if (copy := parse_copy(name, present)) is not None:
-            groups[_prefix_of(copy.original, wanted)].copies.append(copy)
-        elif mixer := MIXER.fullmatch(name):
+        if mixer := MIXER.fullmatch(name):
             groups[_as_wanted(mixer["prefix"], mixer["dash"], wanted)].mixers.append(name)
         elif (shard := _parse_shard(name, wanted)) is not None:
             groups[shard[0]].shards.append(shard[1])
@@ -396,41 +336,7 @@ def _as_wanted(prefix: str, dash: str, wanted: str | None) -> str:
     return wanted if wanted is not None and wanted == prefix + dash else prefix
 
 
-def _prefix_of(name: str, wanted: str | None) -> str:
-    if mixer := MIXER.fullmatch(name):
-        return _as_wanted(mixer["prefix"], mixer["dash"], wanted)
-    if (shard := _parse_shard(name, wanted)) is not None:
-        return shard[0]
-    table = TABLE.fullmatch(name)
-    return table["prefix"] if table else name
-
-
-def parse_copy(name: str, present: frozenset[str]) -> NamedCopy | None:
-    """Recognize a second or incomplete download of a file of an export; None for other names."""
-    if unfinished := _UNFINISHED.fullmatch(name):
-        original = unfinished["name"]
-        is_of_export = MIXER.fullmatch(original) or TABLE.fullmatch(original)
-        return NamedCopy(name, original, is_whole=False) if is_of_export else None
-    original = name
-    marks: list[str] = []
-    while match := next(filter(None, (form.fullmatch(original) for form in _COPIES)), None):
-        original, marks = match["before"] + match["after"], [*marks, match["mark"] or ""]
-    if not marks:
-        return None
-    if MIXER.fullmatch(original) or SHARD.fullmatch(original):
-        return NamedCopy(name, original)
-    # The author may have chosen such a name for a table, unless the original exists too.
-    is_doubled = TABLE.fullmatch(original) and original in present and not any(mark.strip().isdigit() for mark in marks)
-    return NamedCopy(name, original) if is_doubled else None
-
-
 def suffix_of(filename: str) -> str:
     """The suffix of a shard, such as ``.tfrecord.gz``."""
     match = SHARD.fullmatch(filename)
     return "" if match is None else match["suffix"]
-
-
-def number_of(name: str) -> int | None:
-    """The number in the name of a shard, or None."""
-    match = SHARD.fullmatch(name)
-    return None if match is None else int(match["digits"][-_USUAL_DIGITS:] if not match["dash"] else match["digits"])

@@ -296,18 +296,7 @@ def _column_feature(column: StoredColumn, shape: Sequence[int] | None) -> Featur
     """A number, text or array of ``shape``; optional if some rows lack it."""
     dtype: Any = {"bytes": bytes, "int64": "int64", "float": "float32"}[column.kind]
     if shape is not None:
-        sides = tuple(shape)
-        size = 1
-        for side in sides:
-            size *= side
-        if size != column.size or any(type(side) is not int or side < 1 for side in sides):
-            raise UsageError(
-                f"column {column.name!r} cannot have the shape {sides}: its rows have "
-                f"{'different numbers of values' if column.size is None else f'{column.size} values'}",
-                hint=f"Give whole numbers with that product: --shape {column.name}=2,2.",
-                details={"option": "shapes", "column": column.name, "size": column.size},
-            )
-        return Tensor(shape=sides, dtype=dtype, optional=column.is_optional)
+        return Tensor(shape=column.check_shape(shape), dtype=dtype, optional=column.is_optional)
     if column.size == 1:
         if column.kind == "bytes" and not column.is_optional:
             return Text()

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, Literal
 
 import numpy as np
 
 from registry.builders.earth_engine.kinds import Kind, from_flat
 from registry.builders.earth_engine.mixer import Mixer
 from registry.builders.earth_engine.stored.found_files import FoundExport
-from registry.errors import CorruptExampleError, PreparedFormatError, RegistryError, ShardMismatchError
+from registry.errors import CorruptExampleError, PreparedFormatError, RegistryError, ShardMismatchError, UsageError
 from registry.splits import counted
 from registry.tfrecord import RecordBlock, is_gzip, read_blocks
 from registry.wire import BlockDecoder, BytesColumn, decode_features, decode_sequence_example, read_varint
@@ -147,13 +149,13 @@ class StoredColumn:
 
     Attributes:
         name: name of the feature.
-        kind: ``bytes`` (texts), ``int64`` or ``float``.
+        kind: ``bytes`` (texts), ``int64`` or ``float``; ``mixed`` if rows differ.
         size: number of values of a row; None if it differs.
         is_optional: whether some rows lack it.
     """
 
     name: str
-    kind: Kind
+    kind: Kind | Literal["mixed"]
     size: int | None
     is_optional: bool = False
 
@@ -162,6 +164,19 @@ class StoredColumn:
         """The side of the square array that its values may be, such as a neighbourhood of pixels; else None."""
         side = int(np.sqrt(self.size or 0))
         return side if side > 1 and side * side == self.size and self.kind != "bytes" else None
+
+    def check_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """``shape`` as a tuple. Raises UsageError if the values of a row are not an array of it."""
+        sides, side = tuple(shape), self.square or 2
+        if any(type(side) is not int or side < 1 for side in sides) or math.prod(sides) != self.size:
+            raise UsageError(
+                f"column {self.name!r} cannot have the shape {sides}: its rows have "
+                f"{'different numbers of values' if self.size is None else f'{self.size} values'}",
+                hint=f"Give whole numbers with that product: shapes={{{self.name!r}: ({side}, {side})}}; "
+                f"--shape {self.name}={side},{side}.",
+                details={"option": "shapes", "column": self.name, "size": self.size},
+            )
+        return sides
 
     def to_value(self) -> dict[str, Any]:
         """As JSON."""
@@ -182,57 +197,37 @@ def look_at_columns(blocks: Iterable[tuple[str, RecordBlock]]) -> TableForm:
 
     Raises:
         CorruptExampleError: a record is not a tf.train.Example.
-        ShardMismatchError: a column has different kinds in different rows.
     """
-    seen = _Columns()
+    decoder, num_rows, num_bytes = BlockDecoder(), 0, 0
+    kinds: defaultdict[str, set[Kind]] = defaultdict(set)
+    sizes: defaultdict[str, set[int]] = defaultdict(set)
+    filled: Counter[str] = Counter()
     for path, block in blocks:
-        seen.add(path, block)
-    return TableForm(columns=tuple(seen.columns()), num_rows=seen.num_rows, num_bytes=seen.num_bytes)
-
-
-@dataclass(slots=True)
-class _Columns:
-    num_rows: int = 0
-    num_bytes: int = 0
-    decoder: BlockDecoder = field(default_factory=BlockDecoder)
-    kinds: dict[str, Kind] = field(default_factory=dict)
-    sizes: dict[str, set[int]] = field(default_factory=dict)
-    filled: dict[str, int] = field(default_factory=dict)
-
-    def add(self, path: str, block: RecordBlock) -> None:
         data, offsets = block.span()
-        found = self.decoder.decode(data, offsets, block.lengths)
+        found = decoder.decode(data, offsets, block.lengths)
         if found.fault is not None:
             raise CorruptExampleError(
-                f"{path}: record {self.num_rows + found.num_records}: {found.fault.message}", hint=found.fault.hint
+                f"{path}: record {num_rows + found.num_records}: {found.fault.message}", hint=found.fault.hint
             ) from found.fault
         for (name, kind), column in found.columns.items():
-            counts = column.counts
-            num_filled = found.num_records if column.rows is None else int(column.rows.size)
-            sizes = {counts} if isinstance(counts, int) else set(np.unique(counts).tolist())
-            if kind == "bytes" and sizes == {0}:  # an empty feature: the row has no value
-                self.filled.setdefault(name, 0)
+            counts = {column.counts} if isinstance(column.counts, int) else set(np.unique(column.counts).tolist())
+            if kind == "bytes" and counts == {0}:  # an empty feature: the row has no value
                 continue
-            if self.kinds.setdefault(name, kind) != kind:
-                raise ShardMismatchError(
-                    f"{path}: column {name!r} has kind {self.kinds[name]} in some rows and kind {kind} in others",
-                    hint="Export the table again with one kind in each column.",
-                    details={"feature": name},
-                )
-            self.sizes.setdefault(name, set()).update(sizes)
-            self.filled[name] = self.filled.get(name, 0) + num_filled
-        self.num_rows += found.num_records
-        self.num_bytes += block.num_bytes
-
-    def columns(self) -> Iterable[StoredColumn]:
-        for name in sorted(self.kinds):
-            sizes = self.sizes[name]
-            yield StoredColumn(
-                name=name,
-                kind=self.kinds[name],
-                size=next(iter(sizes)) if len(sizes) == 1 else None,
-                is_optional=self.filled[name] < self.num_rows,
-            )
+            kinds[name].add(kind)
+            sizes[name] |= counts
+            filled[name] += found.num_records if column.rows is None else int(column.rows.size)
+        num_rows += found.num_records
+        num_bytes += block.num_bytes
+    columns = (
+        StoredColumn(
+            name=name,
+            kind=next(iter(kinds[name])) if len(kinds[name]) == 1 else "mixed",
+            size=next(iter(sizes[name])) if len(sizes[name]) == 1 else None,
+            is_optional=filled[name] < num_rows,
+        )
+        for name in sorted(kinds)
+    )
+    return TableForm(columns=tuple(columns), num_rows=num_rows, num_bytes=num_bytes)
 
 
 def check_files(export: FoundExport) -> Iterator[str]:

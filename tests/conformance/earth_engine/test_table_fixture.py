@@ -31,7 +31,7 @@ def test_the_file_gives_the_rows() -> None:
 
 def test_without_a_shape_an_array_is_flat_and_may_be_a_square() -> None:
     table = read_table(FILE)
-    assert [(one.name, one.kind, one.longest, one.square) for one in table.columns] == [
+    assert [(one.name, one.kind, one.size, one.square) for one in table.columns] == [
         ("B2", "float", 1, None),
         ("landcover", "float", 1, None),
         ("name", "bytes", 1, None),
