@@ -96,12 +96,13 @@ def test_every_lost_and_every_doubled_shard_is_named(tmp_path: Path) -> None:
     )
     assert isinstance(error, PreparedFormatError)
     assert lines(error) == [
-        "DIR: files of 'p' are missing or duplicated",
+        "DIR: files of 'p' are missing, duplicated or renamed",
         "p-00001.tfrecord.gz: shard 1 is duplicated by p-00001.tfrecord",
         "p-00002.tfrecord: it is missing",
         "p-00003.tfrecord: it is missing",
+        "p-00003.tfrecord.gz.crdownload: its name is not that of a file of an export",
     ]
-    assert error.hint == "Download missing files again, and remove duplicates."
+    assert error.hint == "Download missing files again, and remove duplicates and incomplete downloads."
     assert error.details["missing"] == ["p-00002.tfrecord", "p-00003.tfrecord"]
     assert error.details["doubled"] == ["p-00001.tfrecord.gz"]
 
@@ -113,10 +114,24 @@ def test_a_second_download_is_another_export(tmp_path: Path, copy: str) -> None:
     assert find_export(tmp_path, prefix="p").filenames == ("p-00000.tfrecord.gz",)
 
 
-def test_names_that_browsers_give_to_second_downloads_of_a_file_with_two_suffixes_are_not_read(tmp_path: Path) -> None:
-    fill(tmp_path, "p-00000.tfrecord.gz", "p-00000.tfrecord (1).gz", "p-00000.tfrecord.gz (1)", "p-mixer (1).json")
-    found = find_export(tmp_path)
-    assert (found.filenames, found.mixer_name) == (("p-00000.tfrecord.gz",), None)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "p-00001.tfrecord (1).gz",
+        "p-00001.tfrecord.gz (1)",
+        "p-00001.tfrecord.gz.part",
+        "p-mixer (1).json",
+        "p-mixer.json.crdownload",
+    ],
+)
+def test_a_file_that_may_belong_to_the_export_is_not_left_out_in_silence(tmp_path: Path, name: str) -> None:
+    fill(tmp_path, "p-00000.tfrecord.gz", "pq-00000.tfrecord.gz (1)", "remixer.json")
+    assert find_export(tmp_path, prefix="p").filenames == ("p-00000.tfrecord.gz",)
+    (tmp_path / "pq-00000.tfrecord.gz (1)").unlink()
+    assert find_export(tmp_path).filenames == ("p-00000.tfrecord.gz",)
+    for prefix in (None, "p"):
+        error = refused(tmp_path, name, prefix=prefix)
+        assert f"{name}: its name is not that of a file of an export" in lines(error)
 
 
 def test_a_mixer_may_be_there_twice_if_it_says_the_same(tmp_path: Path) -> None:

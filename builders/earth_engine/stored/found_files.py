@@ -26,11 +26,13 @@ _MOST_LISTED: Final = 10
 _NAMES_HINT: Final = (
     "An image is PREFIX-00000.tfrecord.gz and so on, with PREFIX-mixer.json; a table is PREFIX.tfrecord.gz."
 )
-_AGAIN: Final = "Download missing files again, and remove duplicates."
+_AGAIN: Final = "Download missing files again, and remove duplicates and incomplete downloads."
 _SUFFIX: Final = r"\.tfrecord(?:\.gz)?"
 SHARD = re.compile(rf"(?P<prefix>.*?)(?P<dash>-?)(?P<digits>[0-9]{{5,}})(?P<suffix>{_SUFFIX})", re.I | re.S)
 TABLE = re.compile(rf"(?P<prefix>.+?)(?P<suffix>{_SUFFIX})", re.I | re.S)
 MIXER = re.compile(r"(?P<prefix>.*?)(?P<dash>-?)mixer\.json", re.I | re.S)
+_LIKE_THEM = re.compile(r"\.tfrecord|mixer\b.*\.json", re.I | re.S)
+"""Part of the name of a file that may have come from an export: ``area-00001.tfrecord (1).gz``, ``area-mixer (1).json``."""
 _USUAL_DIGITS: Final = 5
 
 
@@ -84,10 +86,17 @@ def find_export(folder: str | os.PathLike[str] | Store, *, prefix: str | None = 
             raise _several(store, exports)
         if not exports:
             raise _nothing(store, groups)
-        prefix = exports[0]
-    elif prefix not in exports:
+        return _gather(store, exports[0], groups, unread=_unread(names, groups, ""))
+    if prefix not in exports:
         raise _no_such(store, prefix, exports, groups)
-    return _gather(store, prefix, groups)
+    return _gather(store, prefix, groups, unread=_unread(names, groups, prefix))
+
+
+def _unread(names: Sequence[str], groups: dict[str, NamedFiles], prefix: str) -> list[str]:
+    """The files with ``prefix`` that look like those of an export, and are in no group."""
+    read = {name for group in groups.values() for name in group.names}
+    begin = re.compile(re.escape(prefix) + "[-. 0-9]" if prefix else "[^.]")
+    return [name for name in sorted(names) if name not in read and begin.match(name) and _LIKE_THEM.search(name)]
 
 
 def _open_folder(folder: str | os.PathLike[str] | Store) -> tuple[Store, str | None]:
@@ -126,13 +135,14 @@ def _as_named(group: NamedFiles, file: str) -> NamedFiles:
     return replace(group, shards=[shard for shard in group.shards if suffix_of(shard.filename) == match["suffix"]])
 
 
-def _gather(store: Store, prefix: str, groups: dict[str, NamedFiles]) -> FoundExport:
-    """Collect and check the files of the export with ``prefix``."""
+def _gather(store: Store, prefix: str, groups: dict[str, NamedFiles], unread: Sequence[str] = ()) -> FoundExport:
+    """Collect and check the files of the export with ``prefix``, of which none may be among those that are not read."""
     group = groups[prefix]
     problems, details = _problems(prefix, group)
+    problems += [f"{name}: its name is not that of a file of an export" for name in unread]
     if problems:
         raise PreparedFormatError(
-            f"{store.url}: files of {prefix!r} are missing or duplicated{_listed(problems)}",
+            f"{store.url}: files of {prefix!r} are missing, duplicated or renamed{_listed(problems)}",
             hint=_AGAIN,
             details={"folder": store.url, "prefix": prefix, "problems": problems[:100], **details},
         )
@@ -285,6 +295,11 @@ class NamedFiles:
     shards: list[NamedShard] = field(default_factory=list)
     tables: list[str] = field(default_factory=list)
     mixers: list[str] = field(default_factory=list)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all of them."""
+        return [*(shard.filename for shard in self.shards), *self.tables, *self.mixers]
 
 
 def group_names(names: Sequence[str], wanted: str | None) -> dict[str, NamedFiles]:
