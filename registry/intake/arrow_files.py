@@ -9,7 +9,7 @@ stores as structs, become their bytes. What Hugging Face's schema metadata defin
 from __future__ import annotations
 
 import re
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,7 +21,7 @@ from registry.features import Feature
 from registry.intake.file_parts import Reader, make_parts, require_same_columns
 from registry.intake.hugging_face import described_features, hints_of, kept_features, refuse_paths, with_plain_files
 from registry.intake.kinds import KINDS
-from registry.intake.object_tables import cut_table, has_union
+from registry.intake.object_tables import check_columns, cut_table, has_union
 from registry.intake.options import AddOptions
 from registry.intake.source import MAX_BYTES, MAX_ROWS, Files, Rows, Source
 from registry.model import DatasetMetadata
@@ -104,7 +104,8 @@ def _open(files: Files, options: AddOptions, kind: str, read_tables: _Tables) ->
         with _damage_named(name):  # a name may not be UTF-8, also that of a field
             names = schema.names
             deque(_names_inside(schema), maxlen=0)
-        _check_names(name, names)
+        with _named(name):
+            check_columns(names)
         first = next((table for table in tables if table.num_rows), None)
         if first is None:
             return None
@@ -264,13 +265,6 @@ def _first_bad(column: Any) -> int:
         else:
             start = middle
     return start
-
-
-def _check_names(name: str, names: Sequence[str]) -> None:
-    repeated = [repeated_name for repeated_name, times in Counter(names).items() if times > 1]
-    if repeated or not names:
-        problem = f"two columns are named {repeated[0]!r}" if repeated else "it has no columns"
-        raise SourceError(f"{name}: {problem}", hint="Write the file again, with columns that have names of their own.")
 
 
 def _check_same_schema(first: tuple[str, Any], other: tuple[str, Any]) -> None:

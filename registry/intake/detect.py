@@ -22,7 +22,7 @@ from registry.errors import SourceError, UsageError, spell, suggest
 from registry.intake.archives import extract, is_archive
 from registry.intake.croissant_files import find_document
 from registry.intake.hugging_face_folders import files_of_config, is_hugging_face
-from registry.intake.in_place import explain_records, format_of_records
+from registry.intake.in_place import explain_records, format_of_records, refuse_folders_of_others
 from registry.intake.kinds import ARCHIVE, KINDS, MEDIA, kind_of, sniff_kind
 from registry.intake.listing import Progress, list_files
 from registry.intake.media_bytes import extension_of
@@ -109,7 +109,7 @@ def _open(files: Files, options: AddOptions, *, is_extracted: bool) -> Source:
         return _open_kind("hugging_face", files, files.names, options)
     if find_document(files) is not None:
         return _open_kind("croissant", files, files.names, options)
-    _refuse_folders_of_others(files, is_extracted=is_extracted)
+    refuse_folders_of_others(files.names, files.location, is_extracted=is_extracted)
     records = next((name for name in files.names if format_of_records(name) is not None), None)
     if records is not None:  # notes next to them are not the data
         raise explain_records(files.store, records, _folder_of(files, is_extracted=is_extracted))
@@ -295,20 +295,6 @@ def _without_common_folder(files: Files) -> Files:
     return files
 
 
-def _refuse_folders_of_others(files: Files, *, is_extracted: bool) -> None:
-    """Raise if the files are those that ``registry import`` reads."""
-    where = replace(files, location="DIR") if is_extracted else files
-    marks = [name for name in files.names if name.endswith(("features.json", "dataset_info.json", "mixer.json"))]
-    names = set(marks)
-    for name in marks:
-        folder, _, last = name.rpartition("/")
-        start = f"{folder}/" if folder else ""
-        if last == "features.json" and f"{start}dataset_info.json" in names:
-            raise _other_command(files, where, "was prepared by TensorFlow Datasets", "registry import tfds")
-        if last.endswith("mixer.json") and any(".tfrecord" in path for path in files.names):
-            raise _other_command(files, where, "is an export of Earth Engine", "registry import earth-engine")
-
-
 def _folder_of(files: Files, *, is_extracted: bool) -> str:
     """The folder of the files, for a command that needs one."""
     if is_extracted:
@@ -316,15 +302,6 @@ def _folder_of(files: Files, *, is_extracted: bool) -> str:
     if "://" in files.location or root_of(files.store) == Path(files.location).resolve():
         return files.location
     return str(root_of(files.store))
-
-
-def _other_command(files: Files, where: Files, subject: str, command: str) -> SourceError:
-    verb = "Import it" if where is files else "Extract it to a folder DIR, and import that"
-    return SourceError(
-        f"{files.location} {subject}",
-        hint=f"{verb}: {command} {shlex.quote(where.location)}",
-        details={"location": files.location, "command": command},
-    )
 
 
 def _empty(files: Files) -> SourceError:

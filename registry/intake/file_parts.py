@@ -142,7 +142,7 @@ def make_parts(files: Files, options: AddOptions, kind: str, open_file: Callable
 
 
 def require_same_columns(first: str, columns: Sequence[str], other: str, others: Sequence[str]) -> None:
-    """Check that two files have the same columns, in any order. Raises SourceError."""
+    """Check that two files or tables have the same columns, in any order. Raises SourceError."""
     in_first, in_other = set(columns), set(others)  # a file may have a hundred thousand columns
     missing = [name for name in columns if name not in in_other]
     added = [name for name in others if name not in in_first]

@@ -34,13 +34,13 @@ from registry.errors import (
 from registry.features import FeaturesDict
 from registry.intake.conversion import ColumnSchema
 from registry.intake.feature_text import arrow_type_of, as_optional
-from registry.intake.file_parts import refuse_folder_columns
+from registry.intake.file_parts import account_for_source, refuse_folder_columns
 from registry.intake.media_bytes import format_of
 from registry.intake.options import AddOptions
 from registry.intake.plan import BadRows, Plan
 from registry.intake.records import KeyRule
 from registry.intake.schema import Schema
-from registry.intake.source import FileUse, Source, SourcePart, account_for
+from registry.intake.source import Files, FileUse, Source, SourcePart, account_for
 from registry.intake.split_names import NamedSplits, find_splits
 from registry.intake.values import list_names
 from registry.interop.parquet import FILE_FORMAT, FIRST_VERSION, SplitFiles, describe_parquet
@@ -137,7 +137,7 @@ def plan_in_place(
     refuse_folder_columns(names, options.splits, hint=f"{leave}, with these columns.")
     records = [name for name in names if format_of_records(name) is not None]
     if records and not any(name.endswith(".parquet") for name in names):
-        refuse_folders_of_others(store, names)
+        refuse_folders_of_others(names, location)
         if not wishes:
             raise explain_records(store, records[0], location)
         return describe_records(store, reference, wishes, options)
@@ -356,17 +356,7 @@ def describe_records(
             f"{spell('splits', {'NAME': 'GLOB'})}",
             details={"split": empty[0]},
         )
-    others = [(name, size) for name, size in sizes.items() if name not in formats]
-    unmatched = [(name, sizes[name]) for name in named.unmatched]
-    uses = [
-        *(
-            use
-            for split, (_, those) in ordered.items()
-            for use in account_for([(name, sizes[name]) for name in those], "records", split=split)
-        ),
-        *account_for(others, "skipped", reason="not a file of records"),
-        *account_for(unmatched, "skipped", reason="no glob matches it"),
-    ]
+    files = Files(store=store, names=sorted(sizes), sizes=[sizes[name] for name in sorted(sizes)], location=store.url)
     types = schema.arrow_types()
     prepared = PreparedDataset(
         name=reference.name,
@@ -377,7 +367,13 @@ def describe_records(
         metadata=DatasetMetadata(custom={"arrow_types": types} if types else {}),
         file_format=file_format,
     )
-    return _planned(store, prepared, schema=schema, files=uses, split_reason=named.reason)
+    return _planned(
+        store,
+        prepared,
+        schema=schema,
+        files=account_for_source(files, named, "file of records"),
+        split_reason=named.reason,
+    )
 
 
 def explain_records(store: Store, name: str, location: str) -> SourceError:
@@ -575,18 +571,28 @@ def _count(store: Store, names: Sequence[str], counter: _Counter, sizes: Mapping
     return result
 
 
-def refuse_folders_of_others(store: Store, names: Sequence[str]) -> None:
-    """Raise if the folder contains version folders of TFDS, or is an export of Earth Engine."""
-    if any(name.endswith("mixer.json") for name in names):
-        raise SourceError(
-            f"{store.url} is an export of Earth Engine",
-            hint="Import it: registry import earth-engine DIR",
-            details={"folder": store.url},
-        )
-    folders = sorted(name.rpartition("/")[0] for name in names if name.endswith("/dataset_info.json"))
-    if folders:
-        raise PreparedFormatError(
-            f"{store.url} contains {counted(len(folders), 'version')} that TFDS prepared",
-            hint=f"Name the folder of one: {store.locate(folders[-1])}. To catalog all: registry import tfds DIR",
-            details={"folder": store.url, "folders": folders[:100]},
-        )
+def refuse_folders_of_others(names: Sequence[str], location: str, *, is_extracted: bool = False) -> None:
+    """Raise SourceError if a folder has the files of TFDS or of Earth Engine, which ``registry import`` reads.
+
+    Args:
+        names: the names of the files in the folder.
+        location: the path or URL of the folder, or of the archive that has them.
+        is_extracted: whether the files are in an archive.
+    """
+
+    def folders_with(last: str) -> set[str]:
+        return {name.removesuffix(last) for name in names if name.endswith(last)}
+
+    if folders_with("features.json") & folders_with("dataset_info.json"):
+        raise _other_command(location, "was prepared by TensorFlow Datasets", "tfds", is_extracted=is_extracted)
+    if folders_with("mixer.json") and any(".tfrecord" in name for name in names):
+        raise _other_command(location, "is an export of Earth Engine", "earth-engine", is_extracted=is_extracted)
+
+
+def _other_command(location: str, subject: str, kind: str, *, is_extracted: bool) -> SourceError:
+    verb, folder = ("Extract it to a folder DIR, and import that", "DIR") if is_extracted else ("Import it", location)
+    return SourceError(
+        f"{location} {subject}",
+        hint=f"{verb}: registry import {kind} {shlex.quote(folder)}",
+        details={"location": location, "command": f"registry import {kind}"},
+    )

@@ -43,7 +43,6 @@ from registry.intake.value_types import (
 )
 from registry.intake.values import (
     Place,
-    check_distinct,
     column_array,
     column_errors,
     first_of,
@@ -87,11 +86,11 @@ class Inference:
         """Take rows of a part into account, in any order of parts and rows.
 
         Raises:
-            SourceError: two columns have the same name, or the structs of a column have too many fields.
+            SourceError: the structs of a column have too many fields.
         """
         table, lines = rows.table, rows.lines
         self._num_rows += table.num_rows
-        names = check_distinct(table.schema.names)
+        names = table.schema.names
         start: Place = (part_name, int(lines[0])) if table.num_rows else (part_name, 2**63)
         for index, name in enumerate(names):
             column = self._columns.get(name)
@@ -244,7 +243,7 @@ def declare_schema(
         UsageError: a requested column does not exist.
         SourceError: the columns cannot become features.
     """
-    names = check_distinct(first.table.schema.names)
+    names = first.table.schema.names
     if not names:  # no row of the first ones can be used
         return None
     if may_lack_columns:

@@ -80,7 +80,7 @@ def check_columns(names: Sequence[Any]) -> tuple[str, ...]:
         SourceError: there are no columns, a name is neither text nor a number, or two columns have one name.
     """
     if not names:
-        raise SourceError("the object has no columns", hint="Pass data with at least one column.")
+        raise SourceError("there are no columns", hint="Pass data with at least one column.")
     result: dict[str, None] = {}
     for name in names:
         if not isinstance(name, (str, int, np.integer)) or isinstance(name, bool):

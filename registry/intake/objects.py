@@ -27,7 +27,7 @@ import numpy as np
 from registry.errors import RegistryError, SourceError
 from registry.features import ClassLabel, Feature
 from registry.intake.detect import open_source
-from registry.intake.file_parts import combine_splits
+from registry.intake.file_parts import combine_splits, require_same_columns
 from registry.intake.hugging_face import open_dataset
 from registry.intake.object_tables import (
     FIRST_ROWS,
@@ -126,7 +126,7 @@ def _read_named(kind: str, read: Callable[[], Iterator[Rows]], name: str) -> Ite
 def _open_splits(given: Mapping[str, Any], options: AddOptions) -> Source:
     """The source of several splits. Tables must have the same columns, in any order."""
     sources: dict[str, Source] = {}
-    tables: dict[str, Source] = {}
+    tables: dict[str, Sequence[str]] = {}
     for name, value in given.items():
         try:
             if isinstance(value, (str, os.PathLike)):
@@ -137,11 +137,9 @@ def _open_splits(given: Mapping[str, Any], options: AddOptions) -> Source:
             told = SourceError(f"split {name!r}: {error.message}", hint=error.hint, details=error.details)
             raise told from (error.__cause__ or error)
         if opened.columns:
-            first_name, first = next(iter(tables.items()), (name, opened))
-            _check_same_columns(first_name, first, name, opened)
-            if opened.columns != first.columns:
-                opened = _in_order(opened, first.columns)
-            tables[name] = opened
+            tables[name] = opened.columns
+            first = next(iter(tables))
+            require_same_columns(f"split {first!r}", tables[first], f"split {name!r}", opened.columns)
         sources[name] = _named(opened, name)
     return combine_splits(sources, split_reason="the keys of the dict")
 
@@ -180,26 +178,6 @@ def is_table(value: Any) -> bool:
     if module == "pyarrow" and name.endswith("Array"):
         return False
     return isinstance(value, Mapping) or is_rows(value) or hasattr(value, "__arrow_c_stream__") or module == "datasets"
-
-
-def _check_same_columns(first_name: str, first: Source, name: str, opened: Source) -> None:
-    for ours, theirs, owner, other in (
-        (first.columns, opened.columns, first_name, name),
-        (opened.columns, first.columns, name, first_name),
-    ):
-        if missing := [column for column in ours if column not in theirs]:
-            raise SourceError(
-                f"split {other!r} lacks the column {missing[0]!r}, which split {owner!r} has",
-                hint="Give all splits the same columns. Null is a value, too.",
-            )
-
-
-def _in_order(source: Source, order: tuple[str, ...]) -> Source:
-    """``source`` with the columns in the order of the first split."""
-    (part,) = source.parts
-    return replace(
-        source, columns=order, parts=[part.mapped(lambda rows: replace(rows, table=rows.table.select(order)))]
-    )
 
 
 def _describe(value: Any) -> str:
@@ -314,7 +292,6 @@ class _ObjectReader:
         class_names: the names of the classes of the dataset.
         as_dict: makes a dict of a row, or None of a row of another form.
         form: that form, for messages.
-        count: the number of rows that were read the time before.
         texts: the columns that are requested as text.
     """
 
@@ -326,7 +303,6 @@ class _ObjectReader:
     class_names: Sequence[str] = ()
     as_dict: Callable[[Any], Any] = lambda row: row
     form: str = "a dict"
-    count: int | None = None
     texts: Collection[str] = ()
 
     def open(self, texts: Collection[str]) -> Source:
@@ -382,13 +358,6 @@ class _ObjectReader:
                 hint="The traceback shows the line of your code.",
                 details={"row": count + 1},
             ) from error
-        if self.count is not None and count != self.count:
-            raise SourceError(
-                f"the {self.name} yielded {count:,} rows, and {self.count:,} rows the time before",
-                hint="Data is read more than once: yield the same rows each time, or pass a generator object.",
-                details={"rows": count, "before": self.count},
-            )
-        self.count = count
 
     def _first_rows(self, stream: Iterator[Any]) -> list[Any]:
         """The first block: rows until there are enough of them, or of their bytes."""

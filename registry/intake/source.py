@@ -60,7 +60,7 @@ class Rows:
     Attributes:
         table: the columns, all rows of them usable. A type may differ between the ``Rows`` of a source: ``null``, or
             ``int64`` before a ``double``; see ``inference``. If ``Source.may_lack_columns`` is False, every ``Rows`` of
-            a source has the same column names in the same order.
+            a source has the same column names.
         lines: for each row its line in the file, from 1; for formats without lines, the number of the row.
         keys: for each row a key that is stable and unique in the split, such as the path of its file; None if rows have
             none: then the key is a column, or comes from the content.

@@ -328,7 +328,7 @@ def open_text(
 
 
 def read_blocks(
-    stream: TextStream, find_end: Callable[[bytes], int], *, block_bytes: int = BLOCK_BYTES, unit: str = "row"
+    stream: TextStream, find_end: Callable[[bytes], int], *, block_bytes: int = BLOCK_BYTES
 ) -> Iterator[TextBlock]:
     """Yield the text in blocks that end at the end of a row.
 
@@ -337,7 +337,6 @@ def read_blocks(
         find_end: returns the place after the last row that ends in these bytes, which start at the start of a row; 0 if
             none ends.
         block_bytes: the size of a block; rows may make it larger.
-        unit: what a row is called in messages.
 
     Raises:
         SourceError: a row is longer than ``MAX_ROW_BYTES``, or the text cannot be read.
@@ -359,7 +358,7 @@ def read_blocks(
             offset += end
             pending = data[end:]
         elif len(data) > MAX_ROW_BYTES:
-            raise too_long(stream.name, line, unit)
+            raise too_long(stream.name, line)
         else:
             pending = data
 
@@ -367,10 +366,10 @@ def read_blocks(
 _CAT: Final = {"gz": "gzip -dc", "bz2": "bzip2 -dc", "xz": "xz -dc", "zst": "zstd -dc"}
 
 
-def too_long(name: str, line: int, unit: str = "row") -> SourceError:
+def too_long(name: str, line: int) -> SourceError:
     """Make the error for a row of more than ``MAX_ROW_BYTES``."""
     return SourceError(
-        f"{name}:{line}: the {unit} that starts here is longer than {MAX_ROW_BYTES:,} bytes",
+        f"{name}:{line}: the row that starts here is longer than {MAX_ROW_BYTES:,} bytes",
         hint="Look at it, and for a quote that is never closed: "
         f"{_CAT.get(name.lower().rpartition('.')[2], 'cat')} {shlex.quote(name)} | sed -n {line}p | head -c 1000",
         details={"file": name, "line": line, "limit": MAX_ROW_BYTES},

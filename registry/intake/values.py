@@ -148,14 +148,6 @@ def in_halves(array: Any, convert: Callable[[Any], Any], refuse: Callable[[int],
     return parts[0] if len(parts) == 1 else arrow.concat_arrays(parts)
 
 
-def check_distinct(names: list[str]) -> list[str]:
-    """Return ``names``. Raises SourceError if two columns have the same name."""
-    if len(set(names)) < len(names):
-        twice = next(name for place, name in enumerate(names) if name in names[:place])
-        raise SourceError(f"two columns are named {quote(twice)}", hint="Rename one of them in the source.")
-    return names
-
-
 def column_array(table: Any, name: str) -> Any:
     """A column as one array, without extension types and dictionaries; nulls if the table has no such column."""
     place = table.schema.get_field_index(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,12 @@ def test_rows_that_change_while_a_column_is_new_are_refused(catalog: registry.Ca
 
     with pytest.raises(SourceError, match="changed while it was added: a row has other values than before"):
         catalog.add(rows, "x")
+
+
+def test_a_function_that_yields_fewer_rows_later_is_refused(catalog: registry.Catalog) -> None:
+    sizes = itertools.chain([3, 3, 3], itertools.repeat(2))
+    with pytest.raises(SourceError, match="changed while it was added: expected 3 usable rows, found 2"):
+        catalog.add(lambda: [{"a": 1}] * next(sizes), "x")
 
 
 def test_each_of_several_new_columns_is_minor_also_with_identical_rows(catalog: registry.Catalog) -> None:

@@ -12,7 +12,7 @@ import pytest
 from support.prepared_samples import animals, prepare
 
 import registry
-from registry.errors import CorruptRecordError, PreparedFormatError, SourceError, UnusableRowsError, UsageError
+from registry.errors import CorruptRecordError, SourceError, UnusableRowsError, UsageError
 from registry.tfrecord import RecordWriter
 from registry.wire import encode_example
 
@@ -85,7 +85,7 @@ def test_the_schema_describes_files_that_stay_and_the_proof_numbers_them(
     report = catalog.add(folder, "pets", in_place=True, schema=schema)
     assert (str(report.reference), report.outcome) == ("pets:1.0.0", "unchanged")
     assert [(one.name, one.reason) for one in report.files if one.role == "skipped"] == [
-        ("notes.txt", "not a file of records")
+        ("notes.txt", "not a file of records by its name")
     ]
     noun = {"tfrecord": "TFRecord", "array_record": "ArrayRecord"}[file_format]
     assert report.plan.source.summary == f"3 {noun} files, which stay where they are"
@@ -240,7 +240,7 @@ def test_a_folder_of_tfds_is_described_by_its_own_files(catalog: registry.Catalo
     assert str(catalog.add(folder, "beasts", in_place=True).reference) == "beasts:1.0.0"
     with pytest.raises(UsageError, match="cannot be changed by these options: `features`"):
         catalog.add(folder, in_place=True, features={"age": "int8"})
-    with pytest.raises(PreparedFormatError, match="contains 1 version that TFDS prepared"):
+    with pytest.raises(SourceError, match="was prepared by TensorFlow Datasets"):
         catalog.add(tmp_path / "tfds", in_place=True)
     shutil.rmtree(folder)
     prepare(folder, "3.0.1", splits={"train": animals(9)}, shards=2)

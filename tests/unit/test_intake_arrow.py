@@ -185,7 +185,7 @@ def test_two_columns_of_one_name_are_an_error(tmp_path: Path) -> None:
     table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
     assert refuse(open_arrow, tmp_path, {"1": to_file(table)}) == (
         "1: two columns are named 'a'",
-        "Write the file again, with columns that have names of their own.",
+        "Rename one of them.",
     )
 
 

@@ -141,7 +141,7 @@ class Broken:
     ("given", "message"),
     [
         (pd.DataFrame({"x": []}), "the pandas DataFrame has no rows"),
-        (pd.DataFrame(index=[1]), "the object has no columns"),
+        (pd.DataFrame(index=[1]), "there are no columns"),
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), "two columns are named 'a'"),
         (pd.DataFrame([[1]], columns=[("a", "b")]), "the name of a column must be text, not ('a', 'b')"),
         (
@@ -171,7 +171,10 @@ class Broken:
             {"train": FRAME, "label": np.zeros(2)},
             "the dict mixes splits and columns: 'train' is a pandas DataFrame, 'label' is a numpy ndarray",
         ),
-        ({"train": FRAME, "test": FRAME[["x"]]}, "split 'test' lacks the column 'text', which split 'train' has"),
+        (
+            {"train": FRAME, "test": FRAME[["x"]]},
+            "split 'train' and split 'test' have different columns: split 'test' lacks 'text'",
+        ),
         ({"train": FRAME, "test": FRAME[:0]}, "split 'test': the pandas DataFrame has no rows"),
         ({"a b": FRAME}, "the keys of a dict of tables are names of splits: invalid split name 'a b'"),
         (lambda: 5, "function <lambda> returned int, not an iterable of rows"),
@@ -336,7 +339,7 @@ def test_tf_data_is_read_as_numpy() -> None:
 def test_a_dict_of_tables_or_rows_is_splits() -> None:
     source = opened({"train": FRAME, "test": FRAME[["text", "x"]]})
     assert (source.kind, source.splits, source.split_reason) == ("pandas", ("train", "test"), "the keys of the dict")
-    assert [list(next(iter(part.read())).table.column_names) for part in source.parts] == [["x", "text"]] * 2
+    assert [sorted(next(iter(part.read())).table.column_names) for part in source.parts] == [["text", "x"]] * 2
     assert opened({"train": ROWS, "test": iter(ROWS)}).splits == ("train", "test")
     assert opened({"train": {"x": [1]}, "test": {"x": [2]}}).kind == "arrays"
     assert opened({"a": FRAME, "b": pa.table({"text": ["a"], "x": [1]}), "c": ROWS}).kind == "objects"
@@ -371,14 +374,6 @@ def test_errors_of_the_caller_name_the_row() -> None:
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     with pytest.raises(SourceError, match="at row 3,001"):
         list(opened(failing()).parts[0].read())
-
-
-def test_rows_that_change_between_reads_are_noticed() -> None:
-    sizes = iter([3, 2])
-    (part,) = opened(lambda: [{"x": 1}] * next(sizes)).parts
-    with pytest.raises(SourceError) as caught:
-        list(part.read())
-    assert str(caught.value) == "the function <lambda> yielded 2 rows, and 3 rows the time before"
 
 
 def test_rows_that_are_no_dicts_are_reported() -> None:

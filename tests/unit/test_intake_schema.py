@@ -609,14 +609,6 @@ def test_values_that_python_cannot_represent_have_an_example() -> None:
     assert [one.reason for one in bad] == ["expected int8, found 1 byte"]
 
 
-def test_columns_with_the_same_name_are_refused() -> None:
-    table = pa.table([pa.array([1]), pa.array([2])], names=["x", "x"])
-    inference = Inference(is_text=False, hints={})
-    with pytest.raises(SourceError) as caught:
-        inference.update("a", Rows(table=table, lines=[1]))
-    assert caught.value.message == 'two columns are named "x"'
-
-
 def test_structs_with_too_many_fields_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(value_types, "MAX_FIELDS", 3)
     inference = Inference(is_text=False, hints={})
