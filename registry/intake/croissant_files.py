@@ -9,7 +9,7 @@ to the record set of splits. URLs, absolute paths and ``..`` are refused: nothin
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -199,12 +199,12 @@ class _Opener:
     def _open_tables(self, plan: _Plan) -> Source:
         columns = {field.name: self._column_of(field) for field in plan.columns}
         kind = self._kind_of(plan)
-        by_file, by_column = {}, ""
+        splits, split_by = {"train": list(plan.files.names)}, ""
         if plan.split is not None and plan.split.file_property:
-            by_file = self._splits_by_name(plan, plan.split)
+            splits = self._splits_by_name(plan, plan.split)
         elif plan.split is not None:
-            by_column = plan.split.column
-        splits = by_file or {"train": list(plan.files.names)}
+            split_by = plan.split.name
+            columns[split_by] = plan.split.column
         sources = {
             split: KINDS[kind].open()(
                 plan.files.only(names), AddOptions(kind=kind, splits={split: "*"}, has_csv_options=False)
@@ -215,8 +215,7 @@ class _Opener:
         source = combine_splits(sources, split_reason=reason)
         first = source.first_rows()
         known = [] if first is None else first.table.column_names
-        wanted = [*columns.values(), *([by_column] if by_column else [])]
-        if missing := [name for name in wanted if name not in known]:
+        if missing := [name for name in columns.values() if name not in known]:
             self._files.fail(
                 f"the files have no column {missing[0]!r}", suggest(missing[0], known, have="The columns are:")
             )
@@ -225,17 +224,10 @@ class _Opener:
         hints = self._hints(plan.columns, is_untyped=is_untyped) | {
             field.name: own[columns[field.name]] for field in plan.columns if columns[field.name] in own
         }
-        parts = [replace(part, read=partial(_select, part.read, columns)) for part in source.parts]
-        if by_column:
-            values = self._split_values(plan.split)
-            parts = [
-                replace(part, split=split, read=partial(_select, part.read, columns, by_column, split, tuple(values)))
-                for split in values
-                for part in source.parts
-            ]
-        left = [name for name in known if name not in wanted]
+        parts = [part.mapped(partial(_select, columns)) for part in source.parts]
+        left = [name for name in known if name not in columns.values()]
         about = f"; not in the record set: {', '.join(map(repr, left[:_MOST_SHOWN]))}" if left else ""
-        return replace(source, parts=parts, hints=hints, summary=f"{source.summary}{about}")
+        return replace(source, parts=parts, split_by=split_by, hints=hints, summary=f"{source.summary}{about}")
 
     def _column_of(self, field: RecordField) -> str:
         """The column of the file with the values of a field; for a struct, the column of its fields."""
@@ -259,24 +251,14 @@ class _Opener:
             self._files.fail(f"records cannot be read from {name} ({resource.encoding})", hint)
         return kind
 
-    def _split_values(self, field: RecordField | None) -> list[str]:
-        """The names of the splits, from the record set that lists them."""
-        target = None if field is None else self._target(field)
-        if field is None or target is None or target.data is None:
-            self._files.fail("the splits are not listed in the document", CHECK)
-        values = [str(value) for value in target.values(field.references) if value is not None]
-        if not values:  # the reference is to the record set, not to a field
-            values = [str(next(iter(row.values()))) for row in target.data]
-        return [check_split_name(value) for value in dict.fromkeys(values)]
-
     def _splits_by_name(self, plan: _Plan, field: RecordField) -> dict[str, list[str]]:
         """The files of each split, by a regular expression over their names."""
         result: dict[str, list[str]] = {}
         for name in plan.files.names:
             result.setdefault(check_split_name(self._value_of(field, name)), []).append(name)
         target = self._target(field)
-        order = self._split_values(field) if target is not None and target.data is not None else sorted(result)
-        return {split: result[split] for split in [*order, *sorted(set(result) - set(order))] if split in result}
+        listed = [] if target is None else map(str, target.values(field.references))
+        return {split: result[split] for split in dict.fromkeys([*listed, *sorted(result)]) if split in result}
 
     def _value_of(self, field: RecordField, name: str) -> str:
         """A property of a file: its name or path, cut by regular expressions."""
@@ -376,30 +358,10 @@ def _class_names(target: RecordSet, field_id: str) -> list[str]:
     return []
 
 
-def _select(
-    read: Callable[[], Iterator[Rows]],
-    columns: Mapping[str, str],
-    by_column: str = "",
-    split: str = "",
-    known: Sequence[str] = (),
-) -> Iterator[Rows]:
-    """The rows with the columns of the record set; if ``by_column``, only the rows of ``split``."""
-    pa = import_pyarrow()
-    for rows in read():
-        table, lines, keys = rows.table, rows.lines, rows.keys
-        if by_column:
-            values = [str(value) for value in table.column(by_column).to_pylist()]
-            if odd := next((value for value in values if value not in known), None):
-                raise SourceError(
-                    f"row {lines[values.index(odd)]}: the split {odd!r:.80} is not one of {', '.join(known)}",
-                    hint="List it in the record set of the splits.",
-                )
-            places = [place for place, value in enumerate(values) if value == split]
-            table, lines = table.take(pa.array(places, pa.int64())), [lines[place] for place in places]
-            keys = None if keys is None else [keys[place] for place in places]
-        table = pa.table([table.column(column) for column in columns.values()], names=list(columns))
-        bad = rows.bad if not by_column or split == known[0] else ()  # reported once, not for each split
-        yield Rows(table=table, lines=lines, keys=keys, bad=bad)
+def _select(columns: Mapping[str, str], rows: Rows) -> Rows:
+    """The rows with the columns of the record set."""
+    table = import_pyarrow().table([rows.table.column(column) for column in columns.values()], names=list(columns))
+    return replace(rows, table=table)
 
 
 def _inline_rows(table: Any) -> Iterator[Rows]:

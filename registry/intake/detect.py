@@ -179,7 +179,7 @@ def _open_kind(kind: str, files: Files, names: Sequence[str], options: AddOption
     if len(names) < len(files.names):
         given = replace(files.only(names), skipped=_skip_others(files, names, kind=kind))
     source = KINDS[kind].open()(given, replace(options, kind=kind))
-    if kind == "croissant" and not options.split_by:
+    if kind == "croissant" and not (options.split_by or source.split_by):
         source = source.with_split_names(options.split_names(source.splits))
     if _CARD in files.names and _CARD not in names:
         card = read_card(files.store)

@@ -237,7 +237,7 @@ def plan_source(
         UsageError: the key or the column of splits does not exist, a type is requested for a column that does not
             exist, or an option is malformed.
     """
-    wishes, key, split_by = options.wishes(), options.key, options.split_by or None
+    wishes, key, split_by = options.wishes(), options.key, options.split_by or source.split_by or None
     holdout = None if not options.holdout else Holdout.parse(options.holdout, seed=options.seed)
     _check_key_by(key, options.key_by)
     if split_by is None:  # a column names its splits only as its rows are read

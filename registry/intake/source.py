@@ -214,6 +214,7 @@ class Source:
             values in these rows are null. The columns of JSON are known only after the last row; their order is that in
             which they first appear.
         path_column: the column that has the keys of the rows, which are names of files; empty if none has.
+        split_by: the column that decides the split, unless the caller names another; empty if none does.
         is_typed: whether ``hints`` has every column, in order, and no value is null. The schema is then known without
             reading a row.
         files: the account of every file.
@@ -230,6 +231,7 @@ class Source:
     is_text: bool = False
     may_lack_columns: bool = False
     path_column: str = ""
+    split_by: str = ""
     is_typed: bool = False
     files: Sequence[FileUse] = ()
     metadata: DatasetMetadata = field(default_factory=DatasetMetadata)
@@ -273,6 +275,7 @@ class Source:
             columns=tuple(names.get(name, name) for name in self.columns),
             hints={names.get(name, name): hint for name, hint in self.hints.items()},
             path_column=names.get(self.path_column, self.path_column),
+            split_by=names.get(self.split_by, self.split_by),
             metadata=replace(
                 self.metadata,
                 supervised_keys=None if keys is None else tuple(names.get(key, key) for key in keys),

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image as Pillow
 
+import registry
 from registry.errors import SourceError
 from registry.features import ClassLabel, Image, Tensor, Text
 from registry.intake.detect import open_source
@@ -238,8 +239,13 @@ def test_a_column_gives_splits(tmp_path: Path) -> None:
     ]
     write(tmp_path, [file_object("data.csv", "text/csv")], [SPLITS, record_set("rows", *fields)])
     source = opened(tmp_path)
-    assert rows_of(source) == {"train": [{"x": "2"}], "test": [{"x": "1"}, {"x": "3"}]}
-    assert [line for part in source.parts for rows in part.read() for line in rows.lines] == [3, 2, 4]
+    assert source.split_by == "part"
+    rows = [{"x": "1", "part": "test"}, {"x": "2", "part": "train"}, {"x": "3", "part": "test"}]
+    assert rows_of(source) == {"train": rows}
+    catalog = registry.connect(f"sqlite:///{tmp_path / 'c.db'}", data_dir=tmp_path / "data", create=True)
+    report = catalog.add(tmp_path / "croissant.json", "x", rename_splits={"test": "held"})
+    assert dict(report.splits) == {"train": 1, "held": 2}
+    assert [row["x"] for row in catalog.dataset("x").read("train")] == [2]
 
 
 def test_records_in_the_document_come_in(tmp_path: Path) -> None:
