@@ -14,7 +14,7 @@ from registry.lazy import lazy_exports
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from registry.catalog.backend import CatalogBackend, EventFilter, EventPage, LengthBlock
+    from registry.catalog.backend import CatalogBackend, EventFilter, EventPage
     from registry.catalog.outcomes import (
         AliasChange,
         AliasMove,
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
         DefaultChange,
         Holder,
         LocationChange,
-        LogFault,
         LogReport,
         MetadataChange,
         Origin,
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
         refuse_protected,
     )
     from registry.catalog.paging import (
-        LoadedShardLengths,
         PublishedShards,
         catalog_identity,
         follow_events,
@@ -63,6 +61,7 @@ if TYPE_CHECKING:
         VersionSize,
         VersionSummary,
     )
+    from registry.catalog.web_urls import first_step, is_site, quote_catalog
 
 __all__ = [
     "AliasChange",
@@ -81,10 +80,7 @@ __all__ = [
     "EventFilter",
     "EventPage",
     "Holder",
-    "LengthBlock",
-    "LoadedShardLengths",
     "LocationChange",
-    "LogFault",
     "LogReport",
     "MetadataChange",
     "Origin",
@@ -121,17 +117,16 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "backend": "CatalogBackend EventFilter EventPage LengthBlock",
-        "paging": (
-            "LoadedShardLengths PublishedShards catalog_identity follow_events is_published load_shards stream_events"
-        ),
+        "backend": "CatalogBackend EventFilter EventPage",
+        "paging": ("PublishedShards catalog_identity follow_events is_published load_shards stream_events"),
         "outcomes": (
             "AliasChange AliasMove AliasSummary BackupFacts Change ClockCorrection ConfigSummary DataDirectoryChange "
-            "DefaultChange Holder LocationChange LogFault LogReport MetadataChange Origin Promotion Proposal "
+            "DefaultChange Holder LocationChange LogReport MetadataChange Origin Promotion Proposal "
             "ProtectionChange PublicationDetails Removal RemovalStep Renaming Reservation Unpromoted former_name "
             "is_of_catalog refuse_protected"
         ),
         "values": "DataDirectory DatasetFilter DatasetSummary PastLookUp SearchHit VersionSize VersionSummary",
+        "web_urls": "first_step is_site quote_catalog",
     },
 )
 
@@ -154,6 +149,8 @@ def open_catalog(
         CatalogUnavailableError: locked, not answering, or refusing the connection.
         MissingExtraError: PostgreSQL without psycopg (extra ``pg``).
     """
+    from registry.catalog.web_urls import is_site
+
     if site is not None and is_site(url):
         from registry.catalog.web import WebCatalog
 
@@ -172,22 +169,13 @@ def sqlite_path(url: str | os.PathLike[str]) -> Path | None:
     >>> sqlite_path("postgresql://host/name") is None
     True
     """
+    from registry.catalog.web_urls import is_site
+
     if is_site(url):  # before SQLAlchemy is loaded
         return None
     from registry.catalog import urls
 
     return urls.sqlite_path(url)
-
-
-def is_site(url: str | os.PathLike[str]) -> bool:
-    """Whether ``url`` names a catalog on the web: a site or a service.
-
-    >>> is_site("https://host/datasets/"), is_site("catalog.db")
-    (True, False)
-    """
-    from registry.catalog import web_urls
-
-    return web_urls.is_site(url)
 
 
 def masked_url(url: str | os.PathLike[str]) -> str:
@@ -199,17 +187,3 @@ def masked_url(url: str | os.PathLike[str]) -> str:
     from registry.catalog import urls
 
     return urls.masked_url(url)
-
-
-def quote_catalog(url: str) -> str:
-    """The option ``--catalog`` for a command in a hint; ``url`` is the URL as ``CatalogBackend.url`` gives it."""
-    from registry.catalog import urls
-
-    return urls.quote_catalog(url)
-
-
-def first_step(url: str) -> str:
-    """The command that begins an empty catalog; ``url`` is its URL as ``CatalogBackend.url`` gives it."""
-    from registry.catalog import urls
-
-    return urls.first_step(url)

@@ -73,13 +73,7 @@ class SqlAliases(SqlGroup):
             change = AliasChange(reference=before.reference, before=before.version, after=target, is_dry_run=dry_run)
             if change.is_change and not dry_run:
                 version_id = find_version_id(connection, wanted.name, config, target)
-                now = read_clock(connection)
-                values = {"version_id": version_id, "set_at": now, "set_by": actor}
-                if before.alias_id is None:
-                    connection.execute(sa.insert(alias).values(config_id=before.config_id, name=name, **values))
-                else:
-                    connection.execute(sa.update(alias).where(alias.c.id == before.alias_id).values(**values))
-                _tell(connection, "alias-set", before, version_id, change, now=now, actor=actor, message=message)
+                _write(connection, before, version_id, change, actor=actor, message=message)
             return change
 
         return transact(self._engine, action, actor=actor, dry_run=dry_run)
@@ -99,9 +93,7 @@ class SqlAliases(SqlGroup):
                 raise _no_alias(connection, before)
             change = AliasChange(reference=before.reference, before=before.version, after=None, is_dry_run=dry_run)
             if not dry_run:
-                connection.execute(sa.delete(alias).where(alias.c.id == before.alias_id))
-                now = read_clock(connection)
-                _tell(connection, "alias-remove", before, None, change, now=now, actor=actor, message=message)
+                _write(connection, before, None, change, actor=actor, message=message)
             return change
 
         return transact(self._engine, action, actor=actor, dry_run=dry_run)
@@ -164,12 +156,9 @@ def set_missing(
     exists = sa.select(alias.c.id).where(alias.c.config_id == config_id, alias.c.name == reference.alias)
     if connection.execute(exists).first() is not None:
         return
-    now = read_clock(connection)
-    values = {"config_id": config_id, "name": reference.alias, "version_id": version_id}
-    connection.execute(sa.insert(alias).values(**values, set_at=now, set_by=actor))
     before = _Standing(reference=reference, config_id=config_id)
     change = AliasChange(reference=reference, before=None, after=version)
-    _tell(connection, "alias-set", before, version_id, change, now=now, actor=actor, message=message)
+    _write(connection, before, version_id, change, actor=actor, message=message)
 
 
 def _resolve(connection: sa.Connection, wanted: Reference) -> tuple[str | None, Version]:
@@ -245,18 +234,24 @@ def _require_expected(connection: sa.Connection, before: _Standing, expect: Expe
     )
 
 
-def _tell(
+def _write(
     connection: sa.Connection,
-    action: str,
     before: _Standing,
     version_id: int | None,
     change: AliasChange,
     *,
-    now: datetime,
     actor: str,
     message: str,
 ) -> None:
-    """Write the history of the alias, and last, the event."""
+    """Write the alias, its history, and last, the event. Without a version, the alias is removed."""
+    now, is_this = read_clock(connection), alias.c.id == before.alias_id
+    values = {"version_id": version_id, "set_at": now, "set_by": actor}
+    if version_id is None:
+        connection.execute(sa.delete(alias).where(is_this))
+    elif before.alias_id is None:
+        connection.execute(sa.insert(alias).values(config_id=before.config_id, name=before.reference.alias, **values))
+    else:
+        connection.execute(sa.update(alias).where(is_this).values(**values))
     connection.execute(
         sa.insert(alias_event).values(
             config_id=before.config_id,
@@ -276,6 +271,7 @@ def _tell(
         "after": None if change.after is None else str(change.after),
         "message": message,
     }
+    action = "alias-remove" if version_id is None else "alias-set"
     append_event(connection, action, about, details, actor=actor, rows_at=now)
 
 

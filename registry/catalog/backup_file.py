@@ -19,6 +19,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -33,15 +34,12 @@ MAX_LINE_BYTES: Final = 2**28
 """Longer lines are neither written nor read. One line has the schema and the labels of a version."""
 
 _WHOLE_BYTES: Final = 2**16
-"""A longer line is parsed value by value: a megabyte of text can describe containers that take 100 MB of memory.
-
-Only rows may be longer."""
+"""Only rows may be longer, which contain no containers: a megabyte of text can describe some that take 100 MB."""
 
 _MOST_TABLES: Final = 1000
 """No schema has as many. Their names are kept until the end of the file, before the schema is looked at."""
 
-_SCALAR: Final = frozenset('"-0123456789tfn')
-_DECODER: Final = json.JSONDecoder()
+_SCALAR: Final = rb'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|[-+.0-9eE]++|true|false|null)'
 
 
 def head_line(schema: str) -> bytes:
@@ -152,7 +150,12 @@ class BackupReader:
 
     def parse_row(self, line: bytes, num_values: int) -> list[Any]:
         """The values of a row: numbers, booleans, texts and None."""
-        values = self._parse(line) if len(line) <= _WHOLE_BYTES else self._scalars(line, num_values)
+        if len(line) > _WHOLE_BYTES:
+            form = rb"\[(?:%b,){%d}%b\]\n" % (_SCALAR, num_values - 1, _SCALAR)
+            if not re.fullmatch(form, line):
+                scalars = "each a number, a text, true, false or null"
+                raise self.fault(f"it is not JSON: expected {num_values} values, {scalars}")
+        values = self._load(line)
         if not isinstance(values, list) or len(values) != num_values:
             count = len(values) if isinstance(values, list) else "none"
             raise self.fault(f"expected {num_values} values, found {count}")
@@ -218,29 +221,13 @@ class BackupReader:
 
     def _parse(self, line: bytes) -> Any:
         self._require_short(line)
+        return self._load(line)
+
+    def _load(self, line: bytes) -> Any:
         try:
             return json.loads(line)
         except (ValueError, RecursionError) as error:
             raise self.fault(f"it is not JSON: {error!s:.100}") from error
-
-    def _scalars(self, line: bytes, most: int) -> list[Any]:
-        """The values of a long line."""
-        values: list[Any] = []
-        try:
-            text, place = line.decode("ascii"), 1
-            while len(values) < most:
-                if text[place] not in _SCALAR:
-                    raise ValueError(f"expected a number, a text, true, false or null at character {place}")
-                value, place = _DECODER.raw_decode(text, place)
-                values.append(value)
-                if text[place] != ",":
-                    break
-                place += 1
-            if text[place:] != "]\n":
-                raise ValueError(f"expected ] and the end of the line at character {place}")
-        except (ValueError, IndexError) as error:
-            raise self.fault(f"it is not JSON: {error!s:.100}") from error
-        return values
 
 
 def _line(value: Any) -> bytes:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import compress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import sqlalchemy as sa
 
@@ -220,7 +220,7 @@ def keep_default(connection: sa.Connection, name: str, config: str | None, *, dr
     """
     if not dry_run:
         lock_log(connection)
-    if (scope := find_two_persons(connection, name, config)) is not None:
+    if (scope := find_protection(connection, name, config, two_persons=True)) is not None:
         raise ProtectedError(
             f"{name} keeps its default config: changes of {scope or 'the whole catalog'} need two persons",
             hint=f"Two persons can end the rule: registry config unprotect {scope}".rstrip(),
@@ -233,22 +233,15 @@ def scopes(name: str = "", config: str | None = None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(("", name) if config is None else ("", name, f"{name}/{config}")))
 
 
-def find_protection(connection: sa.Connection, name: str, config: str | None) -> str | None:
-    """The widest scope that protects a config, or None."""
-    result: str | None = connection.execute(_protections(name, config)).scalars().first()
-    return result
-
-
-def find_two_persons(connection: sa.Connection, name: str, config: str | None) -> str | None:
-    """The widest scope in which changes of a config need two persons, or None."""
-    query = _protections(name, config).where(protection.c.two_persons)
-    result: str | None = connection.execute(query).scalars().first()
-    return result
-
-
-def _protections(name: str, config: str | None) -> sa.Select[Any]:
+def find_protection(
+    connection: sa.Connection, name: str, config: str | None, *, two_persons: bool = False
+) -> str | None:
+    """The widest scope that protects a config, or None; with ``two_persons``, so that its changes need two persons."""
     query = sa.select(protection.c.scope).where(protection.c.scope.in_(scopes(name, config)))
-    return query.order_by(protection.c.scope)
+    if two_persons:
+        query = query.where(protection.c.two_persons)
+    result: str | None = connection.execute(query.order_by(protection.c.scope)).scalars().first()
+    return result
 
 
 def is_protected() -> sa.ColumnElement[bool]:

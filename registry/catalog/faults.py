@@ -17,7 +17,8 @@ from typing import Any, Final, Literal
 import sqlalchemy as sa
 
 from registry.catalog.own_sqlite import sqlite3
-from registry.catalog.urls import describe_url, quote_catalog
+from registry.catalog.urls import describe_url
+from registry.catalog.web_urls import quote_catalog
 from registry.errors import (
     CatalogError,
     CatalogNotFoundError,
@@ -166,19 +167,15 @@ def unknown_outcome(error: sa.exc.DBAPIError, url: sa.URL) -> CatalogUnavailable
 
 def translate(error: BaseException, url: sa.URL, *, is_read: bool = False) -> RegistryError:
     """The registry's error for an error of a database driver."""
+    if isinstance(error, (UnicodeError, OverflowError)):
+        return UsageError("a value cannot be stored in a database: NUL, lone surrogate, or a number above 2**63")
     if isinstance(error, sqlite3.Error):
         result = _translate_sqlite(error, describe_url(url), Path(url.database or ""))
     else:
-        result = _translate_other(error, url, is_read=is_read)
+        result = _translate_postgresql(error, url, is_read=is_read)
     if is_read and result.hint == _TRY_AGAIN:
         result.rephrase(hint=_READ_AGAIN)
     return result
-
-
-def _translate_other(error: BaseException, url: sa.URL, *, is_read: bool) -> RegistryError:
-    if isinstance(error, (UnicodeError, OverflowError)):
-        return UsageError("a value cannot be stored in a database: NUL, lone surrogate, or a number above 2**63")
-    return _translate_postgresql(error, url, is_read=is_read)
 
 
 def explain_path(error: OSError, path: Path, where: str) -> RegistryError:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, Unpack
 
 import sqlalchemy as sa
 
-from registry.catalog.configs import change_protection, find_two_persons
+from registry.catalog.configs import change_protection, find_protection
 from registry.catalog.events import append_event, events_of_version, lock_log
 from registry.catalog.experiments import refuse_retired
 from registry.catalog.history import DESCRIBE, read_state
@@ -260,7 +260,8 @@ def _await_approval(
     if not change.is_dry_run:
         lock_log(connection)  # from here on, nobody changes the protection
     standing = change.before
-    if approved is None and find_two_persons(connection, standing.name, standing.config) is None:
+    scope = find_protection(connection, standing.name, standing.config, two_persons=True)
+    if approved is None and scope is None:
         return None
     version_id = find_version_id(connection, standing.name, standing.config, candidate.version)
     digest = sa.select(dataset_version.c.content_digest).where(dataset_version.c.id == version_id)

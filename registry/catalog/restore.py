@@ -28,7 +28,8 @@ from registry.catalog.schema import RemovedSecrets, finish_upgrade, migrate_with
 from registry.catalog.search import rebuild_documents
 from registry.catalog.session import migrating, open_engine, use_wal
 from registry.catalog.tables import CONTINUES, UtcDateTime, event
-from registry.catalog.urls import describe_url, is_sqlite, parse_url, quote_catalog
+from registry.catalog.urls import describe_url, is_sqlite, parse_url
+from registry.catalog.web_urls import quote_catalog
 from registry.errors import (
     BackupFormatError,
     CatalogNotEmptyError,

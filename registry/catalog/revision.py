@@ -13,7 +13,8 @@ import sqlalchemy as sa
 
 from registry.catalog.faults import no_catalog
 from registry.catalog.session import reading
-from registry.catalog.urls import describe_url, is_sqlite, quote_catalog, sqlite_path
+from registry.catalog.urls import describe_url, is_sqlite, sqlite_path
+from registry.catalog.web_urls import quote_catalog
 from registry.errors import NotACatalogError, SchemaAheadError, SchemaBehindError
 
 REVISIONS: Final = tuple(f"{number:04}" for number in range(1, 17))

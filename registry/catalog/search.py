@@ -31,8 +31,9 @@ from registry.catalog.search_words import (
 from registry.catalog.selection import CANONICAL_NUMBER, NAMES, NUMBER, canonical_version, list_names
 from registry.catalog.session import reading, write
 from registry.catalog.tables import READABLE, builder, builder_config, dataset_version, search_document
-from registry.catalog.urls import describe_url, first_step
+from registry.catalog.urls import describe_url
 from registry.catalog.values import SearchHit, stored_values
+from registry.catalog.web_urls import first_step
 from registry.errors import CatalogError, UsageError
 from registry.model import Version, VersionState, version_status, whole_number
 

@@ -27,8 +27,9 @@ from registry.catalog.tables import (
     version_experiment,
     version_location,
 )
-from registry.catalog.urls import describe_url, first_step
+from registry.catalog.urls import describe_url
 from registry.catalog.values import stored_values
+from registry.catalog.web_urls import first_step
 from registry.errors import (
     AliasNotFoundError,
     ConfigNotFoundError,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, unquote_plus
@@ -242,33 +241,6 @@ def _has_secret(option: str, value: str | tuple[str, ...]) -> bool:
     """Whether an option is a secret, or sets one, as ``options=-c app.password=...`` does."""
     names = re.findall(r"([\w.-]+)\s*=", str(value)) if option == "options" else []
     return option.startswith("scram") or any(is_secret_name(name) for name in (option, *names))
-
-
-def first_step(url: str) -> str:
-    """The command that begins an empty catalog; ``url`` is its URL as ``describe_url`` gives it.
-
-    The example dataset is for people who try a file of their own: a catalog on a server is shared.
-    """
-    if is_site(url):
-        return (
-            "Into a service, publish a first dataset: registry add SOURCE --as NAME. A site is filled by its publisher."
-        )
-    if url.startswith("sqlite:"):
-        return "Start with: registry quickstart"
-    return "Publish a first dataset: registry add SOURCE --as NAME"
-
-
-def quote_catalog(url: str) -> str:
-    """The option ``--catalog`` for a command in a hint; ``url`` is the URL as ``describe_url`` gives it.
-
-    A URL with a masked password cannot be pasted, so the command then reads the URL from the environment.
-
-    >>> quote_catalog("sqlite:////srv/my catalog.db")
-    "--catalog 'sqlite:////srv/my catalog.db'"
-    >>> quote_catalog("postgresql://ann:***@host/data")
-    '--catalog "$REGISTRY_CATALOG"'
-    """
-    return '--catalog "$REGISTRY_CATALOG"' if "***" in url else f"--catalog {shlex.quote(url)}"
 
 
 def network_filesystem(path: Path, *, mounts: Path = Path("/proc/self/mountinfo")) -> str | None:

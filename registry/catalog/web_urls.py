@@ -1,9 +1,10 @@
-"""URLs of catalogs on the web: of sites and of services. Nothing here loads SQLAlchemy."""
+"""URLs of catalogs, without SQLAlchemy: those of sites and services, and commands that name a catalog."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 from typing import Final
 
 from registry.errors import UsageError
@@ -16,7 +17,11 @@ _SITE: Final = re.compile(
 
 
 def is_site(url: str | os.PathLike[str]) -> bool:
-    """Whether ``url`` names a catalog on the web: a site or a service."""
+    """Whether ``url`` names a catalog on the web: a site or a service.
+
+    >>> is_site("https://host/datasets/"), is_site("catalog.db")
+    (True, False)
+    """
     return os.fspath(url).lower().startswith(("http://", "https://"))
 
 
@@ -41,3 +46,30 @@ def site_url(url: str | os.PathLike[str]) -> str:
     is_usual = match["port"] is None or int(match["port"]) == {"http": 80, "https": 443}[scheme]
     port = "" if is_usual else f":{int(match['port'])}"
     return f"{scheme}://{user}{match['host'].lower()}{port}{path.rstrip('/')}/"
+
+
+def first_step(url: str) -> str:
+    """The command that begins an empty catalog; ``url`` is its URL as ``CatalogBackend.url`` gives it.
+
+    The example dataset is for people who try a file of their own: a catalog on a server is shared.
+    """
+    if is_site(url):
+        return (
+            "Into a service, publish a first dataset: registry add SOURCE --as NAME. A site is filled by its publisher."
+        )
+    if url.startswith("sqlite:"):
+        return "Start with: registry quickstart"
+    return "Publish a first dataset: registry add SOURCE --as NAME"
+
+
+def quote_catalog(url: str) -> str:
+    """The option ``--catalog`` for a command in a hint; ``url`` is the URL as ``CatalogBackend.url`` gives it.
+
+    A URL with a masked password cannot be pasted, so the command then reads the URL from the environment.
+
+    >>> quote_catalog("sqlite:////srv/my catalog.db")
+    "--catalog 'sqlite:////srv/my catalog.db'"
+    >>> quote_catalog("postgresql://ann:***@host/data")
+    '--catalog "$REGISTRY_CATALOG"'
+    """
+    return '--catalog "$REGISTRY_CATALOG"' if "***" in url else f"--catalog {shlex.quote(url)}"

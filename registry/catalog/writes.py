@@ -174,15 +174,8 @@ class SqlPublications(SqlGroup):
         unanswered = self._unanswered.get(str(version.reference))
         if unanswered is None:
             return None
-        used_at = connection.execute(
-            sa.select(version_ledger.c.used_at).where(
-                version_ledger.c.builder_name == version.name,
-                version_ledger.c.config_name == (version.config or ""),
-                version_ledger.c.major == version.version.major,
-                version_ledger.c.minor == version.version.minor,
-                version_ledger.c.patch == version.version.patch,
-            )
-        ).scalar_one()
+        is_number = (version_ledger.c[name] == value for name, value in _number(version).items())
+        used_at = connection.execute(sa.select(version_ledger.c.used_at).where(*is_number)).scalar_one()
         return unanswered[1] if used_at == unanswered[0] else None
 
     def add_producer(self, exactly: Reference, producer: Producer, name_use: NameUse, *, actor: str) -> None:
@@ -392,19 +385,15 @@ def _ensure_config(connection: sa.Connection, version: DatasetVersion, now: date
     return config_id, row.id
 
 
+def _number(version: DatasetVersion) -> dict[str, Any]:
+    """The key of a version in the ledger."""
+    parts = zip(("major", "minor", "patch"), version.version.parts, strict=True)
+    return {"builder_name": version.name, "config_name": version.config or "", **dict(parts)}
+
+
 def _reserve_number(connection: sa.Connection, version: DatasetVersion, actor: str, now: datetime) -> None:
-    connection.execute(
-        sa.insert(version_ledger).values(
-            builder_name=version.name,
-            config_name=version.config or "",
-            major=version.version.major,
-            minor=version.version.minor,
-            patch=version.version.patch,
-            content_digest=version.content_digest,
-            used_at=now,
-            used_by=actor,
-        )
-    )
+    use = {"content_digest": version.content_digest, "used_at": now, "used_by": actor}
+    connection.execute(sa.insert(version_ledger).values(**_number(version), **use))
 
 
 def _split_values(part: Split, position: int) -> dict[str, Any]:

@@ -236,7 +236,7 @@ ROWS: dict[str, tuple[list[Any] | bytes, str]] = {
     "no JSON": (b"[1, 2\n", "it is not JSON"),
     "infinity": (b'[Infinity, "flag", "", false, "2026-11-23T00:00:00+00:00", null]\n', "expected a whole number"),
     "deep lists": (b"[" * 60_000 + b"\n", "it is not JSON"),
-    "many lists": (b"[" + b"[]," * 40_000 + b"[]]\n", "it is not JSON: expected a number, a text"),
+    "many lists": (b"[" + b"[]," * 40_000 + b"[]]\n", "it is not JSON: expected 6 values, each a number, a text"),
 }
 
 

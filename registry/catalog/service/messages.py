@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import cache, partial
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -293,12 +294,12 @@ def _array(origin: Any, inner: tuple[Any, ...]) -> Codec:
     build = {set: set, frozenset: frozenset, list: list}.get(origin, tuple)
 
     def dump(value: Any) -> Any:
-        return [item.dump(part) for item, part in zip(items if is_fixed else _repeat(items[0]), value)]  # noqa: B905
+        return [item.dump(part) for item, part in zip(items if is_fixed else repeat(items[0]), value)]  # noqa: B905
 
     def load(value: Any, reading: Reading) -> Any:
         if not isinstance(value, list) or (is_fixed and len(value) != len(items)):
             raise Mismatch(f"an array of {len(items)} items" if is_fixed else "an array")
-        pairs = zip(items if is_fixed else _repeat(items[0]), value)  # noqa: B905
+        pairs = zip(items if is_fixed else repeat(items[0]), value)  # noqa: B905
         return build([_at(f"[{place}]", item.load, part, reading) for place, (item, part) in enumerate(pairs)])
 
     schema: dict[str, Any] = {"type": "array"}
@@ -307,12 +308,6 @@ def _array(origin: Any, inner: tuple[Any, ...]) -> Codec:
     else:
         schema["items"] = items[0].schema
     return Codec(dump, load, schema)
-
-
-def _repeat(item: Codec) -> Any:
-    from itertools import repeat
-
-    return repeat(item)
 
 
 def _mapping(key: Any, value: Any) -> Codec:
@@ -342,12 +337,16 @@ def _record(kind: Any) -> Codec:
     @cache
     def parts() -> dict[str, Codec]:
         hints = hints_of(kind)
-        names = [part.name for part in dataclasses.fields(kind) if part.init] if _is_dataclass(kind) else kind._fields
+        names = (
+            [part.name for part in dataclasses.fields(kind) if part.init]
+            if dataclasses.is_dataclass(kind)
+            else kind._fields
+        )
         return {name: codec(hints[name]) for name in names}
 
     @cache
     def defaults() -> dict[str, Any]:
-        if not _is_dataclass(kind):
+        if hasattr(kind, "_fields"):
             return dict(kind._field_defaults)
         pairs = ((part.name, part.default, part.default_factory) for part in dataclasses.fields(kind))
         missing = dataclasses.MISSING
@@ -399,10 +398,6 @@ def record_schemas() -> dict[str, Any]:
             text = (kind.__doc__ or "").strip().partition("\n\n")[0]
             result[name] = {"type": "object", "description": text, "properties": properties, "required": required}
     return result
-
-
-def _is_dataclass(kind: Any) -> bool:
-    return dataclasses.is_dataclass(kind)
 
 
 def _at(place: str, load: Callable[[Any, Reading], Any], value: Any, reading: Reading) -> Any:
