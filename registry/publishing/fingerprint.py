@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -27,10 +26,9 @@ from registry.features.content import ContentReader, content_bytes
 from registry.features.fold import FingerprintFold, FoldKinds, SplitFold
 from registry.model import LEAF_EXAMPLES, DatasetVersion, Split, SplitFingerprint
 from registry.publishing.outside import ValuesOutside, locate_outside
-from registry.shards import as_records, open_shard, read_flat_values, read_records, read_tables
+from registry.shards import as_records, name_record, open_shard, read_records, read_tables
 from registry.storage import Store
 from registry.tfrecord import RecordBlock
-from registry.wire import FlatValue
 
 Advance = Callable[[int], None]
 """Called with the number of records processed since the last call."""
@@ -62,11 +60,8 @@ class StoredFold:
         """Return the state of each fold. An error names the file and the record."""
         fold = SplitFold(self.stored.features, self.kinds)
         for block in self.stored.flat_records(run):
-            try:
+            with self.stored.naming(RecordRun(run.place, block.start, block.start + block.num_records)):
                 fold.add_block(block)
-            except CorruptExampleError:
-                self.stored.name_corrupt_record(RecordRun(run.place, block.start, block.start + block.num_records))
-                raise
         return fold.states
 
 
@@ -157,26 +152,26 @@ class StoredSplits:
         features = features_from_json(version.features_json).with_labels(version.labels)
         return cls(store, version.splits, features)
 
-    def contents(self, run: RecordRun, reader: ContentReader) -> Iterator[list[bytes]]:
-        """Yield the content of each record of ``run``: a list with one entry for each of ``reader.paths``.
+    def records(self, run: RecordRun) -> Iterator[tuple[str, int, bytes]]:
+        """Yield the stored records of ``run``, each with its file and its index in the file.
 
         Raises:
             CorruptRecordError, CorruptExampleError, ShardMismatchError: a record cannot be read; names file and record.
             StorageError: a file cannot be read.
         """
-        for filename, index, record in self._stored(run, as_flat_values=True):
-            try:
-                yield reader.read(record) if isinstance(record, bytes) else reader.read_flat(record)
-            except CorruptExampleError as error:
-                raise CorruptExampleError(
-                    f"{filename}: record {index}: {error.message}",
-                    hint=error.hint,
-                    details={**error.details, "path": filename, "record": index},
-                ) from error
-
-    def records(self, run: RecordRun) -> Iterator[bytes]:
-        """Yield the stored records of ``run``. Raises the errors of ``contents``."""
-        return (record for _, _, record in self._stored(run) if isinstance(record, bytes))
+        split = self.splits[run.place]
+        for part, filename, before, length in self._files(run):
+            records = read_records(
+                self.store,
+                filename,
+                file_format=split.files.file_format,
+                features=self.features,
+                skip=part.start - before,
+                take=part.stop - part.start,
+                num_records=length,
+            )
+            for index, record in enumerate(records, start=part.start - before):
+                yield filename, index, record
 
     def sources(self) -> tuple[Store, ...]:
         """The stores that have the bytes of the shards: a staged folder may take them from another store."""
@@ -184,12 +179,17 @@ class StoredSplits:
 
     def shards_of(self, run: RecordRun) -> Iterator[RecordRun]:
         """``run``, divided at the ends of shards."""
-        lengths, position = self.splits[run.place].shard_lengths, run.start
+        return (part for part, *_ in self._files(run))
+
+    def _files(self, run: RecordRun) -> Iterator[tuple[RecordRun, str, int, int]]:
+        """The parts of ``run`` in each shard, with its file, the records before it in the split, and its length."""
+        split, position = self.splits[run.place], run.start
         while position < run.stop:
-            index = lengths.shard_of(position)
-            stop = min(run.stop, lengths.start(index) + lengths[index])
-            yield RecordRun(run.place, position, stop)
-            position = stop
+            index = split.shard_lengths.shard_of(position)
+            before, length = split.shard_lengths.start(index), split.shard_lengths[index]
+            part = RecordRun(run.place, position, min(run.stop, before + length))
+            yield part, split.filename(index), before, length
+            position = part.stop
 
     def has_columns(self, run: RecordRun) -> bool:
         """Whether the records of ``run`` are rows of typed columns, which can be read without serializing them."""
@@ -198,85 +198,62 @@ class StoredSplits:
     def blocks(self, run: RecordRun) -> Iterator[tuple[int, RecordBlock]]:
         """Yield the stored records of ``run`` in blocks, in order, each with the position of its first record.
 
-        Raises the errors of ``contents``.
+        Raises the errors of ``records``.
         """
-        split, position, mean_bytes = self.splits[run.place], run.start, 0
-        while position < run.stop:
-            index = split.shard_lengths.shard_of(position)
-            before, length = split.shard_lengths.start(index), split.shard_lengths[index]
+        split, mean_bytes = self.splits[run.place], 0
+        for part, filename, before, length in self._files(run):
             shard = open_shard(
                 self.store,
-                split.filename(index),
+                filename,
                 file_format=split.files.file_format,
                 features=self.features,
                 num_records=length,
                 verify="block",
             )
-            stop = min(before + length, run.stop)
-            while position < stop:
+            position = part.start
+            while position < part.stop:
                 most = min(_MOST_IN_BLOCK, _BLOCK_BYTES // mean_bytes + 1) if mean_bytes else _FIRST_IN_BLOCK
-                block = as_records(shard.read(position - before, min(most, stop - position)))
+                block = as_records(shard.read(position - before, min(most, part.stop - position)))
                 mean_bytes = block.num_bytes // block.num_records + 1
                 yield position, block
                 position += block.num_records
 
     def flat_records(self, run: RecordRun) -> Iterator[FlatRecords]:
-        """Yield the records of ``run`` in blocks, flattened for folds. Raises the errors of ``contents``."""
+        """Yield the records of ``run`` in blocks, flattened for folds. Raises the errors of ``records``."""
         codec = codec_of(self.features)
         if not self.has_columns(run) or codec.has_unknown:
             for position, records in self.blocks(run):
-                try:
-                    yield codec.flat_records(*records, start=position)
-                except CorruptExampleError:
-                    self.name_corrupt_record(RecordRun(run.place, position, position + records.num_records))
-                    raise
+                with self.naming(RecordRun(run.place, position, position + records.num_records)):
+                    flat = codec.flat_records(*records, start=position)
+                yield flat
             return
-        split = self.splits[run.place]
-        for part in self.shards_of(run):
-            index = split.shard_lengths.shard_of(part.start)
-            before = split.shard_lengths.start(index)
+        for part, filename, before, length in self._files(run):
             tables = read_tables(
                 self.store,
-                split.filename(index),
+                filename,
                 features=self.features,
                 skip=part.start - before,
                 take=part.stop - part.start,
-                num_records=split.shard_lengths[index],
+                num_records=length,
             )
             for table, first in tables:
+                with self.naming(RecordRun(run.place, before + first, before + first + table.num_records)):
+                    blocks = table.flat_blocks()
+                yield FlatRecords(before + first, table.num_records, blocks)
+
+    @contextmanager
+    def naming(self, run: RecordRun) -> Iterator[None]:
+        """Name file and record in the error of a corrupt record, which is one of ``run``: read them one by one."""
+        try:
+            yield
+        except CorruptExampleError:
+            reader = ContentReader(self.features)
+            for filename, index, record in self.records(run):
                 try:
-                    yield FlatRecords(before + first, table.num_records, table.flat_blocks())
-                except CorruptExampleError:
-                    self.name_corrupt_record(RecordRun(run.place, before + first, before + first + table.num_records))
-                    raise
-
-    def name_corrupt_record(self, run: RecordRun) -> None:
-        """Read the records of ``run``, one of which is corrupt, one by one. Raises the error of ``contents``."""
-        for _ in self.contents(run, ContentReader(self.features)):
-            pass
-
-    def _stored(
-        self, run: RecordRun, *, as_flat_values: bool = False
-    ) -> Iterator[tuple[str, int, bytes | Mapping[str, FlatValue]]]:
-        """The records of a run with file and index. ``as_flat_values`` gives the stored values of typed columns."""
-        split = self.splits[run.place]
-        lengths, position = split.shard_lengths, run.start
-        while position < run.stop:
-            index = lengths.shard_of(position)
-            skip = position - lengths.start(index)
-            take = min(lengths[index] - skip, run.stop - position)
-            filename = split.filename(index)
-            stored = self._read(split, filename, as_flat_values, skip=skip, take=take, num_records=lengths[index])
-            for place, record in enumerate(stored, start=skip):
-                yield filename, place, record
-            position += take
-
-    def _read(
-        self, split: Split, filename: str, as_flat_values: bool, **part: int
-    ) -> Iterator[bytes | Mapping[str, FlatValue]]:
-        if as_flat_values and split.files.file_format == _COLUMNS:
-            return read_flat_values(self.store, filename, features=self.features, **part)
-        return read_records(self.store, filename, file_format=split.files.file_format, features=self.features, **part)
+                    reader.read(record)
+                except CorruptExampleError as error:
+                    raise name_record(error, filename, index) from error
+            raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,41 +283,48 @@ class RecordHasher:
     def __call__(self, run: RecordRun) -> bytes:
         """Return the digests, in order."""
         reader = ContentReader(self.stored.features)
-        places = None if self.paths is None else list(map(reader.paths.index, self.paths))
-        digest = partial(self._digest, places, None if self.key is None else reader.paths.index(self.key))
-        if self.wanted is None and (self.paths is not None or self.stored.has_columns(run)):
-            return b"".join(map(digest, self.stored.contents(run, reader)))
-        return b"".join(self._hash_blocks(run, reader, digest))
+        paths = reader.paths if self.paths is None else self.paths
+        read = paths if self.key is None or self.key in paths else (*paths, self.key)
+        digests: list[bytes] = []
+        for part, records in self._records(run):
+            with self.stored.naming(part):
+                columns = reader.read_block(records, range(records.num_records + 1))
+                chosen = [columns[reader.paths.index(path)] for path in read]
+                # Records of a schema without features are equal.
+                for buffers in zip(*chosen, strict=True) if chosen else [()] * records.num_records:
+                    if self.key is None and not self.is_optional and self.scalar is None:  # large values are not copied
+                        digests.append(self._hash(chain.from_iterable(buffers)))
+                        continue
+                    contents = list(map(b"".join, buffers))
+                    digests.append(self._digest(contents[: len(paths)]))
+                    if self.key is not None:
+                        digests.append(self._hash([contents[read.index(self.key)]]))
+        return b"".join(digests)
 
-    def _hash_blocks(
-        self, run: RecordRun, reader: ContentReader, digest: Callable[[list[bytes]], bytes]
-    ) -> Iterator[bytes]:
+    def _records(self, run: RecordRun) -> Iterator[tuple[RecordRun, FlatRecords]]:
+        """The records that have digests, in blocks, each with the records among which they are."""
+        if self.wanted is None:
+            for records in self.stored.flat_records(run):
+                yield RecordRun(run.place, records.start, records.start + records.num_records), records
+            return
         codec = codec_of(self.stored.features)
         for position, block in self.stored.blocks(run):
-            at = np.arange(position, position + block.num_records)
-            if self.wanted is not None:
-                at = self.wanted[slice(*np.searchsorted(self.wanted, [position, position + block.num_records]))]
-            offsets, lengths = block.offsets[at - position], block.lengths[at - position]
-            hashers = [hashlib.sha256() for _ in range(at.size)] if self.paths is None else []
-            leaves = [(1, [hasher] * len(reader.paths)) for hasher in hashers]
-            if leaves:
-                with suppress(CorruptExampleError):  # raised again below, with the names of file and record
-                    reader.hash_block(codec.flat_records(block.data, offsets, lengths), leaves)
-                    yield from (hasher.digest()[: self.num_bytes] for hasher in hashers)
-                    continue
-            for place, start, length in zip(at.tolist(), offsets.tolist(), lengths.tolist(), strict=True):
-                try:
-                    contents = reader.read(bytes(block.data[start : start + length]))
-                except CorruptExampleError:  # raised again with the names of file and record
-                    (contents,) = self.stored.contents(RecordRun(run.place, place, place + 1), reader)
-                yield digest(contents)
+            part = RecordRun(run.place, position, position + block.num_records)
+            at = self.wanted[slice(*np.searchsorted(self.wanted, part[1:]))] - position
+            if at.size:
+                with self.stored.naming(part):
+                    records = codec.flat_records(*block.take(at), start=position)
+                yield part, records
 
-    def _digest(self, places: list[int] | None, key: int | None, contents: list[bytes]) -> bytes:
-        chosen = contents if places is None else [contents[place] for place in places]
-        is_missing = (self.is_optional and all(content == _ABSENT for content in chosen)) or self._is_nan(chosen)
-        digest = _MISSING if is_missing else hashlib.sha256(b"".join(chosen)).digest()
-        result = digest[: self.num_bytes]
-        return result if key is None else result + hashlib.sha256(contents[key]).digest()[: self.num_bytes]
+    def _digest(self, contents: list[bytes]) -> bytes:
+        is_missing = (self.is_optional and all(content == _ABSENT for content in contents)) or self._is_nan(contents)
+        return _MISSING[: self.num_bytes] if is_missing else self._hash(contents)
+
+    def _hash(self, buffers: Iterable[Any]) -> bytes:
+        hasher = hashlib.sha256()
+        for buffer in buffers:
+            hasher.update(buffer)
+        return hasher.digest()[: self.num_bytes]
 
     def _is_nan(self, contents: list[bytes]) -> bool:
         if self.scalar is None:

@@ -206,12 +206,8 @@ def first_difference(changes: Changes, old: StoredSplits, new: StoredSplits) -> 
         for parts in ranges:
             windows = (parts[0][:_MOST_SEARCHED], parts[1][:_MOST_SEARCHED])
             sides = pair.hash([windows[0]], [windows[1]], changes.common)
-            change: RecordChange | None
-            if windows == parts and len(ranges) == 1:
-                earliest = _earliest(_align(sides, changes), [parts[0]], [parts[1]], 1)
-                change = min(earliest, key=_position, default=None)
-            else:
-                change = _first_of_piece(parts, *sides, is_paired=not changes.is_keyed_by_content)
+            earliest = _earliest(_align(sides, changes), [windows[0]], [windows[1]], 1)
+            change = min(earliest, key=_position, default=None)
             if change is not None:
                 return name, pair.describe(change)
     return None
@@ -325,7 +321,7 @@ class _SplitPair:
         if change.kind != "changed" or change.old is None or change.new is None:
             return change
         records = [
-            next(side.records(RecordRun(place, at, at + 1)))
+            next(side.records(RecordRun(place, at, at + 1)))[2]
             for side, place, at in zip(self.sides, self.places, (change.old, change.new), strict=True)
         ]
         before, after = (
@@ -355,11 +351,7 @@ class _SplitPair:
 
     def _values(self, change: RecordChange) -> tuple[tuple[str, str], ...]:
         """The values of a record that was removed or added, as text, without those of its key."""
-        which, at = (0, change.old) if change.new is None else (1, change.new)
-        if at is None:
-            raise AssertionError("a change has a place in one of the versions")
-        reader = self.readers[which]
-        record = next(self.sides[which].records(RecordRun(self.places[which], at, at + 1)))
+        reader, record = self._read(change)
         paths = [path for path in reader.paths if path != self.key]
         try:
             values = reader.values(record, paths)
@@ -375,13 +367,16 @@ class _SplitPair:
     def _with_key(self, change: RecordChange) -> RecordChange:
         if self.key is None:
             return change
+        reader, record = self._read(change)
+        key = reader.values(record, [self.key])[self.key]
+        return replace(change, key=(self.key, _tell_whole(_name(_namers(reader.features), self.key, key))))
+
+    def _read(self, change: RecordChange) -> tuple[ContentReader, bytes]:
+        """The record of a change, the new one if there are two, and what reads it."""
         which, at = (0, change.old) if change.new is None else (1, change.new)
         if at is None:
             raise AssertionError("a change has a place in one of the versions")
-        record = next(self.sides[which].records(RecordRun(self.places[which], at, at + 1)))
-        reader = self.readers[which]
-        key = reader.values(record, [self.key])[self.key]
-        return replace(change, key=(self.key, _tell_whole(_name(_namers(reader.features), self.key, key))))
+        return self.readers[which], next(self.sides[which].records(RecordRun(self.places[which], at, at + 1)))[2]
 
 
 class _Hashed(NamedTuple):
@@ -415,27 +410,6 @@ def _diff_split(pair: _SplitPair, changes: Changes, *, show: int) -> RecordDiff:
         added=len(alignment.added),
         first=tuple(map(pair.describe, first[:show])),
     )
-
-
-def _first_of_piece(parts: tuple[range, range], old: _Hashed, new: _Hashed, *, is_paired: bool) -> RecordChange | None:
-    """The first position where the two differ. The record may also have moved further behind, which is not checked."""
-    shorter = min(len(old.contents), len(new.contents))
-    differs = np.flatnonzero(old.contents[:shorter] != new.contents[:shorter])
-    if len(differs):
-        at = int(differs[0])
-        if old.keys is not None and new.keys is not None and old.keys[at] != new.keys[at]:
-            is_known = bool((old.keys == new.keys[at]).any())
-            if is_known:
-                return RecordChange(kind="removed", old=parts[0][at], new=None)
-            return RecordChange(kind="added", old=None, new=parts[1][at])
-        if not is_paired:
-            if bool((new.contents == old.contents[at]).any()):
-                return RecordChange(kind="added", old=None, new=parts[1][at])
-            return RecordChange(kind="removed", old=parts[0][at], new=None)
-        return RecordChange(kind="changed", old=parts[0][at], new=parts[1][at])
-    if shorter == len(parts[0]):
-        return RecordChange(kind="added", old=None, new=parts[1][shorter])
-    return RecordChange(kind="removed", old=parts[0][shorter], new=None) if shorter == len(parts[1]) else None
 
 
 def _earliest(alignment: Alignment, old: Sequence[range], new: Sequence[range], show: int) -> Iterator[RecordChange]:

@@ -34,6 +34,7 @@ from registry.model import DatasetMetadata
 from registry.shards.arrow_values import import_pyarrow
 from registry.shards.blocks import TableBlock
 from registry.shards.row_groups import RowGroupShard
+from registry.wire import BytesColumn
 
 _HUGGING_FACE: Final = b"huggingface"
 _LIST_TYPES: Final = ("Sequence", "List", "LargeList")
@@ -290,14 +291,16 @@ def _first_file(table: Any, features: FeaturesDict, column: Column) -> bytes | N
     """The first file in a column of the row; None if the column is empty, or the row is not an example."""
     name = column.names[0]
     try:
-        flats = TableBlock(table, FeaturesDict({name: features[name]})).flat_values()
+        blocks = TableBlock(table, FeaturesDict({name: features[name]})).flat_blocks()
     except CorruptExampleError:  # reading it raises the error
         return None
-    if not flats:  # a damaged file may give no rows
-        return None
     (part,) = column.leaf.parts
-    files = flats[0].get(column.keys(part)[0])
-    return files[0] if isinstance(files, list) and files else None
+    for block in blocks:
+        files = block.columns.get((column.keys(part)[0], "bytes"))
+        if isinstance(files, BytesColumn) and files.sizes.size:
+            start, size = int(files.starts[0]), int(files.sizes[0])
+            return block.data[start : start + size].tobytes()
+    return None
 
 
 def _is_image(data: bytes, column: Column) -> bool:

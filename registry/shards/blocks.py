@@ -16,7 +16,7 @@ from registry.features import ExampleBlock, FeaturesDict, codec_of
 from registry.shards.arrow_values import BadRowError, flatten_table, import_pyarrow
 from registry.tfrecord import Places, RecordBlock
 from registry.tfrecord import join_blocks as join_record_blocks
-from registry.wire import FlatBlock, FlatValue, encode_block
+from registry.wire import FlatBlock, encode_block
 
 
 class TableBlock(NamedTuple):
@@ -56,16 +56,6 @@ class TableBlock(NamedTuple):
         if fault is not None:
             raise fault
         return blocks
-
-    def flat_values(self) -> list[dict[str, FlatValue]]:
-        """Return the values of each row's record, by key. Raises the same errors as ``records``."""
-        flats: list[dict[str, FlatValue]] = [{} for _ in range(self.num_records)]
-        for block in self.flat_blocks():
-            for (key, _), column in block.columns.items():
-                holders = flats if column.rows is None else map(flats.__getitem__, column.rows.tolist())
-                for flat, value in zip(holders, block.split(column), strict=True):
-                    flat[key] = value
-        return flats
 
     def views(self) -> list[memoryview]:
         """Each row as a view of its serialized record."""

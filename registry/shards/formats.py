@@ -1,7 +1,7 @@
 """Opens, reads and walks shard files of every format; readers, builders and verifiers call it.
 
     format name + store + file name  ->  open_shard  ->  any records, as blocks
-                                     ->  read_records, read_flat_values  ->  records in order
+                                     ->  read_records  ->  records in order
                                      ->  walk_file  ->  every record checked, counted and hashed
 
 ``registry.tfrecord`` reads TFRecord files. To add a format, add a function to ``_OPENERS`` that opens a file as a
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -30,9 +30,6 @@ from registry.tfrecord import read_records as read_frames
 from registry.tfrecord import walk_file as walk_frames
 from registry.tfrecord.framing import not_so_many
 from registry.tfrecord.reader import check_counts
-from registry.wire import FlatValue
-
-T = TypeVar("T")
 
 _STEP_RECORDS: Final = 1024
 _STEP_BYTES: Final = 8 * 2**20
@@ -183,12 +180,6 @@ def read_tables(
             yield block, first
 
 
-def read_flat_values(store: Store, name: str, **options: Any) -> Iterator[Mapping[str, FlatValue]]:
-    """Read rows of typed columns as the values of their records by key; the arguments are those of ``read_tables``."""
-    for block, first in read_tables(store, name, **options):
-        yield from _sound_items(block, TableBlock.flat_values, name, first)
-
-
 def walk_file(
     store: Store,
     name: str,
@@ -225,23 +216,23 @@ def _open(file: ShardFile, file_format: str) -> CountedShard:
 def _read(file: ShardFile, file_format: str, *, skip: int, take: int | None) -> Iterator[bytes]:
     for block, first in _blocks(file, file_format, skip=skip, take=take):
         if isinstance(block, TableBlock):
-            yield from _sound_items(block, TableBlock.records, file.name, first)
+            yield from _sound_records(block, file.name, first)
         else:
             yield from block.records()
 
 
-def _sound_items(block: TableBlock, items: Callable[[TableBlock], list[T]], name: str, first: int) -> Iterator[T]:
-    """Yield ``items(block)``; if a row is bad, the rows before it, then raise an error that names it.
+def _sound_records(block: TableBlock, name: str, first: int) -> Iterator[bytes]:
+    """Yield the records of a block; if a row is bad, those before it, then raise an error that names it.
 
     ``first`` is the index of the block's first row in the file.
     """
     try:
-        found = items(block)
+        records = block.records()
     except CorruptExampleError as error:
         place = error.details["record"]
-        yield from items(block.take(np.arange(place)))
+        yield from block.take(np.arange(place)).records()
         raise name_record(error, name, first + place) from error
-    yield from found
+    yield from records
 
 
 def _blocks(file: ShardFile, file_format: str, *, skip: int, take: int | None) -> Iterator[tuple[Block, int]]:

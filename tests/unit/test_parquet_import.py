@@ -45,6 +45,7 @@ from registry.shards.arrow_schema import features_of_schema, metadata_of_schema
 from registry.shards.arrow_values import flatten_table
 from registry.shards.blocks import TableBlock
 from registry.storage import open_store
+from registry.wire import decode_example
 
 NAMES_HINT = "Name shards SPLIT-00000-of-00005.parquet, or SPLIT.parquet if a split is one file."
 NUMBER = pa.table({"id": [1, 2, 3]})
@@ -497,7 +498,7 @@ def test_scalars_with_nulls_are_optional(tmp_path: Path, statistics: Any) -> Non
     }
     assert (second["precise"], second["label"], second["day"], second["text"]) == (None, -1, 5, None)
     (block,) = [TableBlock(WITH_NULLS, features)]
-    assert [sorted(set(features) - set(flat)) for flat in block.flat_values()] == [
+    assert [sorted(set(features) - set(flat)) for flat in map(decode_example, block.records())] == [
         ["day", "flag", "in", "nothing", "number"],
         ["in", "kind", "nothing", "precise", "text"],
         ["bytes", "day", "in", "nothing"],
