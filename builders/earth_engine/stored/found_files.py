@@ -32,7 +32,7 @@ SHARD = re.compile(rf"(?P<prefix>.*?)(?P<dash>-?)(?P<digits>[0-9]{{5,}})(?P<suff
 TABLE = re.compile(rf"(?P<prefix>.+?)(?P<suffix>{_SUFFIX})", re.I | re.S)
 MIXER = re.compile(r"(?P<prefix>.*?)(?P<dash>-?)mixer\.json", re.I | re.S)
 _LIKE_THEM = re.compile(r"\.tfrecord|mixer\b.*\.json", re.I | re.S)
-"""Part of the name of a file that may have come from an export: ``area-00001.tfrecord (1).gz``, ``area-mixer (1).json``."""
+"""In the name of a file that may belong to an export: ``area-00001.tfrecord (1).gz``, ``area-mixer (1).json``."""
 _USUAL_DIGITS: Final = 5
 
 
