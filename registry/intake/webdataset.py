@@ -27,7 +27,7 @@ from registry.intake.json_rows import BadValueError, parse_value
 from registry.intake.listing import why_skipped
 from registry.intake.media_bytes import IMAGES, CheckMedia, extension_of, is_picture
 from registry.intake.options import AddOptions
-from registry.intake.python_values import Column, ValueConverter, columns_of, convert_block
+from registry.intake.python_values import ValueConverter, columns_of, convert_block
 from registry.intake.remembered import MAX_CLASSES
 from registry.intake.source import (
     MAX_BYTES,
@@ -333,7 +333,6 @@ class _Block:
         self.bad: list[BadRow] = []
         self.lines: list[int] = []
         self._keys: list[str] = []
-        self._values: defaultdict[str, list[Any]] = defaultdict(list)
         self._rows: list[dict[str, Any]] = []
         self._num_bytes = 0
 
@@ -351,14 +350,14 @@ class _Block:
         except UnicodeEncodeError:
             self.refuse(number, None, f"its name is not UTF-8: {key!a}")
             return
-        values: dict[str, Any] = {}
-        row: dict[str, Any] = {}
+        row: dict[str, Any] = dict.fromkeys(self._part.columns)
+        spread: dict[str, Any] = {}
         for column, data in sample.items():
             try:
                 if self._part.spreads(column):
-                    self._spread(column, decode_text("", data), row)
+                    self._spread(column, decode_text("", data), spread)
                 else:
-                    values[column] = _convert(column, data, is_text=column in self._part.texts)
+                    row[column] = _convert(column, data, is_text=column in self._part.texts)
             except BadFileError as error:
                 self.refuse(number, column, str(error))
                 return
@@ -366,11 +365,10 @@ class _Block:
                 place = "" if error.place is None else f" at character {error.place + 1}"
                 self.refuse(number, column, f"{error.reason}{place}")
                 return
-        self._rows.append(row)
+        path = key if self._part.has_unique_keys else f"{self._part.name}/{key}"
+        self._rows.append(row | spread | ({PATH: path} if self._part.has_path else {}))
         self.lines.append(number)
-        self._keys.append(key if self._part.has_unique_keys else f"{self._part.name}/{key}")
-        for column in self._part.columns:
-            self._values[column].append(values.get(column))
+        self._keys.append(path)
         self._num_bytes += sum(map(len, sample.values()))
 
     def _spread(self, column: str, text: str, row: dict[str, Any]) -> None:
@@ -396,29 +394,12 @@ class _Block:
 
     def take(self) -> Iterator[Rows]:
         """Yield the rows: one table, or several if the types of their JSON differ."""
-        arrow = import_pyarrow()
-        types = {name: _arrow_type(arrow, name, is_text=name in self._part.texts) for name in self._part.columns}
-
-        def column(name: str) -> Column:
-            return lambda start, stop, _: arrow.array(self._values[name][start:stop], types[name])
-
-        if self.bad:
-            empty = {name: arrow.array([], kind) for name, kind in types.items()}
-            if self._part.has_path:
-                empty[PATH] = arrow.array([], arrow.string())
-            yield Rows(table=arrow.table(empty), lines=(), keys=(), bad=tuple(self.bad))
         name, lines, keys = self._part.name, self.lines, self._keys
-        columns = {name: column(name) for name in types} | columns_of(self._rows)
-        if self._part.has_path:
-            columns[PATH] = lambda start, stop, _: arrow.array(keys[start:stop], arrow.string())
+        if self.bad:
+            yield Rows(table=import_pyarrow().table({}), lines=(), keys=(), bad=tuple(self.bad))
+        columns = columns_of(self._rows)
         yield from convert_block(columns, 0, len(lines), ValueConverter(), name=name, lines=lines, keys=keys)
         self._clear()
-
-
-def _arrow_type(arrow: Any, column: str, *, is_text: bool) -> Any:
-    if is_text or column in _TEXTS or column in _JSON:
-        return arrow.string()
-    return arrow.int64() if column in _NUMBERS else arrow.binary()
 
 
 def _convert(column: str, data: bytes, *, is_text: bool) -> Any:
