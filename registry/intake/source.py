@@ -265,6 +265,7 @@ class Source:
         if not names:
             return self
         must_exist = () if self.may_lack_columns else must_exist
+        special = {**names, "": ""}  # a column may have no name, and then no name means no column
         keys, custom = self.metadata.supervised_keys, self.metadata.custom
         kept = custom.get(HUGGING_FACE)
         if isinstance(kept, Mapping):  # the features of columns that these do not tell
@@ -274,8 +275,8 @@ class Source:
             parts=[part.mapped(partial(_rename_columns, names, must_exist)) for part in self.parts],
             columns=tuple(names.get(name, name) for name in self.columns),
             hints={names.get(name, name): hint for name, hint in self.hints.items()},
-            path_column=names.get(self.path_column, self.path_column),
-            split_by=names.get(self.split_by, self.split_by),
+            path_column=special.get(self.path_column, self.path_column),
+            split_by=special.get(self.split_by, self.split_by),
             metadata=replace(
                 self.metadata,
                 supervised_keys=None if keys is None else tuple(names.get(key, key) for key in keys),
