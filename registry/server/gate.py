@@ -21,7 +21,7 @@ import time
 import traceback
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from ipaddress import IPv6Address, ip_address
@@ -156,11 +156,36 @@ class Buckets:
         return min(left + (self._clock() - moment) * self.quota / _WINDOW, self.quota)
 
 
+class Seats:
+    """Lets so many of a kind work at a time, and refuses others."""
+
+    def __init__(self, number: int, reason: str) -> None:
+        """``reason`` is that of a refusal."""
+        self._left = max(number, 1)
+        self._reason = reason
+
+    @contextmanager
+    def take(self) -> Iterator[None]:
+        """Have a seat in the block.
+
+        Raises:
+            CatalogUnavailableError: all of them are taken.
+        """
+        if not self._left:
+            raise _busy(self._reason)
+        self._left -= 1
+        try:
+            yield
+        finally:
+            self._left += 1
+
+
 class Gate:
     """The limits of one worker, and what it counts.
 
     Attributes:
         metrics: the counts.
+        files: the seats of files that arrive: half of all, so that slow publishers block nobody else.
     """
 
     def __init__(self, config: ServiceConfig, metrics: Metrics, note: Callable[..., None]) -> None:
@@ -173,9 +198,10 @@ class Gate:
         self._notes = Buckets(_MOST_NOTES)
         self._valid: dict[bytes, None] = {}
         self._buffered = 0
-        self._strangers = 0
+        # A quarter for those without a token, so that they block nobody else.
+        self._strangers = Seats(config.in_flight // 4, "the service is busy with requests of others without a token")
+        self.files = Seats(config.in_flight // 2, "the service is busy with files of other publishers")
         self._waiting = Counter[str]()
-        self._files = 0
 
     def authenticate(self, authenticate: Callable[[str], AccessToken], header: str) -> AccessToken:
         """The token that the header ``Authorization`` has, by ``authenticate``; within the limits of rates.
@@ -256,36 +282,10 @@ class Gate:
             self._waiting[who.id] -= 1
             self._waiting += Counter()  # forgets those who no longer wait
 
-    @contextmanager
-    def _awaited(self, exchange: Exchange) -> Iterator[None]:
-        """While a body is awaited. Those without a token get a quarter of the places, so that they block nobody else.
-
-        Raises:
-            CatalogUnavailableError: all of them are taken.
-        """
+    def _awaited(self, exchange: Exchange) -> AbstractContextManager[None]:
+        """What holds while a body is awaited."""
         is_stranger = exchange.who is None or not exchange.who.created_by
-        if is_stranger and self._strangers >= max(self._config.in_flight // 4, 1):
-            raise _busy("the service is busy with requests of others without a token")
-        self._strangers += is_stranger
-        try:
-            yield
-        finally:
-            self._strangers -= is_stranger
-
-    @contextmanager
-    def receiving(self) -> Iterator[None]:
-        """While a file arrives. Files get half of the places, so that slow publishers block nobody else.
-
-        Raises:
-            CatalogUnavailableError: all of them are taken.
-        """
-        if self._files >= max(self._config.in_flight // 2, 1):
-            raise _busy("the service is busy with files of other publishers")
-        self._files += 1
-        try:
-            yield
-        finally:
-            self._files -= 1
+        return self._strangers.take() if is_stranger else nullcontext()
 
     def _release(self, exchange: Exchange) -> None:
         self._buffered -= exchange.buffered

@@ -36,7 +36,7 @@ from registry.errors import (
 )
 from registry.escaping import printable
 from registry.model import AccessToken
-from registry.server.gate import Gate, current_exchange
+from registry.server.gate import Gate, Seats, current_exchange
 from registry.server.issuers import Binding, Issuer
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ class IdTokens:
         self._all = issuers
         self._url = url
         self._keys = {issuer.url: IssuerKeys(issuer.url, clock=clock) for issuer in issuers}
-        self._num_running = 0
+        self._seats = Seats(_MOST_AT_ONCE, "others are signing in")
         self.issuers = {issuer.name: issuer for issuer in issuers if issuer.client_id}
 
     async def in_thread(self, work: Callable[..., Any], *args: Any) -> Any:
@@ -191,15 +191,8 @@ class IdTokens:
         """
         from starlette.concurrency import run_in_threadpool
 
-        if self._num_running >= _MOST_AT_ONCE:
-            raise CatalogUnavailableError(
-                "others are signing in", hint="Try again later.", details={"http_status": 503, "retry_after": 1}
-            )
-        self._num_running += 1
-        try:
+        with self._seats.take():
             return await run_in_threadpool(work, *args)
-        finally:
-            self._num_running -= 1
 
     def issuer(self, name: str) -> Issuer:
         """The issuer of this name with which people sign in; raises NotFoundError."""

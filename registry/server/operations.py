@@ -63,11 +63,6 @@ def operation_routes(service: _Service, gate: Gate) -> list[Route]:
     return [Route(f"/{route.__name__}", route) for route in (health, ready, metrics)]
 
 
-def note_refusal(service: _Service, **refusal: Any) -> None:
-    """Store a refused call in the catalog that the service has at that moment."""
-    service.catalog.access.note_refusal(**refusal)
-
-
 def refuse(request: Request, error: Any) -> Response:
     """Raise the error for an HTTPException: there is no such address, or it takes another method."""
     current_exchange().headers.update(error.headers or {})

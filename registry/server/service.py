@@ -46,7 +46,7 @@ from registry.server.gate import Gate, current_exchange, internal_error
 from registry.server.metrics import Metrics
 from registry.server.oidc import IdTokens, sign_in_routes, url_of_service
 from registry.server.openapi import OPENAPI_NAME, make_openapi
-from registry.server.operations import note_refusal, operation_routes, refuse, write_metrics
+from registry.server.operations import operation_routes, refuse, write_metrics
 from registry.server.rights import GuardedCatalog
 from registry.server.sessions import page_routes
 from registry.server.webhooks import Deliverer
@@ -268,7 +268,11 @@ def make_service_app(
     from registry import __version__
 
     config = config or ServiceConfig()
-    gate = Gate(config, Metrics(metrics_folder), partial(note_refusal, service))
+
+    def note_refusal(**refusal: Any) -> None:
+        service.catalog.access.note_refusal(**refusal)  # of the catalog that the service has at that moment
+
+    gate = Gate(config, Metrics(metrics_folder), note_refusal)
     id_tokens = IdTokens(service, config.issuers, url_of_service(config.public_url))
     watch = EventWatch(partial(run_in_threadpool, service.newest_event))
     index = make_service_index(f"shardbook {__version__}", config.clients)
@@ -287,10 +291,13 @@ def make_service_app(
         body = await gate.read_body(request) if is_post else None
         if name == "events":
             answered = await answer_events(
-                _arguments(request, body), partial(ask, request, who), watch, partial(gate.waiting, who)
+                _arguments(request, body),
+                lambda values: run_in_threadpool(make_call, request, who, values),
+                watch,
+                partial(gate.waiting, who),
             )
         else:
-            answered = await run_in_threadpool(perform, request, who, body)
+            answered = await run_in_threadpool(lambda: make_call(request, who, _arguments(request, body)))
         headers = {"Content-Type": "application/json" if answered.status == 200 else CONTENT_TYPE}
         if answered.was_replayed:
             headers["Idempotency-Replayed"] = "true"
@@ -300,20 +307,14 @@ def make_service_app(
             return Response(answered.body, answered.status, headers)
         return StreamingResponse(_guarded(answered.body), headers={"Content-Type": "application/octet-stream"})
 
-    def perform(request: Request, who: AccessToken, body: bytes | None) -> Answered:
-        return make_call(request, who, _arguments(request, body))
-
     def make_call(request: Request, who: AccessToken, values: Mapping[str, Any]) -> Answered:
         key, name = request.headers.get("idempotency-key"), request.path_params["call"]
         return service.answer(who, name, values, key=key, request_id=current_exchange().id)
 
-    async def ask(request: Request, who: AccessToken, values: Mapping[str, Any]) -> Answered:
-        return await run_in_threadpool(make_call, request, who, values)
-
     async def transfer(request: Request) -> Response:
         answer = await run_in_threadpool(perform_transfer, request)
         if not isinstance(answer, DataAnswer):
-            with gate.receiving():
+            with gate.files.take():
                 answer = await _receive_file(request.stream(), answer)
         if isinstance(answer.body, bytes):
             return Response(answer.body, answer.status, answer.headers)

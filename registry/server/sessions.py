@@ -50,9 +50,7 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
 _SECONDS: Final = 12 * 3600
-_COOKIE: Final = re.compile(r"([0-9a-f]{64}\.[0-9]{10,12}\.[0-9a-f]{32})\.([0-9a-f]{64})")
 _WAY_SECONDS: Final = 600
-_WAY: Final = re.compile(r"([0-9a-f]{64}\.[0-9]{10,12}\.[A-Za-z0-9_=-]{0,3000})\.([0-9a-f]{64})")
 _NEXT: Final = re.compile(r"(?!/)[A-Za-z0-9._~%!$&'()*+,;=:@/?-]{0,2000}")
 """An address below the root, as browsers send it. It follows ``../``, so it names no other host."""
 
@@ -100,30 +98,34 @@ class Sessions:
 
     def start(self, digest: str) -> str:
         """A new cookie for the token with this digest."""
-        value = f"{digest}.{int(self._clock()) + _SECONDS}.{secrets.token_hex(16)}"
-        return f"{value}.{self._sign('session', value)}"
+        return self._make("session", f"{secrets.token_hex(16)}.{digest}", _SECONDS)
 
     def digest(self, cookie: str) -> str | None:
         """The digest of the token of a session; None if the cookie was not made here, or has ended."""
-        match = _COOKIE.fullmatch(cookie)
-        if match is None or not hmac.compare_digest(self._sign("session", match[1]), match[2]):
-            return None
-        digest, end, _ = match[1].split(".")
-        return digest if self._clock() < int(end) else None
+        return self._read("session", cookie)
 
     def start_way(self, issuer: str, target: str) -> str:
         """A new cookie for a browser on its way to an issuer and back, and then to ``target``."""
         target = base64.urlsafe_b64encode(target.encode()).decode()
-        value = f"{secrets.token_hex(32)}.{int(self._clock()) + _WAY_SECONDS}.{target}"
-        return f"{value}.{self._sign(f'way {issuer}', value)}"
+        return self._make(f"way {issuer}", f"{secrets.token_hex(32)}.{target}", _WAY_SECONDS)
 
     def target(self, issuer: str, cookie: str) -> str | None:
         """Where a browser goes after its way; None if this is not a cookie of its way to this issuer, or is too old."""
-        match = _WAY.fullmatch(cookie)
-        if match is None or not hmac.compare_digest(self._sign(f"way {issuer}", match[1]), match[2]):
+        target = self._read(f"way {issuer}", cookie)
+        return None if target is None else base64.urlsafe_b64decode(target).decode()
+
+    def _make(self, purpose: str, text: str, seconds: int) -> str:
+        """A cookie: a number and a value, its end, and a signature."""
+        text = f"{text}.{int(self._clock()) + seconds}"
+        return f"{text}.{self._sign(purpose, text)}"
+
+    def _read(self, purpose: str, cookie: str) -> str | None:
+        """The value of a cookie; None if it was not made here for this purpose, or has ended."""
+        text, _, signature = cookie.rpartition(".")
+        if not hmac.compare_digest(self._sign(purpose, text).encode(), signature.encode()):
             return None
-        _, end, target = match[1].split(".")
-        return base64.urlsafe_b64decode(target).decode() if self._clock() < int(end) else None
+        _, value, end = text.split(".")
+        return value if self._clock() < int(end) else None
 
     def secret(self, purpose: str, cookie: str) -> str:
         """A secret of one way: its state, what makes its nonce, or what redeems its code."""

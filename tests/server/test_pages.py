@@ -176,12 +176,12 @@ def test_the_sign_in_page_shows_nothing_of_the_catalog(browser: Browser) -> None
 
 def test_a_session_is_of_its_cookie(reader: Browser) -> None:
     assert reader.get("").status == 200
-    digest, end, number, signature = reader.cookies[COOKIE].split(".")
+    number, digest, end, signature = reader.cookies[COOKIE].split(".")
     forged = [
-        f"{digest}.{int(end) + 1}.{number}.{signature}",
-        f"{'0' * 64}.{end}.{number}.{signature}",
-        f"{digest}.{end}.{number}.{'0' * 64}",
-        f"{digest}.{end}.{number}",
+        f"{number}.{digest}.{int(end) + 1}.{signature}",
+        f"{number}.{'0' * 64}.{end}.{signature}",
+        f"{number}.{digest}.{end}.{'0' * 64}",
+        f"{number}.{digest}.{end}",
         "",
     ]
     for value in forged:

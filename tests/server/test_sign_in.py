@@ -171,8 +171,8 @@ def test_the_way_back_works_in_one_browser_once(browser: Browser, service: TestS
 def test_a_changed_or_missing_way_is_refused(browser: Browser) -> None:
     address = browser.way(target="log/")
     cookie = browser.cookies[WAY]
-    seed, end, target, signature = cookie.split(".")
-    for wrong in ("", "x", f"{seed}.{int(end) + 1}.{target}.{signature}", f"{seed}.{end}..{signature}"):
+    seed, target, end, signature = cookie.split(".")
+    for wrong in ("", "x", f"{seed}.{target}.{int(end) + 1}.{signature}", f"{seed}..{end}.{signature}"):
         browser.cookies = {WAY: wrong}
         assert "this sign-in was begun in another browser" in refused(browser, address)
     browser.cookies = {WAY: cookie}
