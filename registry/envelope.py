@@ -7,7 +7,7 @@ This module is in the lowest layer: it converts values of the other layers by th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from enum import Enum
 from typing import Any
@@ -33,13 +33,13 @@ def error_envelope(code: str, message: str, hint: str | None, details: Mapping[s
     return {"error": to_plain({"code": code, "message": message, "hint": hint, "details": details})}
 
 
-def fields_of(source: object, *names: str) -> dict[str, Any]:
-    """The named attributes of an object as a dict, for ``to_plain``.
+def fields_of(source: Any, *names: str) -> dict[str, Any]:
+    """The named attributes of an object as a dict, for ``to_plain``; of a dataclass without names, all its fields.
 
     >>> fields_of(3 + 4j, "real", "imag")
     {'real': 3.0, 'imag': 4.0}
     """
-    return {name: getattr(source, name) for name in names}
+    return {name: getattr(source, name) for name in names or (field.name for field in fields(source))}
 
 
 def to_plain(value: Any) -> Any:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from typing import TypeAlias
 
 from registry.api.sliced_version import SlicedVersion
 from registry.errors import ReferenceSyntaxError, UsageError, WrongTypeError
-from registry.model import DatasetVersion, Reference, Use, Version, parse_moment
+from registry.model import DatasetVersion, Reference, Use, Version, parse_duration, parse_moment
 
 DatasetLike: TypeAlias = str | Reference | SlicedVersion | DatasetVersion
 """How a call takes a dataset version: the text of a reference, a ``Reference``, a ``Dataset`` or a ``DatasetVersion``.
@@ -95,6 +95,18 @@ def read_version(version: str | Version | None) -> Version | None:
             details={"type": _type_name(version)},
         )
     return Version.parse(version)
+
+
+def read_duration(duration: str | timedelta, name: str) -> timedelta:
+    """The duration that a caller gave as the argument ``name``.
+
+    Raises:
+        UsageError: it is malformed, or negative.
+    """
+    result = parse_duration(duration) if isinstance(duration, str) else duration
+    if result < timedelta(0):
+        raise UsageError(f"{name} is negative: {result}", hint='Write a duration, e.g. "7d".')
+    return result
 
 
 def read_uses(lines: Iterable[str], place: str) -> list[Use]:

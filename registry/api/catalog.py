@@ -24,6 +24,7 @@ from registry.api.arguments import (
     exact_version,
     make_uses,
     read_dataset,
+    read_duration,
     read_exact_reference,
     read_moment,
     read_reference,
@@ -850,16 +851,11 @@ class Catalog(Adding):
         """
         from registry.publishing.collecting import collect_garbage
 
-        grace = parse_duration(older_than) if isinstance(older_than, str) else older_than
-        if grace < timedelta(0):
-            raise UsageError(f"older_than is negative: {grace}", hint='Write a duration, e.g. "7d".')
-        remover = self._remover
+        grace, remover = read_duration(older_than, "older_than"), self._remover
         if dropped_after is not None:
             from registry.publishing.removal import Retention
 
-            after = parse_duration(dropped_after) if isinstance(dropped_after, str) else dropped_after
-            if after < timedelta(0):
-                raise UsageError(f"dropped_after is negative: {after}", hint='Write a duration, e.g. "90d".')
+            after = read_duration(dropped_after, "dropped_after")
             policy = Retention(after=after, datasets=tuple(datasets), uses=tuple(make_uses(uses)))
             remover = replace(remover, retention=policy)
         leftovers, notes = collect_garbage(
@@ -915,10 +911,7 @@ class Catalog(Adding):
         """
         if now and grace is not None:
             raise UsageError("a removal has a grace time or happens now, not both", hint="Give one of the two.")
-        duration = parse_duration(grace) if isinstance(grace, str) else grace
-        if duration is not None and duration < timedelta(0):
-            raise UsageError(f"grace is negative: {duration}", hint='Write a duration, e.g. "7d".')
-        duration = timedelta(0) if now else duration
+        duration = timedelta(0) if now else None if grace is None else read_duration(grace, "grace")
         return self._remover.remove(
             read_reference(reference), grace=duration, force=force, dry_run=dry_run, uses=make_uses(uses)
         )

@@ -49,33 +49,21 @@ def copy_versions(
             hint="Name another catalog. For copies in another store: registry mirror add REF URL",
         )
     versions = choose_versions(source.backend, references)
-    with to_publish(to.backend, dry_run=dry_run):  # a mistyped reference creates no catalog
-        return CopyReport(_copy_each(source, versions, to, dry_run=dry_run, progress=progress, each=each))
-
-
-def _copy_each(
-    source: Publishing,
-    references: list[Reference],
-    to: Publishing,
-    *,
-    dry_run: bool,
-    progress: ProgressCallback | None,
-    each: Callable[[CopiedVersion], None] | None,
-) -> list[CopiedVersion]:
-    to._require_target([known for known in references if to.present_name(known.name) == known.name], dry_run=dry_run)
-    told: dict[str, dict[str, list[Event]]] = {}
+    events: dict[str, dict[str, list[Event]]] = {}
     result = []
-    for reference in references:
-        version = source.backend.published(reference.name, reference.config, exact_version(reference))
-        if version is None:
-            raise AssertionError("the catalog has just listed this version")
-        if not dry_run and reference.dataset not in told:
-            told[reference.dataset] = _events(source.backend, reference)
-        events = told.get(reference.dataset, {}).get(str(version.version), [])
-        result.append(_copy(source, version, to, events, dry_run=dry_run, progress=progress))
-        if each is not None:
-            each(result[-1])
-    return result
+    with to_publish(to.backend, dry_run=dry_run):  # a mistyped reference creates no catalog
+        to._require_target([known for known in versions if to.present_name(known.name) == known.name], dry_run=dry_run)
+        for reference in versions:
+            version = source.backend.published(reference.name, reference.config, exact_version(reference))
+            if version is None:
+                raise AssertionError("the catalog has just listed this version")
+            if not dry_run and reference.dataset not in events:
+                events[reference.dataset] = _events(source.backend, reference)
+            of_version = events.get(reference.dataset, {}).get(str(version.version), [])
+            result.append(_copy(source, version, to, of_version, dry_run=dry_run, progress=progress))
+            if each is not None:
+                each(result[-1])
+    return CopyReport(result)
 
 
 def choose_versions(catalog: CatalogBackend, references: DatasetLike | Sequence[DatasetLike] | None) -> list[Reference]:

@@ -249,10 +249,7 @@ class Mirrors:
         """
         version = self._catalog.find(read_reference(reference))
         first, after = version.locations[0], self._meant(version, url)
-        if first != after:
-            self._require_copy(version, after, processes=processes, progress=progress)
-            self._require_attachments(version, first, [after, *version.locations[1:]])
-        return self._catalog.locations.relocate(version.reference, first, after, actor=log_actor(), dry_run=dry_run)
+        return self._relocate(version, first, after, processes=processes, dry_run=dry_run, progress=progress)
 
     def relocate_all(
         self,
@@ -297,7 +294,8 @@ class Mirrors:
                 place = f"{after}{rest}"
                 error = None
                 try:
-                    self._relocate(reference, location, place, processes=processes, dry_run=dry_run, progress=progress)
+                    version, to = self._published(reference), self._location_of(place)
+                    self._relocate(version, location, to, processes=processes, dry_run=dry_run, progress=progress)
                 except CatalogError:
                     raise
                 except RegistryError as fault:
@@ -319,19 +317,19 @@ class Mirrors:
 
     def _relocate(
         self,
-        reference: Reference,
+        version: DatasetVersion,
         before: str,
-        place: str,
+        after: str,
         *,
         processes: int | None,
         dry_run: bool,
         progress: ProgressCallback | None,
-    ) -> None:
-        after = self._location_of(place)
-        version = self._published(reference)
-        self._require_copy(version, after, processes=processes, progress=progress)
-        self._require_attachments(version, before, [after if each == before else each for each in version.locations])
-        self._catalog.locations.relocate(reference, before, after, actor=log_actor(), dry_run=dry_run)
+    ) -> LocationChange:
+        if before != after:
+            self._require_copy(version, after, processes=processes, progress=progress)
+            others = [after if each == before else each for each in version.locations]
+            self._require_attachments(version, before, others)
+        return self._catalog.locations.relocate(version.reference, before, after, actor=log_actor(), dry_run=dry_run)
 
     def _require_copy(
         self, version: DatasetVersion, location: str, *, processes: int | None, progress: ProgressCallback | None

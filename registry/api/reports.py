@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Generic, Protocol, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
 
 from registry.errors import PartialFailureError, VerificationError
+from registry.splits import counted
 
 if TYPE_CHECKING:  # numpy is loaded when something is verified
     from registry.catalog import Promotion
@@ -34,29 +35,11 @@ Result = TypeVar("Result", bound=_Result)
 ResultWithOutcome = TypeVar("ResultWithOutcome", bound=_ResultWithOutcome)
 
 
-class _Report(Sequence[Result], Generic[Result]):
+class _Report(tuple[Result, ...]):
     """A frozen sequence of results."""
 
-    _done = ""  # what was done with each version, in a word
-
-    def __init__(self, results: Iterable[Result]) -> None:
-        self._results = tuple(results)
-
-    @overload
-    def __getitem__(self, index: int) -> Result: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Result, ...]: ...
-    def __getitem__(self, index: int | slice) -> Result | tuple[Result, ...]:
-        return self._results[index]
-
-    def __len__(self) -> int:
-        return len(self._results)
-
-    def __eq__(self, other: object) -> bool:
-        return self._results == other._results if isinstance(other, type(self)) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self._results)
+    __slots__ = ()
+    _noun, _done = "version", ""  # what the results are about, and what was done with each, in a word
 
     @property
     def failed(self) -> tuple[Result, ...]:
@@ -70,8 +53,17 @@ class _Report(Sequence[Result], Generic[Result]):
             PartialFailureError: something was refused. The message names the versions and reasons.
         """
         errors = [(self._name_of(result), error) for result in self if (error := self._error_of(result)) is not None]
-        _raise_for_errors(self._done, len(self), errors)
-        return self
+        if not errors:
+            return self
+        lines = [f"  {name}: {error.message}" for name, error in errors[:_SHOWN]]
+        if len(errors) > _SHOWN:
+            lines.append(f"  and {len(errors) - _SHOWN:,} more")
+        first = errors[0][1]
+        raise PartialFailureError(
+            "\n".join([f"{len(errors):,} of {counted(len(self), self._noun)} could not be {self._done}:", *lines]),
+            hint=first.hint,
+            details={"failed": [{self._noun: name, "code": error.code} for name, error in errors[:100]]},
+        ) from first
 
     def _error_of(self, result: Result) -> RegistryError | None:
         return result.error
@@ -80,7 +72,7 @@ class _Report(Sequence[Result], Generic[Result]):
         return str(getattr(result, "reference", result))
 
 
-class _OutcomeReport(_Report[ResultWithOutcome], Generic[ResultWithOutcome]):
+class _OutcomeReport(_Report[ResultWithOutcome]):
     """A report whose results have one of several outcomes."""
 
     @property
@@ -218,7 +210,7 @@ class CatalogReport(_Report[VerifiedVersion]):
         return VerificationError(f"{problems[0]}{f', and {len(problems) - 1:,} more' if len(problems) > 1 else ''}")
 
     def __repr__(self) -> str:
-        return f"<CatalogReport: {self.num_sound:,} of {_counted(len(self))} match what was published>"
+        return f"<CatalogReport: {self.num_sound:,} of {counted(len(self), 'version')} match what was published>"
 
 
 class CopyOutcome(StrEnum):
@@ -322,7 +314,7 @@ class RelocationReport(_Report[RelocatedVersion]):
     _done = "relocated"
 
     def __repr__(self) -> str:
-        return f"<RelocationReport: {len(self) - len(self.failed):,} of {_counted(len(self))} relocated>"
+        return f"<RelocationReport: {len(self) - len(self.failed):,} of {counted(len(self), 'version')} relocated>"
 
 
 class GarbageReport(_OutcomeReport["Leftover"]):
@@ -335,47 +327,21 @@ class GarbageReport(_OutcomeReport["Leftover"]):
     ``notes`` say what could not be looked for.
     """
 
-    def __init__(self, results: Iterable[Leftover], *, notes: Iterable[str] = ()) -> None:
-        super().__init__(results)
-        self.notes = tuple(notes)
+    _noun, _done = "leftover", "removed"
+    notes: tuple[str, ...]
+
+    def __new__(cls, results: Iterable[Leftover], *, notes: Iterable[str] = ()) -> Self:
+        """``results``, and what could not be looked for, in sentences."""
+        report = super().__new__(cls, results)
+        report.notes = tuple(notes)
+        return report
 
     def of(self, outcome: str) -> tuple[Leftover, ...]:
         """The leftovers with this outcome: ``found``, ``removed``, ``kept``, ``unknown`` or ``failed``."""
         return tuple(result for result in self if result.outcome == outcome)
 
-    def require_all(self) -> Self:
-        """The report itself, if everything that is garbage was removed.
-
-        Raises:
-            PartialFailureError: something could not be removed.
-        """
-        failed = self.of("failed")
-        if failed:
-            first = failed[0].error
-            raise PartialFailureError(
-                f"{len(failed):,} of {len(self):,} leftovers could not be removed: {failed[0].place}",
-                hint=None if first is None else first.hint,
-                details={"failed": [leftover.place for leftover in failed[:100]]},
-            ) from first
-        return self
+    def _name_of(self, result: Leftover) -> str:
+        return result.place
 
     def __repr__(self) -> str:
         return super().__repr__().replace("no versions", "clean")
-
-
-def _raise_for_errors(done: str, count: int, errors: Sequence[tuple[str, RegistryError]]) -> None:
-    if not errors:
-        return
-    lines = [f"  {name}: {error.message}" for name, error in errors[:_SHOWN]]
-    if len(errors) > _SHOWN:
-        lines.append(f"  and {len(errors) - _SHOWN:,} more")
-    first = errors[0][1]
-    raise PartialFailureError(
-        "\n".join([f"{len(errors):,} of {_counted(count)} could not be {done}:", *lines]),
-        hint=first.hint,
-        details={"failed": [{"version": name, "code": error.code} for name, error in errors[:100]]},
-    ) from first
-
-
-def _counted(count: int) -> str:
-    return f"{count:,} version{'' if count == 1 else 's'}"

@@ -274,8 +274,7 @@ def add(
     if report.outcome == "unchanged" and latest and latest.status in (VersionStatus.YANKED, VersionStatus.DROPPED):
         why = f" ({latest.state_message})" if latest.state_message else ""
         session.out.note(f"note: {latest.reference} is {latest.status}{why}; --bump patch publishes the content again")
-    for note in report.notes:
-        session.out.note(f"note: {note}")
+    session.out.notes(report.notes)
     if report.overlap is not None:
         session.out.note(_describe_overlap(session, report, report.overlap))
     session.out.present("add", report_values(report), lambda _: _describe_report(session, report))

@@ -120,8 +120,7 @@ class Session:
 
         with locked() if self.locked else nullcontext():
             dataset = find_dataset(reference, at=self.at, catalog=catalog)
-        for note in dataset.notes:
-            self.out.note(f"note: {note}")
+        self.out.notes(dataset.notes)
         return dataset
 
 

@@ -94,8 +94,7 @@ def downgrade(session: Session, revision: str, yes: bool) -> None:
                 "\n".join([f"downgrading to {revision} drops tables with their rows", *notes]),
                 hint="Make a copy, then add --yes.",
             )
-        for note in notes:
-            session.out.note(f"note: {note}")
+        session.out.notes(notes)
         before, after = schema.downgrade(session.catalog_url, revision)
     _present_move(session, before, after)
 

@@ -15,7 +15,7 @@ from registry.cli.lazy_group import LazyGroup
 from registry.cli.options import promote_option
 from registry.cli.output import Block, Column, Note, Table, size
 from registry.cli.progress import show_progress
-from registry.cli.publish import describe_promotion, outside_values, present_publication, promotion_values
+from registry.cli.publish import describe_promotion, present_publication, promotion_values
 from registry.envelope import fields_of
 from registry.model import Reference
 from registry.splits import counted
@@ -207,6 +207,6 @@ def _imported_values(version: ImportedVersion) -> dict[str, Any]:
         **fields_of(version, "outcome", "num_examples", "num_shards", "num_bytes"),
         "promotion": None if version.promotion is None else promotion_values(version.promotion),
         "notes": version.notes,
-        "outside": list(map(outside_values, version.outside)),
+        "outside": list(map(fields_of, version.outside)),
         "error": None if error is None else fields_of(error, "code", "message", "hint", "details"),
     }

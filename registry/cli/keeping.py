@@ -116,8 +116,7 @@ def gc(
             uses=uses,
             dry_run=dry_run,
         )
-    for note in garbage.notes:
-        session.out.note(f"note: {note}")
+    session.out.notes(garbage.notes)
     value = {
         "dry_run": dry_run,
         "older_than": older_than,

@@ -110,6 +110,11 @@ class Output:
             sys.stdout.flush()  # keeps the order of lines when stdout and stderr are the same file
             print(printable(text), file=sys.stderr)
 
+    def notes(self, texts: Iterable[str]) -> None:
+        """Print each text as a note."""
+        for text in texts:
+            self.note(f"note: {text}")
+
     def present(self, schema: str, value: Any, human: Callable[[Any], Iterable[Block]]) -> None:
         """Print ``value`` as JSON under ``registry.<schema>/1``, or, for people, what ``human`` yields for it.
 

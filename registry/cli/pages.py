@@ -111,8 +111,7 @@ def site(
             dry_run=dry_run,
             progress=progress,
         )
-    for note in report.notes:
-        session.out.note(f"note: {note}")
+    session.out.notes(report.notes)
     names = ("url", "num_pages", "num_files", "num_bytes", "written", "written_bytes", "unchanged", "removed")
     problems = [{"page": page, "message": message} for page, message in report.problems]
     index = fields_of(report.index, "head", "num_events", "sha256", "made_at", "data_url")

@@ -11,18 +11,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from registry.cli.output import Output, printable, size
-from registry.model.progress import Progress
+from registry.model.progress import Progress, count_progress
 
 if TYPE_CHECKING:
     import rich.progress
 
     from registry.model import ProgressCallback
-    from registry.model.progress import Unit
 
-_T = TypeVar("_T")
 
 _LEAST_BAR: Final = 8
 _MOST_BAR: Final = 40
@@ -176,46 +174,30 @@ class _Bar:
         self._task = self._drawn.add_task("", shown=self._shown)
 
 
-class _CountBar(_Bar):
-    """A bar that is drawn with the first count, so that nothing is drawn if there is no work."""
-
-    def __init__(self, drawn: rich.progress.Progress, verb: str, total: int | None, unit: Unit) -> None:
-        super().__init__(drawn)
-        self._verb, self._total, self._unit = verb, total, unit
-        self._done = 0
-
-    def advance(self, count: int) -> None:
-        """Add to the number of finished units."""
-        self._done += count
-        self(Progress(stage=self._verb, done=self._done, total=self._total, unit=self._unit))
-
-
+@contextmanager
 def progress_bar(
     out: Output, verb: str, total: int | None, *, in_bytes: bool = False, beside_stdout: bool = False
-) -> AbstractContextManager[Callable[[int], None] | None]:
+) -> Iterator[Callable[[int], None] | None]:
     """A bar that counts records or bytes. Yields a function to call with the number done since its last call, or None.
 
-    ``beside_stdout`` means that records are printed meanwhile: then the bar is drawn only if stdout is not a terminal.
+    It is drawn with the first count, so that nothing is drawn if there is no work. ``beside_stdout`` means that records
+    are printed meanwhile: then the bar is drawn only if stdout is not a terminal.
     """
     if beside_stdout and sys.stdout.isatty():
-        return nullcontext()
-    return _draw(
-        out,
-        lambda drawn: _CountBar(drawn, verb, total, "bytes" if in_bytes else "records").advance,
-        redirect_stdout=not beside_stdout,
-    )
+        yield None
+        return
+    with _draw(out, redirect_stdout=not beside_stdout) as bar:
+        yield count_progress(bar, verb, total=total, unit="bytes" if in_bytes else "records")
 
 
 def show_progress(out: Output) -> AbstractContextManager[ProgressCallback | None]:
     """Bars for one API call. Yields its ``progress`` argument, or None if nothing would be drawn."""
-    return _draw(out, _Bar) if out.watch is None else nullcontext(out.watch)
+    return _draw(out) if out.watch is None else nullcontext(out.watch)
 
 
 @contextmanager
-def _draw(
-    out: Output, make: Callable[[rich.progress.Progress], _T], *, redirect_stdout: bool = True
-) -> Iterator[_T | None]:
-    """Draw the bar that ``make`` creates; None if nothing would be drawn."""
+def _draw(out: Output, *, redirect_stdout: bool = True) -> Iterator[_Bar | None]:
+    """Draw bars; None if nothing would be drawn."""
     if out.as_json or not sys.stderr.isatty():
         yield None
         return
@@ -253,4 +235,4 @@ def _draw(
         return line
 
     with Line(console=console, transient=True, redirect_stdout=redirect_stdout) as drawn:
-        yield make(drawn)
+        yield _Bar(drawn)

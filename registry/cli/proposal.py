@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -50,7 +49,7 @@ def list_(session: Session, dataset: str | None) -> None:
     }
     session.out.present(
         "proposal.list",
-        list(map(_values, waiting)),
+        list(map(fields_of, waiting)),
         lambda _: [Table(list(waiting), columns, empty="No change waits for approval.")],
     )
 
@@ -99,13 +98,9 @@ def describe_proposal(waiting: Proposal) -> str:
 
 def proposal_values(waiting: Proposal | None) -> dict[str, Any]:
     """The proposal in the JSON of a change that was only proposed."""
-    return {} if waiting is None else {"proposal": _values(waiting)}
+    return {} if waiting is None else {"proposal": fields_of(waiting)}
 
 
 def _present(session: Session, schema: str, done: str, decided: Proposal, *, dry_run: bool) -> None:
     line = f"{done} proposal {decided.id} of {decided.proposed_by}: {decided}"
-    session.out.present(schema, {**_values(decided), "dry_run": dry_run}, lambda _: [line])
-
-
-def _values(waiting: Proposal) -> dict[str, Any]:
-    return fields_of(waiting, *(field.name for field in fields(waiting)))
+    session.out.present(schema, {**fields_of(decided), "dry_run": dry_run}, lambda _: [line])

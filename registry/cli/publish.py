@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,7 +31,7 @@ from registry.splits import counted
 if TYPE_CHECKING:  # sqlalchemy and numpy are loaded when something is published
     from registry.api import Catalog, Dataset
     from registry.catalog import Promotion
-    from registry.publishing import Preview, Publication, ValuesOutside, VersionDiff
+    from registry.publishing import Preview, Publication, VersionDiff
     from registry.reading.column_filling import ColumnsReport
 
 _COLUMNS: Final = {
@@ -272,11 +271,10 @@ def present_publication(session: Session, publication: Publication) -> None:
         "content_digest": f"sha256:{version.content_digest}",
         "proof": publication.proof.note if publication.proof else "",
         "promotion": promotion_values(publication.promotion),
-        "outside": list(map(outside_values, publication.outside)),
+        "outside": list(map(fields_of, publication.outside)),
         "recorded_data_dir": publication.recorded_data_dir,
     }
-    for note in publication.notes:
-        session.out.note(f"note: {note}")
+    session.out.notes(publication.notes)
     session.out.present("publish", value, lambda _: describe_publication(session, publication))
 
 
@@ -304,11 +302,6 @@ def describe_publication(
     place = publication.recorded_data_dir
     if place is not None and not session.is_sqlite:
         yield Note(f"note: the catalog records {place} as its data directory, for every client")
-
-
-def outside_values(outside: ValuesOutside) -> dict[str, Any]:
-    """The fields of values that a feature does not allow."""
-    return fields_of(outside, *(field.name for field in fields(outside)))
 
 
 def promotion_values(promotion: Promotion) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from registry.splits.explanation import explanation_values
 from registry.splits.plan import file_values, range_values, rule_values
 
 if TYPE_CHECKING:
+    from registry.api import Dataset
     from registry.model import Reference
     from registry.publishing import SharedValues
 
@@ -164,36 +165,12 @@ def check(
         ]
     if subset:
         checks["subset"] = [fault for plan in plans[1:] for fault in _missing(plans[0], plan)]
-    # All plans have one rule and one rounding. Plans without percentages do not mention the rounding.
-    rule = max((rule_values(plan) for plan in plans), key=len)
-    value = {
-        **version_values(dataset.reference),
-        **rule,
-        "splits": [
-            {"split": plan.expression, "num_examples": plan.num_examples, "ranges": range_values(plan.ranges)}
-            for plan in plans
-        ],
-        "by": _POSITION,
-        "checks": [{"check": name, "holds": not faults, "faults": faults} for name, faults in checks.items()],
+    columns: dict[str, Column] = {
+        "SPLIT": lambda plan: plan.expression,
+        "RECORDS": lambda plan: plan.num_examples,
+        "RANGES": lambda plan: print_ranges(plan.ranges),
     }
-
-    def human(it: dict[str, Any]) -> Iterator[Block]:
-        yield f"{dataset.reference} ({max((plan.rule for plan in plans), key=len)})"
-        columns: dict[str, Column] = {
-            "SPLIT": lambda plan: plan.expression,
-            "RECORDS": lambda plan: plan.num_examples,
-            "RANGES": lambda plan: print_ranges(plan.ranges),
-        }
-        yield Table(plans, columns)
-        for result in it["checks"]:
-            is_disjoint = result["check"] == "disjoint" and result["holds"]
-            remark = " (they share no record position; --by content compares the records)" if is_disjoint else ""
-            yield f"{result['check']}: {'yes' if result['holds'] else 'no'}{remark}"
-            yield from (f"  {fault['message']}" for fault in result["faults"][:_SHOWN])
-            if len(result["faults"]) > _SHOWN:
-                yield f"  and {len(result['faults']) - _SHOWN:,} more; --format json lists them all"
-
-    session.out.present("split.check", value, human)
+    _present_check(session, dataset, plans, list(map(_plan_values, plans)), Table(plans, columns), checks, by=_POSITION)
     if broken := [name for name, faults in checks.items() if faults]:
         raise VerificationError(
             f"the expressions {' and '.join(_BROKEN[name] for name in broken)}",
@@ -224,60 +201,73 @@ def _check_values(
             f"{counted(pair.num_first, 'record')} of {first}, {counted(pair.num_second, 'record')} of {second}"
         )
 
-    rule = max((rule_values(plan) for plan in plans), key=len)
-    value: dict[str, Any] = {
-        **version_values(dataset.reference),
-        **rule,
-        "splits": [
-            {"split": plan.expression, "num_examples": plan.num_examples, "ranges": range_values(plan.ranges)}
-            | fields_of(part, "num_records", "num_repeated", "num_missing")
-            for plan, part in zip(plans, overlap.slices, strict=True)
-        ],
-        "by": _CONTENT if column is None else column,
-        "checks": [
-            {
-                "check": "disjoint",
-                "holds": overlap.is_disjoint,
-                "faults": [
-                    {
-                        "message": describe(pair),
-                        "first": plans[pair.first].expression,
-                        "second": plans[pair.second].expression,
-                        **fields_of(pair, "num_values", "num_first", "num_second"),
-                        "pairs": [
-                            [{"split": name, "record": record} for name, record in places] for places in pair.pairs
-                        ],
-                    }
-                    for pair in overlap.shared
-                ],
-            }
-        ],
-    }
-
-    def human(it: dict[str, Any]) -> Iterator[Block]:
-        yield f"{dataset.reference} ({max((plan.rule for plan in plans), key=len)})"
-        columns: dict[str, Column] = {
-            "SPLIT": "split",
-            "RECORDS": "num_records",
-            "REPEATED": "num_repeated",
-            **({} if column is None else {"NULL": "num_missing"}),
+    rows = [
+        _plan_values(plan) | fields_of(part, "num_records", "num_repeated", "num_missing")
+        for plan, part in zip(plans, overlap.slices, strict=True)
+    ]
+    columns: dict[str, Column] = {"SPLIT": "split", "RECORDS": "num_records", "REPEATED": "num_repeated"}
+    table = Table(rows, columns if column is None else columns | {"NULL": "num_missing"})
+    faults = [
+        {
+            "message": describe(pair),
+            "first": plans[pair.first].expression,
+            "second": plans[pair.second].expression,
+            **fields_of(pair, "num_values", "num_first", "num_second"),
+            "pairs": [[{"split": name, "record": record} for name, record in places] for places in pair.pairs],
         }
-        yield Table(it["splits"], columns)
-        yield f"disjoint by {by}: {'yes' if overlap.is_disjoint else 'no'}"
-        for fault in it["checks"][0]["faults"][:_SHOWN]:
-            yield f"  {fault['message']}"
-            for first, second in fault["pairs"]:
-                yield f"    {first['split']} {first['record']:,} = {second['split']} {second['record']:,}"
-        if len(overlap.shared) > _SHOWN:
-            yield f"  and {len(overlap.shared) - _SHOWN:,} more; --format json lists them all"
-
-    session.out.present("split.check", value, human)
+        for pair in overlap.shared
+    ]
+    compared = _CONTENT if column is None else column
+    _present_check(session, dataset, plans, rows, table, {"disjoint": faults}, by=compared, label=f" by {by}")
     if not overlap.is_disjoint:
         raise VerificationError(
             f"the expressions share equal {'records' if column is None else f'values of {column}'}",
             hint="The output names the first ones. To name more: --show N",
-            details={"checks": ["disjoint"], "by": value["by"]},
+            details={"checks": ["disjoint"], "by": compared},
         )
+
+
+def _plan_values(plan: Plan) -> dict[str, Any]:
+    return {"split": plan.expression, "num_examples": plan.num_examples, "ranges": range_values(plan.ranges)}
+
+
+def _present_check(
+    session: Session,
+    dataset: Dataset,
+    plans: Sequence[Plan],
+    rows: Sequence[dict[str, Any]],
+    table: Table,
+    checks: Mapping[str, Sequence[dict[str, Any]]],
+    *,
+    by: str,
+    label: str = "",
+) -> None:
+    """Print the expressions as ``rows``, for people as ``table``, and the faults that each check found."""
+    # All plans have one rule and one rounding. Plans without percentages do not mention the rounding.
+    rule = max((rule_values(plan) for plan in plans), key=len)
+    value = {
+        **version_values(dataset.reference),
+        **rule,
+        "splits": rows,
+        "by": by,
+        "checks": [{"check": name, "holds": not faults, "faults": faults} for name, faults in checks.items()],
+    }
+
+    def human(_: object) -> Iterator[Block]:
+        yield f"{dataset.reference} ({max((plan.rule for plan in plans), key=len)})"
+        yield table
+        for name, faults in checks.items():
+            has_remark = name == "disjoint" and by == _POSITION and not faults
+            remark = " (they share no record position; --by content compares the records)" if has_remark else ""
+            yield f"{name}{label}: {'no' if faults else 'yes'}{remark}"
+            for fault in faults[:_SHOWN]:
+                yield f"  {fault['message']}"
+                for first, second in fault.get("pairs", ()):
+                    yield f"    {first['split']} {first['record']:,} = {second['split']} {second['record']:,}"
+            if len(faults) > _SHOWN:
+                yield f"  and {len(faults) - _SHOWN:,} more; --format json lists them all"
+
+    session.out.present("split.check", value, human)
 
 
 def _equal(number: int, subject: str) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -13,9 +12,6 @@ from registry.cli.options import dry_run_option
 from registry.cli.output import Column, Table
 from registry.envelope import fields_of
 from registry.model import Role
-
-if TYPE_CHECKING:
-    from registry.model import AccessToken
 
 
 @click.group("token")
@@ -65,7 +61,7 @@ def create(
             yield created.text
 
     text = {} if dry_run else {"text": created.text}
-    session.out.present("token.create", _values(created.token) | text | {"dry_run": dry_run}, human)
+    session.out.present("token.create", fields_of(created.token) | text | {"dry_run": dry_run}, human)
 
 
 @session_command("list", group=token)
@@ -88,7 +84,7 @@ def list_(session: Session) -> None:
         "BY": "created_by",
         "LAST USED (UTC)": lambda row: row["last_used_at"] or "never",
     }
-    values = [_values(entry) | {"is_valid": entry.is_valid(now)} for entry in tokens]
+    values = [fields_of(entry) | {"is_valid": entry.is_valid(now)} for entry in tokens]
     empty = "The catalog has no tokens. Create one with: registry token create NAME"
     session.out.present("token.list", values, lambda rows: [Table(rows, columns, empty=empty)])
 
@@ -106,12 +102,8 @@ def revoke(session: Session, token_id: str, dry_run: bool) -> None:
         revoked = catalog.tokens.revoke(token_id, dry_run=dry_run)
     done = "would revoke" if dry_run else "revoked"
     session.out.present(
-        "token.revoke", _values(revoked) | {"dry_run": dry_run}, lambda _: [f"{done} {revoked.id} of {revoked.name}"]
+        "token.revoke", fields_of(revoked) | {"dry_run": dry_run}, lambda _: [f"{done} {revoked.id} of {revoked.name}"]
     )
-
-
-def _values(entry: AccessToken) -> dict[str, Any]:
-    return fields_of(entry, *(field.name for field in fields(entry)))
 
 
 def _state(row: dict[str, Any]) -> str:

@@ -15,7 +15,6 @@ from registry.cli.completion import complete_reference
 from registry.cli.options import check_output, force_option, processes_option, write_file
 from registry.cli.output import size
 from registry.cli.progress import show_progress
-from registry.cli.publish import outside_values
 from registry.envelope import fields_of, result_envelope
 from registry.errors import NotStoredError, UsageError, VerificationError
 from registry.splits import counted
@@ -102,7 +101,7 @@ def verify(
         "deep": deep,
         **fields_of(result, "num_shards", "num_examples", "num_bytes", "num_attachments", "is_whole", "recovery"),
         "faults": _fault_values(result),
-        "outside": list(map(outside_values, result.outside)),
+        "outside": list(map(fields_of, result.outside)),
     }
 
     def human(it: dict[str, Any]) -> Iterator[str]:
@@ -253,6 +252,6 @@ def _version_values(version: VerifiedVersion) -> dict[str, Any]:
         **({} if version.verified_before is None else fields_of(version, "verified_before")),
         **(dict.fromkeys(sizes) if report is None else fields_of(report, *sizes)),
         "faults": [] if report is None else _fault_values(report),
-        "outside": [] if report is None else list(map(outside_values, report.outside)),
+        "outside": [] if report is None else list(map(fields_of, report.outside)),
         "error": version.error,
     }

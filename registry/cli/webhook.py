@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -14,9 +13,6 @@ from registry.cli.output import Column, Table
 from registry.envelope import fields_of
 from registry.errors import PartialFailureError
 from registry.splits import counted
-
-if TYPE_CHECKING:
-    from registry.model import Webhook
 
 
 @click.group("webhook")
@@ -67,7 +63,7 @@ def create(
             yield created.secret or ""
 
     secret = {} if dry_run else {"secret": created.secret}
-    session.out.present("webhook.create", _values(created.webhook) | secret | {"dry_run": dry_run}, human)
+    session.out.present("webhook.create", fields_of(created.webhook) | secret | {"dry_run": dry_run}, human)
 
 
 @session_command("list", group=webhook)
@@ -91,7 +87,7 @@ def list_(session: Session) -> None:
         "STATE": _state,
         "BY": "created_by",
     }
-    values = [_values(entry) | {"events_behind": max(newest - entry.delivered_through, 0)} for entry in webhooks]
+    values = [fields_of(entry) | {"events_behind": max(newest - entry.delivered_through, 0)} for entry in webhooks]
     empty = "The catalog has no webhooks. Create one with: registry webhook create URL"
     session.out.present("webhook.list", values, lambda rows: [Table(rows, columns, empty=empty)])
 
@@ -122,7 +118,7 @@ def remove(session: Session, webhook_id: str, dry_run: bool) -> None:
         removed = catalog.webhooks.remove(webhook_id, dry_run=dry_run)
     done = "would remove" if dry_run else "removed"
     session.out.present(
-        "webhook.remove", _values(removed) | {"dry_run": dry_run}, lambda _: [f"{done} {removed.id}: {removed.url}"]
+        "webhook.remove", fields_of(removed) | {"dry_run": dry_run}, lambda _: [f"{done} {removed.id}: {removed.url}"]
     )
 
 
@@ -145,7 +141,7 @@ def resume(session: Session, webhook_id: str, after: int | None, dry_run: bool) 
     after = resumed.delivered_through if after is None else after
     session.out.present(
         "webhook.resume",
-        _values(resumed) | {"delivered_through": after, "dry_run": dry_run},
+        fields_of(resumed) | {"delivered_through": after, "dry_run": dry_run},
         lambda _: [f"{done} {resumed.id} after event {after}: {resumed.url}"],
     )
 
@@ -166,15 +162,11 @@ def test(session: Session, webhook_id: str, dry_run: bool) -> None:
     outcome = "would be sent" if dry_run else "was delivered" if not tested.failures else "failed"
     session.out.present(
         "webhook.test",
-        _values(tested) | {"dry_run": dry_run},
+        fields_of(tested) | {"dry_run": dry_run},
         lambda _: [f"the newest event {outcome}: {tested.url}"],
     )
     if tested.failures and not dry_run:
         raise PartialFailureError(f"the webhook {tested.id} failed: {tested.last_error}", hint="Correct its receiver.")
-
-
-def _values(entry: Webhook) -> dict[str, Any]:
-    return fields_of(entry, *(field.name for field in fields(entry)))
 
 
 def _state(row: dict[str, Any]) -> str:

@@ -20,7 +20,8 @@ from registry.features.containers import columns_of
 from registry.features.content import content_path
 from registry.pages.cells import STORED_ORDER
 from registry.pages.page import Visit, version_path
-from registry.pages.selection import Question, Remembered, select
+from registry.pages.previews import Remembered
+from registry.pages.selection import Question, select
 from registry.publishing.changes import common_features, common_key
 from registry.reading.conditions import column_text, is_comparable, text_literal
 
@@ -29,7 +30,7 @@ _AT_ONCE: Final = 4 * 2**20
 _ON_REQUEST: Final = 2**30
 """How many bytes of records are searched in all of these versions: at once, and if the visitor asks for it."""
 
-_DIGESTS: Final = Remembered(2**26)
+_DIGESTS: Final = Remembered(2**26, lambda digests: digests.nbytes)
 
 
 def digest_of(record: bytes | memoryview[int]) -> str:
@@ -85,10 +86,9 @@ def _search(
         if not found.missing:
             return next(iter(found.positions), -1), "key", key
 
-    def make() -> tuple[Any, int]:
+    def make() -> Any:
         pieces = (bytes.fromhex(digest_of(record))[:8] for record in _records(other, split))
-        digests = np.frombuffer(b"".join(pieces), np.uint64)
-        return digests, digests.nbytes
+        return np.frombuffer(b"".join(pieces), np.uint64)
 
     digests = _DIGESTS.get((other.reference, other.facts.content_digest, split), make)
     places = np.flatnonzero(digests == np.frombuffer(bytes.fromhex(digest)[:8], np.uint64))

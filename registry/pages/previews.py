@@ -29,10 +29,14 @@ class Remembered:
     """Results for published content, by a key that names it exactly; the least recently used are forgotten.
 
     Threads share it. A result of None is computed again: statistics may be attached later.
+
+    Args:
+        most: the room for results.
+        size: how much of it a result takes; by default, ``most`` is their number. A larger result is not remembered.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, most: int, size: Callable[[Any], int] = lambda _: 1) -> None:
+        self._most, self._size, self._used = most, size, 0
         self._values: OrderedDict[Hashable, Any] = OrderedDict()
         self._lock = Lock()
 
@@ -51,10 +55,13 @@ class Remembered:
     def keep(self, key: Hashable, value: Any) -> None:
         """Remember another result for ``key``."""
         with self._lock:
-            self._values[key] = value
-            self._values.move_to_end(key)
-            if len(self._values) > self._most:
-                self._values.popitem(last=False)
+            if key in self._values:
+                self._used -= self._size(self._values.pop(key))
+            if self._size(value) <= self._most:
+                self._values[key] = value
+                self._used += self._size(value)
+            while self._used > self._most:
+                self._used -= self._size(self._values.popitem(last=False)[1])
 
 
 _STATISTICS: Final = Remembered(8)

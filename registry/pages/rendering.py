@@ -50,26 +50,9 @@ CONTENT_POLICY: Final = (
 _MOST_MARKDOWN: Final = 100_000
 _MOST_PARAGRAPH: Final = 1000
 _TAGS: Final = {
-    *(
-        "a",
-        "blockquote",
-        "br",
-        "code",
-        "em",
-        "h1",
-        "h2",
-        "h3",
-        "h4",
-        "h5",
-        "h6",
-        "hr",
-        "li",
-        "ol",
-        "p",
-        "pre",
-        "strong",
-    ),
-    *("strong", "table", "tbody", "td", "th", "thead", "tr", "ul"),
+    *("a", "br", "code", "em", "strong"),
+    *("blockquote", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre", "ul"),
+    *("table", "tbody", "td", "th", "thead", "tr"),
 }
 _STATUS: Final[Mapping[type[RegistryError], int]] = {
     CatalogNotFoundError: 503,  # it was there when the server started

@@ -12,10 +12,11 @@ import math
 import operator
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from itertools import chain, pairwise
+from operator import itemgetter
 from threading import Lock
 from typing import Any, Final
 
@@ -29,6 +30,7 @@ from registry.features import ClassLabel, FeaturesDict, Tensor
 from registry.features.containers import Column, columns_of
 from registry.features.feature import TEXT
 from registry.pages.cells import address_names
+from registry.pages.previews import Remembered
 from registry.reading.column_blocks import KeptColumns
 from registry.reading.conditions import Bounds, Condition, narrow, parse_condition
 from registry.reading.keeping import Filling
@@ -143,30 +145,8 @@ def _fold(text: bytes | str) -> str:
     return (text if isinstance(text, str) else text.decode("utf-8", "replace")).casefold()
 
 
-class Remembered:
-    """Arrays and columns of this process, at most 256 MiB of them: the least recently used ones are forgotten."""
-
-    def __init__(self, most: int = _REMEMBERED_BYTES) -> None:
-        self._most, self._size, self._lock = most, 0, Lock()
-        self._items: OrderedDict[Any, tuple[Any, int]] = OrderedDict()
-
-    def get(self, key: Any, make: Callable[[], tuple[Any, int]]) -> Any:
-        """The value of ``key``; ``make`` gives it, and its size in bytes. None is not remembered."""
-        with self._lock:
-            if key in self._items:
-                self._items.move_to_end(key)
-                return self._items[key][0]
-        value, size = make()
-        with self._lock:
-            if value is not None and key not in self._items and size <= self._most:
-                self._items[key] = value, size
-                self._size += size
-                while self._size > self._most:
-                    self._size -= self._items.popitem(last=False)[1][1]
-        return value
-
-
-_REMEMBERED: Final = Remembered()
+_REMEMBERED: Final = Remembered(_REMEMBERED_BYTES, itemgetter(1))
+"""Arrays and columns of this process, each with its size in bytes."""
 
 
 def sort_paths(features: FeaturesDict) -> dict[str, str]:
@@ -284,19 +264,19 @@ def _key(columns: SplitColumns) -> tuple[Any, ...]:
 def _open(columns: SplitColumns) -> KeptColumns | None:
     """The columns of a split: kept ones, or those of a small split in memory; None if they must be kept first."""
 
-    def make() -> tuple[KeptColumns | None, int]:
+    def make() -> tuple[KeptColumns, int] | None:
         opened, size = columns.open(), columns.num_records
         if opened is not None:
             return KeptColumns(columns.features, opened, np.zeros(0, np.int64), size, columns.mend), _MAPPED_BYTES
         if columns.readable.facts.split(columns.split).num_bytes > SMALL_BYTES:
-            return None, 0
+            return None
         filled = fill_memory(columns.readable, columns.plan, columns.features, "block")
         if filled is None:
             raise UsageError("the values of this feature cannot be compared", hint="Use dataset.sql(...).")
         return filled, filled.row_bytes * size
 
-    result: KeptColumns | None = _REMEMBERED.get(("columns", *_key(columns)), make)
-    return result
+    remembered = _REMEMBERED.get(("columns", *_key(columns)), make)
+    return None if remembered is None else remembered[0]
 
 
 def _values(columns: KeptColumns, rows: slice) -> dict[str, Any]:
@@ -323,8 +303,7 @@ def _mask(columns: SplitColumns, opened: KeptColumns, test: Condition | Words) -
             result[rows] = test.matches(_values(opened, rows))
         return result, result.nbytes
 
-    result: Mask = _REMEMBERED.get((type(test).__name__, test.text, *_key(columns)), make)
-    return result
+    return _REMEMBERED.get((type(test).__name__, test.text, *_key(columns)), make)[0]
 
 
 def _runs(blocks: Iterable[tuple[int, bool]], step: int) -> Iterator[slice]:

@@ -337,7 +337,7 @@ def test_what_cannot_be_removed_is_told_and_the_rest_is_removed(
     monkeypatch.setattr(LocalStore, "remove_tree", refuse)
     report = GarbageReport(one for one in catalog.collect_garbage(older_than="0s") if one.kind != "cache")
     assert [one.outcome for one in report] == ["failed", "removed"]
-    with pytest.raises(PartialFailureError, match=r"^1 of 2 leftovers could not be removed: .*00000001_2.0.0"):
+    with pytest.raises(PartialFailureError, match=r"^1 of 2 leftovers could not be removed:\n  .*00000001_2.0.0"):
         report.require_all()
 
 

@@ -8,6 +8,7 @@ import json
 import math
 import re
 from html import unescape
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ import registry
 from registry.features import ClassLabel, FeaturesDict, Image, Scalar, Sequence, Tensor, Text
 from registry.pages import Page, Visit, answer, json_of, render
 from registry.pages.cells import STORED_ORDER
-from registry.pages.selection import Question, Remembered, select
+from registry.pages.previews import Remembered
+from registry.pages.selection import Question, select
 
 GALLERY = ("datasets", "gallery", "1.0.0")
 
@@ -330,7 +332,7 @@ def test_kept_columns_give_the_same_pages(
     monkeypatch.setenv("REGISTRY_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("REGISTRY_CACHE_BYTES", "100MB")
     monkeypatch.setattr("registry.pages.selection.SMALL_BYTES", 0)
-    monkeypatch.setattr("registry.pages.selection._REMEMBERED", Remembered())
+    monkeypatch.setattr("registry.pages.selection._REMEMBERED", Remembered(2**28, itemgetter(1)))
     dataset = gallery.dataset("gallery")
     dataset.keep_columns(columns=["price", "age", "text", "label"])
     plan = dataset.resolve("train[10:]+test")

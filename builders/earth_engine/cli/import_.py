@@ -109,8 +109,7 @@ def _print(session: Session, plan: ImportPlan, publication: Publication | None, 
     """Print the exports and what was published; without a ``publication``, what would be published."""
     reference = plan.prepared.reference
     num_examples = sum(split.num_examples for split in plan.prepared.splits)
-    for sentence in plan.notes:
-        session.out.note(f"note: {sentence}")
+    session.out.notes(plan.notes)
     data: dict[str, Any] = {
         **version_values(reference),
         "num_examples": num_examples,

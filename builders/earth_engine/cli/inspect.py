@@ -59,8 +59,7 @@ def command(
     if plot is not None:
         with progress_bar(session.out, "drawing", export.num_records) as advance:
             plot_export(export, plot, margin=margins, overwrite=overwrite, advance=advance)
-    for sentence in export.warnings:
-        session.out.note(f"note: {sentence}")
+    session.out.notes(export.warnings)
 
     def human(_: object) -> Iterator[Block]:
         yield from describe_export(export)

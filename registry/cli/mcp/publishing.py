@@ -35,8 +35,7 @@ def add(
     source = _below(session.folders, path)
     with session.connect_to_publish(dry_run=dry_run) as catalog, show_progress(session.out) as progress:
         report = catalog.add(str(source), name, reason=reason, dry_run=dry_run, progress=progress)
-    for note in report.notes:
-        session.out.note(f"note: {note}")
+    session.out.notes(report.notes)
     session.out.present("add", report_values(report))
 
 

@@ -196,8 +196,7 @@ def note_yanks(session: Session, pins: Sequence[Pin]) -> None:
     if _asks_catalog(session):
         with _lenient(session), session.connect() as catalog:
             notes = yank_notes(pins, catalog)
-    for note in notes:
-        session.out.note(f"note: {note}")
+    session.out.notes(notes)
 
 
 def _asks_catalog(session: Session) -> bool:
