@@ -22,7 +22,7 @@ from registry.api.locations import log_actor, mirrors_of, open_data, open_versio
 from registry.argument_types import typed_methods
 from registry.catalog import load_shards
 from registry.catalog.absent import to_publish
-from registry.errors import NotFoundError, ShardMismatchError, UsageError
+from registry.errors import ConfigNotFoundError, NotFoundError, ShardMismatchError, UsageError
 from registry.model import Use
 
 if TYPE_CHECKING:  # fsspec is loaded when a store is opened
@@ -271,7 +271,12 @@ class Lifecycle:
             DatasetNotFoundError: the dataset does not exist.
             UsageError: ``dataset`` has a wrong type, or names a version.
         """
-        return self._catalog.configs.list(read_dataset(dataset).name)
+        wanted = read_dataset(dataset)
+        configs = self._catalog.configs.list(wanted.name)
+        known = [config.config for config in configs]
+        if wanted.config is not None and wanted.config not in known:
+            raise ConfigNotFoundError.of(wanted.config, filter(None, known), where=wanted.name)
+        return configs
 
     def protect(
         self, dataset: DatasetLike | None = None, *, two_persons: bool = False, dry_run: bool = False

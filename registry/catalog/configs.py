@@ -62,6 +62,7 @@ class SqlConfigs(SqlGroup):
                 builder_config.c.is_default,
                 num_versions.label("num_versions"),
                 is_protected().label("is_protected"),
+                is_protected(protection.c.two_persons).label("needs_two_persons"),
                 *CANONICAL_NUMBER,
                 IS_CANONICAL_WITHDRAWN.label("is_canonical_withdrawn"),
             )
@@ -82,6 +83,7 @@ class SqlConfigs(SqlGroup):
                     **read_usable_canonical(row),
                     num_versions=row.num_versions,
                     is_protected=bool(row.is_protected),
+                    needs_two_persons=bool(row.needs_two_persons),
                 )
                 for row in rows
             )
@@ -244,7 +246,8 @@ def find_protection(
     return result
 
 
-def is_protected() -> sa.ColumnElement[bool]:
-    """Whether anything protects a config, over the columns of ``builder`` and ``builder_config``."""
+def is_protected(*conditions: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
+    """Whether any protection that meets ``conditions`` covers a config, over ``builder`` and ``builder_config``."""
     named = builder.c.name + "/" + builder_config.c.name
-    return sa.exists().where(sa.or_(protection.c.scope.in_(["", builder.c.name]), protection.c.scope == named))
+    covers = sa.or_(protection.c.scope.in_(["", builder.c.name]), protection.c.scope == named)
+    return sa.exists().where(covers, *conditions)

@@ -338,7 +338,7 @@ class ConfigSummary:
     """A config of a dataset, as a list shows it; ``config`` is None if the dataset has none.
 
     ``canonical`` and ``withdrawn`` are those of ``DatasetSummary``. ``is_protected``: whether only `registry promote`
-    changes its canonical version.
+    changes its canonical version. ``needs_two_persons``: whether such a change waits until another person approves it.
     """
 
     name: str
@@ -347,6 +347,7 @@ class ConfigSummary:
     canonical: Version | None
     num_versions: int
     is_protected: bool = False
+    needs_two_persons: bool = False
     withdrawn: Version | None = None
 
 

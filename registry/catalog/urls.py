@@ -15,7 +15,8 @@ from registry.errors import UsageError
 from registry.masking import is_secret_name, mask
 
 _FORMS: Final = (
-    "Write sqlite:///catalog.db, the path of a file, postgresql://user@host/database, or https://host/path/."
+    "Write sqlite:///catalog.db, the path of a file, postgresql://user@host/database, or https://host/path/. "
+    "A port, as in host:5432, is a number from 1 to 65535."
 )
 
 _ESCAPES: Final = (

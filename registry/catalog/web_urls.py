@@ -39,6 +39,7 @@ def site_url(url: str | os.PathLike[str]) -> str:
         raise UsageError(
             "the URL of the catalog does not parse",
             hint="Write https://host/path/, the URL of a service or of the folder that has site.json, without a query. "
+            "A port is a number from 1 to 65535. "
             "In a password, write %40 for @, %2F for /, %3F for ?, %23 for #, %25 for % and %20 for a space.",
         )
     scheme, path = match["scheme"].lower(), re.sub(r"(?<=/)(?:index\.html|site\.json)$", "", match["path"] or "/")

@@ -194,7 +194,10 @@ def show(session: Session, reference: str, why: bool) -> None:
         folder, attachments = dataset.folder, dataset.attachments
         features = list(feature_lines(dataset.features))
         statistics = near_statistics(dataset, attachments)
-        protected = dataset.protected
+        protected, has_rule = dataset.protected, False
+        if catalog is not None and protected is not None and session.at is None:
+            configs = catalog.lifecycle.configs(dataset)
+            has_rule = any(it.needs_two_persons for it in configs if it.config == dataset.config)
         reasons, considered = (dataset.why, dataset.considered) if why else ((), ())
     facts, metadata = dataset.facts, dataset.metadata
     value: dict[str, Any] = {
@@ -202,6 +205,7 @@ def show(session: Session, reference: str, why: bool) -> None:
         **fields_of(metadata, "config_description", "config_tags"),
         "former_names": [name for name in facts.names if name != facts.name],
         "protected": protected,
+        "needs_two_persons": has_rule,
         "message": facts.state_message,
         **fields_of(facts, "version", "status", "version_to_prepare", "experiments", "superseded_by", "slicing"),
         "file_format": facts.file_format,
@@ -227,6 +231,7 @@ def show(session: Session, reference: str, why: bool) -> None:
             yield from describe_considered(considered)
             if len(considered) < 2:
                 yield ""
+        rule = "promotions need two persons: see registry proposal" if has_rule else "see registry promote"
         code, custom = it["version_to_prepare"], ", ".join(it["metadata"])
         published = f"{it['published_at']:%Y-%m-%d %H:%M} UTC" if it["published_at"] else ""
         yield Fields(
@@ -235,7 +240,7 @@ def show(session: Session, reference: str, why: bool) -> None:
                 "name": it["metadata"].get("pretty_name"),
                 "former names": it["former_names"],
                 "status": f"{it['status']}: {it['message']}" if it["message"] else it["status"],
-                "protected": "" if protected is None else f"{protected or 'the whole catalog'}: see registry promote",
+                "protected": "" if protected is None else f"{protected or 'the whole catalog'}: {rule}",
                 "superseded by": it["superseded_by"],
                 "description": it["description"],
                 "config": it["config_description"],

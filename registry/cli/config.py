@@ -39,11 +39,9 @@ def list_(session: Session, dataset: str) -> None:
     Examples:
         registry config list mnist
     """
+    names = ("config", "is_default", "canonical", "withdrawn", "num_versions", "is_protected", "needs_two_persons")
     with session.connect(dataset) as catalog:
-        found = [
-            fields_of(entry, "config", "is_default", "canonical", "withdrawn", "num_versions", "is_protected")
-            for entry in catalog.lifecycle.configs(dataset)
-        ]
+        found = [fields_of(entry, *names) for entry in catalog.lifecycle.configs(dataset)]
     columns: dict[str, Column] = {
         "CONFIG": lambda row: row["config"] or "(none)",
         "DEFAULT": lambda row: "default" if row["is_default"] else "",
@@ -55,7 +53,8 @@ def list_(session: Session, dataset: str) -> None:
 
 def _canonical(row: dict[str, Any]) -> str:
     withdrawn = f" ({row['withdrawn']} is withdrawn)" if row["withdrawn"] else ""
-    return f"{row['canonical'] or 'none'}{withdrawn}{' (protected)' if row['is_protected'] else ''}"
+    rule = " (protected by two persons)" if row["needs_two_persons"] else " (protected)" if row["is_protected"] else ""
+    return f"{row['canonical'] or 'none'}{withdrawn}{rule}"
 
 
 @session_command("set-default", group=config)

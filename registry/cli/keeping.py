@@ -9,7 +9,7 @@ import click
 
 from registry.cli.commands import Session, joint_exit_code, session_command, version_values
 from registry.cli.completion import complete_reference
-from registry.cli.options import dry_run_option, uses_option
+from registry.cli.options import dry_run_option, keep_uses_option
 from registry.cli.output import Block, Column, Table, size
 from registry.cli.progress import show_progress
 from registry.envelope import fields_of
@@ -81,7 +81,7 @@ def du(session: Session, reference: str | None, by: str | None, check: bool) -> 
     metavar="PATTERN",
     help="Datasets that --dropped-after is about, e.g. 'lab_*' or c4/en; may be repeated.  [default: all]",
 )
-@uses_option
+@keep_uses_option
 @dry_run_option
 def gc(
     session: Session,

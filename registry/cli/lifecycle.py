@@ -12,7 +12,14 @@ import click
 
 from registry.cli.browse import first_words
 from registry.cli.commands import Session, joint_exit_code, session_command, version_values
-from registry.cli.options import dataset_argument, description_options, dry_run_option, uses_option, version_argument
+from registry.cli.options import (
+    dataset_argument,
+    description_options,
+    dry_run_option,
+    keep_uses_option,
+    uses_option,
+    version_argument,
+)
 from registry.cli.output import Block, Column, Note, Table, size
 from registry.cli.proposal import describe_proposal, proposal_values
 from registry.envelope import fields_of
@@ -223,7 +230,7 @@ def _shorten(value: str | tuple[str, ...] | None) -> str:
     help="Go on if another version, an alias or a use names the files, or if a place cannot be cleared.",
 )
 @dry_run_option
-@uses_option
+@keep_uses_option
 def remove(
     session: Session, reference: str, now: bool, grace: str | None, force: bool, dry_run: bool, uses: list[Use]
 ) -> int:

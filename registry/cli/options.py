@@ -220,14 +220,19 @@ def _load_uses(ctx: click.Context, param: click.Parameter, paths: Sequence[Path]
     return uses
 
 
-uses_option: Final = click.option(
-    "--uses",
-    multiple=True,
-    callback=_load_uses,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="A file of references in use (one a line, # starts a comment) or a pin file (.yaml): show those that change.",
-)
+def _uses_option(effect: str) -> Callable[[_Command], _Command]:
+    return click.option(
+        "--uses",
+        multiple=True,
+        callback=_load_uses,
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help=f"A file of references in use (one a line, # starts a comment) or a pin file (.yaml): {effect}",
+    )
+
+
+uses_option: Final = _uses_option("show those that change.")
+keep_uses_option: Final = _uses_option("the versions that it names keep their files; may be repeated.")
 
 slicing_options: Final = _collect(
     "slicing",

@@ -39,6 +39,8 @@ def list_(session: Session, dataset: str | None) -> None:
     """
     with session.connect(dataset) as catalog:
         waiting = catalog.lifecycle.proposals(dataset)
+        if dataset is not None and not waiting:
+            catalog.lifecycle.configs(dataset)  # it may be mistyped
     columns: dict[str, Column] = {
         "ID": lambda row: row.id,
         "CHANGE": str,

@@ -122,11 +122,12 @@ class GuardedCatalog(CatalogWrapper):
         finally:
             recorder.reset(before)
 
-    def require_role(self, call: Call, role: str | None = None) -> None:
-        """Raise CatalogPermissionError unless the role of the token allows the call."""
+    def require_role(self, call: Call, role: str | None = None, *, why: str = "") -> None:
+        """Raise CatalogPermissionError, which says ``why``, unless the role of the token allows the call."""
         least = role or call.policy.role
         if least == NOBODY or not self.who.role.includes(Role(least)):
-            raise self._refusal(call, least, f"it needs the role {least}, and this token has the role {self.who.role}")
+            reason = f"{why}it needs the role {least}, and this token has the role {self.who.role}"
+            raise self._refusal(call, least, reason)
 
     def require(self, call: Call, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Check that the token may make the call with these arguments.
@@ -160,7 +161,7 @@ class GuardedCatalog(CatalogWrapper):
             self._require_places(call, datasets, arguments)
         for name, config in datasets if is_promotion else self._moved_defaults(call, arguments):
             if self._catalog.configs.protection(*self._standing_name(name, config)) is not None:
-                self.require_role(call, MAINTAINER)
+                self.require_role(call, MAINTAINER, why=f"{name} is protected, so ")
         if "proposal" in arguments and arguments["proposal"].action != "promote":
             self.require_role(call, ADMIN)
         return datasets

@@ -105,3 +105,19 @@ def test_an_sqlite_file_proves_nobody(ruled: Cli) -> None:
         "error: this change needs two persons, and an SQLite file does not prove who opens it\n"
         "hint: Propose and approve it through the service of the catalog: docs/service.md\n",
     )
+
+
+def test_a_name_that_needs_two_persons_says_so_and_a_mistyped_one_is_refused(ruled: Cli) -> None:
+    assert "protected    animals: promotions need two persons: see registry proposal\n" in ruled("show", "animals").out
+    assert ruled("show", "animals", "--format", "json").json()["data"]["needs_two_persons"] is True
+    assert "1.0.0 (protected by two persons)" in ruled("config", "list", "animals").out
+    assert [
+        it["needs_two_persons"] for it in ruled("config", "list", "animals", "--format", "json").json()["data"]
+    ] == [True]
+    assert ruled("proposal", "list", "animals").err == "No change waits for approval.\n"
+    mistyped = ruled("proposal", "list", "animal")
+    assert (mistyped.code, mistyped.err) == (
+        3,
+        "error: no dataset 'animal' in the catalog\nhint: Did you mean 'animals'? There are: animals.\n",
+    )
+    assert ruled("config", "list", "animals/x").err == "error: no config 'x' in animals\n"

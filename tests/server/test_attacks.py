@@ -182,9 +182,8 @@ def test_only_a_maintainer_promotes_in_a_protected_dataset(
         scope = None if dataset is None else Reference.parse(dataset)
         shared.configs.set_protection(scope, protect=True, actor="root")
         if dataset != "secret_digits":
-            assert refused(publisher, "lifecycle.promote", reference=reference).startswith(
-                "it needs the role maintainer"
-            )
+            refusal = refused(publisher, "lifecycle.promote", reference=reference)
+            assert refusal.startswith("lab_digits is protected, so it needs the role maintainer")
             for patterns in (("lab_*",), ("other_*",)):
                 maintainer = Attacker(shared, Role.MAINTAINER, *patterns)
                 if patterns == ("lab_*",):

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from registry.catalog.remembering import IS_BRIEF
 from registry.catalog.service.problems import UNAVAILABLE, load_error
-from registry.catalog.site.requests import SiteServer
+from registry.catalog.site.requests import SiteServer, server_unavailable
 from registry.errors import (
     CatalogError,
     CatalogRefusedError,
@@ -159,7 +159,7 @@ class ServiceServer(SiteServer):
         try:
             return call_with_retries(operation, send)
         except StorageUnavailableError as error:
-            raise CatalogUnavailableError(error.message, hint=error.hint, details=error.details) from error
+            raise server_unavailable(error) from error
 
     def _send(
         self,

@@ -59,6 +59,12 @@ class Answer:
     body: bytes = b""
 
 
+def server_unavailable(error: StorageUnavailableError) -> CatalogUnavailableError:
+    """The error for a server that cannot be reached, or breaks off its answers."""
+    where = "Check the host and the port in the URL. " if error.details.get("errno") == errno.ECONNREFUSED else ""
+    return CatalogUnavailableError(error.message, hint=f"{where}{error.hint or ''}" or None, details=error.details)
+
+
 class SiteServer:
     """The web server of a site. Use it in one thread and one process; ``close`` ends its connections."""
 
@@ -115,7 +121,7 @@ class SiteServer:
         try:
             return call_with_retries(operation, attempt)
         except StorageUnavailableError as error:
-            raise CatalogUnavailableError(error.message, hint=error.hint, details=error.details) from error
+            raise server_unavailable(error) from error
 
     def _attempt(
         self,
