@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
-from itertools import chain, islice
+from itertools import chain
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
@@ -38,18 +37,8 @@ LOCK_VERSION: Final = 1
 _faults_left: ContextVar[list[int] | None] = ContextVar("registry_pin_faults_left", default=None)
 
 
-class TooManyFaultsError(Exception):
-    """A file has more invalid values than ``at_most`` allows. Pydantic would collect them all."""
-
-
-@contextmanager
-def at_most(count: int) -> Iterator[None]:
-    """Raise TooManyFaultsError in this block for more than ``count`` invalid values."""
-    token = _faults_left.set([count])
-    try:
-        yield
-    finally:
-        _faults_left.reset(token)
+class _TooManyFaultsError(Exception):
+    """A file has more than ``_MOST_FAULTS`` invalid values. Pydantic would collect them all."""
 
 
 def _counted(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
@@ -61,7 +50,7 @@ def _counted(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
         if left is not None:
             left[0] -= 1
             if left[0] < 0:
-                raise TooManyFaultsError from None
+                raise _TooManyFaultsError from None
         raise
 
 
@@ -221,7 +210,7 @@ class PinEntry(_PinModel):
     why: Annotated[tuple[Page, ...], Strict(False)]
     status: Literal["canonical", "supported", "experimental", "deprecated", "yanked"]
     status_message: Page = ""
-    experiments: dict[Line, bool]
+    experiments: dict[Line, Annotated[bool, _Counted]]
     alias: AliasEntry | None
     version_digest: Sha256
     version_slicing: Literal["documented", "tfds-4"]
@@ -261,54 +250,25 @@ def to_plain(entry: BaseModel) -> dict[str, Any]:
 Fault = tuple[Sequence[str | int], str]
 """The keys that lead to a value, and the problem there."""
 
-_MOST_ITEMS: Final = 1000
-_MOST_KEYS: Final = 200
 _MOST_FAULTS: Final = 10_000
 
 
 def check_form(content: Any) -> tuple[PinDocument | None, list[Fault]]:
     """The document in ``content``, or None and its invalid values.
 
-    A hostile file may hold millions of invalid values, and pydantic uses about a kilobyte for each. So only the
-    beginning of long lists is validated first, and the whole file only if that is valid.
+    A hostile file may hold millions of invalid values, and pydantic uses about a kilobyte for each. So validation
+    stops after ``_MOST_FAULTS`` of them.
     """
-    from pydantic import ValidationError
-
-    beginning = _Beginning()
-    values = beginning.of(content)
+    token = _faults_left.set([_MOST_FAULTS])
     try:
-        with at_most(_MOST_FAULTS):
-            document = PinDocument.model_validate(values)
-            return (PinDocument.model_validate(content) if beginning.is_cut else document), []
-    except TooManyFaultsError:
+        return PinDocument.model_validate(content), []
+    except _TooManyFaultsError:
         return None, [((), f"more than {_MOST_FAULTS:,} values are malformed")]
     except ValidationError as error:
         result = error.errors(include_url=False, include_context=False, include_input=False)
         return None, [(fault["loc"], fault["msg"]) for fault in result]
-
-
-class _Beginning:
-    """Truncates long lists, and mappings with more keys than any part of a pin file has fields."""
-
-    def __init__(self) -> None:
-        self.is_cut = False
-        self._num_items = 0
-
-    def of(self, value: Any) -> Any:
-        """``value`` with truncated lists and mappings."""
-        if isinstance(value, dict):
-            self.is_cut |= len(value) > _MOST_KEYS
-            return {key: self.of(inner) for key, inner in islice(value.items(), _MOST_KEYS)}
-        if not isinstance(value, list):
-            return value
-        result: list[Any] = []
-        for item in value:
-            if result and self._num_items >= _MOST_ITEMS:
-                self.is_cut = True
-                break
-            self._num_items += 1
-            result.append(self.of(item))
-        return result
+    finally:
+        _faults_left.reset(token)
 
 
 OWN_KEYS: Final = ("digest", "finder")

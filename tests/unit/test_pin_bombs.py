@@ -37,23 +37,28 @@ def nested(*keys: str, inner: str) -> str:
 
 KEYS = [chr(ord("a") + number % 26) * 1000 for number in range(45)]
 TOO_LONG = f"PinFormatError f: line 2, {'a' * 60}...: its key path is longer than 2000 characters"
-MANY_FAULTS = "PinFormatError f: {} faults"
+FIVE_FAULTS = "PinFormatError f: 5 faults"
+MANY_FAULTS = "PinFormatError f: more than 10,000 values are malformed"
 BOMBS = {
     "long keys in each other": (nested(*KEYS, inner=f"[{'a,' * MANY}]"), TOO_LONG),
     "many items under long keys": (
         nested("a" * 990, "b" * 990, inner=f"[{'a,' * (2 * MANY)}]"),
-        MANY_FAULTS.format(5),
+        FIVE_FAULTS,
     ),
     "many keys under long keys": (
         nested("a" * 990, "b" * 990, inner="{" + "".join(f"k{number}: 1, " for number in range(80_000)) + "}"),
-        MANY_FAULTS.format(5),
+        FIVE_FAULTS,
     ),
-    "pins that are texts": (f"pins: [{'a,' * MANY}]\n", MANY_FAULTS.format(1005)),
-    "pins that are empty": (f"pins: [{'{},' * MANY}]\n", MANY_FAULTS.format(27005)),
-    "files that are empty": (f"pins: [{{files: [{'{},' * MANY}]}}]\n", MANY_FAULTS.format(7024)),
+    "pins that are texts": (f"pins: [{'a,' * MANY}]\n", MANY_FAULTS),
+    "pins that are empty": (f"pins: [{'{},' * MANY}]\n", MANY_FAULTS),
+    "files that are empty": (f"pins: [{{files: [{'{},' * MANY}]}}]\n", MANY_FAULTS),
     "labels that are numbers": (
         f"pins: [{{features: {{labels: {{{'l' * 990}: [{'1,' * MANY}]}}}}}}]\n",
-        MANY_FAULTS.format(1032),
+        MANY_FAULTS,
+    ),
+    "experiments that are numbers": (
+        f"pins: [{{experiments: {{{', '.join(f'e{number}: 1' for number in range(80_000))}}}}}]\n",
+        MANY_FAULTS,
     ),
     "names for tags": (
         "".join(f"%TAG !a{number}! b\n" for number in range(MEGABYTE // 17)),

@@ -1,17 +1,16 @@
-"""Reads all examples of a reader into NumPy arrays, and describes the leaves of a schema for the other modules."""
+"""Reads all examples of a reader into NumPy arrays, and has the small functions that the other modules share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from registry.errors import UsageError
-from registry.features import FeaturesDict, Leaf, Text, codec_of
+from registry.features import FeaturesDict, Text, codec_of
 from registry.features.block_columns import all_masked
-from registry.features.containers import columns_of
 
 if TYPE_CHECKING:
     from registry.reading.examples import ExampleReader
@@ -21,39 +20,13 @@ TextForm: TypeAlias = Literal["str", "bytes"]
 """What a ``Text`` becomes in a table: ``str``, which refuses invalid UTF-8, or ``bytes`` as they are stored."""
 
 
-class LeafColumn(NamedTuple):
-    """One leaf of an example: its ``names`` from the outermost dict inwards, and the ``lengths`` of its Sequences.
-
-    Lengths are outermost first, None for any length; ``words`` says for each whether it is a Sequence or a Dataset.
-    """
-
-    names: tuple[str, ...]
-    leaf: Leaf
-    lengths: tuple[int | None, ...]
-    words: tuple[str, ...]
-
-    @property
-    def path(self) -> str:
-        """The names joined by ``/``."""
-        return "/".join(self.names)
-
-    def of(self, columns: Mapping[str, Any]) -> npt.NDArray[Any]:
-        """The array of this leaf in nested ``columns``."""
-        found: Any = columns
-        for name in self.names:
-            found = found[name]
-        array: npt.NDArray[Any] = found
-        return array
-
-    def unmask(self, column: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
-        """The values of ``column`` and a mask of the missing ones; None for the mask if it is not optional."""
-        if not isinstance(column, np.ma.MaskedArray):
-            return column, None
-        values: npt.NDArray[Any] = column.data
-        missing = missing_rows(column)
-        if 0 in self.leaf.shape:  # a column of objects, so only the mask has the information
-            values = np.empty((len(column), *self.leaf.shape), self.leaf.dtype)
-        return values, missing
+def values_of(names: Iterable[str], columns: Mapping[str, Any]) -> npt.NDArray[Any]:
+    """The array in nested ``columns`` of the leaf with ``names``, from the outermost dict inwards."""
+    found: Any = columns
+    for name in names:
+        found = found[name]
+    array: npt.NDArray[Any] = found
+    return array
 
 
 def missing_rows(column: np.ma.MaskedArray[Any, Any]) -> npt.NDArray[np.bool_]:
@@ -69,11 +42,6 @@ def read_features(reader: ExampleReader) -> FeaturesDict:
     if not reader.read_config.add_tfds_id:
         return reader.features
     return FeaturesDict({**reader.features, "tfds_id": Text()})
-
-
-def leaves_of(features: FeaturesDict) -> list[LeafColumn]:
-    """Every leaf of an example."""
-    return [LeafColumn(column.names, column.leaf, column.lengths, column.words) for column in columns_of(features)]
 
 
 def no_examples(features: FeaturesDict) -> dict[str, Any]:

@@ -17,9 +17,10 @@ import pyarrow.compute as pc
 
 from registry.errors import UsageError
 from registry.features import FeaturesDict
+from registry.features.containers import Column, columns_of
 from registry.features.dtypes import is_bfloat16
 from registry.features.feature import TEXT, Shape
-from registry.reading.frameworks.arrays import LeafColumn, leaves_of
+from registry.reading.frameworks.arrays import missing_rows, values_of
 
 _Lengths: TypeAlias = npt.NDArray[np.int64]
 
@@ -31,15 +32,19 @@ class LeafArrays:
     """Turns columns into the Arrow arrays of their leaves."""
 
     def __init__(self, features: FeaturesDict) -> None:
-        self._leaves = leaves_of(features)
+        self._leaves = columns_of(features)
 
     def of(self, columns: Mapping[str, Any]) -> list[pa.Array]:
         """The array of each leaf of ``columns`` in schema order, inside the lists of its Sequences and dimensions."""
-        return [self._leaf_array(leaf, leaf.of(columns)) for leaf in self._leaves]
+        return [self._leaf_array(leaf, values_of(leaf.names, columns)) for leaf in self._leaves]
 
-    def _leaf_array(self, leaf: LeafColumn, column: npt.NDArray[Any]) -> pa.Array:
+    def _leaf_array(self, leaf: Column, column: npt.NDArray[Any]) -> pa.Array:
         levels: list[_Lengths] = []
-        values, missing = leaf.unmask(column)
+        values, missing = column, None
+        if isinstance(column, np.ma.MaskedArray):
+            values, missing = column.data, missing_rows(column)
+            if 0 in leaf.leaf.shape:  # a column of objects, so only the mask has the information
+                values = np.empty((len(column), *leaf.leaf.shape), leaf.leaf.dtype)
         if leaf.lengths:
             values, levels = _unpack_sequences(column, leaf)
         flat, more = _unpack_tensors(values, leaf.leaf.shape)
@@ -49,7 +54,7 @@ class LeafArrays:
             array = _list_array(array, lengths, size, leaf.path)
         return array if missing is None else pc.if_else(pa.array(missing), pa.scalar(None, array.type), array)
 
-    def _flat_array(self, leaf: LeafColumn, values: npt.NDArray[Any]) -> pa.Array:
+    def _flat_array(self, leaf: Column, values: npt.NDArray[Any]) -> pa.Array:
         if leaf.leaf.dtype != TEXT:
             return pa.array(values.astype(np.float32) if is_bfloat16(values.dtype) else values)
         array = pa.array([None if value is None else bytes(value) for value in values], pa.binary())
@@ -58,7 +63,7 @@ class LeafArrays:
         return array
 
 
-def _unpack_sequences(column: npt.NDArray[Any], leaf: LeafColumn) -> tuple[npt.NDArray[Any], list[_Lengths]]:
+def _unpack_sequences(column: npt.NDArray[Any], leaf: Column) -> tuple[npt.NDArray[Any], list[_Lengths]]:
     """The elements of all sequences, and for each level of sequences their lengths."""
     if column.ndim > 1:
         num_rows, length = column.shape[:2]

@@ -25,8 +25,9 @@ from ray.data.block import BlockMetadata
 from registry.engines.ray.worker import Setting, dump, environment_on_node, pickler_class
 from registry.errors import UsageError
 from registry.features import Audio, FeaturesDict, Image, RawFeature
+from registry.features.containers import Column, columns_of
 from registry.features.feature import TEXT
-from registry.reading.frameworks.arrays import LeafColumn, leaves_of, read_features
+from registry.reading.frameworks.arrays import read_features
 from registry.reading.frameworks.tables import columns_for, reader_for
 from registry.reading.state import Intervals, cut, divide, size_of
 
@@ -160,7 +161,7 @@ def _pack(reader: ExampleReader) -> bytes:
 def _estimate_bytes(reader: ExampleReader, features: FeaturesDict) -> int | None:
     """Estimated bytes of a row in Arrow: exact for features of known size, else from the size of stored records."""
     known, is_open, is_coded = 0, False, False
-    for column in leaves_of(features):
+    for column in columns_of(features):
         if _has_known_size(column):
             known += prod((*column.lengths, *column.leaf.shape)) * column.leaf.dtype.itemsize
         elif not isinstance(column.leaf, RawFeature):
@@ -176,7 +177,7 @@ def _estimate_bytes(reader: ExampleReader, features: FeaturesDict) -> int | None
     return max(1, known + num_bytes * (_DECODED_SIZE if is_coded else 1) // max(1, num_records))
 
 
-def _has_known_size(column: LeafColumn) -> bool:
+def _has_known_size(column: Column) -> bool:
     leaf = column.leaf
     return not isinstance(leaf, RawFeature) and leaf.dtype != TEXT and None not in (*column.lengths, *leaf.shape)
 

@@ -16,9 +16,9 @@ import tensorflow as tf
 
 from registry.errors import UsageError
 from registry.features import Dataset, FeaturesDict, RawFeature
-from registry.features.containers import columns_of
+from registry.features.containers import Column, columns_of
 from registry.features.feature import TEXT
-from registry.reading.frameworks.arrays import LeafColumn, leaves_of, no_examples, read_features
+from registry.reading.frameworks.arrays import no_examples, read_features, values_of
 
 if TYPE_CHECKING:
     from registry.reading.examples import ExampleReader
@@ -28,7 +28,7 @@ def read_dataset(reader: ExampleReader, *, batch_size: int | None, drop_remainde
     """The examples as a tf.data.Dataset; see ``Reader.to_tf_dataset``."""
     features = read_features(reader)
     _refuse_optional(features)
-    leaves = [_form_of(leaf) for leaf in leaves_of(features) if not isinstance(leaf.leaf, RawFeature)]
+    leaves = [_form_of(leaf) for leaf in columns_of(features) if not isinstance(leaf.leaf, RawFeature)]
     others = [form.leaf.path for form in leaves if not isinstance(form, _Dense)]
     if batch_size is not None and others:
         raise UsageError(
@@ -36,12 +36,12 @@ def read_dataset(reader: ExampleReader, *, batch_size: int | None, drop_remainde
             hint="Leave batch_size out, and write reader.to_tf_dataset().ragged_batch(32), or .padded_batch(32).",
             details={"feature": others[0]},
         )
-    tree = _without_raw(no_examples(features), iter(leaves_of(features)))
+    tree = _without_raw(no_examples(features), iter(columns_of(features)))
     epochs = count()
 
     def blocks() -> Iterator[tuple[npt.NDArray[Any], ...]]:
         for columns in _iterate(reader.reopened(), next(epochs), batch_size, drop_remainder=drop_remainder):
-            yield tuple(array for form in leaves for array in form.arrays(form.leaf.of(columns)))
+            yield tuple(array for form in leaves for array in form.arrays(values_of(form.leaf.names, columns)))
 
     signature = tuple(spec for form in leaves for spec in form.specs)
     result = tf.data.Dataset.from_generator(blocks, output_signature=signature)
@@ -57,7 +57,7 @@ def read_dataset(reader: ExampleReader, *, batch_size: int | None, drop_remainde
 class _Dense:
     """A leaf that has one shape in all examples."""
 
-    def __init__(self, leaf: LeafColumn) -> None:
+    def __init__(self, leaf: Column) -> None:
         self.leaf = leaf
         self.specs = [tf.TensorSpec((None, *leaf.lengths, *leaf.leaf.shape), _dtype(leaf))]
 
@@ -73,7 +73,7 @@ class _Dense:
 class _Shaped:
     """A leaf that differs in shape: all values, the offset of each example, and the shapes."""
 
-    def __init__(self, leaf: LeafColumn) -> None:
+    def __init__(self, leaf: Column) -> None:
         if (
             Dataset.word in leaf.words and None in leaf.leaf.shape
         ):  # no other framework stacks the examples of a Dataset
@@ -109,7 +109,7 @@ class _Shaped:
 class _Nested:
     """A Sequence of Sequences: all values, and for each level the row lengths of all examples."""
 
-    def __init__(self, leaf: LeafColumn) -> None:
+    def __init__(self, leaf: Column) -> None:
         if None in leaf.leaf.shape:
             raise UsageError(
                 f"feature {leaf.path!r} is ragged and its values differ in shape: TensorFlow has no tensor for that",
@@ -152,7 +152,7 @@ def _refuse_optional(features: FeaturesDict) -> None:
 _NUMBERS = tf.TensorSpec((None,), tf.int64)
 
 
-def _form_of(leaf: LeafColumn) -> _Dense | _Shaped | _Nested:
+def _form_of(leaf: Column) -> _Dense | _Shaped | _Nested:
     if len(leaf.lengths) > 1:
         return _Nested(leaf)
     return _Shaped(leaf) if None in (*leaf.lengths, *leaf.leaf.shape) else _Dense(leaf)
@@ -198,7 +198,7 @@ def _nest(tree: Any, flat: Iterator[Any]) -> Any:
     return {name: _nest(inner, flat) for name, inner in tree.items()} if isinstance(tree, dict) else next(flat)
 
 
-def _without_raw(tree: Any, leaves: Iterator[LeafColumn]) -> Any:
+def _without_raw(tree: Any, leaves: Iterator[Column]) -> Any:
     """``tree`` without features of unknown kinds, whose values have no type."""
     if not isinstance(tree, dict):
         return None if isinstance(next(leaves).leaf, RawFeature) else tree
@@ -206,7 +206,7 @@ def _without_raw(tree: Any, leaves: Iterator[LeafColumn]) -> Any:
     return {name: inner for name, inner in result.items() if inner is not None}
 
 
-def _dtype(leaf: LeafColumn) -> Any:
+def _dtype(leaf: Column) -> Any:
     return tf.string if leaf.leaf.dtype == TEXT else tf.as_dtype(leaf.leaf.dtype)
 
 

@@ -19,9 +19,9 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from registry.errors import StateMismatchError, UsageError, suggest, warn
 from registry.features import FeaturesDict, RawFeature
+from registry.features.containers import Column, columns_of
 from registry.features.feature import TEXT
 from registry.model import whole_number
-from registry.reading.frameworks.arrays import LeafColumn, leaves_of
 from registry.reading.frameworks.sharing import EpochCounter, IterationKey, SharedReader
 from registry.reading.frameworks.torch_batches import Collate, GatheredExamples, examples_of, to_tensors
 from registry.reading.state import Intervals, cut, divide, size_of
@@ -120,7 +120,7 @@ def _rules(features: FeaturesDict, pad: Mapping[str, float | None]) -> dict[str,
     Raises:
         UsageError: ``pad`` names a feature that does not exist or cannot be padded.
     """
-    leaves = {leaf.path: leaf for leaf in leaves_of(features)}
+    leaves = {leaf.path: leaf for leaf in columns_of(features)}
     rules: dict[str, float | None] = {path: None for path, leaf in leaves.items() if _is_list(leaf)}
     for path, filler in pad.items():
         if path not in leaves:
@@ -132,22 +132,18 @@ def _rules(features: FeaturesDict, pad: Mapping[str, float | None]) -> dict[str,
     return rules
 
 
-def _is_list(leaf: LeafColumn) -> bool:
-    return None in (*leaf.lengths, *leaf.leaf.shape) or len(leaf.lengths) > 1 or _is_optional(leaf)
+def _is_list(leaf: Column) -> bool:
+    return None in (*leaf.lengths, *leaf.leaf.shape) or len(leaf.lengths) > 1 or leaf.may_read_none
 
 
-def _is_optional(leaf: LeafColumn) -> bool:
-    return leaf.leaf.may_read_none and not leaf.lengths
-
-
-def _why_not_padded(leaf: LeafColumn) -> tuple[str, str] | None:
+def _why_not_padded(leaf: Column) -> tuple[str, str] | None:
     """Why no number pads the values of ``leaf``, and what to do instead."""
     as_list = "Leave it out of pad: a batch has a list of its values."
     if isinstance(leaf.leaf, RawFeature) or leaf.leaf.dtype == TEXT:
         return "its values are not numbers", as_list
     if len(leaf.lengths) > 1:
         return "it is a Sequence of Sequences", as_list
-    if _is_optional(leaf):
+    if leaf.may_read_none:
         return "its value may be None", f"Choose a value before: reader.fill_missing({{{leaf.path!r}: 0}})."
     if not _is_list(leaf):
         return f"all its values have the shape {(*leaf.lengths, *leaf.leaf.shape)}", "Leave it out of pad."
