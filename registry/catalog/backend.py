@@ -724,8 +724,13 @@ class CatalogBackend(Protocol):
     def sizes(self) -> tuple[VersionSize, ...]:
         """The number and the size of the shard files of every version in any state, by dataset and version."""
 
-    def datasets(self, wanted: DatasetFilter | None = None) -> tuple[DatasetSummary, ...]:
-        """Every dataset and config that ``wanted`` lists, by name."""
+    def datasets(
+        self, wanted: DatasetFilter | None = None, *, after: str | None = None, limit: int | None = None
+    ) -> tuple[DatasetSummary, ...]:
+        """Every dataset and config that ``wanted`` lists, by name.
+
+        With ``after``: those after this ``name[/config]``. With ``limit``: at most ``limit`` of them, the first.
+        """
 
     def search(self, text: str, *, limit: int = 20) -> tuple[SearchHit, ...]:
         """Search for datasets that match every word of ``text``: at most ``limit`` hits, best first.

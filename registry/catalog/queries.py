@@ -83,6 +83,8 @@ _EAGER: Final = 4096
 
 
 _MOST_PRODUCERS: Final = 100
+_READ_AT_ONCE: Final = 500
+"""Configs of a list that are read together, also if few of them are listed."""
 
 _KINDS: Final = {
     "image": ('.Image"', '.LabeledImage"', '.Video"', "The bytes of an image file."),
@@ -174,59 +176,96 @@ class SqlLookUps(SqlGroup):
             result = [_read_size(row) for row in connection.execute(query)]
         return tuple(sorted(result, key=lambda version: (version.name, version.config or "", version.version)))
 
-    def datasets(self, wanted: DatasetFilter | None = None) -> tuple[DatasetSummary, ...]:
+    def datasets(
+        self, wanted: DatasetFilter | None = None, *, after: str | None = None, limit: int | None = None
+    ) -> tuple[DatasetSummary, ...]:
         wanted = wanted or DatasetFilter()
-        best_first = (sa.case((IS_WITHDRAWN, 1), else_=0), *(part.desc() for part in NUMBER))
-        versions = sa.select(
-            dataset_version.c.id,
-            dataset_version.c.config_id,
-            *NUMBER,
-            sa.func.row_number().over(partition_by=dataset_version.c.config_id, order_by=best_first).label("rank"),
-            sa.func.count().over(partition_by=dataset_version.c.config_id).label("num_versions"),
-        )
-        if wanted.like is not None:  # the versions of few datasets are ranked a hundred times as fast
-            named = sa.select(builder_config.c.id).join_from(builder_config, builder).where(_is_like(wanted.like))
-            versions = versions.where(dataset_version.c.config_id.in_(named))
-        ranked = versions.subquery("ranked")
-        is_best = sa.and_(ranked.c.config_id == builder_config.c.id, ranked.c.rank == 1)
-        canonical = dataset_version.alias("shown")
-        shown_id = sa.func.coalesce(sa.case((~IS_CANONICAL_WITHDRAWN, canonical_version.c.id)), ranked.c.id)
-        query = (
-            sa.select(
-                *NAMES,
-                builder_config.c.is_default,
-                is_protected().label("is_protected"),
-                ranked.c.major,
-                ranked.c.minor,
-                ranked.c.patch,
-                ranked.c.num_versions,
-                *CANONICAL_NUMBER,
-                IS_CANONICAL_WITHDRAWN.label("is_canonical_withdrawn"),
-                canonical.c.id.label("shown_id"),
-                canonical.c.state,
-                canonical.c.metadata_json,
-                canonical.c.content_digest,
-                *(_is_kind(canonical.c.features_json, signs).label(f"has_{kind}") for kind, signs in _KINDS.items()),
-                corrected(canonical.c.published_at),
-                canonical.c.published_by,
-            )
-            .select_from(builder)
-            .join(builder_config, builder_config.c.builder_id == builder.c.id)
-            .join(ranked, is_best)
-            .outerjoin(canonical_version, canonical_version.c.id == builder_config.c.canonical_version_id)
-            .join(canonical, canonical.c.id == shown_id)
-            .where(*_filter_conditions(wanted, canonical))
-            .order_by(builder.c.name, builder_config.c.name)
-        )
+        result: list[DatasetSummary] = []
         with reading(self._engine) as connection, stored_values():
-            rows = connection.execute(query).all()
-            of_shown = query.with_only_columns(canonical.c.id).order_by(None)
-            splits = _split_sizes(connection, split.c.version_id.in_(of_shown))
-            texts = [decode_metadata(row.metadata_json, "{}") for row in rows]
-            found = (
-                _read_dataset(row, text, splits.get(row.shown_id, ())) for row, text in zip(rows, texts, strict=True)
-            )
-            return tuple(summary for summary in found if _is_listed(summary, wanted))
+            while limit is None or len(result) < limit:  # conditions may leave out most of what is read
+                last = None if limit is None else _nth_after(connection, wanted, after, max(limit, _READ_AT_ONCE))
+                result += list_datasets(connection, wanted, after, last)
+                if last is None:
+                    break
+                after = last
+        return tuple(result[:limit])
+
+
+def _nth_after(connection: sa.Connection, wanted: DatasetFilter, after: str | None, number: int) -> str | None:
+    """The config with this number, from 1, among those after another one whose name fits; None if there are fewer."""
+    names = sa.select(builder.c.name, builder_config.c.name.label("config"))
+    names = names.join_from(builder, builder_config, builder_config.c.builder_id == builder.c.id)
+    names = names.where(*_named(wanted, after, None)).order_by(builder.c.name, builder_config.c.name)
+    row = connection.execute(names.offset(number - 1).limit(1)).first()
+    return None if row is None else f"{row.name}/{row.config}"
+
+
+def _named(wanted: DatasetFilter, after: str | None, last: str | None) -> Iterator[sa.ColumnElement[bool]]:
+    """The configs whose name fits: those after one, and up to another one, which is included."""
+    if wanted.like is not None:
+        yield _is_like(wanted.like)
+    for bound, is_after in ((after, True), (last, False)):
+        if bound is not None:
+            name, _, config = bound.partition("/")
+            ends = sa.tuple_(builder.c.name, builder_config.c.name), sa.tuple_(sa.literal(name), sa.literal(config))
+            yield ends[0] > ends[1] if is_after else ends[0] <= ends[1]
+            yield builder.c.name >= name if is_after else builder.c.name <= name  # for the index
+
+
+def list_datasets(
+    connection: sa.Connection, wanted: DatasetFilter, after: str | None = None, last: str | None = None
+) -> Iterator[DatasetSummary]:
+    """The datasets that ``wanted`` lists, by name: those after one, and up to another one."""
+    best_first = (sa.case((IS_WITHDRAWN, 1), else_=0), *(part.desc() for part in NUMBER))
+    versions = sa.select(
+        dataset_version.c.id,
+        dataset_version.c.config_id,
+        *NUMBER,
+        sa.func.row_number().over(partition_by=dataset_version.c.config_id, order_by=best_first).label("rank"),
+        sa.func.count().over(partition_by=dataset_version.c.config_id).label("num_versions"),
+    )
+    names = [*_named(wanted, after, last)]
+    if names:  # the versions of few datasets are ranked a hundred times as fast
+        named = sa.select(builder_config.c.id).join_from(builder_config, builder).where(*names)
+        versions = versions.where(dataset_version.c.config_id.in_(named))
+    ranked = versions.subquery("ranked")
+    is_best = sa.and_(ranked.c.config_id == builder_config.c.id, ranked.c.rank == 1)
+    canonical = dataset_version.alias("shown")
+    shown_id = sa.func.coalesce(sa.case((~IS_CANONICAL_WITHDRAWN, canonical_version.c.id)), ranked.c.id)
+    query = (
+        sa.select(
+            *NAMES,
+            builder_config.c.is_default,
+            is_protected().label("is_protected"),
+            ranked.c.major,
+            ranked.c.minor,
+            ranked.c.patch,
+            ranked.c.num_versions,
+            *CANONICAL_NUMBER,
+            IS_CANONICAL_WITHDRAWN.label("is_canonical_withdrawn"),
+            canonical.c.id.label("shown_id"),
+            canonical.c.state,
+            canonical.c.metadata_json,
+            canonical.c.content_digest,
+            *(_is_kind(canonical.c.features_json, signs).label(f"has_{kind}") for kind, signs in _KINDS.items()),
+            corrected(canonical.c.published_at),
+            canonical.c.published_by,
+        )
+        .select_from(builder)
+        .join(builder_config, builder_config.c.builder_id == builder.c.id)
+        .join(ranked, is_best)
+        .outerjoin(canonical_version, canonical_version.c.id == builder_config.c.canonical_version_id)
+        .join(canonical, canonical.c.id == shown_id)
+        .where(*_filter_conditions(wanted, canonical))
+        .order_by(builder.c.name, builder_config.c.name)
+    )
+    rows = connection.execute(query).all()
+    of_shown = query.with_only_columns(canonical.c.id).order_by(None)
+    splits = _split_sizes(connection, split.c.version_id.in_(of_shown))
+    for row in rows:
+        summary = _read_dataset(row, decode_metadata(row.metadata_json, "{}"), splits.get(row.shown_id, ()))
+        if _is_listed(summary, wanted):
+            yield summary
 
 
 def _is_kind(features_json: sa.ColumnElement[str], signs: tuple[str, ...]) -> sa.ColumnElement[bool]:

@@ -45,6 +45,9 @@ result as JSON. A call that changes nothing is also a GET: its query has text as
 values that are null. A GET has an ETag. A call that changes something takes an `Idempotency-Key`, so that it can be
 sent again. Errors are problem documents (RFC 9457) with a stable `code`, a `hint` and `details`.
 
+A list of datasets or of versions comes in pages. If the `next` of a page is not null, it is the argument `after` or
+`below` of the request for the page that follows.
+
 A token covers some datasets. Another dataset looks like one that does not exist."""
 
 _PROBLEM: Final = {
@@ -120,7 +123,7 @@ def _operation(call: Call) -> dict[str, Any]:
         pieces = "Pieces, each after its length in four bytes; the length 0 is the end."
         content: dict[str, Any] = {"application/octet-stream": {"schema": {"description": pieces}}}
     else:
-        content = {"application/json": {"schema": codec(call.returns).schema}}
+        content = {"application/json": {"schema": codec(call.answers).schema}}
     return {
         "tags": [call.name.rpartition(".")[0] or "catalog"],
         "summary": text.partition("\n\n")[0].replace("\n", " "),

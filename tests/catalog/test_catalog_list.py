@@ -69,6 +69,35 @@ def law(catalog: CatalogBackend, every: Any) -> None:
     settings(max_examples=examples(60))(check)()
 
 
+@pytest.mark.parametrize("together", [1, 2, 500])
+def test_datasets_are_listed_after_a_name(
+    filled: CatalogBackend, monkeypatch: pytest.MonkeyPatch, together: int
+) -> None:
+    monkeypatch.setattr("registry.catalog.queries._READ_AT_ONCE", together)
+    for wanted in (
+        None,
+        DatasetFilter(like="*m*"),
+        DatasetFilter(tags=["é/ü"]),
+        DatasetFilter(like="[a-m]*", tags=["Images"]),
+    ):
+        every = filled.datasets(wanted)
+        names = [summary.dataset for summary in filled.datasets()]
+        for number, after in enumerate([None, *names, "zzz", "cifar", "mnist/"]):
+            following = every if after is None else [it for it in every if it.dataset in names[number:]]
+            for limit in (None, 0, 1, 2, 3, 10):
+                if after in (None, *names):
+                    assert filled.datasets(wanted, after=after, limit=limit) == tuple(following)[:limit]
+    assert [it.dataset for it in filled.datasets(after="cifar", limit=2)] == ["cifar/hundred", "cifar/ten"]
+    assert [it.dataset for it in filled.datasets(after="mnist", limit=1)] == ["mnist_2"]
+    assert filled.datasets(after="zzz", limit=1) == ()
+
+
+def test_a_page_of_a_list_takes_three_queries(filled: CatalogBackend, queries: list[str]) -> None:
+    queries.clear()
+    assert len(filled.datasets(after="cifar/ten", limit=2)) == 2
+    assert len([query for query in queries if query.startswith("SELECT")]) == 3
+
+
 def test_a_list_says_what_is_withdrawn_or_empty_and_who_published_it(catalog: CatalogBackend) -> None:
     publish(catalog, "nothing:1.0.0", lengths={"train": [0]})
     publish(catalog, "mnist:1.0.0")

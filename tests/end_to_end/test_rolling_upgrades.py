@@ -60,7 +60,7 @@ def extended(value: Any, shape: Any) -> Any:
     reference = shape.get("$ref", "").rpartition("/")[2]
     if reference and isinstance(value, dict):
         properties = record_schemas()[reference]["properties"]
-        return {name: extended(part, properties[name]) for name, part in value.items()} | {"next": UNKNOWN}
+        return {name: extended(part, properties[name]) for name, part in value.items()} | {"newer": UNKNOWN}
     for choice in shape.get("anyOf", ()):
         if ("$ref" in choice or choice.get("type") == "object") == isinstance(value, dict) and value is not None:
             value = extended(value, choice)
@@ -113,7 +113,7 @@ def test_unknown_fields_of_a_newer_service_are_ignored(
     seen: list[str] = []
 
     def extend(name: str, value: Any) -> Any:
-        result = extended(value, codec(CALLS[name].returns).schema)
+        result = extended(value, codec(CALLS[name].answers).schema)
         seen.extend([name] * (result != value))
         return result
 

@@ -8,12 +8,17 @@ from typing import Any
 
 import pytest
 import urllib3
+from support.catalog_samples import publish
 from support.service_calls import rows_of, values_of
 from support.services import TestServer, make_token
 
-from registry.catalog.service.calls import CALLS, kind_of
+from registry.catalog.service import ServiceCatalog
+from registry.catalog.service.calls import CALLS, Call, kind_of
 from registry.catalog.service.messages import codec
 from registry.catalog.sql_catalog import SqlCatalog
+from registry.catalog.values import DatasetPage
+from registry.errors import CatalogError
+from registry.model import Role, Version
 
 NO_JSON = "invalid JSON: Expecting value in line 1, column 1"
 
@@ -104,3 +109,56 @@ def test_a_wrong_query_says_what_is_wrong(name: str, fields: Any, message: str, 
     answer = send("GET", name, fields)
     assert answer.json()["detail"] == message
     assert answer.status == (404 if name == "nothing" else 400)
+
+
+def test_long_lists_come_in_pages(
+    send: Get, server: TestServer, shared: SqlCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        publish(shared, f"lab_birds_{number}:1.0.0")
+        publish(shared, f"lab_birds_0:1.{number}.1")
+    monkeypatch.setattr("registry.catalog.service.calls.MOST_ITEMS", 2)
+    monkeypatch.setattr("registry.server.rights._PAGE", 3)
+    everything = [it.dataset for it in shared.datasets()]
+    expected = {
+        ("datasets", "after", "lab_*"): [name for name in everything if name.startswith("lab_")],
+        ("datasets", "after", "lab_birds_1 lab_birds_3"): ["lab_birds_1", "lab_birds_3"],
+        ("datasets", "after", "*"): everything,
+        ("versions", "below", "*"): [str(it.version) for it in shared.versions("lab_birds_0")],
+    }
+    assert len(everything) > len(expected["datasets", "after", "lab_*"]) > 6
+    for (name, argument, pattern), items in expected.items():
+        token = make_token(shared, "ann", Role.READER, *pattern.split())
+        values: dict[str, Any] = {"name": "lab_birds_0"} if name == "versions" else {}
+        seen: list[str] = []
+        while True:
+            page = json.loads(send("GET", name, values, Authorization=f"Bearer {token}").data)
+            assert len(page["items"]) <= 2
+            seen += [f"{it['name']}/{it['config']}".removesuffix("/None") for it in page["items"] if name == "datasets"]
+            seen += [it["version"] for it in page["items"] if name == "versions"]
+            if page["next"] is None:
+                break
+            assert page["next"] == seen[-1]
+            values[argument] = page["next"]
+        assert seen == items
+        with ServiceCatalog(server.url, token=lambda _, text=token: text) as client:
+            whole = client.datasets() if name == "datasets" else client.versions("lab_birds_0")
+            assert [getattr(it, "dataset" if name == "datasets" else "version") for it in whole] == [
+                it if name == "datasets" else Version.parse(it) for it in items
+            ]
+            for limit in (0, 1, 2, 3, 4, 99):
+                assert (
+                    client.datasets(limit=limit) if name == "datasets" else client.versions("lab_birds_0", limit=limit)
+                ) == (whole[:limit])
+
+
+def test_a_client_leaves_pages_that_do_not_end(
+    server: TestServer, shared: SqlCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.service.catalog, token = shared, make_token(shared, "ann")
+    monkeypatch.setattr("registry.catalog.service.catalog._MOST_ITEMS", 20)
+    for items in ((), shared.datasets()[:1]):
+        monkeypatch.setattr(Call, "page_of", lambda *_, items=items: DatasetPage(items=items, next="lab_digits"))
+        with ServiceCatalog(server.url, token=lambda _: token) as client, pytest.raises(CatalogError) as caught:
+            client.datasets()
+        assert caught.value.message == f"the service at {server.url} answered datasets with pages that do not end"

@@ -35,7 +35,7 @@ class Person:
         answered = self.service.answer(self.who, name, sent, key=key, request_id="1")
         assert isinstance(answered.body, bytes)
         return load_value(
-            CALLS[name].returns, json.loads(answered.body), Reading(shards=self.service.catalog.shards), name
+            CALLS[name].answers, json.loads(answered.body), Reading(shards=self.service.catalog.shards), name
         )
 
 

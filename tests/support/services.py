@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, cast
 
+import pytest
+
 from registry.catalog import CatalogBackend
 from registry.catalog.service import ServiceCatalog
 from registry.catalog.sql_catalog import SqlCatalog
@@ -175,7 +177,8 @@ def cutting_proxy(target: str) -> Iterator[CuttingProxy]:
 
 @contextmanager
 def served(catalog: CatalogBackend, server: TestServer) -> Iterator[CatalogBackend]:
-    """A client of ``catalog``, which ``server`` answers for."""
+    """A client of ``catalog``, which ``server`` answers for. Pages have two items, so that most lists have several."""
     server.service.catalog = cast("SqlCatalog", catalog)
-    with ServedCatalog(catalog, server.url) as client:
+    with ServedCatalog(catalog, server.url) as client, pytest.MonkeyPatch.context() as patches:
+        patches.setattr("registry.catalog.service.calls.MOST_ITEMS", 2)
         yield cast("CatalogBackend", client)

@@ -18,10 +18,17 @@ from registry.catalog import backend
 from registry.catalog.backend import CatalogBackend
 from registry.catalog.policy import POLICY, Policy
 from registry.catalog.service.messages import Reading, codec, hints_of, load_json, load_value
+from registry.catalog.values import DatasetPage, VersionPage
 from registry.errors import UsageError
 
 _UNSENT: Final = frozenset({"advance"})
 _STREAMS: Final = frozenset({"backup", "snapshot"})
+
+_PAGES: Final = {"datasets": (DatasetPage, "after", "dataset"), "versions": (VersionPage, "below", "version")}
+"""How a service answers calls with long results: in pages, with the argument and the attribute to continue from."""
+
+MOST_ITEMS: Final = 500
+"""Items of a page."""
 
 _ACTIONS: Final = {
     "access.create_token": "create access tokens",
@@ -96,6 +103,34 @@ class Call:
     def returns(self) -> Any:
         """The type of its result; None if it is a stream of bytes."""
         return None if self.name in _STREAMS else hints_of(self.function)["return"]
+
+    @cached_property
+    def answers(self) -> Any:
+        """The type of the JSON that is answered: a page, if the result may be long."""
+        return _PAGES[self.name][0] if self.is_paged else self.returns
+
+    @property
+    def is_paged(self) -> bool:
+        """Whether it is answered in pages. Then it takes a ``limit``, which pages have as well."""
+        return self.name in _PAGES
+
+    @staticmethod
+    def limited(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a call for its next page."""
+        limit = kwargs.get("limit")
+        return {**kwargs, "limit": MOST_ITEMS if limit is None else max(1, min(limit, MOST_ITEMS))}
+
+    def page_of(self, items: Sequence[Any], limit: int | None) -> Any:
+        """The page with these items; ``limit`` is how many the client has asked for, None for all."""
+        kind, _, attribute = _PAGES[self.name]
+        items = items if limit is None else items[: max(0, limit)]
+        is_last = len(items) < MOST_ITEMS or len(items) == limit
+        return kind(items=tuple(items), next=None if is_last else getattr(items[-1], attribute))
+
+    def after_page(self, values: Mapping[str, Any], page: Any) -> dict[str, Any]:
+        """The arguments as JSON for the page that follows one."""
+        values = {**values, _PAGES[self.name][1]: str(page.next)}
+        return values if values.get("limit") is None else {**values, "limit": values["limit"] - len(page.items)}
 
     @cached_property
     def sent(self) -> dict[str, inspect.Parameter]:

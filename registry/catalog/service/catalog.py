@@ -23,12 +23,14 @@ from registry.errors import CatalogError, NotFoundError, UsageError, spell
 from registry.masking import mask, remove_secrets
 
 if TYPE_CHECKING:
+    from registry.catalog.service.calls import Call
     from registry.catalog.service.requests import ServiceServer
     from registry.catalog.site.history import KnownHead
     from registry.catalog.values import DataDirectory
 
 _FRESH_SECONDS: Final = 60
 _MOST_EVENTS: Final = 1000
+_MOST_ITEMS: Final = 10**7
 
 
 class ServiceCatalog(CatalogWrapper):
@@ -99,32 +101,52 @@ class ServiceCatalog(CatalogWrapper):
 
     def _send(self, call: str, *args: Any, **kwargs: Any) -> Any:
         from registry.catalog.service.calls import CALLS
-        from registry.catalog.service.messages import Reading, load_value
 
         protocol_call = CALLS[call]
-        body, path = protocol_call.dump(*args, **kwargs), f"{API_PATH}{call}"
+        body = protocol_call.dump(*args, **kwargs)
         if protocol_call.returns is None:
-            return self._server.stream(path, body)
+            return self._server.stream(f"{API_PATH}{call}", body)
+        result = self._ask(protocol_call, body)
+        if protocol_call.is_paged:
+            result = self._all_pages(protocol_call, body, result)
+        return result if call != "locations.data_dir" or result is None else self._usable(result)
+
+    def _ask(self, call: Call, body: dict[str, Any]) -> Any:
+        """What the service answers to a call, built as this release knows it."""
+        from registry.catalog.service.messages import Reading, load_value
+
         try:
-            answer = self._server.call(path, body, is_write=protocol_call.policy.is_write)
+            answer = self._server.call(f"{API_PATH}{call.name}", body, is_write=call.policy.is_write)
         except NotFoundError as error:
             if type(error) is NotFoundError and error.message.startswith("there is no call"):
                 raise CatalogError(
-                    f"the service at {self.url} is of an older release than this one, and does not know {call}",
+                    f"the service at {self.url} is of an older release than this one, and does not know {call.name}",
                     hint="Ask an admin of the catalog to upgrade the service, or use its release: registry doctor",
                 ) from error
             raise
-        if protocol_call.policy.is_write:
+        if call.policy.is_write:
             self._on_write()
-        reading = Reading(shards=self.shards, is_strict=False)
         try:
-            result = load_value(protocol_call.returns, answer, reading, "the answer")
+            return load_value(call.answers, answer, Reading(shards=self.shards, is_strict=False), "the answer")
         except UsageError as error:
             raise CatalogError(
-                f"the service at {self.url} answered {call} with what this release does not know: {error.message}",
+                f"the service at {self.url} answered {call.name} with what this release does not know: {error.message}",
                 hint="The service may be of a newer release: pip install --upgrade shardbook",
             ) from error
-        return result if call != "locations.data_dir" or result is None else self._usable(result)
+
+    def _all_pages(self, call: Call, body: dict[str, Any], page: Any) -> tuple[Any, ...]:
+        """The items of a page and of those that follow it. A change meanwhile is in some of them."""
+        result = list(page.items)
+        while page.next is not None:
+            if not page.items or len(result) > _MOST_ITEMS:
+                raise CatalogError(
+                    f"the service at {self.url} answered {call.name} with pages that do not end",
+                    hint="Ask an admin of the catalog.",
+                )
+            body = call.after_page(body, page)
+            page = self._ask(call, body)
+            result += page.items
+        return tuple(result)
 
     def _usable(self, data_dir: DataDirectory) -> DataDirectory:
         """The data directory as this client reaches it.
