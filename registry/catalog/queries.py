@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from itertools import groupby
 from operator import itemgetter
@@ -70,6 +70,7 @@ from registry.model import (
     Split,
     Version,
     VersionState,
+    covers,
     current_locations,
     version_status,
 )
@@ -177,33 +178,46 @@ class SqlLookUps(SqlGroup):
         return tuple(sorted(result, key=lambda version: (version.name, version.config or "", version.version)))
 
     def datasets(
-        self, wanted: DatasetFilter | None = None, *, after: str | None = None, limit: int | None = None
+        self,
+        wanted: DatasetFilter | None = None,
+        *,
+        after: str | None = None,
+        limit: int | None = None,
+        covered_by: Sequence[str] = ("*",),
     ) -> tuple[DatasetSummary, ...]:
+        """See ``CatalogBackend``; ``covered_by``: only those that patterns of a token cover."""
         wanted = wanted or DatasetFilter()
         result: list[DatasetSummary] = []
+        number = max(limit or 0, _READ_AT_ONCE)
         with reading(self._engine) as connection, stored_values():
             while limit is None or len(result) < limit:  # conditions may leave out most of what is read
-                last = None if limit is None else _nth_after(connection, wanted, after, max(limit, _READ_AT_ONCE))
-                result += list_datasets(connection, wanted, after, last)
+                last = None if limit is None else _nth_after(connection, wanted, covered_by, after, number)
+                result += list_datasets(connection, wanted, covered_by, after, last)
                 if last is None:
                     break
                 after = last
         return tuple(result[:limit])
 
 
-def _nth_after(connection: sa.Connection, wanted: DatasetFilter, after: str | None, number: int) -> str | None:
+def _nth_after(
+    connection: sa.Connection, wanted: DatasetFilter, covered_by: Sequence[str], after: str | None, number: int
+) -> str | None:
     """The config with this number, from 1, among those after another one whose name fits; None if there are fewer."""
     names = sa.select(builder.c.name, builder_config.c.name.label("config"))
     names = names.join_from(builder, builder_config, builder_config.c.builder_id == builder.c.id)
-    names = names.where(*_named(wanted, after, None)).order_by(builder.c.name, builder_config.c.name)
+    names = names.where(*_named(wanted, covered_by, after, None)).order_by(builder.c.name, builder_config.c.name)
     row = connection.execute(names.offset(number - 1).limit(1)).first()
     return None if row is None else f"{row.name}/{row.config}"
 
 
-def _named(wanted: DatasetFilter, after: str | None, last: str | None) -> Iterator[sa.ColumnElement[bool]]:
+def _named(
+    wanted: DatasetFilter, covered_by: Sequence[str], after: str | None, last: str | None
+) -> Iterator[sa.ColumnElement[bool]]:
     """The configs whose name fits: those after one, and up to another one, which is included."""
     if wanted.like is not None:
         yield _is_like(wanted.like)
+    if "*" not in covered_by:
+        yield sa.or_(*(_like(builder.c.name, pattern.partition("/")[0]) for pattern in covered_by))
     for bound, is_after in ((after, True), (last, False)):
         if bound is not None:
             name, _, config = bound.partition("/")
@@ -213,9 +227,9 @@ def _named(wanted: DatasetFilter, after: str | None, last: str | None) -> Iterat
 
 
 def list_datasets(
-    connection: sa.Connection, wanted: DatasetFilter, after: str | None = None, last: str | None = None
+    connection: sa.Connection, wanted: DatasetFilter, covered_by: Sequence[str], after: str | None, last: str | None
 ) -> Iterator[DatasetSummary]:
-    """The datasets that ``wanted`` lists, by name: those after one, and up to another one."""
+    """The datasets that ``wanted`` lists and patterns cover, by name: those after one, and up to another one."""
     best_first = (sa.case((IS_WITHDRAWN, 1), else_=0), *(part.desc() for part in NUMBER))
     versions = sa.select(
         dataset_version.c.id,
@@ -224,7 +238,7 @@ def list_datasets(
         sa.func.row_number().over(partition_by=dataset_version.c.config_id, order_by=best_first).label("rank"),
         sa.func.count().over(partition_by=dataset_version.c.config_id).label("num_versions"),
     )
-    names = [*_named(wanted, after, last)]
+    names = [*_named(wanted, covered_by, after, last)]
     if names:  # the versions of few datasets are ranked a hundred times as fast
         named = sa.select(builder_config.c.id).join_from(builder_config, builder).where(*names)
         versions = versions.where(dataset_version.c.config_id.in_(named))
@@ -264,7 +278,7 @@ def list_datasets(
     splits = _split_sizes(connection, split.c.version_id.in_(of_shown))
     for row in rows:
         summary = _read_dataset(row, decode_metadata(row.metadata_json, "{}"), splits.get(row.shown_id, ()))
-        if _is_listed(summary, wanted):
+        if _is_listed(summary, wanted) and covers(covered_by, summary.name, summary.config):
             yield summary
 
 
@@ -285,7 +299,13 @@ def _filter_conditions(wanted: DatasetFilter, shown: sa.FromClause) -> Iterator[
 
 
 def _is_like(pattern: str) -> sa.ColumnElement[bool]:
-    name = builder.c.name + sa.case((builder_config.c.name == "", ""), else_="/" + builder_config.c.name)
+    return _like(
+        builder.c.name + sa.case((builder_config.c.name == "", ""), else_="/" + builder_config.c.name), pattern
+    )
+
+
+def _like(name: sa.ColumnElement[str], pattern: str) -> sa.ColumnElement[bool]:
+    """Whether a name fits a glob; a few more pass on SQLite, which ignores case."""
     literal = re.sub(r"([%_!])", r"!\1", re.sub(r"\[.*", "*", pattern))
     return name.like(literal.replace("*", "%").replace("?", "_"), escape="!")
 

@@ -46,7 +46,7 @@ from registry.model import AccessToken, DatasetVersion, Event, Reference, Role, 
 from registry.server.places import DataPlaces
 
 _PAGE: Final = 1000
-"""Events or datasets that are read at once for those who see few of them."""
+"""Events that are read at once for those who see few of them."""
 
 _ASK: Final = "Ask an admin of the catalog for a token with more rights: "
 
@@ -103,8 +103,9 @@ class GuardedCatalog(CatalogWrapper):
                     return "No dataset that this token can read matches."
                 case "log.page":
                     return self._visible_events(passed, **arguments)
-                case "datasets" if arguments.get("limit") is not None:
-                    return self._visible_datasets(passed, **arguments)
+                case "datasets":  # a page of it is full unless the list ends
+                    result = pass_call(self._catalog, call, *bound.args, **bound.kwargs, covered_by=self.who.datasets)
+                    return tuple(filter(self._is_covered, result))
             result = self._visible(protocol_call, passed())
             return result if places is None else places.outward(result)
         except (DatasetNotFoundError, ConfigNotFoundError) as error:  # their hints name other datasets and configs
@@ -281,19 +282,6 @@ class GuardedCatalog(CatalogWrapper):
                 return tuple(result[:limit] if newest is None else result[-newest:][:limit])
             after = page[-1].id if newest is None else after
             event_filter = replace(event_filter, before=page[0].id)
-
-    def _visible_datasets(
-        self, page_of: Callable[..., tuple[DatasetSummary, ...]], *, limit: int, after: str | None = None, **_: Any
-    ) -> tuple[DatasetSummary, ...]:
-        """``datasets`` with only those that the token covers. There are ``limit`` of them unless the list ends."""
-        result: list[DatasetSummary] = []
-        while len(result) < limit:
-            page = page_of(after=after, limit=_PAGE)
-            result += filter(self._is_covered, page)
-            if len(page) < _PAGE:
-                break
-            after = page[-1].dataset
-        return tuple(result[:limit])
 
     def _refusal(self, call: Call, role: str, reason: str, dataset: str = "") -> CatalogPermissionError:
         details = {"call": call.name, "role": role, "dataset": dataset}

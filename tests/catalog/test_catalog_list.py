@@ -13,10 +13,11 @@ from support.catalog_samples import publish
 from support.levels import examples
 
 from registry.catalog import CatalogBackend, DatasetFilter
+from registry.catalog.sql_catalog import SqlCatalog
 from registry.errors import DatasetNotFoundError
 from registry.features import Audio, ClassLabel, FeaturesDict, Image, Scalar, Text
 from registry.features.schema import features_to_json
-from registry.model import DatasetMetadata, Reference, Version, VersionState
+from registry.model import DatasetMetadata, Reference, Version, VersionState, covers
 
 TAGS = ("images", "Images", "a_b", "100%", 'quo"te', "é/ü", "back\\slash")
 NAMES = ("mnist", "mnist_2", "cifar/ten", "cifar/hundred", "m")
@@ -90,6 +91,26 @@ def test_datasets_are_listed_after_a_name(
     assert [it.dataset for it in filled.datasets(after="cifar", limit=2)] == ["cifar/hundred", "cifar/ten"]
     assert [it.dataset for it in filled.datasets(after="mnist", limit=1)] == ["mnist_2"]
     assert filled.datasets(after="zzz", limit=1) == ()
+
+
+def test_only_datasets_that_patterns_cover_are_listed(filled: SqlCatalog) -> None:
+    every = filled.datasets()
+    for patterns in (
+        ["m"],
+        ["MNIST"],
+        ["mnist*"],
+        ["m?ist_2"],
+        ["cifar/ten"],
+        ["*/t*", "m"],
+        ["mnist_2", "cifar"],
+        ["%"],
+    ):
+        listed = tuple(it for it in every if covers(patterns, it.name, it.config))
+        assert filled.datasets(covered_by=patterns) == listed
+        assert (
+            filled.datasets(DatasetFilter(like="*[nm]*"), covered_by=patterns, limit=1)
+            == tuple(it for it in listed if "n" in it.dataset or "m" in it.dataset)[:1]
+        )
 
 
 def test_a_page_of_a_list_takes_three_queries(filled: CatalogBackend, queries: list[str]) -> None:
