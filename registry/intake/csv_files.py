@@ -423,31 +423,15 @@ class Dialect:
         """Return the place after the last row that ends in ``data``, which starts at the start of a row; 0 if none."""
         if b'"' not in data:
             return data.rfind(self.newline) + 1
-        quotes = _find_quotes(data, self.delimiter)
-        if quotes is None:
-            end = 0
-            for stop in _walk_rows(data, self.delimiter):
-                if stop < len(data) or not data.endswith(b"\r"):  # its b"\n" may follow
-                    end = stop
-            return end
-        place = data.rfind(self.newline)
-        while place >= 0 and (before := int(np.searchsorted(quotes, place))) % 2:  # it is inside quotes
-            place = data.rfind(self.newline, 0, int(quotes[before - 1]))
-        return place + 1
+        ends = self._row_ends(data)
+        if data.endswith(b"\r") and ends.size and ends[-1] == len(data):  # its b"\n" may follow
+            ends = ends[:-1]
+        return int(ends[-1]) if ends.size else 0
 
     def find_rows(self, data: bytes) -> RowPlaces:
         """Find all rows of ``data``, which consists of whole rows; only the last one may have no line end."""
-        quotes = _find_quotes(data, self.delimiter)
-        if quotes is None:
-            ended = data if data.endswith((b"\n", b"\r")) else data + b"\n"
-            stops = np.minimum(np.fromiter(_walk_rows(ended, self.delimiter), np.int64), len(data))
-        else:
-            ends = _find_line_ends(data)
-            stops = ends[np.searchsorted(quotes, ends) % 2 == 0] if quotes.size else ends
-            if quotes.size % 2 == 0:
-                stops = np.append(stops, len(data))
-        if stops.size > 1 and stops[-1] == stops[-2]:
-            stops = stops[:-1]
+        ended = data if data.endswith((b"\n", b"\r")) or not data else data + b"\n"
+        stops = np.minimum(self._row_ends(ended), len(data))
         starts = np.concatenate([np.zeros(1, np.int64), stops[:-1]]) if stops.size else stops
         all_ends = _find_line_ends(data)
         lines = np.searchsorted(all_ends, starts, side="right")
@@ -460,6 +444,14 @@ class Dialect:
             return places
         line = int(np.searchsorted(all_ends, end, side="right"))
         return RowPlaces(places.starts, places.stops, places.lines, open_start=end, open_line=line)
+
+    def _row_ends(self, data: bytes) -> Places:
+        """The place after each row that ends with a line end; a line end inside quotes ends no row."""
+        quotes = _find_quotes(data, self.delimiter)
+        if quotes is None:
+            return np.fromiter(_walk_rows(data, self.delimiter), np.int64)
+        ends = _find_line_ends(data)
+        return ends[np.searchsorted(quotes, ends) % 2 == 0] if quotes.size else ends
 
 
 def _is_line_end(array: npt.NDArray[np.uint8], places: Places) -> npt.NDArray[np.bool_]:

@@ -123,18 +123,18 @@ class Inference:
 
         column.update(array, place_of)
         wish = self._wishes.get(name)
-        if wish is not None:
-            if wish.action == "classes":
-                column.classes.update(array, place_of)
+        if wish is not None and wish.action != "classes":
             return
-        if name in self._hints:
+        if wish is not None:
+            column.classes.update(array, place_of)
+        elif name in self._hints:
             column.update_files(self._hints[name], array, place_of)
             return
         try:
             column.types.update(array, place_of)
         except TooManyFieldsError as error:
             raise _too_many_fields(name) from error
-        if plain_type(array.type) == import_pyarrow().string():
+        if wish is None and plain_type(array.type) == import_pyarrow().string():
             column.texts.update(array.cast(import_pyarrow().string()), place_of, is_text=self._is_text)
 
     def _describe(self, name: str, column: _Column) -> ColumnSchema:
@@ -165,7 +165,7 @@ class Inference:
         if wish is not None and wish.feature is not None:
             return _request(plain, wish, column.kind)
         if wish is not None and not isinstance(hint, ClassLabel):
-            feature, reason = column.classes.decide(name, is_text=self._is_text, before=wish.classes)
+            feature, reason = column.classes.decide(name, column.types, is_text=self._is_text, before=wish.classes)
             return _decide(plain, feature, reason, wish.optional)
         if hint is not None:
             defined, reason = hint, _describe_hint(hint)

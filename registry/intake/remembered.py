@@ -22,7 +22,7 @@ from registry.features import Sequence as SequenceFeature
 from registry.features.feature import TEXT
 from registry.intake.feature_text import StoredTypes, Wish, arrow_type_of, as_optional, parse_feature
 from registry.intake.schema import read_type, write_type
-from registry.intake.value_types import is_list, is_nullable, name_type, nullable_type, plain_type
+from registry.intake.value_types import ValueTypes, conflict, is_list, is_nullable, name_type, nullable_type, plain_type
 from registry.intake.values import Place, quote, show_place
 from registry.shards.arrow_values import import_pyarrow
 
@@ -33,58 +33,49 @@ MAX_NAME: Final = 1_000
 """Most characters of the name of a class."""
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,18})")
-_NOT_UTF8: Final = "text that is not UTF-8"
 BOOLEANS: Final = ("false", "true")
 """The names of the classes of a column of booleans."""
 
 
 @dataclass(slots=True)
 class ClassValues:
-    """The distinct values of a column.
+    """The distinct texts of a column.
 
     Attributes:
-        kinds: the first value of each type, by the name of the type.
         names: the first place of each text; at most ``MAX_CLASSES`` and one more.
-        low, high: the bounds of integers.
+        not_utf8: the first place of a block with text that is not UTF-8.
     """
 
-    kinds: dict[str, Place] = field(default_factory=dict)
     names: dict[str, Place] = field(default_factory=dict)
-    low: int | None = None
-    high: int | None = None
+    not_utf8: Place | None = None
 
     def update(self, array: Any, place_of: Callable[[int], Place]) -> None:
         """Add the values of an array."""
-        arrow = import_pyarrow()
-        kind = plain_type(array.type)
-        if array.null_count == len(array):
+        is_text = import_pyarrow().types.is_string(plain_type(array.type))
+        if not is_text or array.null_count == len(array) or len(self.names) > MAX_CLASSES:
             return
         valid = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False))
-        array = array.drop_null()
-        first = place_of(int(valid[0]))
-        self.kinds[str(kind)] = min(self.kinds.get(str(kind), first), first)
-        if arrow.types.is_integer(kind):
-            bounds = arrow.compute.min_max(array).as_py()
-            self._widen(bounds["min"], bounds["max"])
-        elif arrow.types.is_string(kind) and len(self.names) <= MAX_CLASSES:
-            encoded = array.dictionary_encode()
-            _, indices = np.unique(encoded.indices.to_numpy(zero_copy_only=False), return_index=True)
-            try:
-                texts = encoded.dictionary.to_pylist()
-            except UnicodeDecodeError:
-                self.kinds[_NOT_UTF8] = min(self.kinds.get(_NOT_UTF8, first), first)
-                return
-            for text, index in zip(texts, indices.tolist(), strict=True):
-                name = text[: MAX_NAME + 1]
-                if len(self.names) <= MAX_CLASSES or name in self.names:
-                    place = place_of(int(valid[index]))
-                    self.names[name] = min(self.names.get(name, place), place)
+        encoded = array.drop_null().dictionary_encode()
+        _, indices = np.unique(encoded.indices.to_numpy(zero_copy_only=False), return_index=True)
+        try:
+            texts = encoded.dictionary.to_pylist()
+        except UnicodeDecodeError:
+            self.not_utf8 = min(self.not_utf8 or place_of(0), place_of(0))
+            return
+        for text, index in zip(texts, indices.tolist(), strict=True):
+            name = text[: MAX_NAME + 1]
+            if len(self.names) <= MAX_CLASSES or name in self.names:
+                place = place_of(int(valid[index]))
+                self.names[name] = min(self.names.get(name, place), place)
 
-    def decide(self, column: str, *, is_text: bool, before: ClassLabel | None = None) -> tuple[ClassLabel, str]:
+    def decide(
+        self, column: str, types: ValueTypes, *, is_text: bool, before: ClassLabel | None = None
+    ) -> tuple[ClassLabel, str]:
         """The label, and why its classes have this order.
 
         Args:
             column: the name of the column, for errors.
+            types: the types of its values.
             is_text: whether texts of integers are the numbers of classes.
             before: the label of the version before, whose classes keep their numbers.
 
@@ -92,22 +83,24 @@ class ClassValues:
             SourceError: the values cannot be classes.
         """
         if before is not None:
-            return self._continue(column, before, is_text=is_text)
-        if not self.kinds:
+            return self._continue(column, types, before, is_text=is_text)
+        kinds = {name: seen for name, seen in types.seen.items() if seen.has_values}
+        if not kinds:
             _refuse(column, "every value is null, so it has no classes")
-        if len(self.kinds) > 1 and not self.kinds.keys().isdisjoint(("string", "bool")):
-            (first, kind), (second, other) = sorted((place, name) for name, place in self.kinds.items())[:2]
-            _refuse(
-                column,
-                f"it is {name_type(kind)} at {show_place(first)}, and {name_type(other)} at {show_place(second)}",
-            )
-        if "bool" in self.kinds:
+        if len(kinds) > 1 and not kinds.keys().isdisjoint(("string", "bool")):
+            _refuse(column, conflict(column, kinds).problem)
+        if "bool" in kinds:
             return ClassLabel(names=BOOLEANS), "classes false and true, as requested"
-        if self.low is not None and self.high is not None:
-            return self._decide_numbers(column, self.low, self.high)
+        is_integer = import_pyarrow().types.is_integer
+        integers = [seen for seen in kinds.values() if seen.kind is not None and is_integer(seen.kind)]
+        if integers:
+            bounds = [bound for seen in integers for bound in (seen.low, seen.high) if bound is not None]
+            return self._decide_numbers(column, min(bounds), max(bounds))
+        if self.not_utf8 is not None:
+            _refuse(column, f"text that is not UTF-8 at {show_place(self.not_utf8)} cannot be a class")
         if not self.names:
-            name, place = max(self.kinds.items())
-            _refuse(column, f"{name_type(name)} at {show_place(place)} cannot be a class")
+            name, seen = max(kinds.items())
+            _refuse(column, f"{name_type(name)} at {show_place(seen.first)} cannot be a class")
         if len(self.names) > MAX_CLASSES:
             _refuse(column, f"it has more than {MAX_CLASSES:,} different values, which is too many for classes")
         if is_text and all(map(_INTEGER.fullmatch, self.names)) and "-0" not in self.names:
@@ -115,14 +108,15 @@ class ClassValues:
             return self._decide_numbers(column, min(numbers), max(numbers))
         return self._decide_names(column)
 
-    def _continue(self, column: str, before: ClassLabel, *, is_text: bool) -> tuple[ClassLabel, str]:
+    def _continue(self, column: str, types: ValueTypes, before: ClassLabel, *, is_text: bool) -> tuple[ClassLabel, str]:
         """The label of the version before, with the classes that are new."""
-        if not self.kinds:
+        kinds = {name for name, seen in types.seen.items() if seen.has_values}
+        if not kinds:
             return before, AS_BEFORE
-        are_few = 0 < len(self.names) <= MAX_CLASSES
-        are_names = before.names is not None and are_few and not self.kinds.keys() - {"string"}
+        are_few = 0 < len(self.names) <= MAX_CLASSES and self.not_utf8 is None
+        are_names = before.names is not None and are_few and kinds == {"string"}
         try:
-            label, reason = self._decide_names(column) if are_names else self.decide(column, is_text=is_text)
+            label, reason = self._decide_names(column) if are_names else self.decide(column, types, is_text=is_text)
         except SourceError as error:
             more = f"{error.hint}. To infer all types anew, not as in the version before: {spell('retype', True)}"
             raise SourceError(error.message, hint=more, details=error.details) from error
@@ -148,10 +142,6 @@ class ClassValues:
         note = ", and -1 for no label" if low < 0 else ""
         label = ClassLabel(num_classes=high + 1)
         return label, f"{_count(high + 1)} as requested, numbered from 0 as in the data{note}"
-
-    def _widen(self, low: int, high: int) -> None:
-        self.low = low if self.low is None else min(self.low, low)
-        self.high = high if self.high is None else max(self.high, high)
 
 
 def continue_classes(

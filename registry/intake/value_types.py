@@ -201,7 +201,7 @@ class ValueTypes:
         used = {name: seen for name, seen in self.seen.items() if seen.has_values} or self.seen
         forms = {"leaf" if seen.kind is not None else name for name, seen in used.items()}
         if len(forms) > 1:
-            raise _conflict(path, used)
+            raise conflict(path, used)
         if forms == {"struct"}:
             return self._unite_struct(path, has_nulls, is_in_list, nullable)
         if forms == {"list"}:
@@ -303,7 +303,7 @@ def _unite_used(path: str, leaves: list[SeenType]) -> Any:
     families = {_family(kind) for kind in kinds}
     if len(families) == 1 and None not in families:
         return _unite_times(path, leaves)
-    raise _conflict(path, {str(leaf.kind): leaf for leaf in leaves})
+    raise conflict(path, {str(leaf.kind): leaf for leaf in leaves})
 
 
 def _unite_integers(path: str, leaves: list[SeenType]) -> Any:
@@ -321,7 +321,7 @@ def _unite_integers(path: str, leaves: list[SeenType]) -> Any:
         return arrow.int64()
     if all(leaf.low is None or leaf.low >= 0 for leaf in signed):
         return arrow.uint64()
-    raise _conflict(path, {str(leaf.kind): leaf for leaf in leaves})
+    raise conflict(path, {str(leaf.kind): leaf for leaf in leaves})
 
 
 def _unite_numbers(path: str, leaves: list[SeenType]) -> Any:
@@ -359,7 +359,7 @@ def _family(kind: Any) -> Any:
     return "duration" if types.is_duration(kind) else None
 
 
-def _conflict(path: str, seen: Mapping[str, SeenType]) -> TypeConflictError:
+def conflict(path: str, seen: Mapping[str, SeenType]) -> TypeConflictError:
     """The error for values of several types: the first value of two of them."""
     (first, kind), (second, other) = sorted((one.first, name) for name, one in seen.items())[:2]
     return TypeConflictError(
