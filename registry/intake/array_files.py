@@ -4,20 +4,19 @@
     mnist.npz with x_train, y_train ...             ->  the same
     emb-00000-of-00002.npy emb-00001-of-00002.npy   ->  column emb, one file after the other
 
-``.npy`` files are mapped, and arrays of ``.npz`` files are read in order, so that memory is bounded.
+Files are mapped, so that memory is bounded. The arrays of an ``.npz`` file are extracted to a temporary folder.
 """
 
 from __future__ import annotations
 
+import shutil
 import tokenize
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -34,13 +33,12 @@ from registry.shards.arrow_values import import_pyarrow
 from registry.splits import counted
 from registry.storage import Store
 from registry.storage.faults import storage_errors
+from registry.storage.temporary import TemporaryStore, check_free_space
 
 MAX_PART_BYTES: Final = 64 * 2**20
-MAX_FORTRAN_BYTES: Final = 2**30
-"""An array of an ``.npz`` file in Fortran order has its first row spread over all of its bytes."""
-
 _HEADER_FAULTS: Final = (ValueError, SyntaxError, TypeError, RecursionError, tokenize.TokenError)  # it is a Python dict
 _UNNAMED: Final = "array"
+_PIECE_BYTES: Final = 2**20
 _KINDS: Final = "biufSUmM"
 
 
@@ -51,18 +49,18 @@ class StoredArray:
     Attributes:
         file: the name of the file.
         member: its name in an ``.npz`` file; None for ``.npy``.
+        store: where its ``.npy`` file is.
+        name: the name of that file.
         shape: its shape; the first axis is the record.
         dtype: its dtype, with its byte order.
-        is_fortran: whether the first axis varies fastest.
-        offset: the place of the first value in an ``.npy`` file, in bytes.
     """
 
     file: str
     member: str | None
+    store: Store
+    name: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    is_fortran: bool
-    offset: int
 
     @property
     def label(self) -> str:
@@ -79,6 +77,20 @@ class StoredArray:
         """What the arrays of a column have in common."""
         return self.shape[1:], self.dtype.newbyteorder("=")
 
+    def mapped(self) -> npt.NDArray[Any]:
+        """Its values, mapped into memory. Raises SourceError if another array has replaced it."""
+        path = root_of(self.store) / self.name
+        with storage_errors("read", str(path)), archive_errors(self.file), warnings.catch_warnings(action="ignore"):
+            values: npt.NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
+        if (values.shape, values.dtype) != (self.shape, self.dtype):
+            raise _fault(
+                self.file,
+                f"{self.label}: the array changed while it was added: "
+                f"expected {_shown(self.shape, self.dtype)}, found {_shown(values.shape, values.dtype)}",
+                "Wait until the program that writes the file has ended, then try again.",
+            )
+        return values
+
 
 def open_arrays(files: Files, options: AddOptions) -> Source:
     """Open ``.npy`` and ``.npz`` files; see the module.
@@ -94,8 +106,7 @@ def open_arrays(files: Files, options: AddOptions) -> Source:
     import_pyarrow()
     refuse_folder_columns(files.names, options.splits, hint="Rename the folders.")
     splits = find_splits(files.names, options)
-    root = root_of(files.store)
-    arrays = {name: _read_headers(root, name) for names in splits.files.values() for name in names}
+    arrays = {name: _read_headers(files.store, name) for names in splits.files.values() for name in names}
     columns, reason = _columns_by_split(splits, arrays, has_globs=bool(options.splits))
     forms = _check(columns)
     hints = {column: feature for column, form in forms.items() if (feature := _feature(*form)) is not None}
@@ -108,7 +119,7 @@ def open_arrays(files: Files, options: AddOptions) -> Source:
     return Source(
         kind="arrays",
         summary=f"{num_rows:,} rows in {counted(len(arrays), 'array file')}: {described}",
-        parts=[part for split, those in columns.items() for part in _parts(split, those, files)],
+        parts=[part for split, those in columns.items() for part in _parts(split, those)],
         hints=hints,
         is_typed=len(hints) == len(forms),
         files=account_for_source(files, splits, "array file"),
@@ -117,36 +128,50 @@ def open_arrays(files: Files, options: AddOptions) -> Source:
     )
 
 
-def _read_headers(root: Path, name: str) -> list[StoredArray]:
-    path = root / name
+def _read_headers(store: Store, name: str) -> list[StoredArray]:
+    path = root_of(store) / name
     with storage_errors("read", str(path)), path.open("rb") as file:
-        start = file.read(4)
-        file.seek(0)
-        if start.startswith(b"\x93NUM") or not start.startswith(b"PK"):
-            return [_read_header(file, name, None, path.stat().st_size)]
+        if not file.read(4).startswith(b"PK"):
+            return [_read_header(store, name, name, None)]
+        target = TemporaryStore()
+        folder = root_of(target)
+        result = []
         with archive_errors(name), zipfile.ZipFile(file) as archive:
-            result = []
-            for info in archive.infolist():
+            check_free_space(str(folder), sum(info.file_size for info in archive.infolist()), f"the arrays of {name}")
+            for number, info in enumerate(archive.infolist()):
                 if not info.filename.endswith(".npy"):
                     raise SourceError(
                         f"{name} contains {info.filename!r}, which is not an array",
                         hint="Write it with numpy.savez, or extract it and add the folder.",
                         details={"file": name, "member": info.filename},
                     )
-                with archive.open(info) as member:
-                    result.append(_read_header(member, name, info.filename.removesuffix(".npy"), info.file_size))
+                copy = f"{number}.npy"
+                with (
+                    storage_errors("write", str(folder / copy)),
+                    archive.open(info) as member,
+                    (folder / copy).open("xb") as extracted,
+                ):
+                    shutil.copyfileobj(member, extracted, _PIECE_BYTES)
+                result.append(_read_header(target, copy, name, info.filename.removesuffix(".npy")))
     if not result:
         raise SourceError(f"{name} contains no arrays", hint="Write it again.", details={"file": name})
     return result
 
 
-def _read_header(file: IO[bytes], name: str, member: str | None, num_bytes: int) -> StoredArray:
+def _read_header(store: Store, place: str, name: str, member: str | None) -> StoredArray:
+    """The array in the ``.npy`` file ``place``, which people know by its name, and as a member of that file."""
+    path = root_of(store) / place
     text = name if member is None else f"{name}[{member}]"
     try:
-        version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        with warnings.catch_warnings(action="ignore"):  # of files that Python 2 wrote
-            shape, is_fortran, dtype = read(file)
+        with (
+            storage_errors("read", str(path)),
+            path.open("rb") as file,
+            warnings.catch_warnings(action="ignore"),  # of files that Python 2 wrote
+        ):
+            version = np.lib.format.read_magic(file)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, _, dtype = read(file)
+            offset = file.tell()
     except _HEADER_FAULTS as error:
         raise _fault(name, f"{text}: damaged array: {str(error).partition('. ')[0]}", "Write it again.") from error
     if dtype.hasobject:
@@ -174,21 +199,13 @@ def _read_header(file: IO[bytes], name: str, member: str | None, num_bytes: int)
             f"{text}: expected one axis for the dtype {dtype}, found the shape {shape}",
             "Save each column on its own.",
         )
-    array = StoredArray(
-        file=name, member=member, shape=shape, dtype=dtype, is_fortran=is_fortran and len(shape) > 1, offset=file.tell()
-    )
-    expected = array.offset + shape[0] * array.row_bytes
+    array = StoredArray(file=name, member=member, store=store, name=place, shape=shape, dtype=dtype)
+    expected, num_bytes = offset + shape[0] * array.row_bytes, path.stat().st_size
     if num_bytes < expected:
         raise _fault(
             name,
             f"{text}: damaged array: expected {expected:,} bytes, found {num_bytes:,}",
             "Write or download it again.",
-        )
-    if member is not None and array.is_fortran and expected > MAX_FORTRAN_BYTES:
-        raise _fault(
-            name,
-            f"{text} is in Fortran order and larger than {MAX_FORTRAN_BYTES:,} bytes",
-            "Save it as .npy, or as numpy.ascontiguousarray(array).",
         )
     return array
 
@@ -269,7 +286,7 @@ def _feature(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Feature | None:
     return Tensor(shape=shape, dtype=bytes if dtype.kind == "S" else dtype, encoding=encoding)
 
 
-def _parts(split: str, columns: Mapping[str, Sequence[StoredArray]], files: Files) -> Iterator[SourcePart]:
+def _parts(split: str, columns: Mapping[str, Sequence[StoredArray]]) -> Iterator[SourcePart]:
     """The parts of a split: ranges of rows. With one column, each file has its own parts, and rows count from 1."""
     groups = (
         [{name: [array]} for name, arrays in columns.items() for array in arrays]
@@ -280,44 +297,37 @@ def _parts(split: str, columns: Mapping[str, Sequence[StoredArray]], files: File
         arrays = [array for those in group.values() for array in those]
         length = _length(next(iter(group.values())))
         row_bytes = sum(those[0].row_bytes for those in group.values()) or 1
-        # Arrays in an archive can only be read from the start.
-        is_mapped = all(array.member is None for array in arrays)
-        step = max(1, MAX_PART_BYTES // row_bytes) if is_mapped else max(length, 1)
+        step = max(1, MAX_PART_BYTES // row_bytes)
         names = list(dict.fromkeys(array.file for array in arrays))
         for start in range(0, length, step):
             stop = min(start + step, length)
             yield SourcePart(
                 split=split,
                 name=", ".join(names[:4]) + (" ..." if names[4:] else ""),
-                read=partial(_read, files.store, group, start, stop),
-                num_bytes=(stop - start) * row_bytes if is_mapped else sum(map(files.size_of, names)),
+                read=partial(_read, group, start, stop),
+                num_bytes=(stop - start) * row_bytes,
             )
 
 
-def _read(store: Store, columns: Mapping[str, Sequence[StoredArray]], first: int, last: int) -> Iterator[Rows]:
+def _read(columns: Mapping[str, Sequence[StoredArray]], first: int, last: int) -> Iterator[Rows]:
     """Yield rows ``first`` to ``last`` of the arrays of a split, in order."""
     arrow = import_pyarrow()
     row_bytes = sum(arrays[0].row_bytes for arrays in columns.values()) or 1
     step = max(1, min(MAX_ROWS, MAX_BYTES // row_bytes))
-    root = root_of(store)
-    with ExitStack() as stack:
-        readers = {name: _ArrayReader(root, arrays, first, stack) for name, arrays in columns.items()}
-        for start in range(first, last, step):
-            stop = min(start + step, last)
-            table = arrow.table({name: reader.read_arrow(stop - start) for name, reader in readers.items()})
-            yield Rows(table=table, lines=range(start + 1, stop + 1))
+    readers = {name: _ArrayReader(arrays, first) for name, arrays in columns.items()}
+    for start in range(first, last, step):
+        stop = min(start + step, last)
+        table = arrow.table({name: reader.read_arrow(stop - start) for name, reader in readers.items()})
+        yield Rows(table=table, lines=range(start + 1, stop + 1))
 
 
 class _ArrayReader:
     """Reads the rows of a column in order, from one array to the next."""
 
-    def __init__(self, root: Path, arrays: Sequence[StoredArray], start: int, stack: ExitStack) -> None:
-        self._root = root
-        self._stack = stack
+    def __init__(self, arrays: Sequence[StoredArray], start: int) -> None:
         self._waiting = list(arrays)
         self._place = start
-        self._values: Any = None
-        self._file: IO[bytes] | None = None
+        self._values: npt.NDArray[Any] | None = None
         while self._waiting and self._place >= self._waiting[0].shape[0]:
             self._place -= self._waiting.pop(0).shape[0]
 
@@ -341,57 +351,17 @@ class _ArrayReader:
         pieces = []
         while num_rows:
             array = self._waiting[0]
-            with storage_errors("read", str(self._root / array.file)), archive_errors(array.file):
-                piece = self._read_piece(array, min(num_rows, array.shape[0] - self._place))
+            self._values = array.mapped() if self._values is None else self._values
+            piece = np.asarray(self._values[self._place : self._place + num_rows])
             pieces.append(piece)
             num_rows -= len(piece)
             self._place += len(piece)
             if self._place == array.shape[0]:
                 self._waiting.pop(0)
-                self._place, self._values, self._file = 0, None, None
+                self._place, self._values = 0, None
                 while self._waiting and not self._waiting[0].shape[0]:
                     self._waiting.pop(0)
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-
-    def _read_piece(self, array: StoredArray, num_rows: int) -> npt.NDArray[Any]:
-        order: Any = "F" if array.is_fortran else "C"
-        if array.member is None:
-            if self._values is None:
-                path = self._root / array.file
-                with path.open("rb") as file:
-                    _require_unchanged(array, _read_header(file, array.file, None, path.stat().st_size))
-                self._values = np.memmap(path, array.dtype, "r", array.offset, array.shape, order)
-        elif self._file is None:
-            archive = self._stack.enter_context(zipfile.ZipFile(self._root / array.file))
-            about = archive.getinfo(f"{array.member}.npy")
-            self._file = self._stack.enter_context(archive.open(about))
-            _require_unchanged(array, _read_header(self._file, array.file, array.member, about.file_size))
-        if array.member is not None and array.is_fortran and self._values is None:
-            data = _read_exactly(self._file, array.shape[0] * array.row_bytes)
-            self._values = np.frombuffer(data, array.dtype).reshape(array.shape, order=order)
-        if self._values is not None:
-            values: npt.NDArray[Any] = np.asarray(self._values[self._place : self._place + num_rows])
-            return values
-        data = _read_exactly(self._file, num_rows * array.row_bytes)
-        return np.frombuffer(data, array.dtype).reshape(num_rows, *array.shape[1:])
-
-
-def _require_unchanged(expected: StoredArray, array: StoredArray) -> None:
-    """Refuse an array that was replaced by another: its bytes would be read as values of the old dtype."""
-    if array != expected:
-        raise _fault(
-            expected.file,
-            f"{expected.label}: the array changed while it was added: "
-            f"expected {_shown(expected.shape, expected.dtype)}, found {_shown(array.shape, array.dtype)}",
-            "Wait until the program that writes the file has ended, then try again.",
-        )
-
-
-def _read_exactly(file: IO[bytes] | None, num_bytes: int) -> bytes:
-    data = b"" if file is None else file.read(num_bytes)
-    if len(data) != num_bytes:
-        raise EOFError(f"expected {num_bytes} bytes, found {len(data)}")
-    return data
 
 
 def _fault(name: str, message: str, hint: str) -> SourceError:
