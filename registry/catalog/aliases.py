@@ -66,7 +66,7 @@ class SqlAliases(SqlGroup):
         message = _check_message(message)
 
         def action(connection: sa.Connection) -> AliasChange:
-            wanted = lock_reference(connection, reference, dry_run=dry_run)
+            wanted = lock_reference(connection, reference)
             config, target = _resolve(connection, wanted)
             before = _find(connection, Reference(name=wanted.name, config=config, alias=name))
             _require_expected(connection, before, expect, first=f"to set it: {spell('expect', 'none')}")
@@ -85,7 +85,7 @@ class SqlAliases(SqlGroup):
         message = _check_message(message)
 
         def action(connection: sa.Connection) -> AliasChange:
-            before = _find(connection, lock_reference(connection, reference, dry_run=dry_run))
+            before = _find(connection, lock_reference(connection, reference))
             _require_expected(
                 connection, before, expect, first=f"to list aliases: registry alias list {before.reference.dataset}"
             )

@@ -38,7 +38,7 @@ def add_attachments(
                 f"{version.reference} is not published", hint="Publish it, then attach files to it."
             )
         # From here on nobody else attaches to this dataset.
-        reference = lock_reference(connection, version.reference, dry_run=False)
+        reference = lock_reference(connection, version.reference)
         refuse_removed(connection, reference)
         by_name = {(present.kind, present.name): present for present in load_attachments(connection, version_id)}
         new = [attachment for attachment in attachments if attachment not in by_name.values()]

@@ -97,7 +97,7 @@ class SqlConfigs(SqlGroup):
             raise ConfigNotFoundError("the config is missing", hint=f"Name one, e.g. {name}/plain.")
 
         def action(connection: sa.Connection) -> DefaultChange:
-            dataset = lock_reference(connection, Reference(name=name), dry_run=dry_run).name
+            dataset = lock_reference(connection, Reference(name=name)).name
             after = load_standing(connection, dataset, config)
             present = find_default_config(connection, dataset)
             before = None if present is None else load_standing(connection, dataset, present)
@@ -105,7 +105,7 @@ class SqlConfigs(SqlGroup):
             unnamed = tuple(compress(uses, is_unnamed))
             change = DefaultChange(before=before, after=after, uses=unnamed, is_dry_run=dry_run)
             if change.is_change:
-                keep_default(connection, dataset, present, dry_run=dry_run)
+                keep_default(connection, dataset, present)
             if change.is_change and not dry_run:
                 is_meant = is_dataset(Reference(name=dataset, config=config))
                 ids = sa.select(builder.c.id, builder_config.c.id).join_from(builder, builder_config).where(is_meant)
@@ -160,10 +160,9 @@ def change_protection(
 
     scope, wider = "", scopes()
     if dataset is not None:
-        named = lock_reference(connection, dataset, dry_run=dry_run)
+        named = lock_reference(connection, dataset)
         scope, wider = named.dataset, scopes(named.name, named.config)
-    if not dry_run:
-        lock_log(connection)
+    lock_log(connection)
     if dataset is not None:
         require_dataset(connection, dataset)
     query = sa.select(protection).where(protection.c.scope.in_(wider))
@@ -212,7 +211,7 @@ def mark_default(connection: sa.Connection, builder_id: int, config_id: int) -> 
     return former
 
 
-def keep_default(connection: sa.Connection, name: str, config: str | None, *, dry_run: bool = False) -> None:
+def keep_default(connection: sa.Connection, name: str, config: str | None) -> None:
     """Refuse to move the default config of a dataset whose name gives another version only if two persons agree.
 
     ``config`` is the present default config; None if there is none.
@@ -220,8 +219,7 @@ def keep_default(connection: sa.Connection, name: str, config: str | None, *, dr
     Raises:
         ProtectedError: promotions of the dataset, or of this config, need two persons.
     """
-    if not dry_run:
-        lock_log(connection)
+    lock_log(connection)
     if (scope := find_protection(connection, name, config, two_persons=True)) is not None:
         raise ProtectedError(
             f"{name} keeps its default config: changes of {scope or 'the whole catalog'} need two persons",

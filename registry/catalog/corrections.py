@@ -59,8 +59,7 @@ def correct_clock(
     dry_run: bool,
 ) -> ClockCorrection:
     """See ``LogCalls.correct_clock``."""
-    if not dry_run:
-        lock_log(connection)
+    lock_log(connection)
     now = read_clock(connection)
     events = list(read_events(connection))
     newest = events[-1].id if events else 0

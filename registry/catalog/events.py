@@ -23,6 +23,7 @@ from registry.catalog.clock import read_write_clock
 from registry.catalog.names import told_as
 from registry.catalog.rows import canonical_json
 from registry.catalog.selection import explain_dataset, is_dataset, is_version, parse_dataset, published_versions
+from registry.catalog.session import is_writing
 from registry.catalog.tables import builder, builder_config, corrected_time, dataset_version, event
 from registry.catalog.values import stored_values
 from registry.errors import LogTamperedError, RegistryError, UsageError
@@ -71,9 +72,9 @@ def select_events() -> sa.Select[Any]:
 def lock_log(connection: sa.Connection) -> None:
     """On PostgreSQL, keep others from appending until this transaction ends; it sees all events appended before.
 
-    SQLite needs no lock, because its write transactions exclude each other.
+    SQLite needs no lock, because its write transactions exclude each other. A dry run, which only reads, locks nothing.
     """
-    if connection.dialect.name == "postgresql":
+    if connection.dialect.name == "postgresql" and is_writing(connection):
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(*_LOCK)))
 
 

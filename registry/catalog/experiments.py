@@ -33,8 +33,8 @@ from registry.model import (
     no_experiment,
 )
 
-Plan = Callable[[sa.Connection, datetime, bool], ExperimentChange]
-"""Computes what an action would do; True locks the row of the flag, because the action follows."""
+Plan = Callable[[sa.Connection, datetime], ExperimentChange]
+"""Computes what an action would do. Where the action follows, the row of the flag is locked."""
 
 Act = Callable[[sa.Connection, ExperimentChange, datetime], dict[str, Any]]
 """Runs the statements of an action, which store this moment; returns the details of its event."""
@@ -78,8 +78,8 @@ class SqlExperiments(SqlGroup):
             name=experiment_name(name), description=_check_description(description), default=_flag(default)
         )
 
-        def plan(connection: sa.Connection, _now: datetime, lock: bool) -> ExperimentChange:
-            before = _find(connection, added.name, lock=lock)
+        def plan(connection: sa.Connection, _now: datetime) -> ExperimentChange:
+            before = _find(connection, added.name)
             if before is None:
                 return ExperimentChange(before=None, after=added)
             _refuse_retired(before, hint="A name can be used for one flag only. Choose another name.")
@@ -103,8 +103,8 @@ class SqlExperiments(SqlGroup):
     def set_default(self, name: str, default: bool, *, actor: str, dry_run: bool = False) -> ExperimentChange:
         wanted = _flag(default)
 
-        def plan(connection: sa.Connection, _now: datetime, lock: bool) -> ExperimentChange:
-            before = _require(connection, name, lock=lock)
+        def plan(connection: sa.Connection, _now: datetime) -> ExperimentChange:
+            before = _require(connection, name)
             if not wanted:
                 _refuse_retired(before, hint="Add a new flag with another name.")
             return ExperimentChange(before=before, after=replace(before, default=wanted))
@@ -116,8 +116,8 @@ class SqlExperiments(SqlGroup):
         return _run(self._engine, plan, act, action="experiment-set-default", actor=actor, dry_run=dry_run)
 
     def retire(self, name: str, *, actor: str, dry_run: bool = False) -> ExperimentChange:
-        def plan(connection: sa.Connection, now: datetime, lock: bool) -> ExperimentChange:
-            before = _require(connection, name, lock=lock)
+        def plan(connection: sa.Connection, now: datetime) -> ExperimentChange:
+            before = _require(connection, name)
             if before.is_retired:
                 return ExperimentChange(before=before, after=before)
             if not before.default:
@@ -149,8 +149,8 @@ def current_defaults(connection: sa.Connection) -> dict[str, bool]:
     return {name: bool(enabled) for name, enabled in rows}
 
 
-def check_overrides(connection: sa.Connection, overrides: Mapping[str, bool], *, lock: bool = False) -> dict[str, int]:
-    """The rows of the flags that a version overrides; ``lock`` keeps them unchanged until it is published.
+def check_overrides(connection: sa.Connection, overrides: Mapping[str, bool]) -> dict[str, int]:
+    """The rows of the flags that a version overrides; a transaction that publishes it keeps them unchanged.
 
     Raises:
         ExperimentNotFoundError: one was never added.
@@ -165,12 +165,13 @@ def check_overrides(connection: sa.Connection, overrides: Mapping[str, bool], *,
         .where(experiment.c.name.in_(sorted(overrides)))
         .order_by(experiment.c.name)  # all writers lock in this order, so they cannot deadlock
     )
-    result = {row.name: row for row in connection.execute(query.with_for_update(read=True) if lock else query).all()}
+    query = query.with_for_update(read=True) if is_writing(connection) else query
+    result = {row.name: row for row in connection.execute(query).all()}
     for name in sorted(overrides):
         if name not in result:
             known = current_defaults(connection)
             if name in known:  # a rival added it between the two statements of a writer on PostgreSQL
-                return check_overrides(connection, overrides, lock=lock)
+                return check_overrides(connection, overrides)
             raise no_experiment(name, known, where="the catalog")
         if result[name].retired_at is not None:
             since = f"{result[name].retired_at:%Y-%m-%d}"
@@ -211,7 +212,7 @@ def refuse_retired(connection: sa.Connection, version: Reference) -> None:
 
 def insert_overrides(connection: sa.Connection, version_id: int, overrides: Mapping[str, bool]) -> None:
     """Store the flags that a version overrides; raises the errors of ``check_overrides``."""
-    for name, experiment_id in check_overrides(connection, overrides, lock=True).items():
+    for name, experiment_id in check_overrides(connection, overrides).items():
         values = {"version_id": version_id, "experiment_id": experiment_id, "enabled": bool(overrides[name])}
         connection.execute(sa.insert(version_experiment).values(**values))
 
@@ -221,12 +222,12 @@ def _run(engine: sa.Engine, plan: Plan, act: Act, *, action: str, actor: str, dr
 
     def transaction(connection: sa.Connection) -> ExperimentChange:
         now = read_clock(connection)
-        change = plan(connection, now, not dry_run)
+        change = plan(connection, now)
         if dry_run or not change.is_change:
             return change
         name = change.after.name
         details = {"name": name, **act(connection, change, now)}
-        after = _require(connection, name, lock=False)
+        after = _require(connection, name)
         # A flag that an older release added implicitly is older than the event that describes it.
         rows_at = now if change.before is None or change.after.is_retired else None
         append_event(connection, action, "", details, actor=actor, rows_at=rows_at)
@@ -266,9 +267,10 @@ def _read(row: sa.Row[*tuple[Any, ...]]) -> Experiment:
     )
 
 
-def _find(connection: sa.Connection, name: str, *, lock: bool) -> Experiment | None:
+def _find(connection: sa.Connection, name: str) -> Experiment | None:
     check_text(name, "experiment")
-    if lock:  # a statement of its own, so that the next one sees what a rival committed while this one waited
+    if is_writing(connection):
+        # A statement of its own, so that the next one sees what a rival committed while this one waited.
         row_lock = sa.select(experiment.c.id).where(experiment.c.name == name).with_for_update()
         if connection.execute(row_lock).first() is None:  # a row that the next statement finds would not be locked
             return None
@@ -277,8 +279,8 @@ def _find(connection: sa.Connection, name: str, *, lock: bool) -> Experiment | N
         return None if row is None else _read(row)
 
 
-def _require(connection: sa.Connection, name: str, *, lock: bool) -> Experiment:
-    while (result := _find(connection, name, lock=lock)) is None:
+def _require(connection: sa.Connection, name: str) -> Experiment:
+    while (result := _find(connection, name)) is None:
         known = current_defaults(connection)
         if name not in known:  # else a rival added it between the two statements
             raise no_experiment(name, known, where="the catalog")

@@ -120,7 +120,7 @@ class SqlLifecycle(SqlGroup):
         self, reference: Reference, description: Description, *, actor: str, dry_run: bool = False
     ) -> MetadataChange:
         def act(connection: sa.Connection) -> MetadataChange:
-            standing, candidate = _lock(connection, reference, dry_run=dry_run)
+            standing, candidate = _lock(connection, reference)
             version = load_version(connection, standing.name, standing.config, candidate.version)
             if version is None:
                 raise AssertionError("a version that was just read must exist")
@@ -150,7 +150,7 @@ class SqlLifecycle(SqlGroup):
         uses: Sequence[Use] = (),
     ) -> Removal:
         def act(connection: sa.Connection) -> Removal:
-            standing, candidate = _lock(connection, reference, dry_run=dry_run)
+            standing, candidate = _lock(connection, reference)
             exactly = standing.exactly(candidate.version)
             before = load_removals(connection, exactly.dataset).get(exactly) or Removal(reference=exactly, actor=actor)
             if before.step is not RemovalStep.PLANNED:
@@ -231,7 +231,7 @@ def _make(
     uses: Sequence[Use] = (),
 ) -> Change:
     """Make a change, or propose it if it needs two persons; ``approved`` is a proposal that the actor approves."""
-    before, candidate = _lock(connection, reference, dry_run=dry_run)
+    before, candidate = _lock(connection, reference)
     if candidate.state is VersionState.DROPPED:
         exactly = before.exactly(candidate.version)
         refuse_removed(connection, exactly, hint=f"Its tombstone stays: registry versions {before.dataset}")
@@ -257,8 +257,7 @@ def _await_approval(
     connection: sa.Connection, change: Change, candidate: Candidate, approved: Proposal | None, actor: str
 ) -> Proposal | None:
     """The proposal of a promotion that needs two persons; None if it may be made now."""
-    if not change.is_dry_run:
-        lock_log(connection)  # from here on, nobody changes the protection
+    lock_log(connection)  # from here on, nobody changes the protection
     standing = change.before
     scope = find_protection(connection, standing.name, standing.config, two_persons=True)
     if approved is None and scope is None:
@@ -343,10 +342,9 @@ def _before(connection: sa.Connection, standing: Standing, candidate: Candidate,
     return Candidate(version=candidate.version)
 
 
-def _lock(connection: sa.Connection, reference: Reference, *, dry_run: bool) -> tuple[Standing, Candidate]:
-    """Lock the dataset, unless it is a dry run; its standing, and the version that ``reference`` names."""
-    if not dry_run:
-        lock_dataset(connection, reference.name)
+def _lock(connection: sa.Connection, reference: Reference) -> tuple[Standing, Candidate]:
+    """Lock the dataset; its standing, and the version that ``reference`` names."""
+    lock_dataset(connection, reference.name)
     standing = load_standing(connection, reference.name, reference.config)
     return standing, _named(standing, reference)
 

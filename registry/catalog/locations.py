@@ -111,8 +111,7 @@ class SqlLocations(SqlGroup):
         from registry.catalog.outcomes import DataDirectoryChange
 
         def act(connection: sa.Connection) -> DataDirectoryChange:
-            if not dry_run:
-                lock_log(connection)
+            lock_log(connection)
             change = DataDirectoryChange(before=find_data_dir(connection), after=data_dir, is_dry_run=dry_run)
             if change.is_change and not dry_run:
                 _record_data_dir(connection, change.before, data_dir, actor=actor)
@@ -126,7 +125,7 @@ class SqlLocations(SqlGroup):
         from registry.catalog.outcomes import LocationChange
 
         def act(connection: sa.Connection) -> LocationChange:
-            choice, row = choose_row(connection, lock_reference(connection, exactly, dry_run=dry_run))
+            choice, row = choose_row(connection, lock_reference(connection, exactly))
             if row is None or choice.version is None:
                 raise explain_refusal(choice)
             reference = choice.standing.exactly(choice.version)

@@ -88,8 +88,7 @@ def await_approval(
 def reject(connection: sa.Connection, proposal: Proposal, message: str, *, actor: str, dry_run: bool) -> None:
     """End a proposal without its effect."""
     check_text(message, "reason")
-    if not dry_run:
-        lock_log(connection)
+    lock_log(connection)
     _require_waiting(connection, proposal)
     if not dry_run:
         details = {**approval_details(proposal), "message": message}

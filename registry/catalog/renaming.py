@@ -26,7 +26,7 @@ def rename_dataset(engine: sa.Engine, name: str, after: str, *, actor: str, dry_
     check_new_name(after)
 
     def act(connection: sa.Connection) -> Renaming:
-        before = lock_reference(connection, Reference(name=name), dry_run=dry_run).name
+        before = lock_reference(connection, Reference(name=name)).name
         present = present_names(connection)
         row = connection.execute(sa.select(builder.c.id).where(builder.c.name == before)).first()
         if row is None:

@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from registry.catalog.clock import corrected
 from registry.catalog.names import is_named, names_column, present_name
 from registry.catalog.rows import json_agg, json_object_agg, read_canonical, read_names, read_number
+from registry.catalog.session import is_writing
 from registry.catalog.tables import (
     READABLE,
     alias,
@@ -479,14 +480,15 @@ def _no_config(reference: Reference, config: str, known: list[str]) -> NotFoundE
 def lock_dataset(connection: sa.Connection, name: str) -> str:
     """Wait until no other transaction changes dataset ``name``, and keep others waiting until this one ends.
 
-    Meanwhile, others can read its configs, versions and aliases, and insert rows that refer to them. On SQLite this
-    locks nothing, because only one write transaction runs at a time. Returns the present name of the dataset.
+    Meanwhile, others can read its configs, versions and aliases, and insert rows that refer to them. This locks nothing
+    on SQLite, because only one write transaction runs at a time, and in a dry run, which only reads. Returns the
+    present name of the dataset.
 
     Raises:
         DatasetNotFoundError: on PostgreSQL, the dataset does not exist. It is raised here, because a later statement
             might find a dataset that a rival has committed meanwhile and that this transaction has not locked.
     """
-    if connection.dialect.name != "postgresql":
+    if connection.dialect.name != "postgresql" or not is_writing(connection):
         return present_name(connection, name)
     row = sa.select(builder.c.name).where(is_named(name)).with_for_update(key_share=True)  # FOR NO KEY UPDATE
     while (present := connection.execute(row).scalar()) is None:
@@ -496,7 +498,7 @@ def lock_dataset(connection: sa.Connection, name: str) -> str:
     return str(present)
 
 
-def lock_reference(connection: sa.Connection, reference: Reference, *, dry_run: bool) -> Reference:
-    """Lock its dataset, unless it is a dry run; the reference by the present name of the dataset."""
-    name = (present_name if dry_run else lock_dataset)(connection, reference.name)
+def lock_reference(connection: sa.Connection, reference: Reference) -> Reference:
+    """Lock its dataset; the reference by the present name of the dataset."""
+    name = lock_dataset(connection, reference.name)
     return reference if name == reference.name else replace(reference, name=name)

@@ -180,7 +180,7 @@ class SqlPublications(SqlGroup):
 
     def add_producer(self, exactly: Reference, producer: Producer, name_use: NameUse, *, actor: str) -> None:
         def action(connection: sa.Connection) -> None:
-            reference = lock_reference(connection, exactly, dry_run=False)
+            reference = lock_reference(connection, exactly)
             earlier = find_producers(connection, reference.name, reference.config)
             check_continues(name_use, producer, earlier)
             if dict(earlier).get(reference) != producer:
@@ -200,7 +200,7 @@ class SqlPublications(SqlGroup):
             version_id = find_version_id(connection, version.name, version.config, version.version)
             if version_id is None:
                 return False
-            reference = lock_reference(connection, version.reference, dry_run=False)
+            reference = lock_reference(connection, version.reference)
             if load_fingerprints(connection, version_id):
                 return False
             rows = connection.execute(sa.select(split.c.name, split.c.id).where(split.c.version_id == version_id))
