@@ -22,6 +22,7 @@ import json
 import re
 import zlib
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import IO, Any, Final
 
@@ -59,14 +60,7 @@ def row_line(values: Sequence[Any]) -> bytes:
 
 def end_line(facts: BackupFacts) -> bytes:
     """The last line."""
-    end = {
-        "rows": dict(facts.rows),
-        "head": facts.head,
-        "made_at": facts.made_at,
-        "made_by": facts.made_by,
-        "sha256": facts.sha256,
-    }
-    return _line({"end": end})
+    return _line({"end": {name: value for name, value in asdict(facts).items() if name != "schema"}})
 
 
 def facts_of(head: bytes, end: bytes) -> BackupFacts:

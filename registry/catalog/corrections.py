@@ -77,7 +77,9 @@ def correct_clock(
     before = next((event for event in reversed(events) if event.id < first), None)
     after = next((min(event.at, now) for event in events if event.id > last), now)
     chosen = [event for event in events if first <= event.id <= last]
-    times = _plan(chosen, _row_times(connection, events), before=before, after=after, ahead=ahead)
+    with stored_values():
+        row_times = dict(_pair_rows(connection, events))
+    times = _plan(chosen, row_times, before=before, after=after, ahead=ahead)
     if [event.at for event in chosen] == times:
         return ClockCorrection(events=(), clock=now, is_dry_run=dry_run)
     result = tuple(replace(event, at=at, stamped_at=_stamp(event)) for event, at in zip(chosen, times, strict=True))
@@ -126,13 +128,8 @@ def _plan(
     return times[::-1]
 
 
-def _row_times(connection: sa.Connection, events: Sequence[Event]) -> dict[int, datetime]:
-    """The times in the rows that events describe, by the event's id."""
-    with stored_values():
-        return dict(_pair_rows(connection, events))
-
-
 def _pair_rows(connection: sa.Connection, events: Sequence[Event]) -> Iterator[tuple[int, datetime]]:
+    """The id of each event that describes rows, and the time in them."""
     present = present_names(connection)
     used: dict[tuple[str, str], list[datetime]] = defaultdict(list)
     for row in connection.execute(sa.select(version_ledger)):

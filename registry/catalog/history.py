@@ -160,7 +160,7 @@ def standing_at(connection: sa.Connection, name: str, config: str | None, moment
         config=chosen or None,
         candidates=candidates,
         canonical=result.canonical,
-        aliases=result.aliases,
+        aliases={alias: version for alias, (version, _) in result.aliases.items()},
     )
 
 
@@ -212,11 +212,11 @@ class ReplayedVersion:
 
 @dataclass(slots=True)
 class ReplayedConfig:
-    """One config after its events: its versions, the canonical one, and the targets of its aliases."""
+    """One config after its events: its versions, the canonical one, and the target of each alias with its event."""
 
     versions: dict[Version, ReplayedVersion] = field(default_factory=dict)
     canonical: Version | None = None
-    aliases: dict[str, Version] = field(default_factory=dict)
+    aliases: dict[str, tuple[Version, Event]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -272,7 +272,7 @@ class Replayed:
             case "promote":
                 config.canonical = _published(config, event.version)
             case "alias-set":
-                config.aliases[require_text(details["alias"])] = _published(config, details["after"])
+                config.aliases[require_text(details["alias"])] = _published(config, details["after"]), event
             case "fingerprint":
                 version = _published(config, event.version)
                 config.versions[version] = replace(config.versions[version], fingerprints=dict(details))

@@ -133,7 +133,7 @@ class TableComparison:
 
     def _compare_dataset(self, name: str, builder_id: int | None, names: list[str], told: list[str]) -> None:
         found = self._connection.execute(sa.select(builder).where(builder.c.id == builder_id)).first()
-        replayed, setters = self._replay(name, builder_id, told)
+        replayed = self._replay(name, builder_id, told)
         if found is not None and (name, names) != (replayed.name or name, replayed.names):
             had, told_names = (
                 f" among its names {', '.join(known)}" if known else "" for known in (names, replayed.names)
@@ -165,7 +165,7 @@ class TableComparison:
                     dataset,
                     f"has the canonical version {_none(canonical)}; its events say {_none(told_of.canonical)}",
                 )
-            self._compare_aliases(row, dataset, told_of, setters)
+            self._compare_aliases(row, dataset, told_of)
             self._compare_versions(row.id, name, names, row.name or None, told_of)
         for config, told_of in replayed.configs.items():  # configs that have no row
             self._report_missing(name, config or None, told_of)
@@ -196,12 +196,9 @@ class TableComparison:
             says = stamp if event.rows_at is None else event.rows_at
             self._faults.add(where, f"{subject} at {in_json(at)}; its events say {in_json(says)}")
 
-    def _replay(
-        self, name: str, builder_id: int | None, told: list[str]
-    ) -> tuple[Replayed, dict[tuple[str, str], Event]]:
-        """Replay the events of a dataset, and compare its history of aliases; its state, and what set each alias."""
+    def _replay(self, name: str, builder_id: int | None, told: list[str]) -> Replayed:
+        """The state of a dataset after its events; its history of aliases is compared with them."""
         replayed = Replayed()
-        setters: dict[tuple[str, str], Event] = {}
         history = _alias_history(self._connection, builder_id)
         is_told = True
         for event in read_events(self._connection, datasets=told) if told else ():
@@ -210,8 +207,6 @@ class TableComparison:
             except UNREADABLE as error:
                 self._faults.add(describe_event(event), f"cannot have happened: {describe_refusal(error)}")
                 continue
-            if event.action in _ALIAS_ACTIONS:
-                setters[_config_of(event), event.details["alias"]] = event
             if event.action in _ALIAS_ACTIONS and is_told:
                 row = next(history, None)
                 is_told = row is not None and _told_by_row(row) == _told_by_event(event)
@@ -222,11 +217,9 @@ class TableComparison:
         for row in history if is_told else ():
             dataset = f"{name}/{row.config}" if row.config else name
             self._faults.add(f"{dataset}@{row.name}", f"was moved by {row.actor} without an event")
-        return replayed, setters
+        return replayed
 
-    def _compare_aliases(
-        self, config: Any, dataset: str, told_of: ReplayedConfig, setters: dict[tuple[str, str], Event]
-    ) -> None:
+    def _compare_aliases(self, config: Any, dataset: str, told_of: ReplayedConfig) -> None:
         rows = self._connection.execute(
             sa.select(alias.c.name, alias.c.set_by, alias.c.set_at, *NUMBER)
             .join_from(alias, dataset_version, dataset_version.c.id == alias.c.version_id)
@@ -234,17 +227,16 @@ class TableComparison:
             .order_by(alias.c.name)
         )
         for row in rows:
-            told = told_of.aliases.pop(row.name, None)
+            told, event = told_of.aliases.pop(row.name, (None, None))
             version = Version(row.major, row.minor, row.patch)
             where = f"{dataset}@{row.name}"
-            if told != version:
+            if told != version or event is None:
                 self._faults.add(where, f"points to {version}; its events say {_none(told)}")
                 continue
-            event = setters[config.name, row.name]
             if event.actor != row.set_by:
                 self._faults.add(where, f"was set by {row.set_by}; its events say somebody else")
             self._compare_time(where, "was set", row.set_at, event)
-        for name, version in told_of.aliases.items():
+        for name, (version, _) in told_of.aliases.items():
             self._faults.add(f"{dataset}@{name}", f"does not exist; its events say it points to {version}")
 
     def _compare_versions(
@@ -503,19 +495,14 @@ def _alias_history(connection: sa.Connection, builder_id: int | None) -> Iterato
         last = rows[-1].id
 
 
-def _config_of(event: Event) -> str:
-    """The config that an event names; a former name of its dataset makes no difference."""
-    return event.dataset.partition("/")[2]
-
-
 def _told_by_row(row: Any) -> tuple[Any, ...]:
     before, after = (None if number is None else str(number) for number in (moved_from(row), moved_to(row)))
     return row.config, row.name, before, after, row.actor, row.message
 
 
 def _told_by_event(event: Event) -> tuple[Any, ...]:
-    told = event.details
-    return _config_of(event), told["alias"], told.get("before"), told.get("after"), event.actor, told.get("message", "")
+    told, config = event.details, event.dataset.partition("/")[2]  # the dataset may have had another name
+    return config, told["alias"], told.get("before"), told.get("after"), event.actor, told.get("message", "")
 
 
 def _described(candidate: Candidate) -> str:

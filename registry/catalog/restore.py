@@ -192,7 +192,8 @@ def _insert_everything(connection: sa.Connection, reader: BackupReader, advance:
     known = {table.name: table for table in stored_tables(connection)}
     missing = set(known)
     is_postgresql = connection.dialect.name == "postgresql"
-    keys = _foreign_keys(connection, known) if is_postgresql else []
+    inspector = sa.inspect(connection)
+    keys = [(name, key["name"]) for name in known for key in inspector.get_foreign_keys(name) if is_postgresql]
     lifted = _lift_continues(connection)
     for table, key in keys:
         connection.exec_driver_sql(f"ALTER TABLE {table} ALTER CONSTRAINT {key} DEFERRABLE INITIALLY DEFERRED")
@@ -266,12 +267,6 @@ def _insert(connection: sa.Connection, table: sa.Table, columns: Sequence[str], 
         copy_rows(connection, table.name, columns, rows)
     else:
         connection.execute(sa.insert(table), [dict(zip(columns, row, strict=True)) for row in rows])
-
-
-def _foreign_keys(connection: sa.Connection, tables: Iterable[str]) -> list[tuple[str, str]]:
-    """The table and the name of each foreign key."""
-    inspector = sa.inspect(connection)
-    return [(name, str(key["name"])) for name in tables for key in inspector.get_foreign_keys(name)]
 
 
 def _advance_sequences(connection: sa.Connection, tables: Iterable[sa.Table]) -> None:

@@ -148,7 +148,7 @@ class SqlPublications(SqlGroup):
                     **({"state": state, "message": version.state_message} if state != "supported" else {}),
                     **({} if version.superseded_by is None else {"superseded_by": str(version.superseded_by)}),
                     **({} if origin is None else {"imported_from": _told_origin(origin)}),
-                    **_producer_details(details.producer),
+                    **({} if details.producer is None else {"producer": details.producer.to_json()}),
                     **attachments,
                 },
                 actor=actor,
@@ -211,10 +211,6 @@ class SqlPublications(SqlGroup):
             return True
 
         return transact(self._engine, action, actor=actor)
-
-
-def _producer_details(producer: Producer | None) -> dict[str, Any]:
-    return {} if producer is None else {"producer": producer.to_json()}
 
 
 def _complete_location(version: DatasetVersion, data_dir: DataDirectory | None) -> dict[str, str]:

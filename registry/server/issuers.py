@@ -144,7 +144,8 @@ def _binding(values: dict[str, Any], path: str, place: Place, issuer: str) -> Bi
     values["claims"] = {name: str(_text_of(value)) for name, value in values["claims"].items()}
     try:  # the rules for patterns
         now = datetime.now(UTC)
-        AccessToken(**_only(values, "role", "datasets"), id="0" * 12, name="name", created_at=now, created_by="")
+        rights = {name: values[name] for name in ("role", "datasets")}
+        AccessToken(**rights, id="0" * 12, name="name", created_at=now, created_by="")
     except UsageError as error:
         raise _unusable(f"{path}.datasets", place, error.message, error.hint or "") from error
     selective = {
@@ -173,10 +174,6 @@ def _binding(values: dict[str, Any], path: str, place: Place, issuer: str) -> Bi
 def _names_owner(text: str) -> bool:
     """Whether a pattern says who it is about: ``org/*`` and ``*@example.org``, but not ``org*`` or ``*/data``."""
     return "*" not in (text.rpartition("@")[2] if "@" in text else text.partition("/")[0])
-
-
-def _only(values: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    return {name: values[name] for name in names}
 
 
 def _text_of(value: Any) -> str | None:

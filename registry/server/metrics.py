@@ -85,11 +85,9 @@ class Metrics:
 
 
 def _lines(requests: Counter[str], seconds: Counter[str], in_flight: int) -> Iterator[str]:
-    yield "# HELP registry_requests_total Requests that were answered, by call and status."
-    yield "# TYPE registry_requests_total counter"
+    yield from _head("registry_requests_total", "counter", "Requests that were answered, by call and status.")
     yield from (f"registry_requests_total{{{labels}}} {number}" for labels, number in sorted(requests.items()))
-    yield "# HELP registry_request_seconds How long requests took, by call."
-    yield "# TYPE registry_request_seconds histogram"
+    yield from _head("registry_request_seconds", "histogram", "How long requests took, by call.")
     for call in sorted({key.partition(" ")[0] for key in seconds}):
         total = 0
         for index, limit in enumerate([*map(str, BUCKETS), "+Inf"]):
@@ -97,16 +95,17 @@ def _lines(requests: Counter[str], seconds: Counter[str], in_flight: int) -> Ite
             yield f'registry_request_seconds_bucket{{call="{call}",le="{limit}"}} {total}'
         yield f'registry_request_seconds_sum{{call="{call}"}} {seconds[f"{call} sum"]:.6f}'
         yield f'registry_request_seconds_count{{call="{call}"}} {total}'
-    yield "# HELP registry_requests_in_flight Requests that are being answered."
-    yield "# TYPE registry_requests_in_flight gauge"
+    yield from _head("registry_requests_in_flight", "gauge", "Requests that are being answered.")
     yield f"registry_requests_in_flight {in_flight}"
 
 
 def _webhook_lines(deliveries: Counter[str], behind: int) -> Iterator[str]:
-    yield "# HELP registry_webhook_deliveries_total Attempts to deliver an event to a webhook, by outcome."
-    yield "# TYPE registry_webhook_deliveries_total counter"
-    for outcome in ("delivered", "failed"):
-        yield f'registry_webhook_deliveries_total{{outcome="{outcome}"}} {deliveries[outcome]}'
-    yield "# HELP registry_webhook_events_behind Events before the webhook that is furthest behind."
-    yield "# TYPE registry_webhook_events_behind gauge"
+    name, text = "registry_webhook_deliveries_total", "Attempts to deliver an event to a webhook, by outcome."
+    yield from _head(name, "counter", text)
+    yield from (f'{name}{{outcome="{outcome}"}} {deliveries[outcome]}' for outcome in ("delivered", "failed"))
+    yield from _head("registry_webhook_events_behind", "gauge", "Events before the webhook that is furthest behind.")
     yield f"registry_webhook_events_behind {behind}"
+
+
+def _head(name: str, kind: str, text: str) -> tuple[str, str]:
+    return f"# HELP {name} {text}", f"# TYPE {name} {kind}"

@@ -215,7 +215,8 @@ def require_head(
             expected = getattr(index, field)
             if found != expected:
                 raise mismatch(known.url, field, f"has another {field}", expected=expected, found=found)
-        if before is not None and before.event and _hash_of(log, before.event) != before.hash:
+        of_before = sa.select(event.c.hash).where(event.c.id == (0 if before is None else before.event))
+        if before is not None and before.event and log.execute(of_before).scalar() != before.hash:
             log_before = None if earlier is None else stack.enter_context(reading(earlier._engine))
             raise known.refusal(before, head, None if log_before is None else _first_difference(log_before, log))
     return head
@@ -228,10 +229,6 @@ def head_of(log: sa.Connection) -> Head:
     return (
         Head(event=0, hash=FIRST_PREVIOUS, read_at=now) if row is None else Head(event=row[0], hash=row[1], read_at=now)
     )
-
-
-def _hash_of(log: sa.Connection, number: int) -> str | None:
-    return log.execute(sa.select(event.c.hash).where(event.c.id == number)).scalar()
 
 
 def _first_difference(earlier: sa.Connection, log: sa.Connection) -> int | None:
