@@ -255,7 +255,7 @@ class Catalog(Adding):
         # For spawned workers and deepcopy: the copy opens the catalog again. A password is never pickled.
         file = self.backend.file
         url = self.url if file is None else str(file.absolute())
-        if _has_password(url) and masked_url(catalog_url()) != url:
+        if MASK in url and masked_url(catalog_url()) != url:
             raise UsageError(
                 f"the catalog {url} cannot be pickled, because its URL contains a password",
                 hint="Set REGISTRY_CATALOG to this URL, which the other process reads, too; or leave its password "
@@ -519,7 +519,7 @@ class Catalog(Adding):
         """Aliases of versions, which can be moved: ``set``, ``remove``, ``list``, ``history``."""
         from registry.api.lifecycle import Aliases
 
-        return Aliases(self.backend.aliases, actor=log_actor())
+        return Aliases(self.backend.aliases)
 
     @cached_property
     def mirrors(self) -> Mirrors:
@@ -555,7 +555,7 @@ class Catalog(Adding):
         """The flags that versions may override: ``add``, ``list``, ``set_default``, ``retire``."""
         from registry.api.lifecycle import Experiments
 
-        return Experiments(self.backend, actor=log_actor())
+        return Experiments(self.backend)
 
     @property
     def recorded_data_dir(self) -> str | None:
@@ -1122,13 +1122,9 @@ class Catalog(Adding):
             return None
 
 
-def _has_password(url: str) -> bool:
-    return MASK in url
-
-
 def _open_again(url: str, data_dir: str, keys: tuple[str, ...] = ()) -> Catalog:
     """The catalog of a pickle; if its URL had a password, the URL comes from this process's environment."""
-    if _has_password(url):
+    if MASK in url:  # the password is not in the pickle
         if masked_url(catalog_url()) != url:
             raise UsageError(
                 f"the catalog {url} cannot be opened here: the password of its URL is not in the pickle",

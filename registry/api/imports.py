@@ -9,7 +9,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from registry.api.reports import ImportedVersion, ImportOutcome
 from registry.errors import (
@@ -101,10 +101,10 @@ def publish_found(
     """
     groups = list(groups)
     for place, folder in enumerate(groups, start=1):
-        if folder.prepared is None:
-            yield _refused(folder)
-            continue
         prepared = folder.prepared
+        if prepared is None:
+            yield _describe(folder, ImportOutcome.REFUSED)
+            continue
         advance = count_progress(
             progress,
             "importing",
@@ -117,20 +117,28 @@ def publish_found(
             chosen, unread = _target_of(folder.folder, prepared, replace(target, advance=advance))
             publication = publish_folder(folder.folder.store, chosen, prepared=prepared, in_place=not copy)
         except _REFUSALS as error:
-            yield _refused(replace(folder, error=_for_importers(error, folder.folder, prepared.reference)))
+            refused = replace(folder, error=_for_importers(error, folder.folder, prepared.reference))
+            yield _describe(refused, ImportOutcome.REFUSED)
         else:
-            taken = _taken(folder.folder, prepared, publication)
             gone = None if publication.newly else _gone(target, prepared.reference, store_of)
-            yield replace(taken, notes=(*taken.notes, *(note for note in (unread, gone) if note is not None)))
+            notes = (*_taken_notes(prepared, publication), *filter(None, (unread, gone)))
+            yield _describe(
+                folder,
+                ImportOutcome.IMPORTED if publication.newly else ImportOutcome.KNOWN,
+                num_bytes=publication.num_bytes,
+                promotion=publication.promotion,
+                outside=publication.outside,
+                notes=notes,
+            )
 
 
 def list_found(groups: Iterable[_Found]) -> Iterator[ImportedVersion]:
     """The versions that ``publish_found`` would publish. No shard is opened."""
     for folder in groups:
         if folder.prepared is None:
-            yield _refused(folder)
+            yield _describe(folder, ImportOutcome.REFUSED)
         else:
-            yield _describe(folder.folder, folder.prepared, ImportOutcome.FOUND, notes=_notes(folder.prepared))
+            yield _describe(folder, ImportOutcome.FOUND, notes=_notes(folder.prepared))
 
 
 def _read(folder: VersionFolder) -> _Found:
@@ -161,15 +169,12 @@ def _target_of(folder: VersionFolder, prepared: PreparedDataset, target: Target)
     return replace(target, default_config=is_default, slicing=rule, requires_number=False), unread
 
 
-def _taken(folder: VersionFolder, prepared: PreparedDataset, publication: Publication) -> ImportedVersion:
+def _taken_notes(prepared: PreparedDataset, publication: Publication) -> tuple[str, ...]:
     notes = (*_notes(prepared), *publication.notes)
     if publication.proof is not None and publication.proof.refused is not None:
         step = publication.proof.refused
         notes += (f"from {step.old.version} to {step.new.version} more changed than a {step.says.name} step allows",)
-    outcome = ImportOutcome.IMPORTED if publication.newly else ImportOutcome.KNOWN
-    described = _describe(folder, prepared, outcome, notes=notes)
-    promotion, outside = publication.promotion, publication.outside
-    return replace(described, num_bytes=publication.num_bytes, promotion=promotion, outside=outside)
+    return notes
 
 
 def _gone(target: Target, reference: Reference, store_of: Callable[[DatasetVersion], Store]) -> str | None:
@@ -207,29 +212,16 @@ def _for_importers(error: RegistryError, folder: VersionFolder, reference: Refer
     )
 
 
-def _describe(
-    folder: VersionFolder,
-    prepared: PreparedDataset,
-    outcome: ImportOutcome,
-    *,
-    notes: tuple[str, ...] = (),
-) -> ImportedVersion:
-    splits = prepared.splits
+def _describe(group: _Found, outcome: ImportOutcome, **fields: Any) -> ImportedVersion:
+    splits = () if group.prepared is None else group.prepared.splits
+    sizes = {name: sum(getattr(it, name) for it in splits) for name in ("num_examples", "num_shards", "num_bytes")}
     return ImportedVersion(
-        folder=folder.path,
+        folder=group.folder.path,
         outcome=outcome,
-        reference=prepared.reference,
-        num_examples=sum(split.num_examples for split in splits),
-        num_shards=sum(split.num_shards for split in splits),
-        num_bytes=sum(split.num_bytes for split in splits),
-        notes=notes,
+        reference=None if group.prepared is None else group.prepared.reference,
+        error=group.error,
+        **sizes | fields,
     )
-
-
-def _refused(folder: _Found) -> ImportedVersion:
-    if folder.prepared is None:
-        return ImportedVersion(folder=folder.folder.path, outcome=ImportOutcome.REFUSED, error=folder.error)
-    return replace(_describe(folder.folder, folder.prepared, ImportOutcome.REFUSED), error=folder.error)
 
 
 def _notes(prepared: PreparedDataset) -> tuple[str, ...]:

@@ -361,9 +361,8 @@ class Aliases:
     (None, Version(major=1, minor=0, patch=0))
     """
 
-    def __init__(self, calls: AliasCalls, *, actor: str) -> None:
+    def __init__(self, calls: AliasCalls) -> None:
         self._calls = calls
-        self._actor = actor
 
     def set(
         self,
@@ -393,7 +392,7 @@ class Aliases:
         """
         wanted = read_reference(reference)
         return self._calls.set(
-            name, wanted, expect=_expected(expect), message=reason, actor=self._actor, dry_run=dry_run
+            name, wanted, expect=_expected(expect), message=reason, actor=log_actor(), dry_run=dry_run
         )
 
     def remove(
@@ -418,7 +417,7 @@ class Aliases:
             UsageError: ``reference`` has a wrong type or does not name an alias.
         """
         wanted = read_reference(reference)
-        return self._calls.remove(wanted, expect=_expected(expect), message=reason, actor=self._actor, dry_run=dry_run)
+        return self._calls.remove(wanted, expect=_expected(expect), message=reason, actor=log_actor(), dry_run=dry_run)
 
     def list(self, dataset: DatasetLike | None = None) -> tuple[AliasSummary, ...]:
         """Every alias, sorted by dataset and name.
@@ -457,9 +456,8 @@ class Experiments:
     result and the errors are the same, and nothing is written.
     """
 
-    def __init__(self, catalog: CatalogBackend, *, actor: str) -> None:
+    def __init__(self, catalog: CatalogBackend) -> None:
         self._catalog = catalog
-        self._actor = actor
 
     def add(self, name: str, description: str, default: bool = False, *, dry_run: bool = False) -> ExperimentChange:
         """Add a flag that versions may override.
@@ -475,7 +473,7 @@ class Experiments:
             ConflictError: the flag exists with another description or default, or is retired.
         """
         with to_publish(self._catalog, dry_run=dry_run):
-            return self._catalog.experiments.add(name, description, default=default, actor=self._actor, dry_run=dry_run)
+            return self._catalog.experiments.add(name, description, default=default, actor=log_actor(), dry_run=dry_run)
 
     def list(self) -> tuple[Experiment, ...]:
         """Every flag, sorted by name, with its default and the number of live versions that override it."""
@@ -494,7 +492,7 @@ class Experiments:
             ExperimentNotFoundError: the flag does not exist.
             ConflictError: the flag is retired, so it stays on.
         """
-        return self._catalog.experiments.set_default(name, value, actor=self._actor, dry_run=dry_run)
+        return self._catalog.experiments.set_default(name, value, actor=log_actor(), dry_run=dry_run)
 
     def retire(self, name: str, *, dry_run: bool = False) -> ExperimentChange:
         """Switch a flag on for good: versions that are published from now on cannot override it.
@@ -507,7 +505,7 @@ class Experiments:
             ExperimentNotFoundError: the flag does not exist.
             ConflictError: it is off by default, or versions that can be read switch it off; the message names them.
         """
-        return self._catalog.experiments.retire(name, actor=self._actor, dry_run=dry_run)
+        return self._catalog.experiments.retire(name, actor=log_actor(), dry_run=dry_run)
 
 
 @typed_methods

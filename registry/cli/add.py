@@ -11,7 +11,6 @@ import click
 
 from registry.cli.browse import describe_diff
 from registry.cli.commands import Session, session_command, version_values
-from registry.cli.completion import complete_file
 from registry.cli.options import (
     description_options,
     keep_columns_option,
@@ -71,7 +70,7 @@ def _complete_kind(_ctx: click.Context, _param: click.Parameter, incomplete: str
 
 
 @session_command("add", engine="adding")
-@click.argument("source", metavar="SOURCE...", nargs=-1, required=True, shell_complete=complete_file)
+@click.argument("source", metavar="SOURCE...", nargs=-1, required=True, type=click.Path(readable=False))
 @click.option("--as", "name", metavar="NAME", help="Name of the dataset.  [default: from the path]")
 @click.option(
     "--from",

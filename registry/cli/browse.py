@@ -18,7 +18,7 @@ from registry.cli.completion import complete_reference
 from registry.cli.options import check_output, force_option, html_option, reference_argument, show_option, write_file
 from registry.cli.output import Block, Column, Fields, Note, Output, Table, size
 from registry.cli.progress import show_progress
-from registry.cli.stats import brief_blocks, brief_values, near_statistics
+from registry.cli.stats import brief_blocks, brief_values
 from registry.envelope import fields_of
 from registry.errors import NotFoundError, UsageError
 from registry.model import Considered, Reference, VersionState, VersionStatus
@@ -193,7 +193,11 @@ def show(session: Session, reference: str, why: bool) -> None:
             dataset = session.look_up(catalog, reference)
         folder, attachments = dataset.folder, dataset.attachments
         features = list(feature_lines(dataset.features))
-        statistics = near_statistics(dataset, attachments)
+        statistics = None
+        if attachments and folder.startswith("file:"):  # elsewhere, reading them would take a request
+            from registry.pages.previews import near_statistics
+
+            statistics = near_statistics(dataset)
         protected, has_rule = dataset.protected, False
         if catalog is not None and protected is not None and session.at is None:
             configs = catalog.lifecycle.configs(dataset)

@@ -82,11 +82,6 @@ def complete_builder(ctx: click.Context, param: click.Parameter, incomplete: str
     return _starting(incomplete, list_builders())
 
 
-def complete_file(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Let the shell complete files."""
-    return [CompletionItem(incomplete, type="file")]
-
-
 def complete_name(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete the pins of the file that was typed before."""
     from registry.api.locations import open_pin_file

@@ -47,15 +47,9 @@ COMMANDS: Final = {
     "drop": ("registry.cli.lifecycle:drop", "Hide a version from every look-up; its files stay."),
     "remove": ("registry.cli.lifecycle:remove", "Remove the files of a dropped version, after a grace time."),
     "config": ("registry.cli.config:config", "List configs, and choose the default one."),
-    "experiment": (
-        "registry.cli.experiment:experiment",
-        "Manage experiments: flags that versions switch on or off.",
-    ),
+    "experiment": ("registry.cli.experiment:experiment", "Manage experiments: flags that versions switch on or off."),
     "alias": ("registry.cli.alias:alias", "Give versions names that may be moved: mnist@paper."),
-    "cache": (
-        "registry.cli.cache:cache",
-        "Show, fill and clear the cache of files and columns.",
-    ),
+    "cache": ("registry.cli.cache:cache", "Show, fill and clear the cache of files and columns."),
     "pin": ("registry.cli.pin:pin", "Pin slices for a paper; verify, restore, cite and sign pins."),
     "copy": ("registry.cli.copy:copy", "Copy versions to another catalog or store."),
     "mirror": ("registry.cli.mirror:mirror", "Manage the places that hold the files of a version."),

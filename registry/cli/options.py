@@ -15,7 +15,6 @@ from registry.cli.completion import (
     complete_alias,
     complete_builder,
     complete_experiment,
-    complete_file,
     complete_name,
     complete_reference,
     complete_split,
@@ -100,7 +99,7 @@ splits_argument: Final = click.argument(
 builder_argument: Final = click.argument("builder", metavar="BUILDER", shell_complete=complete_builder)
 experiment_argument: Final = click.argument("name", metavar="NAME", shell_complete=complete_experiment)
 alias_argument: Final = click.argument("reference", metavar="DATASET@NAME", shell_complete=complete_alias)
-file_argument: Final = click.argument("file", metavar="FILE", type=click.Path(), shell_complete=complete_file)
+file_argument: Final = click.argument("file", metavar="FILE", type=click.Path())
 names_argument: Final = click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=complete_name)
 
 

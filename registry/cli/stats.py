@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -16,10 +15,7 @@ from registry.cli.output import Block, Fields, Table, can_print
 from registry.cli.progress import show_progress
 from registry.errors import (
     NotFoundError,
-    PreparedFormatError,
-    StorageError,
     UsageError,
-    VerificationError,
     spell,
     suggest,
 )
@@ -38,7 +34,6 @@ from registry.statistics.rows import (
 if TYPE_CHECKING:
     from registry import Dataset
     from registry.features.feature import Leaf
-    from registry.model import Attachment
     from registry.statistics import Classes, FeatureStatistics, Moment, Statistics
     from registry.statistics.rows import Unit
 
@@ -117,16 +112,6 @@ def stats(
             yield Fields({"feature": path, "split": name, **details})
 
     session.out.present("stats", value, human)
-
-
-def near_statistics(dataset: Dataset, attachments: Sequence[Attachment]) -> Statistics | None:
-    """The attached statistics; None if they are large or damaged, or if reading them would take a request."""
-    files = [file for file in attachments if file.kind == "statistics" and file.num_bytes <= _MOST_NEAR]
-    if not files or not dataset.folder.startswith("file:"):
-        return None
-    with suppress(NotFoundError, StorageError, VerificationError, PreparedFormatError):
-        return dataset.statistics
-    return None
 
 
 def brief_values(statistics: Statistics) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from registry.cli.commands import Session, session_command
-from registry.cli.completion import complete_file, complete_reference
+from registry.cli.completion import complete_reference
 from registry.cli.options import (
     PinPlaces,
     file_argument,
@@ -109,7 +109,7 @@ def verify(
 
 
 @session_command("audit", data_dir=pin_data_dir_option)
-@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(), shell_complete=complete_file)
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
 @places_options
 def audit(session: Session, files: tuple[str, ...], *, places: PinPlaces) -> int:
     """Show the state of each pin today: the state of its version in the catalog, and whether its files are there.

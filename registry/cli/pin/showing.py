@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from registry.cli.commands import Session, session_command, version_values
-from registry.cli.completion import complete_file, complete_name
+from registry.cli.completion import complete_name
 from registry.cli.options import (
     ANYWHERE,
     PinPlaces,
@@ -109,8 +109,8 @@ def cite(session: Session, file: str, form: str) -> None:
 
 
 @session_command("diff", catalog=False)
-@click.argument("old", metavar="OLD", type=click.Path(), shell_complete=complete_file)
-@click.argument("new", metavar="NEW", type=click.Path(), shell_complete=complete_file)
+@click.argument("old", metavar="OLD", type=click.Path())
+@click.argument("new", metavar="NEW", type=click.Path())
 @click.option("--exit-code", is_flag=True, help="End with exit code 1 if a pin reads other records.")
 @html_option
 @force_option
