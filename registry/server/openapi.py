@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, Final
@@ -19,8 +20,10 @@ from registry.catalog.policy import NOBODY
 from registry.catalog.service.calls import CALLS, Call, kind_of
 from registry.catalog.service.messages import codec, record_schemas
 from registry.catalog.service.problems import CONTENT_TYPE
-from registry.catalog.service_index import API_PATH, API_VERSION
+from registry.catalog.service_index import API_PATH, API_VERSION, DATA_PATH, SIGN_IN_PATH
+from registry.catalog.site_index import INDEX_NAME
 from registry.model import (
+    AccessToken,
     Attachment,
     DatasetVersion,
     Description,
@@ -38,6 +41,10 @@ from registry.model import (
 from registry.storage.names import Owner
 
 OPENAPI_NAME: Final = "openapi.json"
+
+_BYTES: Final = {
+    "application/octet-stream": {"schema": {"type": "string", "contentMediaType": "application/octet-stream"}}
+}
 
 _ABOUT: Final = """\
 A catalog of datasets. Each call of the catalog protocol is a POST of its arguments as a JSON object; the answer is its
@@ -76,7 +83,7 @@ def make_openapi(made_by: str) -> bytes:
         "info": {"title": "A catalog of datasets", "version": f"{API_VERSION}", "description": _ABOUT},
         "x-made-by": made_by,
         "security": [{"token": []}],
-        "paths": paths,
+        "paths": paths | _other_paths(),
         "components": {
             "schemas": {**record_schemas(), "Problem": _PROBLEM},
             "responses": {
@@ -89,6 +96,115 @@ def make_openapi(made_by: str) -> bytes:
         },
     }
     return json.dumps(document).encode()
+
+
+def _other_paths() -> dict[str, Any]:
+    """The routes that are no calls of the protocol, without those of pages."""
+    text: dict[str, Any] = {"type": "string"}
+    count, sha256 = {"type": "integer", "minimum": 0}, {"type": "string", "pattern": "^[0-9a-f]{64}$"}
+    place = _parameter("path", text | {"description": "Below the data directory; slashes are part of it."}, "path")
+    length = _parameter("Content-Length", count, "header")
+    digest = _parameter("Repr-Digest", text | {"description": "The sha256 of the file (RFC 9530)."}, "header")
+    new = _parameter("If-None-Match", {"const": "*"}, "header", is_required=False)
+    some = _parameter("Range", text, "header", is_required=False)
+    md5 = _parameter("md5", {"type": "string", "pattern": "^[0-9a-f]{32}$"}, is_required=False)
+    offered = {"url": {"type": ["string", "null"]}, "etag": {"type": ["string", "null"]}, "store": text}
+    proof = dict.fromkeys(("id_token", "issuer", "code", "code_verifier", "redirect_uri", "nonce"), text)
+    issuer = dict.fromkeys(("name", "url", "audience", "client_id", "scope", "authorization_endpoint"), text)
+    issuers = {"type": "array", "items": _object(issuer, "name", "url", "audience")}
+    token = {"token_id": {"type": "string", "pattern": "^[0-9a-f]{12}$"}, "digest": sha256}
+    return {
+        f"/{SIGN_IN_PATH}": {
+            "get": _route(
+                "sign-in.issuers",
+                "Whose ID tokens are accepted.",
+                _object({"issuers": issuers}, "issuers"),
+                is_open=True,
+            ),
+            "post": _route(
+                "sign-in.exchange",
+                "Exchange an ID token, or the code with which a browser came back, for an access token.",
+                codec(AccessToken).schema,
+                body={"application/json": {"schema": _object(proof | token, *token)}},
+                is_open=True,
+            ),
+        },
+        f"/{DATA_PATH}/{{path}}": {
+            "get": _route(
+                "data.read",
+                "Read a file or a range of it; the files of a folder, if the path ends with a slash; or a "
+                "redirection to a bucket.",
+                None,
+                place,
+                some,
+                statuses=("200", "206", "304", "307"),
+            ),
+            "put": _route(
+                "data.write",
+                "Write a file of a place that is reserved.",
+                {},
+                place,
+                length,
+                digest,
+                new,
+                body=_BYTES,
+                statuses=("200", "201"),
+            ),
+            "post": _route(
+                "data.offer",
+                "Ask for a URL by which a file can be sent to a bucket.",
+                _object(offered, "url", "etag"),
+                place,
+                _parameter("num_bytes", count),
+                _parameter("sha256", sha256),
+                md5,
+            ),
+            "delete": _route("data.remove", "Remove a file that no version names.", {}, place),
+        },
+        f"/{API_PATH}{OPENAPI_NAME}": {
+            "get": _route("service.openapi", "This document.", {"type": "object"}, is_open=True)
+        },
+        f"/{INDEX_NAME}": {
+            "get": _route("service.index", "What a client needs to know.", {"type": "object"}, is_open=True)
+        },
+        "/health": {"get": _route("service.health", "Whether the process runs.", {"type": "object"}, is_open=True)},
+        "/ready": {"get": _route("service.ready", "Whether the catalog answers.", {"type": "object"}, is_open=True)},
+        "/metrics": {
+            "get": _route("service.metrics", "Counts for Prometheus; needs the role admin.", text, kind="text/plain")
+        },
+    }
+
+
+def _route(
+    name: str,
+    summary: str,
+    answer: Mapping[str, Any] | None,
+    *parameters: dict[str, Any],
+    body: dict[str, Any] | None = None,
+    statuses: Sequence[str] = ("200",),
+    kind: str = "application/json",
+    is_open: bool = False,
+) -> dict[str, Any]:
+    """An operation; ``answer`` is the schema of what it answers, None for bytes, and empty for an empty body."""
+    content = _BYTES if answer is None else {kind: {"schema": answer}} if answer else None
+    done = {"description": "The result."} | ({} if content is None else {"content": content})
+    return {
+        "tags": [name.partition(".")[0]],
+        "operationId": name,
+        "summary": summary,
+        "parameters": list(parameters),
+        "responses": dict.fromkeys(statuses, done) | {"default": {"$ref": "#/components/responses/Problem"}},
+        **({"requestBody": {"required": True, "content": body}} if body else {}),
+        **({"security": []} if is_open else {}),
+    }
+
+
+def _parameter(name: str, schema: dict[str, Any], place: str = "query", *, is_required: bool = True) -> dict[str, Any]:
+    return {"name": name, "in": place, "required": is_required, "schema": schema}
+
+
+def _object(properties: dict[str, Any], *required: str) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(required)}
 
 
 def _path(call: Call) -> dict[str, Any]:

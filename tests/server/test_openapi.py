@@ -13,10 +13,12 @@ from support.services import make_token
 from registry.catalog.service.calls import CALLS
 from registry.catalog.sql_catalog import SqlCatalog
 from registry.server.openapi import make_openapi
-from registry.server.service import Service
+from registry.server.service import Service, make_service_app
 
 DOCUMENT = json.loads(make_openapi("shardbook"))
 SERVED = [name for name, call in CALLS.items() if call.policy.role != "nobody"]
+
+OTHERS = {path for path in DOCUMENT["paths"] if path.removeprefix("/api/v1/") not in CALLS}
 
 
 def keeps(value: Any, schema: dict[str, Any]) -> None:
@@ -24,14 +26,24 @@ def keeps(value: Any, schema: dict[str, Any]) -> None:
 
 
 def test_it_has_every_call_but_those_that_only_the_service_makes() -> None:
-    assert set(DOCUMENT["paths"]) == {f"/api/v1/{name}" for name in SERVED}
+    assert set(DOCUMENT["paths"]) == {f"/api/v1/{name}" for name in SERVED} | OTHERS
     assert set(CALLS) - set(SERVED) == {"access.authenticate", "access.note_refusal"}
     operations = [operation for path in DOCUMENT["paths"].values() for operation in path.values()]
     names = [operation["operationId"] for operation in operations]
     assert len(names) == len(set(names))
-    for path, methods in DOCUMENT["paths"].items():
-        assert ("get" in methods) == CALLS[path.removeprefix("/api/v1/")].is_get
-        assert methods["post"]["summary"], path
+    for name in SERVED:
+        methods = DOCUMENT["paths"][f"/api/v1/{name}"]
+        assert ("get" in methods) == CALLS[name].is_get
+        assert methods["post"]["summary"], name
+
+
+def test_it_has_every_route_of_the_service_but_pages(shared: SqlCatalog) -> None:
+    routes = {route.path.replace(":path", ""): route.methods for route in make_service_app(Service(shared)).routes}  # type: ignore[attr-defined]
+    pages = {"/sign-in/{issuer}/", "/sign-in/", "/sign-out/", "/{path}", "/api/v1/{call}"}
+    assert {path: {method.upper() for method in DOCUMENT["paths"][path]} for path in OTHERS} == {
+        path: methods - {"HEAD"} for path, methods in routes.items() if path not in pages
+    }
+    assert len(OTHERS) == 7
 
 
 @pytest.mark.parametrize("name", SERVED)
