@@ -16,16 +16,18 @@ import hmac
 import json
 import os
 import secrets
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
+from http.client import HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from registry.catalog.service_index import SIGN_IN_PATH
-from registry.catalog.web_urls import site_url
+from registry.catalog.web_urls import is_loopback, site_url
 from registry.environment import read_variable
 from registry.errors import CatalogRefusedError, CatalogUnavailableError, UsageError, require_extra
 from registry.masking import mask, remove_secrets
@@ -34,7 +36,6 @@ from registry.model import new_secret
 ID_TOKEN_VARIABLE: Final = "REGISTRY_ID_TOKEN"  # noqa: S105 (its name)
 """The ID token of a CI job, with which ``registry login --ci`` signs in."""
 
-_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _MOST_BYTES: Final = 2**20
 _PIECE: Final = 2**16
 _SILENCE_SECONDS: Final = 5
@@ -155,7 +156,7 @@ def is_secure_url(text: object, *, like: str = "http://localhost") -> bool:
         return False
     try:
         url, model = urlsplit(text), urlsplit(like)
-        is_local = url.scheme == model.scheme == "http" and {url.hostname, model.hostname} <= _LOOPBACK
+        is_local = url.scheme == model.scheme == "http" and is_loopback(text) and is_loopback(like)
         is_plain = bool(url.hostname) and "@" not in url.netloc and url.port != 0 and not url.fragment
         return is_plain and (url.scheme == "https" or is_local)
     except ValueError:
@@ -186,30 +187,36 @@ def fetch_json(
     body = None if form is None else urlencode(form).encode()
     sent = {"Accept": "application/json", "Accept-Encoding": "identity", **(headers or {})}
     sent |= {} if form is None else {"Content-Type": "application/x-www-form-urlencoded"}
+    parts = urlsplit(url)
+    kind = urllib3.connection.HTTPSConnection if parts.scheme == "https" else urllib3.connection.HTTPConnection
+    connection = kind(str(parts.hostname), parts.port, timeout=_SILENCE_SECONDS)
     end, content = time.monotonic() + _FETCH_SECONDS, b""
+    timer = threading.Timer(_FETCH_SECONDS, _cut, (connection,))  # its headers may come byte by byte
+    timer.start()
     try:
-        with urllib3.PoolManager(timeout=urllib3.Timeout(_SILENCE_SECONDS), retries=False) as pool:
-            answer = pool.request(
-                "GET" if form is None else "POST",
-                url,
-                body=body,
-                headers=sent,
-                redirect=False,
-                preload_content=False,
-                decode_content=False,
-            )
-            try:
-                while len(content) <= _MOST_BYTES and time.monotonic() < end and (piece := answer.read1(_PIECE)):
-                    content += piece
-            finally:
-                answer.close()
+        target = urlunsplit(("", "", parts.path or "/", parts.query, ""))
+        method = "GET" if form is None else "POST"
+        connection.request(method, target, body, sent, preload_content=False, decode_content=False)
+        with closing(connection.getresponse()) as answer:
+            while len(content) <= _MOST_BYTES and time.monotonic() < end and (piece := answer.read1(_PIECE)):
+                content += piece
         is_complete = len(content) <= _MOST_BYTES and time.monotonic() < end
         values = json.loads(content) if is_complete else None
-    except (urllib3.exceptions.HTTPError, ValueError, RecursionError) as error:
+    except (urllib3.exceptions.HTTPError, HTTPException, OSError, ValueError, RecursionError) as error:
         raise issuer_fault(f"the issuer does not answer at {where}") from error
+    finally:
+        timer.cancel()
+        connection.close()
     if not isinstance(values, dict):
         raise issuer_fault(f"the issuer does not answer with a JSON object at {where}")
     return answer.status, values, answer.headers
+
+
+def _cut(connection: Any) -> None:
+    """End a connection on which another thread waits."""
+    with suppress(OSError):
+        if connection.sock is not None:
+            connection.sock.shutdown(socket.SHUT_RDWR)
 
 
 def issuer_fault(reason: str) -> CatalogUnavailableError:

@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 from typing import Final
+from urllib.parse import urlsplit
 
 from registry.errors import UsageError
 
@@ -14,6 +15,8 @@ _SITE: Final = re.compile(
     r"(?P<path>/[^\s?#@\\]*)?",
     re.IGNORECASE,
 )
+
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def is_site(url: str | os.PathLike[str]) -> bool:
@@ -74,3 +77,12 @@ def quote_catalog(url: str) -> str:
     '--catalog "$REGISTRY_CATALOG"'
     """
     return '--catalog "$REGISTRY_CATALOG"' if "***" in url else f"--catalog {shlex.quote(url)}"
+
+
+def is_loopback(url: str) -> bool:
+    """Whether a URL names this machine.
+
+    >>> is_loopback("http://127.0.0.1:8080/"), is_loopback("https://catalog.example/")
+    (True, False)
+    """
+    return urlsplit(url).hostname in _LOOPBACK

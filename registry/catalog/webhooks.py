@@ -28,6 +28,7 @@ from registry.catalog.rows import canonical_json, check_text
 from registry.catalog.session import SqlGroup, reading, transact, write
 from registry.catalog.tables import event, webhook
 from registry.catalog.values import stored_values
+from registry.catalog.web_urls import is_loopback
 from registry.environment import read_variable
 from registry.errors import ConflictError, UsageError, WebhookNotFoundError
 from registry.model import Event, Webhook, webhook_secret
@@ -94,6 +95,11 @@ class SqlWebhooks(SqlGroup):
                 created_by=actor,
                 delivered_through=_position(after, newest),
             )
+            if url.startswith("http:") and not is_loopback(url):
+                raise UsageError(
+                    f"a webhook needs https, not {url[:80]!r}: others could read the events, so they are not sent",
+                    hint="Write https://host/path. Only http://localhost needs no encryption.",
+                )
             if connection.execute(sa.select(webhook.c.id).where(webhook.c.id == webhook_id)).first() is not None:
                 hint = "Create another one: its id is random."
                 raise ConflictError(f"there is a webhook {webhook_id} already", hint=hint)

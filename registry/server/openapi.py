@@ -99,7 +99,7 @@ def make_openapi(made_by: str) -> bytes:
 
 
 def _other_paths() -> dict[str, Any]:
-    """The routes that are no calls of the protocol, without those of pages."""
+    """The routes beside the calls of the protocol, without those of pages."""
     text: dict[str, Any] = {"type": "string"}
     count, sha256 = {"type": "integer", "minimum": 0}, {"type": "string", "pattern": "^[0-9a-f]{64}$"}
     place = _parameter("path", text | {"description": "Below the data directory; slashes are part of it."}, "path")

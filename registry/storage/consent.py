@@ -29,7 +29,9 @@ _NUMERIC: Final = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)(?:\.(?:0x[0-9a-f]*|[0-9]+)
 _METADATA: Final = frozenset({"168.63.129.16"})
 """Public-looking addresses of cloud metadata services; other metadata services are link-local or private."""
 
-_NOT_PUBLIC: Final = tuple(map(ip_network, ("64:ff9b:1::/48", "100::/64", "fec0::/10", "192.88.99.0/24")))
+_NOT_PUBLIC: Final = tuple(
+    map(ip_network, ("64:ff9b:1::/48", "100::/64", "fec0::/10", "192.0.0.0/24", "192.88.99.0/24"))
+)
 _EMBEDDING: Final = (IPv6Network("64:ff9b::/96"), IPv6Network("::/96"))
 """Networks whose last 32 bits are an IPv4 address, to which a gateway or the machine itself connects."""
 
@@ -128,14 +130,14 @@ class Allowed:
         """Whether a connection may be made to ``address``, one of the addresses of ``host``.
 
         An address that is not public must be named itself, because the owner of a host name chooses its addresses. The
-        exception is ``localhost``, which belongs to this machine.
+        exception is ``localhost``, which belongs to this machine; its name covers an address of it, too.
         """
         if is_public(address) or (canonical_host(host), port) in self.typed:
             return True
         name, result = canonical_host(host), _plain_address(address)
-        is_own = name == "localhost" and result.is_loopback
+        is_own = result.is_loopback and name in ("localhost", str(result))
         return any(
-            (is_own and entry.host == name) or (entry.network is not None and result in entry.network)
+            (is_own and entry.host == "localhost") or (entry.network is not None and result in entry.network)
             for entry in self._entries_for(scheme, port)
         )
 

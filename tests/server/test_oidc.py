@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import re
 import secrets
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -362,6 +364,27 @@ def test_answers_of_an_issuer_are_limited(issuer: LocalIssuer, exchange: Any) ->
         exchange(issuer.sign())
     with pytest.raises(CatalogUnavailableError, match="without encryption"):
         fetch_json("http://127.0.0.1:1/keys", like="https://issuer.example")
+
+
+def test_an_issuer_that_sends_its_headers_byte_by_byte_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("registry.api.identity._FETCH_SECONDS", 0.5)
+    pieces = itertools.chain([b"HTTP/1.1 200 OK\r\n"], itertools.repeat(b"a"))
+    ended = threading.Event()
+
+    def drip(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection, suppress(OSError):
+            while not ended.wait(0.05):
+                connection.sendall(next(pieces))
+        ended.set()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=drip, args=(listener,), daemon=True)
+        thread.start()
+        with pytest.raises(CatalogUnavailableError, match="the issuer does not answer"):
+            fetch_json(f"http://127.0.0.1:{listener.getsockname()[1]}/keys")
+        thread.join(10)
+        assert ended.is_set()  # its connection was closed
 
 
 def test_an_issuer_that_redirects_is_not_followed(issuer: LocalIssuer) -> None:

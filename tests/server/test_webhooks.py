@@ -523,6 +523,8 @@ def test_a_webhook_that_cannot_be_created_says_why(catalog: SqlCatalog) -> None:
     wrong: dict[str, dict[str, Any]] = {
         "a webhook cannot have the URL": {"url": "ftp://ci.example/"},
         "a webhook cannot have the URL 'https://": {"url": "https://ci.example/a b"},
+        "a webhook needs https, not 'http://ci.example/x': others could read": {"url": "http://ci.example/x"},
+        "a webhook needs https, not 'http://8.8.8.8/'": {"url": "http://8.8.8.8/"},
         "has a password, a key or a fragment": {"url": "https://ann:pw@ci.example/"},
         "a key or a fragment: it would be stored": {"url": "https://ci.example/?token=abc"},
         "a token cannot cover 'a b'": {"datasets": ["a b"]},

@@ -125,12 +125,22 @@ def test_a_named_host_allows_only_that_host(host: str, url: str, is_covered: boo
         (["localhost"], "localhost", "::1", True),
         (["localhost"], "localhost", "10.0.0.1", False),
         (["localhost"], "example.org", "127.0.0.1", False),
+        (["localhost"], "127.0.0.1", "127.0.0.1", True),
+        (["localhost"], "[::1]", "::1", True),
+        (["localhost"], "10.0.0.1", "10.0.0.1", False),
+        ([], "127.0.0.1", "127.0.0.1", False),
+        ([], "192.0.0.8", "192.0.0.8", False),
     ],
 )
 def test_an_address_that_is_not_public_is_named_itself(
     hosts: list[str], host: str, address: str, is_covered: bool
 ) -> None:
     assert Allowed.of(fetch=True, hosts=hosts).covers_address("http", host, 80, address) is is_covered
+
+
+def test_the_name_of_this_machine_does_not_allow_a_url_with_its_address() -> None:
+    allowed = Allowed.of(hosts=["localhost"])
+    assert (allowed.covers("http://localhost/x"), allowed.covers("http://127.0.0.1/x")) == (True, False)
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "1.1.1.1", "2606:4700::1111"])

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from registry.catalog.service_index import API_PATH, DATA_PATH
-from registry.catalog.web_urls import site_url
+from registry.catalog.web_urls import is_loopback, site_url
 from registry.catalog.wrapper import CatalogWrapper
 from registry.errors import CatalogError, NotFoundError, UsageError, spell
 from registry.masking import mask, remove_secrets
@@ -154,7 +154,6 @@ class ServiceCatalog(CatalogWrapper):
         Raises:
             CatalogError: it is a folder of this machine. A server may not choose where a client writes and removes.
         """
-        from registry.catalog.service.requests import is_loopback
         from registry.catalog.site_index import is_local
 
         if data_dir.place.endswith(f"/{DATA_PATH}"):

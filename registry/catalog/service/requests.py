@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from registry.catalog.remembering import IS_BRIEF
 from registry.catalog.service.problems import UNAVAILABLE, load_error
 from registry.catalog.site.requests import SiteServer, server_unavailable
+from registry.catalog.web_urls import is_loopback
 from registry.errors import (
     CatalogError,
     CatalogRefusedError,
@@ -38,7 +39,6 @@ _PIECE_BYTES: Final = 2**18
 _DONE: Final = frozenset({200, 201, 206, 307})
 _UNAUTHORIZED: Final = 401
 _TRANSIENT: Final = frozenset({408, 425, 429, 500, 502, UNAVAILABLE, 504})
-_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _END: Final = 0
 _FAULT: Final = 2**32 - 1
 """Lengths of a piece of a stream: the stream is complete, or an error follows."""
@@ -251,15 +251,6 @@ class ServiceServer(SiteServer):
             f"the answer of {self.url} is malformed",
             hint="A program between may have changed it, or this release is too old: ask an admin of the catalog.",
         )
-
-
-def is_loopback(url: str) -> bool:
-    """Whether a service is on this machine.
-
-    >>> is_loopback("http://127.0.0.1:8080/"), is_loopback("https://catalog.example/")
-    (True, False)
-    """
-    return urlsplit(url).hostname in _LOOPBACK
 
 
 def framed(pieces: Iterator[bytes]) -> Iterator[bytes]:

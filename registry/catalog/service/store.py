@@ -29,8 +29,9 @@ from functools import cached_property, partial
 from typing import Any, BinaryIO, Final, TypeAlias, cast
 from urllib.parse import quote, urlsplit
 
-from registry.catalog.service.requests import Body, Receive, ServiceServer, is_loopback
+from registry.catalog.service.requests import Body, Receive, ServiceServer
 from registry.catalog.service_index import DATA_PATH
+from registry.catalog.web_urls import is_loopback
 from registry.errors import (
     AlreadyStoredError,
     CatalogError,
