@@ -1,11 +1,11 @@
 """Reads CSV and TSV files as tables whose columns are all text; inference decides on types later.
 
-    names -> dialect and header of each file -> Source of one part per file -> blocks of rows -> pyarrow.csv -> Rows
+    names -> delimiter and header of each file -> Source of one part per file -> blocks of rows -> pyarrow.csv -> Rows
 
 Values are never converted. A field without quotes that is empty, or that the caller named as null, is null; in quotes
 it is text. Blank lines are not rows. Rows with too few or too many values are bad rows, and the others are kept.
 
-A ``Dialect`` finds rows and fields in the bytes. Quotes follow RFC 4180 as Arrow's parser reads them: a quote opens a
+Rows and fields are found in the bytes. Quotes follow RFC 4180 as Arrow's parser reads them: a quote opens a
 field only as its first character, two quotes inside are one, and text after the closing quote belongs to the field.
 Most blocks are handled by a few operations on all bytes; only text with quotes in other places is walked field by
 field.
@@ -93,7 +93,7 @@ class _Layout:
     """What the start of a file shows. ``number`` is a number in the first row that shows that it is not a header."""
 
     name: str
-    dialect: Dialect
+    delimiter: str
     encoding: str
     names: tuple[str, ...]
     has_header: bool
@@ -148,10 +148,10 @@ def _look_at(store: Store, name: str, options: AddOptions) -> _Layout | None:
             piece = stream.read(wanted)
             is_whole = len(piece) < wanted
             data += piece
-            found = detect_dialect(data, is_whole=is_whole, likely=likely, delimiter=options.delimiter)
+            found = detect_delimiter(data, is_whole=is_whole, likely=likely, delimiter=options.delimiter)
             wanted = len(data)
         line = 1 + _count_blank_lines(data)
-        dialect, rows = found
+        delimiter, rows = found
         if not rows and data.strip():
             raise SourceError(
                 f"{name}:{line}: {_OPEN_QUOTE}",
@@ -160,9 +160,9 @@ def _look_at(store: Store, name: str, options: AddOptions) -> _Layout | None:
             )
         if not rows:
             return None
-        end = len(data) if is_whole else dialect.find_end(data)
+        end = len(data) if is_whole else find_end(data, delimiter)
         stream.check(TextBlock(data[:end], 1, 0, stream.offset, is_last=is_whole))
-        number = find_number(rows, dialect.delimiter, options.nulls) if options.header is None else None
+        number = find_number(rows, delimiter, options.nulls) if options.header is None else None
         has_header = number is None if options.header is None else options.header
         if has_header:
             names = tuple(cell.text for cell in rows[0])
@@ -170,7 +170,7 @@ def _look_at(store: Store, name: str, options: AddOptions) -> _Layout | None:
         else:
             names = tuple(f"column_{place}" for place in range(1, len(rows[0]) + 1))
         return _Layout(
-            name=name, dialect=dialect, encoding=stream.encoding, names=names, has_header=has_header, number=number
+            name=name, delimiter=delimiter, encoding=stream.encoding, names=names, has_header=has_header, number=number
         )
 
 
@@ -220,7 +220,7 @@ def _check_same_columns(first: _Layout, other: _Layout) -> None:
 
 
 def _summarize(layouts: Sequence[_Layout], options: AddOptions) -> str:
-    marks = dict.fromkeys(layout.dialect.delimiter for layout in layouts)
+    marks = dict.fromkeys(layout.delimiter for layout in layouts)
     delimiters = " or ".join(DELIMITERS.get(mark, repr(mark)) for mark in marks)
     encodings = " or ".join(dict.fromkeys(layout.encoding for layout in layouts))
     header = "with a header" if layouts[0].has_header else "without a header"
@@ -239,7 +239,7 @@ def _read(
     parser = _CsvParser(layout, columns, options.nulls)
     header_ahead = layout.has_header
     with open_text(store, layout.name, encoding=options.encoding, has_option=options.has_csv_options) as stream:
-        for block in read_blocks(stream, layout.dialect.find_end, block_bytes=block_bytes):
+        for block in read_blocks(stream, partial(find_end, delimiter=layout.delimiter), block_bytes=block_bytes):
             stream.check(block)
             if not header_ahead:
                 yield from parser.parse(block)
@@ -253,11 +253,11 @@ def _read(
 def _skip_header(layout: _Layout, block: TextBlock) -> TextBlock | None:
     """The block without its first row; None if it has only blank lines."""
     data = block.data
-    rows = layout.dialect.find_rows(data)
+    rows = find_rows(data, layout.delimiter)
     if not rows.starts.size:
         return None
     start, stop, line = int(rows.starts[0]), int(rows.stops[0]), block.line + int(rows.lines[0])
-    if tuple(cell.text for cell in split_row(data[start:stop], layout.dialect.delimiter)) != layout.names:
+    if tuple(cell.text for cell in split_row(data[start:stop], layout.delimiter)) != layout.names:
         raise _changed(layout.name, line)
     skipped = count_newlines(data[:stop])
     return TextBlock(data[stop:], block.line + skipped, block.num_lines - skipped, block.offset + stop, block.is_last)
@@ -295,10 +295,10 @@ class _CsvParser:
         data, places = block.data, None
         faults: dict[int, str] = {}  # by row among those that are not blank
         if b'"' in data and block.is_last:
-            places = self._layout.dialect.find_rows(data)
+            places = find_rows(data, self._layout.delimiter)
             data = data if places.open_start is None else data[: places.open_start]
         if b"\0" in data:
-            places = self._layout.dialect.find_rows(block.data)
+            places = find_rows(block.data, self._layout.delimiter)
             data = self._without_nuls(data, places, faults)
         numbers, widths = array("q"), array("q")
 
@@ -314,7 +314,7 @@ class _CsvParser:
             yield from _cut(table, range(block.line, block.line + num_lines))
             return
         if places is None:
-            places = self._layout.dialect.find_rows(block.data)
+            places = find_rows(block.data, self._layout.delimiter)
         lines = (places.lines + block.line).tolist()
         parsed = [row for row in range(len(lines)) if row not in faults] if faults else range(len(lines))
         for number, width in zip(numbers, widths, strict=True):
@@ -350,7 +350,7 @@ class _CsvParser:
                 column_names=self._layout.names, use_threads=False, block_size=max(len(data) + 1, 1024)
             ),
             parse_options=csv.ParseOptions(
-                delimiter=self._layout.dialect.delimiter, newlines_in_values=True, invalid_row_handler=note
+                delimiter=self._layout.delimiter, newlines_in_values=True, invalid_row_handler=note
             ),
             convert_options=self._convert,
         )
@@ -407,51 +407,40 @@ class RowPlaces:
     open_line: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    r"""How a CSV file is written.
+def find_end(data: bytes, delimiter: str) -> int:
+    """The place after the last row that ends in ``data``, which starts at the start of a row; 0 if none."""
+    if b'"' not in data:
+        return data.rfind(b"\n") + 1 or data.rfind(b"\r", 0, -1) + 1  # a b"\n" may follow a b"\r" at the end
+    ends = _row_ends(data, delimiter)
+    if data.endswith(b"\r") and ends.size and ends[-1] == len(data):
+        ends = ends[:-1]
+    return int(ends[-1]) if ends.size else 0
 
-    Attributes:
-        delimiter: the character between fields.
-        newline: the last byte of a line: ``b"\n"``, or ``b"\r"`` in files of old programs.
-    """
 
-    delimiter: str = ","
-    newline: bytes = b"\n"
+def find_rows(data: bytes, delimiter: str) -> RowPlaces:
+    """All rows of ``data``, which consists of whole rows; only the last one may have no line end."""
+    ended = data if data.endswith((b"\n", b"\r")) or not data else data + b"\n"
+    stops = np.minimum(_row_ends(ended, delimiter), len(data))
+    starts = np.concatenate([np.zeros(1, np.int64), stops[:-1]]) if stops.size else stops
+    all_ends = _find_line_ends(data)
+    lines = np.searchsorted(all_ends, starts, side="right")
+    end = int(stops[-1]) if stops.size else 0
+    array = np.frombuffer(data, np.uint8)
+    is_short = (stops - starts <= 2) & _is_line_end(array, starts) & _is_line_end(array, stops - 1)
+    kept = ~(is_short | (stops == starts))
+    places = RowPlaces(starts[kept], stops[kept], lines[kept])
+    if end == len(data):
+        return places
+    return replace(places, open_start=end, open_line=int(np.searchsorted(all_ends, end, side="right")))
 
-    def find_end(self, data: bytes) -> int:
-        """Return the place after the last row that ends in ``data``, which starts at the start of a row; 0 if none."""
-        if b'"' not in data:
-            return data.rfind(self.newline) + 1
-        ends = self._row_ends(data)
-        if data.endswith(b"\r") and ends.size and ends[-1] == len(data):  # its b"\n" may follow
-            ends = ends[:-1]
-        return int(ends[-1]) if ends.size else 0
 
-    def find_rows(self, data: bytes) -> RowPlaces:
-        """Find all rows of ``data``, which consists of whole rows; only the last one may have no line end."""
-        ended = data if data.endswith((b"\n", b"\r")) or not data else data + b"\n"
-        stops = np.minimum(self._row_ends(ended), len(data))
-        starts = np.concatenate([np.zeros(1, np.int64), stops[:-1]]) if stops.size else stops
-        all_ends = _find_line_ends(data)
-        lines = np.searchsorted(all_ends, starts, side="right")
-        end = int(stops[-1]) if stops.size else 0
-        array = np.frombuffer(data, np.uint8)
-        is_short = (stops - starts <= 2) & _is_line_end(array, starts) & _is_line_end(array, stops - 1)
-        kept = ~(is_short | (stops == starts))
-        places = RowPlaces(starts[kept], stops[kept], lines[kept])
-        if end == len(data):
-            return places
-        line = int(np.searchsorted(all_ends, end, side="right"))
-        return RowPlaces(places.starts, places.stops, places.lines, open_start=end, open_line=line)
-
-    def _row_ends(self, data: bytes) -> Places:
-        """The place after each row that ends with a line end; a line end inside quotes ends no row."""
-        quotes = _find_quotes(data, self.delimiter)
-        if quotes is None:
-            return np.fromiter(_walk_rows(data, self.delimiter), np.int64)
-        ends = _find_line_ends(data)
-        return ends[np.searchsorted(quotes, ends) % 2 == 0] if quotes.size else ends
+def _row_ends(data: bytes, delimiter: str) -> Places:
+    """The place after each row that ends with a line end; a line end inside quotes ends no row."""
+    quotes = _find_quotes(data, delimiter)
+    if quotes is None:
+        return np.fromiter(_walk_rows(data, delimiter), np.int64)
+    ends = _find_line_ends(data)
+    return ends[np.searchsorted(quotes, ends) % 2 == 0] if quotes.size else ends
 
 
 def _is_line_end(array: npt.NDArray[np.uint8], places: Places) -> npt.NDArray[np.bool_]:
@@ -543,16 +532,15 @@ def sample_rows(data: bytes, delimiter: str, *, is_whole: bool) -> list[list[Cel
     return rows
 
 
-def detect_dialect(
+def detect_delimiter(
     data: bytes, *, is_whole: bool, likely: str = ",", delimiter: str | None = None
-) -> tuple[Dialect, list[list[Cell]]] | None:
-    """The dialect of a file that starts with ``data``, and its first rows; None if its first row does not end.
+) -> tuple[str, list[list[Cell]]] | None:
+    """The delimiter of a file that starts with ``data``, and its first rows; None if its first row does not end.
 
     A delimiter has to occur in the first row. The one that splits most rows into equally many fields is chosen, then
     the one that makes the most fields, then ``likely``. A file with no delimiter has one column. ``delimiter`` is the
     one that the caller requests.
     """
-    newline = b"\r" if b"\r" in data and b"\n" not in data else b"\n"
     best: tuple[Any, ...] | None = None
     for tried in sorted(DELIMITERS, key=lambda mark: mark != likely) if delimiter is None else [delimiter]:
         rows = sample_rows(data, tried, is_whole=is_whole)
@@ -564,8 +552,8 @@ def detect_dialect(
         if best is None or rank > best[0]:
             best = rank, tried, rows
     if best is None:
-        return (Dialect(delimiter or likely, newline), []) if is_whole else None
-    return Dialect(best[1], newline), best[2]
+        return (delimiter or likely, []) if is_whole else None
+    return best[1], best[2]
 
 
 def find_number(rows: Sequence[Sequence[Cell]], delimiter: str = ",", nulls: Sequence[str] = ()) -> str | None:
