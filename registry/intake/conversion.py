@@ -25,7 +25,16 @@ from registry.images.pictures import read_picture
 from registry.intake.feature_text import as_optional, type_word
 from registry.intake.media_bytes import is_file_feature, picture_fault
 from registry.intake.text_types import parse_texts
-from registry.intake.value_types import inexact_integers, is_list, is_nullable, plain_type, show_type, struct_of_map
+from registry.intake.value_types import (
+    as_integers,
+    count_type,
+    inexact_integers,
+    is_list,
+    is_nullable,
+    plain_type,
+    show_type,
+    struct_of_map,
+)
 from registry.intake.values import in_halves, python_value, quote, show_value
 from registry.shards.arrow_values import import_pyarrow, plain_array
 
@@ -138,7 +147,7 @@ def _find_outside(converted: Any, leaf: Tensor) -> Faults:
     if isinstance(leaf, BBox):
         values = present.flatten().to_numpy(zero_copy_only=False).reshape(-1, 4)
     elif arrow.types.is_temporal(converted.type):
-        values = present.view(_count_type(converted.type)).to_numpy(zero_copy_only=False)
+        values = as_integers(present).to_numpy(zero_copy_only=False)
     elif arrow.types.is_string(converted.type):
         values = present.cast(arrow.binary()).to_numpy(zero_copy_only=False)
     else:
@@ -329,7 +338,7 @@ def _convert_leaves(array: Any, target: _Target) -> tuple[Any, Faults]:
     if _is_number(result) and _is_number(kind):
         return _convert_numbers(array, result, target)
     if types.is_integer(result) and types.is_temporal(kind):  # counts of the unit
-        return _convert_each(array, lambda part: part.cast(_count_type(kind)).view(kind), kind)
+        return _convert_each(array, lambda part: part.cast(count_type(kind)).view(kind), kind)
     if types.is_temporal(result) and types.is_temporal(kind) and _is_same_family(result, kind):
         return _convert_each(array, lambda part: _exact_cast(part, kind), kind)
     return _refuse_type(array, target)
@@ -470,11 +479,6 @@ def _exact_cast(array: Any, kind: Any) -> Any:
     if not converted.cast(array.type).equals(array):
         raise arrow.ArrowInvalid
     return converted
-
-
-def _count_type(kind: Any) -> Any:
-    arrow = import_pyarrow()
-    return arrow.int32() if kind.bit_width == 32 else arrow.int64()
 
 
 def _is_same_family(found: Any, kind: Any) -> bool:

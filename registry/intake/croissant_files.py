@@ -9,10 +9,10 @@ to the record set of splits. URLs, absolute paths and ``..`` are refused: nothin
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from registry.errors import SourceError, spell, suggest
 from registry.features import ClassLabel, Feature, Image, Text
@@ -31,6 +31,7 @@ from registry.intake.file_parts import FilePart, combine_splits, decode_text, op
 from registry.intake.kinds import KINDS, kind_of
 from registry.intake.listing import list_folder
 from registry.intake.media_bytes import CheckMedia
+from registry.intake.object_tables import cut_table
 from registry.intake.options import AddOptions
 from registry.intake.source import Files, Rows, Source, SourcePart, account_for, root_of
 from registry.model.split import check_split_name
@@ -317,7 +318,7 @@ class _Opener:
     def _open_inline(self, record_set: RecordSet) -> Source:
         """The records in the document itself."""
         table = import_pyarrow().table({field.name: record_set.values(field.id) for field in record_set.fields})
-        part = SourcePart(split="train", name=self._name, read=partial(_inline_rows, table))
+        part = SourcePart(split="train", name=self._name, read=partial(cut_table, table, 0))
         return Source(
             kind=KIND,
             summary=f"{table.num_rows:,} records in the document",
@@ -362,7 +363,3 @@ def _select(columns: Mapping[str, str], rows: Rows) -> Rows:
     """The rows with the columns of the record set."""
     table = import_pyarrow().table([rows.table.column(column) for column in columns.values()], names=list(columns))
     return replace(rows, table=table)
-
-
-def _inline_rows(table: Any) -> Iterator[Rows]:
-    yield Rows(table=table, lines=range(1, table.num_rows + 1))

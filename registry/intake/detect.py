@@ -60,13 +60,14 @@ _NAMED_IN: Final = 2**16
 
 _MOST_SNIFFED: Final = 1000
 _OTHER_FORMATS: Final = {
-    ".xlsx": "Read it with pandas: registry.add(pandas.read_excel({path!r}), 'NAME')",
-    ".xls": "Read it with pandas: registry.add(pandas.read_excel({path!r}), 'NAME')",
-    ".h5": "Read it in Python, and pass arrays: registry.add({{'x': array}}, 'NAME')",
-    ".hdf5": "Read it in Python, and pass arrays: registry.add({{'x': array}}, 'NAME')",
-    ".mat": "Read it in Python, and pass arrays: registry.add({{'x': array}}, 'NAME')",
-    ".pkl": "A pickle can run code, so it is never opened here. Load it in Python: registry.add(object, 'NAME')",
-    ".pickle": "A pickle can run code, so it is never opened here. Load it in Python: registry.add(object, 'NAME')",
+    **dict.fromkeys((".xlsx", ".xls"), "Read it with pandas: registry.add(pandas.read_excel({path!r}), 'NAME')"),
+    **dict.fromkeys(
+        (".h5", ".hdf5", ".mat"), "Read it in Python, and pass arrays: registry.add({{'x': array}}, 'NAME')"
+    ),
+    **dict.fromkeys(
+        (".pkl", ".pickle"),
+        "A pickle can run code, so it is never opened here. Load it in Python: registry.add(object, 'NAME')",
+    ),
     ".rar": "Extract it, then add the folder.",
     ".7z": "Extract it, then add the folder.",
 }

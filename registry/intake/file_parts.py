@@ -119,7 +119,7 @@ def make_parts(files: Files, options: AddOptions, kind: str, open_file: Callable
             else:
                 used.append(name)
                 size = files.size_of(name)
-                parts.append(SourcePart(split=split, name=name, read=partial(_start_ahead, read), num_bytes=size))
+                parts.append(SourcePart(split=split, name=name, read=partial(read_ahead, read), num_bytes=size))
         uses += files.uses(used, "records", split=split)
     if not parts:
         noun = KINDS[kind].noun
@@ -156,13 +156,9 @@ def require_same_columns(first: str, columns: Sequence[str], other: str, others:
         )
 
 
-def _start_ahead(read: Reader) -> Iterator[Rows]:
-    return read_ahead(read())
-
-
-def read_ahead(rows: Generator[Rows, None, None]) -> Iterator[Rows]:
-    """Yield ``rows``, and read the next ones in a thread meanwhile. The thread ends with the iterator."""
-    with closing(rows), closing(call_in_thread(_next_rows, repeat(rows), most=_MOST_AHEAD)) as blocks:
+def read_ahead(read: Reader) -> Iterator[Rows]:
+    """Yield what ``read`` yields, and read the next rows in a thread meanwhile. The thread ends with the iterator."""
+    with closing(read()) as rows, closing(call_in_thread(_next_rows, repeat(rows), most=_MOST_AHEAD)) as blocks:
         for _, block in blocks:
             if block is None:
                 return

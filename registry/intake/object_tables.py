@@ -214,7 +214,7 @@ def _pandas_column(name: str, series: Any) -> Column:
     """A column of pandas. NaN stays NaN among numbers; among other objects it is null, as in pandas."""
     pa = import_pyarrow()
     dtype = series.dtype
-    if _is_object(dtype):
+    if str(dtype) == "object":
         has_floats = _has_numbers(series)
 
         def objects(start: int, stop: int, converter: ValueConverter) -> Any:
@@ -229,7 +229,10 @@ def _pandas_column(name: str, series: Any) -> Column:
             dense = series.sparse.to_dense()
         return _pandas_column(name, dense)
     if type(dtype).__name__ in ("PeriodDtype", "IntervalDtype"):
-        raise _unstorable(name, dtype, "frame[NAME].astype(str)")
+        raise SourceError(
+            f"column {name!r}: values of the dtype {dtype} cannot be stored",
+            hint=f"Convert the column, e.g. frame[{name!r}].astype(str)",
+        )
 
     def values(start: int, stop: int, _: ValueConverter) -> Any:
         with column_errors(name, dtype, *_FAULTS):
@@ -246,17 +249,6 @@ def _has_numbers(series: Any) -> bool:
     if not kinds <= {float, int, type(None)}:
         return False
     return int in kinds or any(type(value) is float and not math.isnan(value) for value in series.array)
-
-
-def _is_object(dtype: Any) -> bool:
-    return str(dtype) == "object"
-
-
-def _unstorable(name: str, dtype: Any, conversion: str) -> SourceError:
-    told = conversion.replace("NAME", repr(name))
-    return SourceError(
-        f"column {name!r}: values of the dtype {dtype} cannot be stored", hint=f"Convert the column, e.g. {told}"
-    )
 
 
 def _open_polars(frame: Any) -> Source:
@@ -308,7 +300,7 @@ def _column_of(name: str, values: Any) -> Column:
         with column_errors(name, chunked.type):
             plain = plain_column(chunked)
         return lambda start, stop, _: plain.slice(start, stop - start)
-    if not hasattr(values, "dtype") or _is_object(values.dtype):
+    if not hasattr(values, "dtype") or str(values.dtype) == "object":
         return lambda start, stop, converter: converter.convert(list(values[start:stop]), range(start, stop), name)
 
     if 0 in tuple(getattr(values, "shape", ()))[1:]:

@@ -16,6 +16,7 @@ import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -58,16 +59,12 @@ def decompress(read: Read, start: bytes, *, size: int, name: str) -> Read | None
     if start.startswith(_BZIP2):
         return _guarded(_Streams(bz2.BZ2Decompressor, read, start), name, "bzip2")
     if start.startswith(_XZ):
-        return _guarded(_Streams(_open_xz, read, start), name, "xz")
+        return _guarded(_Streams(partial(lzma.LZMADecompressor, memlimit=_MOST_XZ_MEMORY), read, start), name, "xz")
     if start.startswith(_ZSTANDARD):
         arrow = import_pyarrow()
         stored = arrow.CompressedInputStream(arrow.PythonFile(io.BufferedReader(Pieces(read, start)), mode="r"), "zstd")
         return _guarded(stored.read, name, "Zstandard")
     return None
-
-
-def _open_xz() -> Any:
-    return lzma.LZMADecompressor(memlimit=_MOST_XZ_MEMORY)
 
 
 def _guarded(read: Read, name: str, word: str) -> Read:

@@ -431,10 +431,13 @@ def _earlier(first: Place, array: Any, place_of: Callable[[int], Place]) -> Plac
 
 def as_integers(array: Any) -> Any:
     """Times as the number of their units; integers unchanged."""
+    return array.view(count_type(array.type)) if import_pyarrow().types.is_temporal(array.type) else array
+
+
+def count_type(kind: Any) -> Any:
+    """The type of the numbers of units of times of 32 or 64 bits."""
     arrow = import_pyarrow()
-    if not arrow.types.is_temporal(array.type):
-        return array
-    return array.view(arrow.int32() if array.type.bit_width == 32 else arrow.int64())
+    return arrow.int32() if kind.bit_width == 32 else arrow.int64()
 
 
 def first_inexact(array: Any) -> int | None:

@@ -39,21 +39,21 @@ def numbered(stop: int, ended: list[str], *, fails: bool = False) -> Generator[R
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 50])
 def test_rows_come_in_order(count: int) -> None:
     ended: list[str] = []
-    assert [rows.lines[0] for rows in read_ahead(numbered(count, ended))] == list(range(count))
+    assert [rows.lines[0] for rows in read_ahead(lambda: numbered(count, ended))] == list(range(count))
     assert len(ended) == 1
 
 
 def test_an_error_comes_after_the_rows_before_it() -> None:
     seen: list[int] = []
     with pytest.raises(SourceError, match=r"^a\.csv:7: broken$"):
-        seen.extend(rows.lines[0] for rows in read_ahead(numbered(5, [], fails=True)))
+        seen.extend(rows.lines[0] for rows in read_ahead(lambda: numbered(5, [], fails=True)))
     assert seen == [0, 1, 2, 3, 4]
 
 
 def test_the_thread_ends_with_an_iterator_that_is_left() -> None:
     ended: list[str] = []
     before = set(threading.enumerate())  # those that other tests left may end meanwhile
-    rows = read_ahead(numbered(1000, ended))
+    rows = read_ahead(lambda: numbered(1000, ended))
     next(rows)
     rows.close()  # type: ignore[attr-defined]
     assert len(ended) == 1
