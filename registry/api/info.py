@@ -8,6 +8,8 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from registry.envelope import fields_of
+
 if TYPE_CHECKING:
     from registry.api.sliced_version import SlicedVersion
     from registry.features import FeaturesDict
@@ -139,23 +141,13 @@ class DatasetInfo:
 
     def __repr__(self) -> str:
         """A summary for notebooks."""
-        text: list[tuple[str, Any]] = [
-            ("full_name", self.full_name),
-            ("description", self.description),
-            ("config_description", self.config_description),
-            ("config_tags", ", ".join(self.config_tags)),
-            ("homepage", self.homepage),
-            ("license", self.license),
-            ("data_dir", self.data_dir),
-            ("file_format", self.file_format),
-            ("dataset_size", self.dataset_size),
-            ("features", self.features),
-            ("supervised_keys", self.supervised_keys),
-            ("disable_shuffling", self.disable_shuffling),
-            ("splits", dict(self.splits)),
-            ("citation", self.citation),
-        ]
-        lines = [f"    {name}={value!r}," for name, value in text if value not in ("", None)]
+        values = (
+            fields_of(self, "full_name", "description", "config_description")
+            | {"config_tags": ", ".join(self.config_tags)}
+            | fields_of(self, "homepage", "license", "data_dir", "file_format", "dataset_size", "features")
+            | fields_of(self, "supervised_keys", "disable_shuffling", "splits", "citation")
+        )
+        lines = [f"    {name}={value!r}," for name, value in values.items() if value not in ("", None)]
         return "\n".join(("DatasetInfo(", *lines, ")"))
 
 

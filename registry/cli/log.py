@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
@@ -16,7 +15,7 @@ from click.shell_completion import CompletionItem
 from registry.catalog.event_words import summarize
 from registry.cli.commands import Session, session_command
 from registry.cli.completion import complete_reference
-from registry.cli.options import dry_run_option
+from registry.cli.options import confirm, dry_run_option
 from registry.cli.output import Block, Column, JsonText, Table
 from registry.cli.progress import show_progress
 from registry.envelope import fields_of, to_plain
@@ -213,7 +212,7 @@ def correct_clock(
         if planned.events and not dry_run:
             if not yes:
                 session.out.tell(_planned_times(planned))
-                if not _is_confirmed(planned):
+                if not confirm(f"{counted(len(planned.events), 'event')} would be read at other times"):
                     session.out.note("Nothing was changed.")
                     return
             planned = catalog.correct_clock(first=first, last=last, ahead=ahead)
@@ -245,16 +244,6 @@ def _planned_times(planned: ClockCorrection) -> list[Block]:
         "READ AT (UTC)": lambda event: _second(event.at),
     }
     return [Table(list(planned.events), columns)]
-
-
-def _is_confirmed(planned: ClockCorrection) -> bool:
-    """Ask, or refuse where nobody can answer."""
-    if not sys.stdin.isatty():
-        raise UsageError(
-            f"{counted(len(planned.events), 'event')} would be read at other times, and this is not confirmed",
-            hint="Add --yes to write it, or --dry-run to see it.",
-        )
-    return click.confirm("Write it?", err=True)
 
 
 def _second(moment: datetime) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import functools
 import io
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, TypeVar, cast
@@ -309,6 +310,17 @@ description_options: Final = _collect(
         help="The features that are input and target, such as image,label.",
     ),
 )
+
+
+def confirm(change: str) -> bool:
+    """Ask whether to write a change, without ``--yes``.
+
+    Raises:
+        UsageError: nobody can answer.
+    """
+    if not sys.stdin.isatty():
+        raise UsageError(f"{change}, and this is not confirmed", hint="Add --yes to write it, or --dry-run to see it.")
+    return click.confirm("Write it?", err=True)
 
 
 def check_output(output: str, *, option: str, force: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,8 @@ from registry.cli.commands import Session, session_command, version_values
 from registry.cli.options import (
     PIN_FILE,
     Slicing,
+    check_output,
+    confirm,
     file_argument,
     force_option,
     names_argument,
@@ -93,7 +94,7 @@ def create(
         registry pin create digits train='train[:80%]' validation='train[80%:]'
         registry pin create digits train --shuffle-seed 42 --location https://example.org/digits/1.0.0
     """
-    _require_folder(output)
+    check_output(output, option="-o", force=True)  # before hashing, which may take an hour
     wanted = _Wanted(reference, splits, locations, slicing, order)
     _pin(session, wanted, output, None, force=force, dry_run=dry_run)
 
@@ -175,7 +176,8 @@ def update(
         going = [move for move in moves if move.is_move]
         session.out.tell(_describe_moves(moves))
         is_change = bool(going or (locations and not moves) or has_secrets)
-        if is_change and not dry_run and _agreed(yes, going):
+        question = f"{counted(len(going), 'pin')} would read other records or files"
+        if is_change and not dry_run and (yes or not going or confirm(question)):
             with show_progress(session.out) as progress:
                 updated = catalog.pins.update(pins, moves, names=names, locations=locations, progress=progress)
             updated.save(file, force=True, expected=pins.digest)
@@ -290,19 +292,6 @@ def _named(text: str) -> str | Mapping[str, str]:
     return {name.strip(): split}
 
 
-def _require_folder(output: str) -> None:
-    """Refuse a file that cannot be written, before hashing, which may take an hour."""
-    from registry.storage.faults import storage_errors
-
-    path = Path(output)
-    with storage_errors("write", output):
-        is_there = path.parent.is_dir()
-    if not is_there:
-        raise UsageError(
-            f"the folder {path.parent} of {path.name} does not exist", hint="Create it, or name another file."
-        )
-
-
 def _refuse_other(output: str, dataset: Dataset, plans: Sequence[Plan]) -> None:
     """Refuse an existing file with other pins, before hashing. A file with the same pins is accepted."""
     if not Path(output).exists():
@@ -362,15 +351,3 @@ def _move_values(move: PinMove) -> dict[str, Any]:
         "changes": move.is_move,
         "diff": None if move.diff is None else move.diff.to_json(),
     }
-
-
-def _agreed(yes: bool, moves: Sequence[PinMove]) -> bool:
-    """Whether to move the pins: with --yes, after a question on a terminal, or if nothing moves."""
-    if yes or not moves:
-        return True
-    if not sys.stdin.isatty():
-        raise UsageError(
-            f"{counted(len(moves), 'pin')} would read other records or files, and this is not confirmed",
-            hint="Add --yes to write it, or --dry-run to see it.",
-        )
-    return click.confirm("Write it?", err=True)
