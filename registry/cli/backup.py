@@ -37,7 +37,7 @@ def backup(session: Session, file: str, force: bool, dry_run: bool) -> None:
 
     with session.name_origin(), show_progress(session.out) as progress:
         done = back_up(file, session.catalog_url, force=force, dry_run=dry_run, progress=progress)
-    value = {"file": done.path, "dry_run": dry_run, "num_bytes": done.num_bytes, **_facts(done.facts)}
+    value = {"file": done.path, "dry_run": dry_run, "num_bytes": done.num_bytes, **fields_of(done.facts)}
     value["num_secret_rows"] = done.num_secret_rows
 
     def human(it: dict[str, Any]) -> Iterator[Block]:
@@ -91,7 +91,7 @@ def restore(session: Session, file: str, anchor: str | None, no_verify: bool, dr
         "catalog": done.url,
         "data_dir": folder if folder is None or "://" in folder else str(Path(folder).absolute()),
         "dry_run": dry_run,
-        **_facts(done.facts),
+        **fields_of(done.facts),
         "is_verified": done.log is not None,
         "secrets_removed": [fields_of(secret, "reference", "columns", "location") for secret in done.secrets_removed],
     }
@@ -115,10 +115,6 @@ def restore(session: Session, file: str, anchor: str | None, no_verify: bool, dr
         yield Note(f"  registry verify --all{session.pasted_options}")
 
     session.out.present("restore", value, human)
-
-
-def _facts(facts: BackupFacts) -> dict[str, Any]:
-    return fields_of(facts, "schema", "rows", "head", "made_at", "made_by", "sha256")
 
 
 def _described(facts: BackupFacts) -> str:

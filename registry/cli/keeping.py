@@ -48,9 +48,9 @@ def du(session: Session, reference: str | None, by: str | None, check: bool) -> 
     with session.connect(reference) as catalog:
         usage = catalog.usage(reference, check=check)
     value = {
-        "total": _total(usage.total),
-        "datasets": [{"dataset": name, **_total(dataset)} for name, dataset in usage.datasets.items()],
-        "locations": [{"location": name, **_total(location)} for name, location in usage.locations.items()],
+        "total": fields_of(usage.total),
+        "datasets": [{"dataset": name, **fields_of(dataset)} for name, dataset in usage.datasets.items()],
+        "locations": [{"location": name, **fields_of(location)} for name, location in usage.locations.items()],
         "versions": list(map(_version, usage.versions)),
         "stored": list(map(_stored, usage.stored)) if check else None,
     }
@@ -209,10 +209,6 @@ def _describe(usage: Usage, by: str) -> Iterator[Block]:
             yield from (f"  {name} {word}" for name in names)
         if version.num_faults > len(version.missing) + len(version.differing):
             yield f"  {version.num_faults:,} files are missing or have another size"
-
-
-def _total(total: Total) -> dict[str, Any]:
-    return fields_of(total, "num_versions", "num_files", "num_bytes")
 
 
 def _version(version: VersionUsage) -> dict[str, Any]:

@@ -26,7 +26,6 @@ from registry.envelope import fields_of
 from registry.errors import UsageError
 from registry.model import (
     DESCRIBED_FIELDS,
-    Answer,
     Candidate,
     DescriptionArguments,
     Effect,
@@ -303,16 +302,13 @@ def _withdraw(session: Session, action: Any, reference: str, reason: str | None,
 def effect_values(effects: Sequence[Effect], in_use: Sequence[Effect], uses: Sequence[Use]) -> dict[str, Any]:
     """The references that resolve differently after a change, and those of them that are in use."""
 
-    def answer(reply: Answer) -> dict[str, Any]:
-        return fields_of(reply, "reference", "note")
-
     def values(found: Sequence[Effect]) -> list[dict[str, Any]]:
         return [
             {
                 "reference": effect.wanted,
                 "kind": effect.kind,
-                "before": answer(effect.before),
-                "after": answer(effect.after),
+                "before": fields_of(effect.before),
+                "after": fields_of(effect.after),
             }
             | ({"places": effect.places} if effect.places else {})
             for effect in found
