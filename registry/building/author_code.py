@@ -25,6 +25,11 @@ _METHOD_LINES: Final = {
     "features": 'def features(self): return FeaturesDict({"number": Scalar("int64")})',
     "splits": 'def splits(self): return {"train": [("key", {"number": 1})]}',
 }
+_TFDS_LINES: Final = {
+    "_info": "def features(self): return FeaturesDict({...})  # the features of _info",
+    "_split_generators": 'def splits(self): return {"train": self._generate_examples(...)}  # for each split',
+    "_generate_examples": "def _generate_examples(...):  # as it is, if it yields key, example",
+}
 
 _PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep
 _BUILDERS = _PACKAGE + "builders" + os.sep  # datasets that come with the registry: written by authors
@@ -174,37 +179,16 @@ def tfds_module_error(path: str, name: str) -> BuildError | None:
 def tfds_advice(path: str, name: str) -> list[str] | None:
     """The lines to change in the TFDS builder class ``name`` of the file ``path``; None if it is not one.
 
-    Each is ``line N: the new line``, with the feature and split names that the source text of the class gives.
+    Each is ``line N: the new line``.
     """
     node = _class_named(path, name)
-    methods = {
-        definition.name: definition
-        for definition in ([] if node is None else node.body)
-        if isinstance(definition, ast.FunctionDef)
-    }
+    methods = {} if node is None else {one.name: one.lineno for one in node.body if isinstance(one, ast.FunctionDef)}
     if node is None or not methods.keys() & {"_info", "_split_generators"}:
         return None
     lines = []
     if not any("DatasetBuilder" in ast.unparse(base) and "tfds" not in ast.unparse(base) for base in node.bases):
         lines.append(f"line {node.lineno}: class {name}(registry.DatasetBuilder):")
-    if info := methods.get("_info"):
-        lines.append(f"line {info.lineno}: def features(self): return FeaturesDict({_tfds_features(info)})")
-    if splits := methods.get("_split_generators"):
-        lines.append(f"line {splits.lineno}: def splits(self): return {_tfds_splits(splits)}")
-    if examples := methods.get("_generate_examples"):
-        arguments = ", ".join(arg.arg for arg in examples.args.args)
-        bare = [
-            yielded for yielded in ast.walk(examples) if isinstance(yielded, ast.Yield) and not _is_pair(yielded.value)
-        ]
-        lines += [
-            f"line {statement.lineno}: yield key, {ast.unparse(statement.value) if statement.value else 'example'}"
-            for statement in bare
-        ]
-        if not bare:
-            lines.append(
-                f"line {examples.lineno}: def _generate_examples({arguments}):  # as it is: yields key, example"
-            )
-    return lines
+    return lines + [f"line {methods[old]}: {new}" for old, new in _TFDS_LINES.items() if old in methods]
 
 
 def _tfds_error(name: str, place: CodeLine, advice: list[str]) -> BuildError:
@@ -215,40 +199,6 @@ def _tfds_error(name: str, place: CodeLine, advice: list[str]) -> BuildError:
         + "\n".join(f"  {line}" for line in advice),
         details={"where": str(place), "lines": advice},
     )
-
-
-def _tfds_features(info: ast.FunctionDef) -> str:
-    """The dict of features in the source text of ``_info``, with TFDS's module names removed."""
-    for node in ast.walk(info):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("FeaturesDict") and node.args:
-            text = ast.unparse(node.args[0]).replace("tfds.features.", "").replace("tfds.", "")
-            return text if len(text) <= 200 else "{...}"
-    return "{...}"
-
-
-def _tfds_splits(splits: ast.FunctionDef) -> str:
-    """The dict of splits that ``_split_generators`` returns, from a dict or from a list of ``SplitGenerator``."""
-    result = []
-    for node in ast.walk(splits):
-        if isinstance(node, ast.Return) and isinstance(node.value, ast.Dict):
-            return ast.unparse(node.value)
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("SplitGenerator"):
-            given = {keyword.arg: keyword.value for keyword in node.keywords}
-            name = given.get("name") or (node.args[0] if node.args else ast.Constant("train"))
-            label = ast.literal_eval(name) if isinstance(name, ast.Constant) else ast.unparse(name).lower()
-            arguments = given.get("gen_kwargs")
-            pairs = zip(arguments.keys, arguments.values, strict=True) if isinstance(arguments, ast.Dict) else ()
-            passed = ", ".join(
-                f"{ast.literal_eval(key)!s}={ast.unparse(value)}"
-                for key, value in pairs
-                if isinstance(key, ast.Constant)
-            )
-            result.append(f"{str(label).rpartition('.')[2]!r}: self._generate_examples({passed})")
-    return "{" + (", ".join(result) or "'train': self._generate_examples()") + "}"
-
-
-def _is_pair(value: ast.expr | None) -> bool:
-    return (isinstance(value, ast.Tuple) and len(value.elts) == 2) or isinstance(value, ast.Name)
 
 
 def _class_at(place: CodeLine) -> ast.ClassDef | None:

@@ -130,10 +130,6 @@ class Cats(DatasetBuilder):
         for line in open(path):
             yield line, {"name": line}
 '''
-LISTED = """
-    def _split_generators(self, dl_manager):
-        return [tfds.core.SplitGenerator(name=tfds.Split.TRAIN, gen_kwargs={"path": "train.csv"})]
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -261,49 +257,30 @@ def test_a_faulty_entry_point_does_not_affect_its_siblings(modules: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("head", "source", "lines"),
+    ("head", "base", "numbers"),
     [
-        (
-            HEAD,
-            TFDS,
-            [
-                "line 9: def features(self): return FeaturesDict({'name': Text()})",
-                "line 12: def splits(self): return {'train': self._generate_examples('train.csv'), "
-                "'test': self._generate_examples('test.csv')}",
-                "line 15: def _generate_examples(self, path):  # as it is: yields key, example",
-            ],
-        ),
-        (
-            "import tensorflow_datasets as tfds\n",
-            TFDS.replace("DatasetBuilder", "tfds.core.GeneratorBasedBuilder").replace("yield line, ", "yield "),
-            [
-                "line 3: class Cats(registry.DatasetBuilder):",
-                "line 7: def features(self): return FeaturesDict({'name': Text()})",
-                "line 10: def splits(self): return {'train': self._generate_examples('train.csv'), "
-                "'test': self._generate_examples('test.csv')}",
-                "line 15: yield key, {'name': line}",
-            ],
-        ),
+        (HEAD, "DatasetBuilder", [9, 12, 15]),
+        ("import tensorflow_datasets as tfds\n", "tfds.core.GeneratorBasedBuilder", [3, 7, 10, 13]),
         (
             "class tfds:\n    class core:\n        class GeneratorBasedBuilder: ...\n",
-            TFDS.replace("DatasetBuilder", "tfds.core.GeneratorBasedBuilder").replace(
-                TFDS[TFDS.index("    def _split") : TFDS.index("    def _generate")], LISTED.lstrip("\n")
-            ),
-            [
-                "line 5: class Cats(registry.DatasetBuilder):",
-                "line 9: def features(self): return FeaturesDict({'name': Text()})",
-                "line 12: def splits(self): return {'train': self._generate_examples(path='train.csv')}",
-                "line 14: def _generate_examples(self, path):  # as it is: yields key, example",
-            ],
+            "tfds.core.GeneratorBasedBuilder",
+            [5, 9, 12, 15],
         ),
     ],
     ids=["our base class", "TFDS is not installed", "TFDS is installed"],
 )
 def test_a_tfds_builder_gets_the_lines_to_change(
-    head: str, source: str, lines: list[str], modules: Path, monkeypatch: pytest.MonkeyPatch
+    head: str, base: str, numbers: list[int], modules: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)  # type: ignore[arg-type]  # how Python hides a module
-    module = write(modules, head + source)
+    module = write(modules, head + TFDS.replace("DatasetBuilder", base))
+    texts = [
+        "class Cats(registry.DatasetBuilder):",
+        "def features(self): return FeaturesDict({...})  # the features of _info",
+        'def splits(self): return {"train": self._generate_examples(...)}  # for each split',
+        "def _generate_examples(...):  # as it is, if it yields key, example",
+    ]
+    lines = [f"line {number}: {text}" for number, text in zip(numbers, texts[-len(numbers) :], strict=True)]
     with registry.connect() as catalog, pytest.raises(BuildError) as caught:
         catalog.build(f"{module}:Cats")
     assert caught.value.message.startswith(
