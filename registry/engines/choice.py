@@ -15,6 +15,7 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from inspect import signature
 from typing import Any, Final
 
@@ -322,7 +323,7 @@ class Growing(_Wrapped):
             is_over = self._seconds >= _TRIAL_SECONDS or self._waited_seconds >= _WAITING_TRIAL_SECONDS
             if is_over and self._num_items:  # 0: another run has just decided
                 self._decide()
-        rest = None if watch is None else watch.after(tally.counts)
+        rest = None if watch is None else replace(watch, before=tally.counts)
         yield from self._engine.run(source, doing=doing, failure=failure, watch=rest)
 
     def _decide(self) -> None:

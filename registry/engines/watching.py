@@ -57,28 +57,13 @@ class TaskWatch(Generic[R]):
             results before their turn and holds them, so they should be small. None: an engine of other machines
             notices the end of a piece only when it is its turn.
         is_shown: whether somebody sees the counts. If nobody does, a run that is cancelled says so in a line.
+        before: the counts of the part of the run that another engine has done.
     """
 
     changed: Callable[[TaskCounts], None]
     ended: Callable[[Piece[Any, R], R], None] | None = None
     is_shown: bool = True
-
-    def after(self, counts: TaskCounts) -> TaskWatch[R]:
-        """The watch for the rest of a run, of which another engine has done a part."""
-        return TaskWatch(
-            lambda more: self.changed(
-                TaskCounts(
-                    num_started=counts.num_started + more.num_started,
-                    num_done=counts.num_done + more.num_done,
-                    num_failed=counts.num_failed + more.num_failed,
-                    num_retried=counts.num_retried + more.num_retried,
-                    num_running=more.num_running,
-                    num_cancelling=more.num_cancelling,
-                )
-            ),
-            self.ended,
-            self.is_shown,
-        )
+    before: TaskCounts = TaskCounts()
 
 
 class Tally(Generic[R]):
@@ -87,7 +72,7 @@ class Tally(Generic[R]):
     def __init__(self, watch: TaskWatch[R] | None, width: int) -> None:
         self._watch = watch
         self._width = width
-        self._counts = TaskCounts()
+        self._counts = TaskCounts() if watch is None else watch.before
         self._num_cancelling: int | None = None
 
     @property
