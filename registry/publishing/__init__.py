@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING
 from registry.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from registry.publishing.changes import Change, ChangeLevel, Changes, describe_type
+    from registry.publishing.changes import ChangeLevel, describe_type
     from registry.publishing.copying import copy_version
-    from registry.publishing.fingerprint import Advance
     from registry.publishing.markers import Cleared, clear_place
     from registry.publishing.numbering import (
-        NextNumber,
-        NextPreview,
         NumberWish,
         preview_next,
         publish_next,
@@ -24,7 +21,7 @@ if TYPE_CHECKING:
     )
     from registry.publishing.outside import ValuesOutside
     from registry.publishing.patience import Patience
-    from registry.publishing.proof import Proof, Prover, VersionDiff, diff_versions
+    from registry.publishing.proof import Prover, VersionDiff, diff_versions
     from registry.publishing.publish import (
         Preview,
         Publication,
@@ -34,30 +31,20 @@ if TYPE_CHECKING:
         publish_staged,
         unchanged,
     )
-    from registry.publishing.record_diff import RecordChange, RecordDiff
-    from registry.publishing.record_overlap import RecordOverlap, SharedValues, SliceValues, compare_slices
+    from registry.publishing.record_overlap import RecordOverlap, SharedValues, compare_slices
     from registry.publishing.verify import ShardFault, VerifyReport, verify_shards
 
 __all__ = [
-    "Advance",
-    "Change",
     "ChangeLevel",
-    "Changes",
     "Cleared",
-    "NextNumber",
-    "NextPreview",
     "NumberWish",
     "Patience",
     "Preview",
-    "Proof",
     "Prover",
     "Publication",
-    "RecordChange",
-    "RecordDiff",
     "RecordOverlap",
     "ShardFault",
     "SharedValues",
-    "SliceValues",
     "Target",
     "ValuesOutside",
     "VerifyReport",
@@ -80,17 +67,15 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "changes": "Change ChangeLevel Changes describe_type",
+        "changes": "ChangeLevel describe_type",
         "copying": "copy_version",
-        "fingerprint": "Advance",
         "markers": "Cleared clear_place",
-        "numbering": "NextNumber NextPreview NumberWish preview_next publish_next publish_next_in_place",
+        "numbering": "NumberWish preview_next publish_next publish_next_in_place",
         "outside": "ValuesOutside",
         "patience": "Patience",
-        "proof": "Proof Prover VersionDiff diff_versions",
+        "proof": "Prover VersionDiff diff_versions",
         "publish": "Preview Publication Target preview_folder publish_folder publish_staged unchanged",
-        "record_diff": "RecordChange RecordDiff",
-        "record_overlap": "RecordOverlap SharedValues SliceValues compare_slices",
+        "record_overlap": "RecordOverlap SharedValues compare_slices",
         "verify": "ShardFault VerifyReport verify_shards",
     },
 )

@@ -15,7 +15,7 @@ from pathlib import Path
 from registry.building.finished import is_left
 from registry.catalog import CatalogBackend, catalog_identity
 from registry.errors import StorageError
-from registry.publishing.garbage import GarbageCollector, GarbageOutcome, Leftover
+from registry.publishing.garbage import GarbageCollector, GarbageOutcome, Leftover, judge_finished
 from registry.publishing.removal import Remover
 from registry.storage import Store
 from registry.storage.faults import storage_errors
@@ -84,15 +84,7 @@ class _LocalGarbage:
             files = [facts for _, facts in _walk(path)]
             is_old = max((facts.st_ctime for facts in files), default=0) <= latest
             is_ours = self.identity is not None and read_claim(LocalStore(path), OWNER_FILE)[1] == self.identity
-            outcome = GarbageOutcome.KEPT
-            why = "finished shards that could not be published; the same command publishes them"
-            if is_old and is_ours:
-                outcome = GarbageOutcome.FOUND
-                why = "finished shards that nobody published for the grace period"
-            elif is_old:
-                outcome = GarbageOutcome.UNKNOWN
-                why = "finished shards that another catalog may publish"
-            yield _leftover("temporary", path, outcome, why, files)
+            yield _leftover("temporary", path, *judge_finished(is_old=is_old, is_ours=is_ours), files)
         unused = [facts for _, facts in self._unused()]
         if unused:
             why = "these files of the index cache have not been used within the grace period"

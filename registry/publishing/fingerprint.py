@@ -24,14 +24,11 @@ from registry.features import FeaturesDict, LimitReader, codec_of, features_from
 from registry.features.codec import FlatRecords
 from registry.features.content import ContentReader, content_bytes
 from registry.features.fold import FingerprintFold, FoldKinds, SplitFold
-from registry.model import LEAF_EXAMPLES, DatasetVersion, Split, SplitFingerprint
+from registry.model import LEAF_EXAMPLES, Advance, DatasetVersion, Split, SplitFingerprint
 from registry.publishing.outside import ValuesOutside, locate_outside
 from registry.shards import as_records, name_record, open_shard, read_records, read_tables
 from registry.storage import Store
 from registry.tfrecord import RecordBlock
-
-Advance = Callable[[int], None]
-"""Called with the number of records processed since the last call."""
 
 _COLUMNS: Final = "parquet_columns"
 _FIRST_IN_BLOCK: Final = 16

@@ -19,12 +19,12 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
 from itertools import groupby
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from registry.catalog import CatalogBackend, Holder, Reservation, VersionSize, catalog_identity, is_of_catalog
 from registry.errors import (
@@ -75,6 +75,12 @@ class GarbageOutcome(StrEnum):
     KEPT = "kept"
     UNKNOWN = "unknown"
     FAILED = "failed"
+
+
+_FOUND: Final = GarbageOutcome.FOUND
+_KEPT: Final = GarbageOutcome.KEPT
+_UNKNOWN: Final = GarbageOutcome.UNKNOWN
+_Verdict: TypeAlias = tuple[GarbageOutcome, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +183,10 @@ class GarbageCollector:
         for key, reservation in sorted(unseen.items()):
             if key.startswith(f"{self._root}/"):
                 yield self._judge_reservation(reservation, _Found("version", key[len(self._root) + 1 :]))
-        yield from self._find_parts()
+        for upload in list_unfinished(self._store, self.notes):  # their parts, which listings do not show
+            entry = StoredEntry(name=upload.name, num_bytes=upload.num_bytes, changed_at=upload.begun_at)
+            parts = _Found("multipart", upload.name, [entry])
+            yield self._leftover(parts, *self._judge_parts(upload), upload=upload.upload_id)
 
     def _scan(self, folder: str = "") -> Iterator[StoredEntry]:
         """All files below a folder. In a folder that cannot be listed, those of the places that the catalog knows."""
@@ -201,7 +210,7 @@ class GarbageCollector:
         match leftover.kind:
             case "staged" | "upload" | "damaged" | "leftover":
                 judged = list(self._judge(_Found(leftover.kind, leftover.name, self._look_again(leftover))))
-                if not judged or any(each.outcome is not GarbageOutcome.FOUND for each in judged):
+                if not judged or any(each.outcome is not _FOUND for each in judged):
                     return False
                 self._store.remove_tree(leftover.name)
             case "reservation":
@@ -293,7 +302,10 @@ class GarbageCollector:
             yield from self._judge_version(found)
             return
         if found.kind == "invalid":
-            yield self._judge_invalid(found)
+            why = "the registry did not make these names"
+            if any(entry.unlisted is not None for entry in found.entries):
+                why = "because of this name, which is invalid, other files in this folder cannot be listed"
+            yield self._leftover(found, _UNKNOWN, why)
             return
         key = self._key(found.name)
         if key in self._named or key in self._around:
@@ -303,34 +315,27 @@ class GarbageCollector:
             if any(_names_file(version, name) for version in self._versions_at(self._key(folder))):
                 return
         elif self._is_near_rows(key):
-            yield self._leftover(found, GarbageOutcome.UNKNOWN, "it is inside the folder of a version")
+            yield self._leftover(found, _UNKNOWN, "it is inside the folder of a version")
             return
-        if self._is_unlisted(key):
-            yield self._leftover(found, GarbageOutcome.UNKNOWN, "its files cannot be listed")
-            return
+        yield self._leftover(found, *self._judge_unfinished(found))
+
+    def _judge_unfinished(self, found: _Found) -> _Verdict:
+        """Decide about a folder or a file that a process was writing, or that was moved aside."""
+        if self._is_unlisted(self._key(found.name)):
+            return _UNKNOWN, "its files cannot be listed"
         last_part = found.name.rpartition("/")[2]
         aside = _ASIDE.fullmatch(last_part)
         if _is_written_to(found):
-            yield self._leftover(found, GarbageOutcome.KEPT, "a process is writing a file in it")
-        elif aside is not None:
-            yield self._judge_aside(found, aside)
-        elif not is_own_staged(last_part):
-            yield self._leftover(
-                found, GarbageOutcome.UNKNOWN, "another program, such as TFDS, is writing it or left it"
-            )
-        else:
-            is_file = found.kind == "upload"
-            owner, claim = (None, None) if is_file else read_claim(self._store, f"{found.name}/{OWNER_FILE}")
-            if _is_finished(found) and (owner is None or owner.is_dead()):
-                yield self._judge_finished(found, claim)
-            else:
-                yield self._judge_owner(found, owner or owner_of_file(last_part), claim)
-
-    def _judge_invalid(self, folder: _Found) -> Leftover:
-        why = "the registry did not make these names"
-        if any(entry.unlisted is not None for entry in folder.entries):
-            why = "because of this name, which is invalid, other files in this folder cannot be listed"
-        return self._leftover(folder, GarbageOutcome.UNKNOWN, why)
+            return _KEPT, "a process is writing a file in it"
+        if aside is not None:
+            return self._judge_aside(found, aside)
+        if not is_own_staged(last_part):
+            return _UNKNOWN, "another program, such as TFDS, is writing it or left it"
+        is_file = found.kind == "upload"
+        owner, claim = (None, None) if is_file else read_claim(self._store, f"{found.name}/{OWNER_FILE}")
+        if _is_finished(found) and (owner is None or owner.is_dead()):
+            return judge_finished(is_old=self._is_old(found.changed_at), is_ours=self._is_ours(claim))
+        return self._judge_owner(found, owner or owner_of_file(last_part), claim)
 
     def _is_ours(self, claim: object) -> bool:
         """Whether the catalog that a file names is this one."""
@@ -344,7 +349,7 @@ class GarbageCollector:
         """Whether a folder, or one inside it, cannot be listed."""
         return any(folder == key or folder.startswith(f"{key}/") for folder in self._unlisted)
 
-    def _judge_owner(self, folder: _Found, owner: Owner | str | None, claim: str | None) -> Leftover:
+    def _judge_owner(self, folder: _Found, owner: Owner | str | None, claim: str | None) -> _Verdict:
         """Decide about unfinished files by their owner: a process, or its mark in a name.
 
         ``claim`` is the catalog for which it worked. A file names none: it is ours below a place of this catalog.
@@ -359,49 +364,33 @@ class GarbageCollector:
         else:
             is_dead, is_here, who = False, False, "an unknown process"
         if claim is not None and not is_ours:
-            return self._leftover(folder, GarbageOutcome.UNKNOWN, f"{who} worked on it for another catalog")
+            return _UNKNOWN, f"{who} worked on it for another catalog"
         if owner is None and not is_ours and folder.files:
-            return self._leftover(
-                folder, GarbageOutcome.UNKNOWN, "it names no owner: another catalog may have recorded it"
-            )
+            return _UNKNOWN, "it names no owner: another catalog may have recorded it"
         if is_dead and folder.kind == "staged" and not self._is_old(folder.changed_at):
             # `registry copy` and `registry add` continue with what an earlier run has staged.
-            return self._leftover(folder, GarbageOutcome.KEPT, f"{who} left it and has ended; its next run may use it")
+            return _KEPT, f"{who} left it and has ended; its next run may use it"
         if is_dead:
-            return self._leftover(folder, GarbageOutcome.FOUND, f"{who} left it and has ended")
+            return _FOUND, f"{who} left it and has ended"
         if is_here:
-            return self._leftover(folder, GarbageOutcome.KEPT, f"{who} is writing it")
+            return _KEPT, f"{who} is writing it"
         if not self._is_old(folder.changed_at):
-            return self._leftover(folder, GarbageOutcome.KEPT, f"{who} may be writing it")
+            return _KEPT, f"{who} may be writing it"
         if not is_ours and folder.files:
-            return self._leftover(folder, GarbageOutcome.UNKNOWN, f"{who} may be writing it for another catalog")
-        return self._leftover(folder, GarbageOutcome.FOUND, f"{who} has not written to it for the grace period")
+            return _UNKNOWN, f"{who} may be writing it for another catalog"
+        return _FOUND, f"{who} has not written to it for the grace period"
 
-    def _judge_finished(self, folder: _Found, claim: str | None) -> Leftover:
-        """Decide about finished shards that could not be published, and that no process uses."""
-        if not self._is_old(folder.changed_at):
-            why = "finished shards that could not be published; the same command publishes them"
-            return self._leftover(folder, GarbageOutcome.KEPT, why)
-        if not self._is_ours(claim):
-            return self._leftover(folder, GarbageOutcome.UNKNOWN, "finished shards that another catalog may publish")
-        return self._leftover(
-            folder, GarbageOutcome.FOUND, "finished shards that nobody published for the grace period"
-        )
-
-    def _judge_aside(self, folder: _Found, aside: re.Match[str]) -> Leftover:
+    def _judge_aside(self, folder: _Found, aside: re.Match[str]) -> _Verdict:
         parent = folder.name.rpartition("/")[0]
         if aside["kind"] == "damaged" and self._key(f"{parent}/{aside['version']}") not in self._named:
-            return self._leftover(folder, GarbageOutcome.UNKNOWN, "its version is not in this catalog")
+            return _UNKNOWN, "its version is not in this catalog"
         if not self._is_ours(read_claim(self._store, f"{folder.name}/{OWNER_FILE}")[1]):
-            return self._leftover(folder, GarbageOutcome.UNKNOWN, "it does not say that this catalog moved it aside")
+            return _UNKNOWN, "it does not say that this catalog moved it aside"
         if not self._is_old(folder.changed_at):
-            return self._leftover(folder, GarbageOutcome.KEPT, "it was moved aside within the grace period")
-        why = (
-            "it was damaged, and replaced"
-            if aside["kind"] == "damaged"
-            else "`registry reservation clear` moved it aside"
-        )
-        return self._leftover(folder, GarbageOutcome.FOUND, why)
+            return _KEPT, "it was moved aside within the grace period"
+        if aside["kind"] == "damaged":
+            return _FOUND, "it was damaged, and replaced"
+        return _FOUND, "`registry reservation clear` moved it aside"
 
     def _judge_version(self, folder: _Found) -> Iterator[Leftover]:
         key = self._key(folder.name)
@@ -411,7 +400,7 @@ class GarbageCollector:
         if rows:
             yield from self._judge_extras(folder, rows, reservation)
         elif reservation is None and folder.files and not self._is_near_rows(key):
-            yield self._leftover(folder, GarbageOutcome.UNKNOWN, self._why_unpublished(folder), kind="unpublished")
+            yield self._leftover(folder, _UNKNOWN, self._why_unpublished(folder), kind="unpublished")
 
     def _is_near_rows(self, key: str) -> bool:
         """Whether a row names a folder inside or around this one."""
@@ -427,7 +416,7 @@ class GarbageCollector:
         self, folder: _Found, rows: list[VersionSize], reservation: Reservation | None
     ) -> Iterator[Leftover]:
         """The files in the folder of a version that its row does not name."""
-        versions = [version for row in rows if (version := self._published(str(row.reference))) is not None]
+        versions = list(self._versions_at(self._key(folder.name)))
         extra = _Found("extra", folder.name)
         files = {file.name[len(folder.name) + 1 :]: file for file in folder.files}
         has_attachments = any(name.startswith(f"{ATTACHMENTS_FOLDER}/") for name in files)
@@ -449,13 +438,13 @@ class GarbageCollector:
                 continue
             if reservation is None and self._is_orphan(file, name, versions):
                 of_one = _Found("orphan", file.name, [file])
-                outcome = GarbageOutcome.FOUND if self._is_old(file.changed_at) else GarbageOutcome.KEPT
+                outcome = _FOUND if self._is_old(file.changed_at) else _KEPT
                 yield self._leftover(of_one, outcome, "a publisher of other content put it there", folder=folder.name)
             else:
                 extra.entries.append(file)
         if extra.entries:
             whose = ", ".join(str(row.reference) for row in rows[:3])
-            yield self._leftover(extra, GarbageOutcome.UNKNOWN, f"not among the shards of {whose}")
+            yield self._leftover(extra, _UNKNOWN, f"not among the shards of {whose}")
 
     def _attached(self, versions: Iterable[DatasetVersion]) -> frozenset[str]:
         """The files of the attachments of versions, relative to their folder."""
@@ -468,8 +457,8 @@ class GarbageCollector:
         claim = f"{name}{CLAIM_SUFFIX}"
         names = [claim] if name in attached else [name, claim]
         group = _Found("attachment", f"{folder}/{name}", [files[each] for each in names if each in files])
-        result = self._judge_owner(group, *read_claim(self._store, f"{folder}/{claim}"))
-        return replace(result, details={"folder": folder})
+        verdict = self._judge_owner(group, *read_claim(self._store, f"{folder}/{claim}"))
+        return self._leftover(group, *verdict, folder=folder)
 
     def _remove_attachment(self, leftover: Leftover) -> bool:
         """Remove a claim, and the file that it claims unless a row names it by now, while nobody attaches here."""
@@ -478,7 +467,7 @@ class GarbageCollector:
         with self._store.exclusive(leftover.name):
             owner, claim = read_claim(self._store, leftover.name + CLAIM_SUFFIX)
             group = _Found("attachment", leftover.name, self._look_again(leftover))
-            if self._judge_owner(group, owner, claim).outcome is not GarbageOutcome.FOUND:
+            if self._judge_owner(group, owner, claim)[0] is not _FOUND:
                 return False  # another process has claimed the file since
             if name not in self._attached(self._versions_at(self._key(folder))):
                 self._store.remove(leftover.name)
@@ -503,19 +492,19 @@ class GarbageCollector:
         for version in versions:
             is_ours = marker is not None and self._is_ours(marker.get("identity"))
             if marker is not None and is_ours and is_left_after_row(marker, self._catalog, version):
-                outcome = GarbageOutcome.FOUND if self._is_old(folder.changed_at) else GarbageOutcome.KEPT
+                outcome = _FOUND if self._is_old(folder.changed_at) else _KEPT
                 why = "the marker of a publisher that has ended"
                 return self._leftover(folder, outcome, why, reference=str(version.reference))
-        return self._leftover(folder, GarbageOutcome.UNKNOWN, "another catalog holds the place")
+        return self._leftover(folder, _UNKNOWN, "another catalog holds the place")
 
     def _judge_reservation(self, reservation: Reservation, folder: _Found) -> Leftover:
         """Decide about the files of a publisher by its reservation. They are removed if no row names the place."""
         folder = _Found("reservation", folder.name, [] if self._key(folder.name) in self._named else folder.entries)
         result = self._why_held(reservation, folder.changed_at)
         if result is not None:
-            return self._leftover(folder, GarbageOutcome.KEPT, result)
+            return self._leftover(folder, _KEPT, result)
         who = ", ".join(map(str, reservation.holders)) or "its publisher"
-        return self._leftover(folder, GarbageOutcome.FOUND, f"reserved for {reservation.reference}; {who} has ended")
+        return self._leftover(folder, _FOUND, f"reserved for {reservation.reference}; {who} has ended")
 
     def _why_held(self, reservation: Reservation, changed_at: datetime | None) -> str | None:
         """Why a reservation may be in use; None if it is not."""
@@ -585,8 +574,7 @@ class GarbageCollector:
     def _remove_orphan(self, leftover: Leftover) -> bool:
         """Remove an object beside a published version, while nobody else can publish there."""
         folder = leftover.details["folder"]
-        rows, holder = self._named.get(self._key(folder), []), Holder.of_this_process(self._actor)
-        versions = [version for row in rows if (version := self._published(str(row.reference))) is not None]
+        versions, holder = list(self._versions_at(self._key(folder))), Holder.of_this_process(self._actor)
         name = leftover.name[len(folder) + 1 :]
         if not versions or any(_names_file(version, name) for version in versions):
             return False
@@ -603,36 +591,23 @@ class GarbageCollector:
             calls.leave(held, holder, forget=before is None)
         return is_alone
 
-    def _find_parts(self) -> Iterator[Leftover]:
-        """Parts of uploads that were never completed; listings do not show them."""
-        for upload in list_unfinished(self._store, self.notes):
-            yield self._judge_parts(upload)
-
-    def _judge_parts(self, upload: UnfinishedUpload) -> Leftover:
-        result = _Found(
-            "multipart",
-            upload.name,
-            [StoredEntry(name=upload.name, num_bytes=upload.num_bytes, changed_at=upload.begun_at)],
-        )
+    def _judge_parts(self, upload: UnfinishedUpload) -> _Verdict:
+        """Decide about the parts of an upload that was never completed."""
         why = self._in_use(upload.name)
-        if why is None and not self._is_old(upload.begun_at):
-            why = "the upload was begun within the grace period"
         if why is not None:
-            return self._leftover(result, GarbageOutcome.KEPT, why, upload=upload.upload_id)
+            return _KEPT, why
+        if not self._is_old(upload.begun_at):
+            return _KEPT, "the upload was begun within the grace period"
         if _classify(upload.name, is_folder=False) is None:
-            return self._leftover(
-                result, GarbageOutcome.UNKNOWN, "another program began the upload", upload=upload.upload_id
-            )
+            return _UNKNOWN, "another program began the upload"
         if not self._is_below_ours(upload.name):
-            return self._leftover(
-                result, GarbageOutcome.UNKNOWN, "another catalog may have begun the upload", upload=upload.upload_id
-            )
-        return self._leftover(result, GarbageOutcome.FOUND, "the upload was never completed", upload=upload.upload_id)
+            return _UNKNOWN, "another catalog may have begun the upload"
+        return _FOUND, "the upload was never completed"
 
     def _look_again(self, leftover: Leftover) -> list[StoredEntry]:
         """The files of a folder, which a process may have filled meanwhile; the name of a file is used only once."""
-        inside = list(self._store.scan(leftover.name)) if leftover.kind != "upload" else []
         is_folder = leftover.kind != "upload"
+        inside = list(self._store.scan(leftover.name)) if is_folder else []
         return inside or [
             StoredEntry(
                 name=leftover.name, num_bytes=leftover.num_bytes, changed_at=leftover.changed_at, is_folder=is_folder
@@ -649,6 +624,15 @@ class GarbageCollector:
         parsed = Reference.parse(reference)
         number = None if parsed.request is None else parsed.request.exact
         return None if number is None else self._catalog.published(parsed.name, parsed.config, number)
+
+
+def judge_finished(*, is_old: bool, is_ours: bool) -> _Verdict:
+    """Decide about finished shards that could not be published, and that no process uses."""
+    if not is_old:
+        return _KEPT, "finished shards that could not be published; the same command publishes them"
+    if not is_ours:
+        return _UNKNOWN, "finished shards that another catalog may publish"
+    return _FOUND, "finished shards that nobody published for the grace period"
 
 
 def _sort_out(entries: Iterable[StoredEntry]) -> list[_Found]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -26,6 +26,7 @@ from registry.storage.store import warn_of_leftover
 
 _NO_CONTENT: Final = "0" * 64
 _MAX_MARKER_BYTES: Final = 2**16
+_TRIES: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +96,7 @@ def clear_place(
     try:
         if is_foreign:
             final.remove(MARKER_FILE)
-        is_new = _mark(final, held, holder, catalog, exactly)
+        is_new = mark(final, held, holder, catalog, exactly)
         aside, names = f"{parent}/leftover.{held.token[:8]}_{last_part}", tuple(final.list())
         if not force and not set(names).issubset(listed):
             if is_new:
@@ -246,17 +247,33 @@ def _refuse_published(final: Store, catalog: CatalogBackend, exactly: Reference,
         )
 
 
-def _mark(final: Store, reservation: Reservation, holder: Holder, catalog: CatalogBackend, exactly: Reference) -> bool:
-    """Mark the place; False if a publisher with our reservation has marked it.
+def mark(
+    final: Store,
+    reservation: Reservation,
+    holder: Holder,
+    catalog: CatalogBackend,
+    exactly: Reference,
+    *,
+    is_left: Callable[[Mapping[str, Any]], bool] = lambda _: False,
+) -> bool:
+    """Mark a place; False if a publisher with our reservation has marked it. A marker that ``is_left`` is replaced.
 
     Raises:
-        ReservedError: another catalog's publisher has marked it meanwhile.
+        ReservedError: another catalog's publisher has marked it.
     """
-    try:
-        write_marker(final, reservation, holder, catalog)
-    except AlreadyStoredError:
-        marker = read_marker(final)
-        if marker is None or marker.get("token") != reservation.token:
-            raise foreign_error(marker or {}, exactly, final) from None
-        return False
-    return True
+    marker: Mapping[str, Any] | None = None
+    for _ in range(_TRIES):
+        try:
+            write_marker(final, reservation, holder, catalog)
+        except AlreadyStoredError:
+            marker = read_marker(final)
+            if marker is None:
+                continue  # removed just now
+            if marker.get("token") == reservation.token:
+                return False
+            if not is_left(marker):
+                break
+            final.remove(MARKER_FILE)
+        else:
+            return True
+    raise foreign_error(marker or {}, exactly, final)

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from registry.catalog import CatalogBackend, Holder, Reservation, is_published
 from registry.engines import Piece, TaskWatch, choose_engine, watch_tasks
@@ -41,10 +41,10 @@ from registry.model import Advance, DatasetVersion, Shard, shards_by_filename
 from registry.prepared.info import FILENAME as INFO_FILENAME
 from registry.publishing.markers import (
     folder_name,
-    foreign_error,
     is_left_after_row,
     is_promised,
     location_key,
+    mark,
     read_marker,
     write_marker,
 )
@@ -233,22 +233,8 @@ class ObjectPlace:
 
     def _mark(self) -> bool:
         """Whether this call created the marker; False if the marker of our reservation is there."""
-        present: dict[str, Any] | None = None
-        for _ in range(_RETAKES):
-            try:
-                write_marker(self._final, self.held, self.holder, self._catalog)
-            except AlreadyStoredError:
-                present = read_marker(self._final)
-                if present is None:
-                    continue  # removed just now
-                if present.get("token") == self.held.token:
-                    return False
-                if not is_left_after_row(present, self._catalog, self._version):
-                    raise foreign_error(present, self._version.reference, self._final) from None
-                self._final.remove(MARKER_FILE)
-            else:
-                return True
-        raise foreign_error(present or {}, self._version.reference, self._final)
+        is_left = partial(is_left_after_row, catalog=self._catalog, version=self._version)
+        return mark(self._final, self.held, self.holder, self._catalog, self._version.reference, is_left=is_left)
 
     def _require_marker(self) -> None:
         """The last check before the row: a person may have given the location to another catalog meanwhile."""

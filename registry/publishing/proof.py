@@ -14,9 +14,9 @@ from typing import Any, Final
 from registry.catalog import CatalogBackend, PublishedShards, load_shards
 from registry.envelope import fields_of
 from registry.errors import MissingExtraError, StorageError, VerificationError, VersionTooSmallError, spell
-from registry.model import DatasetVersion, SplitFingerprint, Version, whole_number
+from registry.model import Advance, DatasetVersion, SplitFingerprint, Version, whole_number
 from registry.publishing.changes import ChangeLevel, Changes, FingerprintedVersion, compare_versions
-from registry.publishing.fingerprint import Advance, Fingerprints, StoredSplits, fingerprint_splits
+from registry.publishing.fingerprint import Fingerprints, StoredSplits, fingerprint_splits
 from registry.publishing.record_diff import RecordDiff, TooManyRecordsError, diff_records, first_difference
 from registry.publishing.verify import verify_shards
 from registry.shards import ProvedStore, with_mirrors

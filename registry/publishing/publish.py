@@ -45,6 +45,7 @@ from registry.errors import (
 )
 from registry.model import (
     DESCRIBED_FIELDS,
+    Advance,
     Attachment,
     DatasetMetadata,
     DatasetVersion,
@@ -73,7 +74,7 @@ from registry.prepared import (
 )
 from registry.prepared.info import FILENAME as INFO_FILENAME
 from registry.publishing.attachments import put_attachments, with_contents
-from registry.publishing.fingerprint import Advance, StoredSplits
+from registry.publishing.fingerprint import StoredSplits
 from registry.publishing.markers import location_key, remove_marker, require_unmarked
 from registry.publishing.outside import ValuesOutside, warn_outside
 from registry.publishing.patience import Patience

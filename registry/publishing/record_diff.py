@@ -26,10 +26,10 @@ from registry.errors import CorruptExampleError, MissingExtraError
 from registry.features import ClassLabel, FeaturesDict, Ragged
 from registry.features.containers import columns_of
 from registry.features.content import ContentReader, content_bytes, content_path
-from registry.model import LEAF_EXAMPLES
+from registry.model import LEAF_EXAMPLES, Advance
 from registry.publishing.alignment import Alignment, Digests, Indices, align, find_unpaired, pair_by_key, without_pairs
 from registry.publishing.changes import Changes
-from registry.publishing.fingerprint import Advance, RecordHasher, RecordRun, StoredSplits, call_on_runs
+from registry.publishing.fingerprint import RecordHasher, RecordRun, StoredSplits, call_on_runs
 from registry.splits import counted
 
 _MOST_SHOWN_FEATURES: Final = 20

@@ -20,8 +20,9 @@ from registry.errors import FeatureNotFoundError
 from registry.features import FeaturesDict
 from registry.features.containers import columns_of
 from registry.features.content import content_path
+from registry.model import Advance
 from registry.publishing.alignment import Digests, Indices
-from registry.publishing.fingerprint import Advance, RecordHasher, RecordRun, StoredSplits, call_on_runs
+from registry.publishing.fingerprint import RecordHasher, RecordRun, StoredSplits, call_on_runs
 from registry.splits import RecordRange
 from registry.tfrecord import RecordBlock
 from registry.wire.gather import take

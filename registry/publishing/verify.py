@@ -26,9 +26,8 @@ from registry.errors import (
     VersionExistsError,
 )
 from registry.features import FeaturesDict, LimitReader, Outside, features_to_json, merge_outside
-from registry.model import DatasetVersion, Shard, SlicingRule, Split, content_digest, version_folder
+from registry.model import Advance, DatasetVersion, Shard, SlicingRule, Split, content_digest, version_folder
 from registry.prepared import PreparedDataset, read_prepared
-from registry.publishing.fingerprint import Advance
 from registry.publishing.outside import ValuesOutside, locate_outside
 from registry.shards import decode_block, open_shard, walk_file
 from registry.shards.asking import ask_each
