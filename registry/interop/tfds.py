@@ -318,7 +318,7 @@ def _write(prepared: PreparedDataset, source: _StoredVersion, target: Store, adv
         stored_as = replace(prepared, splits=tuple(source.splits.values()))
         for name in extra_files(source.store, stored_as):
             if "/" not in name and not target.exists(name):  # metadata.json was written above if it could be read
-                source.store.copy(name, target)
+                target.create_from(name, source.store, name)
     return written
 
 

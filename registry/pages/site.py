@@ -229,7 +229,7 @@ class _Build:
             # With these files, an unchanged catalog is not written again.
             for name, facts in _files_of(before).items():
                 if self._present.get(name) == facts:
-                    self._store.copy(name, staged)
+                    staged.create_from(name, self._store, name)
         index = write_index(
             self._catalog.backend,
             staged,

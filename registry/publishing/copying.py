@@ -374,7 +374,7 @@ class _Leftovers:
     def __init__(self, store: Store, staged: StagedOnDisk, version: DatasetVersion) -> None:
         parent, _, last_part = version.location.rpartition("/")
         self._store = store
-        self._inside = staged.name
+        self._folder = staged.store
         self._folders = [name for name in abandoned_folders(store, parent) if name.endswith(f"_{last_part}")]
 
     def give(self, name: str, sha256: str) -> bool:
@@ -382,7 +382,7 @@ class _Leftovers:
         for folder in self._folders:
             with suppress(StorageError):  # missing, or another run was faster
                 if self._store.child(folder).sha256(name) == sha256:
-                    self._store.move(f"{folder}/{name}", f"{self._inside}/{name}")
+                    self._folder.move_in(name, self._store.child(folder), content_type="")
                     return True
         return False
 

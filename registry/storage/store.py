@@ -311,10 +311,13 @@ class Store(abc.ABC):
         """
         del writer, require_reserved
         with source.open(source_name) as file, self.create(name) as target:
-            hashed = HashedFile(file)
-            while piece := hashed.read(_PIECE_BYTES):
-                target.write(piece)
-            hashed.require(sha256)
+            if sha256 is None:
+                target.writelines(file.pieces())
+            else:
+                hashed = HashedFile(file)
+                while piece := hashed.read(_PIECE_BYTES):
+                    target.write(piece)
+                hashed.require(sha256)
         return self.entity_tag(name)
 
     def sign(self, name: str, *, seconds: int) -> str | None:  # noqa: ARG002 (most stores sign nothing)
@@ -327,11 +330,6 @@ class Store(abc.ABC):
         check_relative_name(name)
         return None
 
-    def copy(self, name: str, target: Store) -> None:
-        """Copy a stored file to the same name in another store, some megabytes at a time."""
-        with self.open(name) as source, target.create(name) as file:
-            file.writelines(source.pieces())
-
     def copy_to(self, name: str, final: str) -> None:
         """Copy a stored file to another name in this store, without overwriting; an object store copies on its server.
 
@@ -339,17 +337,7 @@ class Store(abc.ABC):
             AlreadyStoredError: ``final`` is taken, or another process takes it meanwhile.
             NotStoredError: the file ``name`` does not exist.
         """
-        with self.open(name) as source, self.create(final) as file:
-            file.writelines(source.pieces())
-
-    def move(self, name: str, final: str) -> None:
-        """Rename a stored file to ``final``: in one step on local disks; other stores copy it.
-
-        Raises:
-            AlreadyStoredError: the name is taken.
-        """
-        self.copy_to(name, final)
-        self.remove_tree(name)
+        self.create_from(final, self, name)
 
     def move_in(self, name: str, source: Store, *, content_type: str) -> None:
         """Take the file ``name`` from a folder of this machine, and replace the one that has its name, in one step.
@@ -415,10 +403,7 @@ class StagedFolder(abc.ABC):
         Raises:
             StorageError: a copy was made, and its digest is not ``sha256``.
         """
-        if sha256 is None:
-            source.copy(name, self.store)
-        else:
-            self.store.create_from(name, source, name, sha256=sha256)
+        self.store.create_from(name, source, name, sha256=sha256)
 
     def discard(self) -> None:
         """Remove the folder and everything in it. After ``commit`` or another ``discard`` it does nothing."""

@@ -284,7 +284,7 @@ def test_a_folder_elsewhere_is_read_there(catalog: Catalog, tmp_path: Path) -> N
     elsewhere = open_store(f"memory://{tmp_path.name}/animals")
     local = open_store(write(tmp_path / "animals"))
     for name in local.list():
-        local.copy(name, elsewhere)
+        elsewhere.create_from(name, local, name)
     catalog.import_parquet(elsewhere.url)
     dataset = catalog.dataset("animals")
     assert dataset.facts.location == elsewhere.url

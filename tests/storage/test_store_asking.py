@@ -117,7 +117,7 @@ def test_shards_that_are_published_in_place_are_stamped_by_several_requests_at_a
     prepared = read_prepared(open_store(folder))
     store = open_store(f"{bucket}/animals")
     for name in open_store(folder).list():
-        open_store(folder).copy(name, store)
+        store.create_from(name, open_store(folder), name)
     expected = stamp_shards(store, prepared)
     barrier, stamp = Barrier(AT_ONCE), ObjectStore.stamp
 

@@ -170,10 +170,10 @@ def test_a_file_longer_than_the_limit_is_not_read(store: Store) -> None:
 
 def test_copy_keeps_name_and_content(store: Store) -> None:
     put(store, "a/b", b"x" * 3_000_000)
-    store.copy("a/b", store.child("target"))
+    store.child("target").create_from("a/b", store, "a/b")
     assert store.read_bytes("target/a/b") == b"x" * 3_000_000
     with pytest.raises(AlreadyStoredError):
-        store.copy("a/b", store.child("target"))
+        store.child("target").create_from("a/b", store, "a/b")
 
 
 def test_remove_tree_removes_files_and_folders_and_ignores_missing_ones(store: Store) -> None:
@@ -247,26 +247,6 @@ def test_many_threads_write_at_once(store: Store) -> None:
     for thread in threads:
         thread.join()
     assert len(store.list("folder")) == 16
-
-
-def test_a_file_is_moved_to_a_name_that_is_free(store: Store) -> None:
-    put(store, "staged/one", b"1")
-    store.move("staged/one", "export/one")
-    assert (store.list(), store.read_bytes("export/one")) == (["export/one"], b"1")
-
-
-def test_a_file_is_moved_over_no_other(store: Store) -> None:
-    put(store, "one", b"1")
-    put(store, "two", b"2")
-    with pytest.raises(AlreadyStoredError):
-        store.move("one", "two")
-    assert (store.read_bytes("one"), store.read_bytes("two")) == (b"1", b"2")
-
-
-def test_what_is_not_there_cannot_be_moved(store: Store) -> None:
-    with pytest.raises(NotStoredError):
-        store.move("none", "some")
-    assert store.list() == []
 
 
 def test_a_scan_gives_every_file_with_its_size_and_age(store: Store) -> None:

@@ -153,7 +153,7 @@ def test_a_renamed_store_is_only_read(tmp_path: Path) -> None:
     assert store.child("in").list() == ["new"]
     assert pickle.loads(pickle.dumps(store)).read_bytes("new") == b"old"  # noqa: S301 - our own
     target = open_store(tmp_path / "target")
-    store.copy("in/new", target)
+    target.create_from("in/new", store, "in/new")
     assert target.read_bytes("in/new") == b"old"
     with pytest.raises(NotStoredError) as missing:
         store.open("other")
