@@ -296,6 +296,31 @@ def infer_tile(num_values: int, patch: Size, kernel: Size | None = None, *, what
     )
 
 
+def tile_of_array(size: Size, patch: Size, kernel: Size | None, subject: str) -> Tile:
+    """The tile of an array, whose width and height are known.
+
+    Raises:
+        ShardMismatchError: it is no tile around the patch, or not with this kernel.
+    """
+    if size == patch:
+        return Tile(size=size, patch=patch, margin=NO_MARGIN)
+    if kernel is not None:
+        tile = infer_tile(size.width * size.height, patch, kernel, what=subject)
+        if tile.size == size:
+            return tile
+    else:
+        more = Size(size.width - patch.width, size.height - patch.height)
+        if min(more) >= 0 and not any(side % 2 for side in more):
+            return Tile(size=size, patch=patch, margin=Size(more.width // 2, more.height // 2))
+    raise ShardMismatchError(
+        f"{subject}: expected a tile around a patch of {patch.width} x {patch.height}, found {size.width} x "
+        f"{size.height} pixels",
+        hint="Arrays are (height, width) or (bands, height, width); if bands come last, pass layout='HWC'. Check that "
+        "the mixer belongs to this export. If it does, give the kernel_size of the export; --kernel.",
+        details={"tile": list(size), "patch": list(patch)},
+    )
+
+
 def _tile_of_kernel(num_values: int, patch: Size, kernel: Size, subject: str) -> Tile:
     margin = margin_of(kernel)
     size = Size(patch.width + 2 * margin.width, patch.height + 2 * margin.height)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from registry import Plan, ReadConfig, Reader, ReadInstruction, SlicingRule
-from registry.builders.earth_engine.grid import NO_MARGIN, Bounds, Grid, Size, Tile, Transform, Window, infer_tile
+from registry.builders.earth_engine.grid import Bounds, Grid, Size, Tile, Transform, Window, tile_of_array
 from registry.builders.earth_engine.mixer import Mixer
 from registry.builders.earth_engine.stored.kept_split import KeptSplit, MixerLike, find_mixer
 from registry.errors import PreparedFormatError, ShardMismatchError, UsageError
@@ -269,20 +269,7 @@ def _tile_of(
         )
     size = Size(shape[1], shape[0])
     patch = mixer.patch if mixer is not None else split.patch or size
-    if size == patch:
-        return Tile(size=size, patch=patch, margin=NO_MARGIN)
-    wider, higher = size.width - patch.width, size.height - patch.height
-    if min(wider, higher) >= 0 and wider % 2 == higher % 2 == 0:
-        return Tile(size=size, patch=patch, margin=Size(wider // 2, higher // 2))  # the shape gives each side
-    tile = infer_tile(size.width * size.height, patch, kernel, what="a tile")
-    if tile.size != size:
-        raise ShardMismatchError(
-            f"the tiles are {size.width} x {size.height}, and those of the mixer and the kernel are "
-            f"{tile.size.width} x {tile.size.height}",
-            hint="Give the kernel that it was exported with: kernel_size=[width, height]; --kernel WIDTH,HEIGHT.",
-            details={"tile": list(size), "patch": list(patch)},
-        )
-    return tile
+    return tile_of_array(size, patch, kernel, "the tiles")
 
 
 class ReadArguments(TypedDict, total=False):

@@ -396,11 +396,7 @@ class LabeledImage(Image):
                 raise feature_fault(path, f"pixels must be {self.limits}, found {pixels[outside][0]}")
         return flat
 
-    def flatten_block(
-        self, values: AnySequence[Any] | npt.NDArray[Any], path: str
-    ) -> tuple[tuple[FlatValue, Counts], ...] | None:
-        """The bytes of many files, as for an ``Image``."""
-        return super().flatten_block(values, path)
+    flatten_block = Image.flatten_block  # it calls ``flatten``
 
     @property
     def limits(self) -> str:
@@ -527,17 +523,11 @@ class BBox(PlainTensor):
                 "", f"unknown box format {self.bbox_format!r}", f"Known formats: {', '.join(BBOX_FORMATS)}."
             )
 
-    def flatten(self, value: Any, path: str) -> tuple[FlatValue, ...]:
-        """Four float32."""
-        return self.flatten_many([value], path)
-
-    def flatten_many(self, values: AnySequence[Any] | npt.NDArray[Any], path: str) -> tuple[FlatValue, ...]:
-        """Four float32 for each box."""
-        flat = super().flatten_many(values, path)
-        boxes = np.asarray(flat[0]).reshape(-1, 4)
+    def _check_limits(self, array: npt.NDArray[Any], path: str) -> None:
+        boxes = array.reshape(-1, 4)
         outside = self.outside(boxes)
         if not outside.any():
-            return flat
+            return
         box = boxes[outside][0].tolist()
         rounded = tuple(round(number, 6) for number in box)
         if self.bbox_format in _RELATIVE and not all(0 <= number <= 1 for number in box):
@@ -549,13 +539,6 @@ class BBox(PlainTensor):
         raise feature_fault(
             path, f"the box {rounded} has a minimum above its maximum", "The order is ymin, xmin, ymax, xmax."
         )
-
-    def flatten_block(
-        self, values: AnySequence[Any] | npt.NDArray[Any], path: str
-    ) -> tuple[tuple[FlatValue, Counts], ...] | None:
-        """Four float32 for each box; None if a box may be invalid."""
-        flat = super().flatten_block(values, path)
-        return None if flat is None or self.outside(np.asarray(flat[0][0]).reshape(-1, 4)).any() else flat
 
     @property
     def limits(self) -> str:

@@ -141,7 +141,7 @@ class Tensor(Leaf):
         """One flat value: the array cast to the dtype without changing a number, in C order."""
         array = exact_array(value, self.dtype, path)
         self._check_fit(array.shape, self.shape, path)
-        self._check_bounds(array, path)
+        self._check_limits(array, path)
         if self.encoding == "none":
             return (to_flat(array, path),)
         data = [pack_array(array, self.encoding)]
@@ -155,7 +155,7 @@ class Tensor(Leaf):
             return (empty_flat(wire_kind(self.dtype)),)
         array = exact_array(values, self.dtype, path)
         self._check_fit(array.shape, (len(values), *self.shape), path)
-        self._check_bounds(array, path)
+        self._check_limits(array, path)
         return (to_flat(array, path),)
 
     def flatten_block(
@@ -179,7 +179,7 @@ class Tensor(Leaf):
             return None
         try:
             array = exact_array(found, self.dtype, path)
-            self._check_bounds(array, path)
+            self._check_limits(array, path)
             if self.encoding == "none":
                 return ((to_flat(array, path), math.prod(array.shape[1:]) if counts is None else counts),)
         except FeatureError:
@@ -334,10 +334,11 @@ class Tensor(Leaf):
             return arrays[0] if self.shape else arrays[0][()]
         return stack_values(arrays, self.shape, self.dtype)
 
-    def _check_bounds(self, array: npt.NDArray[Any], path: str) -> None:
+    def _check_limits(self, array: npt.NDArray[Any], path: str) -> None:
+        """Refuse one or several values, of the dtype and maybe in one dimension, if a number is outside ``limits``."""
         if self.minimum is None and self.maximum is None:
             return
-        outside = Tensor.outside(self, array)
+        outside = self.outside(array)
         if outside.any():
             raise feature_fault(path, f"values must be {self.limits}, found {array[outside].flat[0]}")
 

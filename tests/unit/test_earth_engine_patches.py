@@ -252,7 +252,7 @@ def test_a_mixer_of_another_export_is_refused(dataset: Dataset) -> None:
     assert caught.value.message == "split train: expected 6 records for the mixer's 6 patches, found 9"
     with pytest.raises(
         ShardMismatchError,
-        match=r"a tile: expected 67080 values for a patch of 256 x 256 with a kernel of 2 x 4, found 36",
+        match=r"the tiles: expected 67080 values for a patch of 256 x 256 with a kernel of 2 x 4, found 36",
     ):
         Patches(dataset, mixer=mixer_of((256, 256), 3, 9))
 

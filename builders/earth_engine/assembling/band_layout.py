@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.builders.earth_engine.assembling.patches import PatchOrigin, PatchValues, listed, missing_band, read_at
-from registry.builders.earth_engine.grid import NO_MARGIN, Size, Tile, infer_tile
+from registry.builders.earth_engine.grid import Size, Tile, infer_tile, tile_of_array
 from registry.errors import FeatureError, ShardMismatchError, UsageError, suggest
 
 DTYPES: Final = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float32", "float64")
@@ -215,28 +215,7 @@ def _measure(
             hint="Give its depth: tensor_depths={...}; --depth BAND=N.",
             details={"found": result, "depth": depth},
         )
-    return result, _tile_of(Size(values.shape[-1], values.shape[-2]), patch, kernel, subject)
-
-
-def _tile_of(size: Size, patch: Size, kernel: Size | None, subject: str) -> Tile:
-    """The tile of an array, whose width and height are known."""
-    if size == patch:
-        return Tile(size=size, patch=patch, margin=NO_MARGIN)
-    if kernel is not None:
-        tile = infer_tile(size.width * size.height, patch, kernel, what=subject)
-        if tile.size == size:
-            return tile
-    else:
-        more = Size(size.width - patch.width, size.height - patch.height)
-        if min(more) >= 0 and not any(side % 2 for side in more):
-            return Tile(size=size, patch=patch, margin=Size(more.width // 2, more.height // 2))
-    raise ShardMismatchError(
-        f"{subject}: expected a tile around a patch of {patch.width} x {patch.height}, found {size.width} x "
-        f"{size.height} pixels",
-        hint="Arrays are (height, width) or (bands, height, width); if bands come last, pass layout='HWC'. Check that "
-        "the mixer belongs to this export. If it does, give the kernel_size of the export; --kernel.",
-        details={"tile": list(size), "patch": list(patch)},
-    )
+    return result, tile_of_array(Size(values.shape[-1], values.shape[-2]), patch, kernel, subject)
 
 
 def _check_margins(layouts: Sequence[BandLayout], place: PatchOrigin, patch: Size) -> None:
