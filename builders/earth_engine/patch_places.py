@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from registry import Plan, ReadConfig, Reader, ReadInstruction, SlicingRule
+from registry.builders.earth_engine.exporting.options import read_names
 from registry.builders.earth_engine.grid import Bounds, Grid, Size, Tile, Transform, Window, tile_of_array
 from registry.builders.earth_engine.mixer import Mixer
 from registry.builders.earth_engine.stored.kept_split import KeptSplit, MixerLike, find_mixer
@@ -165,7 +166,8 @@ def places_of_split(
         found = find_mixer(kept_split.mixer)
     kernel = kernel or (None if found is None else found.kernel) or kept_split.kernel
     known = _bands_of(features, kept_split, split)
-    chosen = known if bands is None else _choose(known, bands, is_collapsed=kept_split.collapsed is not None)
+    names = read_names(bands, "bands")
+    chosen = known if names is None else _choose(known, names, is_collapsed=kept_split.collapsed is not None)
     _refuse_optional(features, chosen)
     found_mixer = None if found is None else found.mixer
     places = SplitPlaces(
@@ -241,20 +243,18 @@ def _is_tile(feature: Tensor) -> bool:
 
 def _choose(bands: Sequence[ReadBand], wanted: Sequence[str], *, is_collapsed: bool) -> tuple[ReadBand, ...]:
     """The bands of these names, in this order."""
-    names = (wanted,) if isinstance(wanted, str) else tuple(wanted)
     by_name = {band.feature: band for band in bands}
     if is_collapsed:
         hint = f"All its channels are in one feature: {', '.join(bands[0].channels[:20])}. Read all, and take some."
     else:
         hint = f"The bands are: {', '.join(list(by_name)[:20])}."
-    unknown = [name for name in names if name not in by_name]
-    if unknown or not names or len(set(names)) != len(names):
+    if unknown := [name for name in wanted if name not in by_name]:
         raise UsageError(
-            f"band {unknown[0]!r} does not exist" if unknown else "expected at least one band, and each only once",
+            f"band {unknown[0]!r} does not exist",
             hint=hint,
             details={"option": "bands", "known": list(by_name)[:100]},
         )
-    return tuple(by_name[name] for name in names)
+    return tuple(by_name[name] for name in wanted)
 
 
 def _tile_of(

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from registry import ReadConfig, Reader, ReadInstruction, SlicingRule
+from registry.builders.earth_engine.exporting.options import read_names
 from registry.builders.earth_engine.kinds import STORED, from_flat
 from registry.builders.earth_engine.patch_places import (
     ReadArguments,
@@ -98,7 +99,7 @@ class PixelSeries:
                 hint="Read patches with Patches(dataset, split).",
             )
         known = {band.name: band for band in first.bands}
-        wanted = list(known) if bands is None else [bands] if isinstance(bands, str) else list(bands)
+        wanted = read_names(bands, "bands") or known
         if unknown := [name for name in wanted if name not in known]:
             raise UsageError(
                 f"band {unknown[0]!r} does not exist",

@@ -489,9 +489,8 @@ def test_damaged_files_are_named_with_the_record(tmp_path: Path, records: list[b
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"bands": "b1"}, "bands: expected a list of unique names, found 'b1'"),
-        ({"bands": []}, "bands: expected a list of unique names, found []"),
-        ({"bands": ["b1", "b1"]}, "bands: expected a list of unique names, found ['b1', 'b1']"),
+        ({"bands": []}, "invalid bands []: expected one or more names, each only once"),
+        ({"bands": ["b1", "b1"]}, "invalid bands ['b1', 'b1']: expected one or more names, each only once"),
         ({"names": ["x", "y"]}, "names: expected 1 name, found 2 names; the bands are 'b1'"),
         ({"dtypes": {"b2": "uint8"}}, "dtypes contains 'b2', which is not a band; the bands are 'b1'"),
         ({"dtypes": "complex64"}, "invalid dtype 'complex64' for a band"),

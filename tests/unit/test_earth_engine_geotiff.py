@@ -153,7 +153,7 @@ def test_a_file_written_meanwhile_by_another_process_is_not_replaced(tmp_path: P
 
     with pytest.raises(AlreadyStoredError) as caught:
         late()
-    assert caught.value.message == f"{path} already exists"
+    assert caught.value.message == f"cannot write {path}: it exists already"
     assert names_in(tmp_path) == ["x.tif"]
     assert path.read_bytes() == b"first"
 

@@ -125,8 +125,11 @@ def test_bands_are_chosen_and_ordered(tmp_path: Path) -> None:
     error = refused(tmp_path, bands=["d"])
     assert isinstance(error, FeatureNotFoundError)
     assert error.message == "no feature 'd' in DIR/p-00000.tfrecord.gz"
-    assert refused(tmp_path, bands=["a", "a"]).message == "band 'a' is requested twice"
-    assert refused(tmp_path, bands=[]).message == "no band is requested"
+    assert (
+        refused(tmp_path, bands=["a", "a"]).message
+        == "invalid bands ['a', 'a']: expected one or more names, each only once"
+    )
+    assert refused(tmp_path, bands=[]).message == "invalid bands []: expected one or more names, each only once"
 
 
 @pytest.mark.parametrize(("total", "per_row"), [(9, 3), (3, 3)])

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from registry.builders.earth_engine.assembling.assembly import Assembly
 from registry.builders.earth_engine.assembling.patches import ArrayPatches, Layout, RecordPatches, check_iterable
-from registry.builders.earth_engine.exporting.options import read_raster_size, read_size
+from registry.builders.earth_engine.exporting.options import read_names, read_raster_size, read_size
 from registry.builders.earth_engine.stored.found_files import FoundExport, find_export
 from registry.builders.earth_engine.stored.kept_split import FoundMixer, MixerLike, find_mixer, read_mixer_file
 from registry.errors import UsageError
@@ -111,8 +111,7 @@ def assemble(
             details={"option": "mixer"},
         )
     depths = dict(tensor_depths or {})
-    _check_names("bands", bands)
-    _check_names("names", names)
+    bands, names = read_names(bands, "bands"), read_names(names, "names")
     if files:
         patches = RecordPatches(files=files, patch=found.mixer.patch, bands=bands, sequence=sequence)
     else:
@@ -139,19 +138,6 @@ def assemble(
     if output is not None:
         assembly.write_geotiff(output, advance=advance, **geotiff)
     return assembly
-
-
-def _check_names(option: str, names: Any) -> None:
-    """Check that names are a list of unique texts; a single text would be read as a list of letters."""
-    if names is None:
-        return
-    given = [] if isinstance(names, str) else list(names)
-    if not given or not all(isinstance(name, str) and name for name in given) or len(set(given)) != len(given):
-        raise UsageError(
-            f"{option}: expected a list of unique names, found {names!r:.60}",
-            hint=f"For example: {option}=['red', 'green'].",
-            details={"option": option},
-        )
 
 
 Files: TypeAlias = Sequence[tuple[Store, str]]

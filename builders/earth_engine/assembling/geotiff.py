@@ -110,7 +110,11 @@ def check_output(
             details={"option": "output"},
         )
     if not overwrite and os.path.lexists(target):
-        raise _already_there(target)
+        raise AlreadyStoredError(
+            f"{target} already exists",
+            hint="Choose another file, or replace it: overwrite=True; --overwrite.",
+            details={"path": str(target)},
+        )
 
 
 class GeoTiffRows:
@@ -244,24 +248,21 @@ def create_geotiff(
         profile |= {"compress": compress, "predictor": default if predictor is None else predictor}
         profile["num_threads"] = min(4, num_cpus())  # the bytes are those of one thread
     store = LocalStore(target.parent)
-    try:
-        with store.create_path(target.name, overwrite=overwrite) as temporary:
-            with _rasterio_errors(str(target)), warnings.catch_warnings():
-                warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)  # of an identity that is meant
-                dataset = rasterio.open(temporary, "w", **profile)
-            rows = GeoTiffRows(dataset, str(target), block)
-            try:
-                with _rasterio_errors(str(target)):
-                    for number, name in enumerate(names, 1):
-                        dataset.set_band_description(number, name)
-                yield rows
-                rows.flush()
-            finally:
-                with _rasterio_errors(str(target)):
-                    dataset.close()
-            _check_written(temporary, target)
-    except AlreadyStoredError as error:
-        raise _already_there(target) from error
+    with store.create_path(target.name, overwrite=overwrite) as temporary:
+        with _rasterio_errors(str(target)), warnings.catch_warnings():
+            warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)  # of an identity that is meant
+            dataset = rasterio.open(temporary, "w", **profile)
+        rows = GeoTiffRows(dataset, str(target), block)
+        try:
+            with _rasterio_errors(str(target)):
+                for number, name in enumerate(names, 1):
+                    dataset.set_band_description(number, name)
+            yield rows
+            rows.flush()
+        finally:
+            with _rasterio_errors(str(target)):
+                dataset.close()
+        _check_written(temporary, target)
 
 
 def _check_written(temporary: str, target: Path) -> None:
@@ -319,14 +320,6 @@ def _local_path(path: str | PathLike[str]) -> Path:
             details={"option": "output"},
         )
     return Path(os.path.expanduser(text)).absolute()  # noqa: PTH111 - unlike Path.expanduser, it keeps "~" of an unknown user as a name
-
-
-def _already_there(target: Path) -> AlreadyStoredError:
-    return AlreadyStoredError(
-        f"{target} already exists",
-        hint="Choose another file, or replace it: overwrite=True; --overwrite.",
-        details={"path": str(target)},
-    )
 
 
 def _refuse(name: str, value: Any, why: str) -> UsageError:

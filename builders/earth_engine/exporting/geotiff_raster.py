@@ -14,6 +14,7 @@ from typing import Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
+from registry.builders.earth_engine.assembling.geotiff import read_crs
 from registry.builders.earth_engine.exporting.raster import (
     Band,
     BandRows,
@@ -286,20 +287,10 @@ class GeoTiffRaster:
 
 def _check_crs(text: str) -> str:
     """Return a CRS if PROJ knows it, because assembly needs it later. Raises UsageError."""
-    from rasterio.crs import CRS
-    from rasterio.errors import CRSError
-
     authority, colon, _ = text.partition(":")
     if colon and authority == "SR-ORG":  # e.g. SR-ORG:6974 of MODIS, which Earth Engine knows and PROJ does not
         return text
-    try:
-        CRS.from_user_input(text)
-    except CRSError as error:
-        raise UsageError(
-            f"unknown CRS {text!r:.120}: {error}",
-            hint="Give the CRS as a code or as WKT: crs='EPSG:32610'; --crs EPSG:32610.",
-            details={"option": "crs"},
-        ) from error
+    read_crs(text)
     return text
 
 

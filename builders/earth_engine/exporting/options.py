@@ -119,7 +119,7 @@ class ExportOptions:
             _check_number(name, getattr(self, name))
         if not 0 <= self.masked_threshold <= 1:
             raise _refuse("masked_threshold", self.masked_threshold, "expected a share from 0 to 1")
-        object.__setattr__(self, "tensor_depths", _read_depths(self.tensor_depths))
+        object.__setattr__(self, "tensor_depths", read_depths(self.tensor_depths))
         mask_band: Any = self.mask_band
         if mask_band is not None and not (isinstance(mask_band, str) and mask_band):
             raise _refuse("mask_band", self.mask_band, "expected the name of a band")
@@ -201,6 +201,16 @@ def read_size(value: Any, name: str, *, least: int) -> Size:
     return Size(*numbers)
 
 
+def read_names(names: Any, option: str) -> tuple[str, ...] | None:
+    """Unique names as a tuple; one text is one name, and None stays None. Raises UsageError."""
+    if names is None:
+        return None
+    result = (names,) if isinstance(names, str) else tuple(names)
+    if not result or not all(isinstance(name, str) and name for name in result) or len(set(result)) != len(result):
+        raise _refuse(option, names, "expected one or more names, each only once")
+    return result
+
+
 def _plain(value: Any) -> Any:
     """Convert a numpy scalar to a Python number; return other values unchanged."""
     return value.item() if isinstance(value, np.generic) else value
@@ -224,7 +234,8 @@ def _read_size_in_bytes(value: Any) -> int:
     return value
 
 
-def _read_depths(value: Any) -> dict[str, int]:
+def read_depths(value: Any) -> dict[str, int]:
+    """The depths of array bands by name. Raises UsageError."""
     if not isinstance(value, Mapping):
         raise _refuse(
             "tensor_depths",

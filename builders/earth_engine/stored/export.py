@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, TypedDict, Unpack
 
-from registry.builders.earth_engine.exporting.options import read_size
+from registry.builders.earth_engine.exporting.options import read_depths, read_names, read_size
 from registry.builders.earth_engine.grid import NO_KERNEL, NO_MARGIN, Grid, Size, Tile, infer_tile
 from registry.builders.earth_engine.kinds import STORED, Kind, from_flat
 from registry.builders.earth_engine.mixer import Mixer
@@ -184,10 +184,10 @@ def open_export(
     """
     export = folder if isinstance(folder, FoundExport) else find_export(folder, prefix=prefix)
     asked = _Asked(
-        bands=None if bands is None else _check_bands(bands),
+        bands=read_names(bands, "bands"),
         kernel=_read_side(layout.get("kernel_size"), "kernel_size", least=0),
         patch=_read_side(layout.get("patch_dimensions"), "patch_dimensions", least=1),
-        depths=_check_depths(layout.get("tensor_depths")),
+        depths=read_depths(layout.get("tensor_depths") or {}),
     )
     sequence = layout.get("sequence")
     mixer = export.mixer if mixer is None else mixer
@@ -425,26 +425,3 @@ def _check_patches(patches: Sequence[int], mixer: Mixer | None) -> tuple[int, ..
 
 def _read_side(value: int | Sequence[int] | None, name: str, *, least: int) -> Size | None:
     return None if value is None else read_size(value, name, least=least)
-
-
-def _check_bands(bands: Sequence[str]) -> tuple[str, ...]:
-    names = (bands,) if isinstance(bands, str) else tuple(bands)
-    twice = [name for name in names if names.count(name) > 1]
-    if not names or twice:
-        raise UsageError(
-            f"band {twice[0]!r} is requested twice" if twice else "no band is requested",
-            hint="To read all bands, omit bands (--band).",
-            details={"option": "bands"},
-        )
-    return names
-
-
-def _check_depths(depths: Mapping[str, int] | None) -> dict[str, int]:
-    result = dict(depths or {})
-    for name, depth in result.items():
-        if type(depth) is not int or depth < 1:
-            raise UsageError(
-                f"depth of {name!r}: expected a whole number above 0, found {depth!r:.40}",
-                details={"option": "tensor_depths"},
-            )
-    return result
