@@ -300,7 +300,7 @@ def tile_of_array(size: Size, patch: Size, kernel: Size | None, subject: str) ->
     """The tile of an array, whose width and height are known.
 
     Raises:
-        ShardMismatchError: it is no tile around the patch, or not with this kernel.
+        ShardMismatchError: no tile around the patch, or none with this kernel, has this size.
     """
     if size == patch:
         return Tile(size=size, patch=patch, margin=NO_MARGIN)

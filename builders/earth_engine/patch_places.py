@@ -5,7 +5,7 @@ A record is identified by its file and its number in the file, so the order of r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypedDict, Unpack
@@ -17,7 +17,7 @@ from registry import Plan, ReadConfig, Reader, ReadInstruction, SlicingRule
 from registry.builders.earth_engine.exporting.options import read_names
 from registry.builders.earth_engine.grid import Bounds, Grid, Size, Tile, Transform, Window, tile_of_array
 from registry.builders.earth_engine.mixer import Mixer
-from registry.builders.earth_engine.stored.kept_split import KeptSplit, MixerLike, find_mixer
+from registry.builders.earth_engine.stored.kept_split import METADATA_KEY, KeptSplit, MixerLike, find_mixer
 from registry.errors import PreparedFormatError, ShardMismatchError, UsageError
 from registry.features import FeaturesDict, Tensor
 from registry.reading import SplitSource, State
@@ -270,6 +270,29 @@ def _tile_of(
     size = Size(shape[1], shape[0])
     patch = mixer.patch if mixer is not None else split.patch or size
     return tile_of_array(size, patch, kernel, "the tiles")
+
+
+def places_of_reader(
+    reader: Reader, *, bands: Sequence[str] | None = None, mixer: MixerLike | None = None, kernel: Size | None = None
+) -> tuple[KeptSplit | None, dict[str, SplitPlaces]]:
+    """The facts of the first export that is read, and the places of each split; see ``places_of_split``."""
+    metadata = reader.readable.facts.metadata.custom  # a pin records none
+    if isinstance(mixer, Mapping) and METADATA_KEY in mixer:
+        metadata, mixer = mixer, None
+    kept = {split.name: KeptSplit.find(metadata, split.name) for split in reader.plan.splits}
+    places = {
+        split.name: places_of_split(
+            reader.features,
+            kept[split.name],
+            num_records=split.shard_lengths.num_examples,
+            split=split.name,
+            bands=bands,
+            mixer=mixer,
+            kernel=kernel,
+        )
+        for split in reader.plan.splits
+    }
+    return next(iter(kept.values())), places
 
 
 class ReadArguments(TypedDict, total=False):

@@ -29,9 +29,9 @@ from registry.builders.earth_engine.patch_places import (
     RecordNumbers,
     SplitPlaces,
     open_reader,
-    places_of_split,
+    places_of_reader,
 )
-from registry.builders.earth_engine.stored.kept_split import METADATA_KEY, KeptSplit, MixerLike
+from registry.builders.earth_engine.stored.kept_split import MixerLike
 from registry.errors import UsageError
 from registry.features import FeaturesDict
 from registry.reading import TFDS_ID, State
@@ -149,26 +149,13 @@ class Patches:
             StorageError: a file cannot be read.
         """
         reader = open_reader(source, split, slicing=slicing, rounding=rounding, **reading).with_ids()
-        metadata = reader.readable.facts.metadata.custom  # a pin records none
-        if isinstance(mixer, Mapping) and METADATA_KEY in mixer:
-            metadata, mixer = mixer, None
         if layout not in LAYOUTS:
             raise UsageError(
                 f"invalid layout {layout!r:.60}: expected one of {', '.join(map(repr, LAYOUTS))}",
                 details={"option": "layout"},
             )
-        self._places = {
-            split.name: places_of_split(
-                reader.features,
-                KeptSplit.find(metadata, split.name),
-                num_records=split.shard_lengths.num_examples,
-                split=split.name,
-                bands=bands,
-                mixer=mixer,
-                kernel=None if kernel_size is None else read_size(kernel_size, "kernel_size", least=0),
-            )
-            for split in reader.plan.splits
-        }
+        kernel = None if kernel_size is None else read_size(kernel_size, "kernel_size", least=0)
+        _, self._places = places_of_reader(reader, bands=bands, mixer=mixer, kernel=kernel)
         first = next(iter(self._places.values()))
         if first.is_sequence:
             raise UsageError(

@@ -24,10 +24,10 @@ from registry.builders.earth_engine.patch_places import (
     RecordNumbers,
     SplitPlaces,
     open_reader,
-    places_of_split,
+    places_of_reader,
 )
 from registry.builders.earth_engine.stored.export import StoredBand
-from registry.builders.earth_engine.stored.kept_split import METADATA_KEY, KeptSplit, MixerLike
+from registry.builders.earth_engine.stored.kept_split import MixerLike
 from registry.errors import CorruptExampleError, UsageError
 from registry.wire import SequenceValues, decode_sequence_example
 
@@ -88,11 +88,7 @@ class PixelSeries:
             The errors of ``Dataset.read`` and, while iterating, of a ``Reader``.
         """
         reader = open_reader(source, split, slicing=slicing, rounding=rounding, **reading)
-        metadata = reader.readable.facts.metadata.custom  # a pin records none
-        if isinstance(mixer, Mapping) and METADATA_KEY in mixer:
-            metadata, mixer = mixer, None
-        kept = {split.name: KeptSplit.find(metadata, split.name) for split in reader.plan.splits}
-        first = next(iter(kept.values()))
+        first, self._places = places_of_reader(reader, mixer=mixer)
         if first is None or not first.is_sequence:
             raise UsageError(
                 "expected pixels with series (sequenceData), found another export",
@@ -107,16 +103,6 @@ class PixelSeries:
                 details={"option": "bands", "known": list(known)[:100]},
             )
         self.bands: tuple[StoredBand, ...] = tuple(known[name] for name in wanted)
-        self._places = {
-            split.name: places_of_split(
-                reader.features,
-                kept[split.name],
-                num_records=split.shard_lengths.num_examples,
-                split=split.name,
-                mixer=mixer,
-            )
-            for split in reader.plan.splits
-        }
         self.reader = reader
         self._ids = reader.reopened(state=reader.state())  # at the same place: each iteration of either begins an epoch
         self._numbers = RecordNumbers(reader.plan)
