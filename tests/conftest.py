@@ -35,6 +35,7 @@ from support.levels import EXAMPLES, in_share, is_quick, may_hold_quick_tests, s
 from support.process_memory import shared_by_tests
 from support.ready_catalogs import copied_catalogs
 from support.s3_server import S3Server
+from support.warm_python import skip_syncs
 
 import registry
 
@@ -204,6 +205,7 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def _ready_catalogs() -> Iterator[None]:
     """A new SQLite catalog is a copy of the one that the migrations made once; statements are compiled once, too."""
+    skip_syncs()
     with copied_catalogs(), shared_by_tests():
         yield
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import re
 import shutil
-import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -91,8 +90,6 @@ class Rivals:
         self._renew()
         self._name = sa.make_url(url).database
         self._first, self._second = open_catalog(url), open_catalog(url)
-        for catalog in (self._first, self._second):
-            sa.event.listen(catalog._engine, "connect", _do_not_sync)
         self._orders: dict[tuple[str, str], tuple[Ending, Ending]] = {}
         self._places: dict[str, list[Place]] = {}
 
@@ -230,11 +227,6 @@ def listening(catalog: CatalogBackend, note: Callable[..., None]) -> Iterator[No
         yield
     finally:
         sa.event.remove(engine, "before_cursor_execute", note)
-
-
-def _do_not_sync(connection: Any, _record: Any) -> None:
-    if isinstance(connection, sqlite3.Connection):  # no test pulls the plug here
-        connection.execute("PRAGMA synchronous=OFF")
 
 
 def fill(catalog: CatalogBackend) -> None:

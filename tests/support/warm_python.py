@@ -15,6 +15,7 @@ import os
 import select
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -239,12 +240,32 @@ def _run_module(name: str) -> None:
     runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
+def skip_syncs() -> None:
+    """Files of tests need not survive a crash of the machine, and a publication would wait for some thirty syncs.
+
+    What is written survives a killed process all the same, because the system has it.
+    """
+    from registry.catalog import session
+
+    begin = session._begin_sqlite
+
+    def begin_without_syncs(connection: Any) -> None:
+        if session.is_writing(connection):
+            with contextlib.suppress(sqlite3.Error):  # beginning reports the fault of the file
+                connection.connection.driver_connection.execute("PRAGMA synchronous=OFF")
+        begin(connection)
+
+    session._begin_sqlite = begin_without_syncs
+    os.fsync = lambda _descriptor: None
+
+
 def main(descriptor: str) -> None:
     """Import, fork for each request, and in each fork run its program."""
     from importlib import import_module
 
     for name in MODULES:
         import_module(name)
+    skip_syncs()
     if threading.active_count() > 1:
         raise RuntimeError(f"a fork would lack these threads: {threading.enumerate()}")
     gc.collect()
