@@ -13,6 +13,7 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.catalog_samples import sample
+from support.levels import examples
 
 from registry.catalog import CatalogBackend, open_catalog
 from registry.catalog.locations import MIRROR_REMOVE, RELOCATE, told_steps
@@ -96,7 +97,7 @@ def chain(catalog: CatalogBackend, choice: tuple[str, ...] | None) -> list[str] 
     return [json.loads(row)[-1] for row in rows if row.startswith(b"[")]
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(actions=st.lists(ACTIONS, min_size=1, max_size=14))
 @example(
     actions=[

@@ -11,6 +11,7 @@ A law is never in the long level alone: ``cases`` and ``either`` always leave so
 import os
 import zlib
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -95,7 +96,7 @@ def _thin(items: Sequence[pytest.Item]) -> None:
         name = getattr(item, "originalname", None)
         if name is None or name in EVERYDAY_CASES or item.get_closest_marker("long"):
             continue
-        if item.path.relative_to(item.config.rootpath).parts[:2] in SLOW_FOLDERS:
+        if tuple(_place(item.path, item.config.rootpath).split("/")[:2]) in SLOW_FOLDERS:
             found.setdefault(f"{item.path}::{name}", []).append(item)
     for place, those in found.items():
         _keep(those, max(1, len(those) // 6), place)
@@ -115,7 +116,9 @@ def _long(value: object) -> object:
     return pytest.param(*values, marks=pytest.mark.long)
 
 
-SLOW_FOLDERS: Final = {("tests", name) for name in ("catalog", "cli", "end_to_end", "engines", "ray", "storage")}
+SLOW_FOLDERS: Final = {
+    ("tests", name) for name in ("catalog", "cli", "end_to_end", "engines", "pages", "ray", "server", "storage")
+}
 """Folders whose tests start servers or programs, or publish: a case takes a tenth of a second or more."""
 
 QUICK_FOLDERS: Final = ("tests/unit", "tests/property", "tests/conformance", "registry", "builders")
@@ -176,8 +179,14 @@ def is_quick(item: pytest.Item) -> bool:
     return item.path.stem not in THOROUGH and _is_below(item.path, item.config.rootpath)
 
 
+@cache
+def _place(path: Path, root: Path) -> str:
+    """The path below ``root``: thousands of tests have the path of their file."""
+    return path.relative_to(root).as_posix()
+
+
 def _is_below(path: Path, root: Path) -> bool:
-    relative = path.relative_to(root).as_posix()
+    relative = _place(path, root)
     return any(relative == folder or relative.startswith(f"{folder}/") for folder in QUICK_FOLDERS)
 
 
