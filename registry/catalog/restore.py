@@ -22,12 +22,13 @@ import sqlalchemy as sa
 from registry.catalog.backup import stored_tables
 from registry.catalog.backup_file import BackupReader
 from registry.catalog.events import FIRST_PREVIOUS
+from registry.catalog.guards import CONTINUES
 from registry.catalog.log_verify import verify_log
 from registry.catalog.revision import HEAD, REVISIONS, read_status_of, require_ours
 from registry.catalog.schema import RemovedSecrets, finish_upgrade, migrate_within
 from registry.catalog.search import rebuild_documents
 from registry.catalog.session import migrating, open_engine, use_wal
-from registry.catalog.tables import CONTINUES, UtcDateTime, event
+from registry.catalog.tables import UtcDateTime, event
 from registry.catalog.urls import describe_url, is_sqlite, parse_url
 from registry.catalog.web_urls import quote_catalog
 from registry.errors import (

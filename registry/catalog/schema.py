@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import sqlalchemy as sa
 
 from registry.catalog.faults import no_catalog
+from registry.catalog.guards import POSTGRES_FUNCTIONS, guard_triggers_postgresql, guard_triggers_sqlite
 from registry.catalog.locations import find_data_dir
 from registry.catalog.revision import (
     HEAD,
@@ -38,13 +39,7 @@ from registry.catalog.search import (
     wrong_contents,
 )
 from registry.catalog.session import erase_free_space, migrating, open_engine, reading, use_wal
-from registry.catalog.tables import (
-    POSTGRES_FUNCTIONS,
-    event,
-    guard_triggers_postgresql,
-    guard_triggers_sqlite,
-    whole_metadata,
-)
+from registry.catalog.tables import event, whole_metadata
 from registry.catalog.urls import is_sqlite, sqlite_path
 from registry.errors import CatalogError, UsageError
 

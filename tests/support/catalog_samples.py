@@ -15,8 +15,8 @@ import psycopg
 import sqlalchemy as sa
 
 from registry.catalog import CatalogBackend, EventFilter, events, sqlite_path, stream_events
+from registry.catalog.guards import IMMUTABLE
 from registry.catalog.session import write
-from registry.catalog.tables import IMMUTABLE
 from registry.model import (
     DatasetMetadata,
     DatasetVersion,

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import sqlalchemy as sa
 
 from registry.catalog.events import FIRST_PREVIOUS, Faults, events_of_version, walk_chain
-from registry.catalog.log_verify import recompute_contents
 from registry.catalog.queries import find_version_id
 from registry.catalog.revision import read_status
 from registry.catalog.schema import upgrade, wrong_triggers
@@ -28,6 +27,7 @@ from registry.catalog.session import open_engine, reading
 from registry.catalog.site.history import Head, KnownHead
 from registry.catalog.site_index import is_local
 from registry.catalog.sql_catalog import SqlCatalog, open_sql_catalog
+from registry.catalog.stored_content import recompute_contents
 from registry.catalog.tables import dataset_version, event, version_location, whole_metadata
 from registry.catalog.urls import describe_url, parse_url
 from registry.catalog.values import stored_values
