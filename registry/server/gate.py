@@ -157,7 +157,7 @@ class Buckets:
 
 
 class Seats:
-    """Lets so many of a kind work at a time, and refuses others."""
+    """Limits how many of a kind work at a time: others are refused."""
 
     def __init__(self, number: int, reason: str) -> None:
         """``reason`` is that of a refusal."""
