@@ -29,9 +29,9 @@ from registry.api.arguments import (
     read_moment,
     read_reference,
 )
+from registry.api.data_directory import ClientDataDirectory
 from registry.api.dataset import Dataset
 from registry.api.locations import (
-    ClientDataDirectory,
     catalog_url,
     index_folder,
     known_versions_folder,
