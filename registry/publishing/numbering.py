@@ -126,18 +126,14 @@ def choose_number(
             hint="Publish it under another dataset name.",
             details={"version": str(latest.version)},
         )
-    if wish.number is not None:  # publish_staged proves it
-        return NextNumber(latest=latest, changes=changes, number=wish.number)
-    if wish.bump is None:
-        return NextNumber(latest=latest, changes=changes, number=smallest)
-    if wish.bump < changes.level:
+    if wish.bump is not None and wish.bump < changes.level:
         told = "\n  ".join(change.text for change in changes.changes if change.level is changes.level)
         raise VersionTooSmallError(
             f"{wish.bump.name} is too small a step from {latest.reference}: more has changed than it allows\n  {told}",
             hint=f"Leave out {spell('bump')}, or write {spell('bump', changes.level.part)}.",
             details={"base": str(latest.reference), "level": changes.level.part, "smallest": str(smallest)},
         )
-    return NextNumber(latest=latest, changes=changes, number=latest.version.bump(wish.bump.part))
+    return NextNumber(latest=latest, changes=changes, number=chosen)  # publish_staged proves a number of the caller
 
 
 def publish_next(

@@ -257,10 +257,7 @@ class ProvedStore(WrappedStore):
                 found = _hash(file, stop)
                 if FileState.of(os.fstat(file.fileno())) != state:
                     continue  # it was changed meanwhile, or only its name or mode
-                if found == promised.sha256:
-                    self._keep(state, promised, since)
-                else:
-                    self._require_records(state, name, promised, found)
+                self._require(state, name, promised, found, since)
                 return
         hint = "Published files never change. Find out what writes to it."
         raise cannot("read", self.locate(name), f"it changed {_MOST_TRIES} times while it was hashed", hint=hint)
@@ -280,11 +277,7 @@ class ProvedStore(WrappedStore):
                 return
             if self._is_known(state, promised):
                 return
-            found = self._hash_object(file, promised, stop)
-            if found == promised.sha256:
-                self._keep(state, promised, 0)
-            else:
-                self._require_records(state, name, promised, found)
+            self._require(state, name, promised, self._hash_object(file, promised, stop), 0)
 
     def _hash_object(self, file: StoredFile, promised: Shard, stop: Event | None) -> str:
         """Hash an object, and keep it in the cache meanwhile, so that it is fetched once."""
@@ -307,19 +300,17 @@ class ProvedStore(WrappedStore):
         _proofs.add(state, promised.sha256)
         return True
 
-    def _keep(self, state: State, promised: Shard, since_ns: int) -> None:
-        """Remember that a file whose hashing started at ``since_ns`` is the published one."""
-        if not state.is_settled(since_ns):
-            return  # it may change without a new state, so it is hashed again when it is opened again
-        _proofs.add(state, promised.sha256)
-        if self._indexes is not None:
-            self._indexes.stamps.keep(state, promised.sha256)
+    def _require(self, state: State, name: str, promised: Shard, found: str, since_ns: int) -> None:
+        """Remember that a file, hashed from ``since_ns`` on, is the published one or has the pinned records.
 
-    def _require_records(self, state: State, name: str, promised: Shard, found: str) -> None:
-        """Accept a file that differs if it contains the pinned records; otherwise raise the fault.
-
-        The fault is the first damaged record, or that it is another file.
+        Otherwise raise the fault: the first damaged record, or that it is another file.
         """
+        if found == promised.sha256:
+            if state.is_settled(since_ns):  # else it may change without a new state, so it is hashed again
+                _proofs.add(state, found)
+                if self._indexes is not None:
+                    self._indexes.stamps.keep(state, found)
+            return
         if self._records is not None and self._records.are_in(self._store, self._indexes):
             _proofs.add(state, self._records.key)
             return

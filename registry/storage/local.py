@@ -64,6 +64,7 @@ class LocalStore(Store):
         self.local_root = Path(self._root)
         self.url = self.local_root.as_uri()
         self._cleared: set[str] = set()
+        self._parent: LocalStore | None = None
 
     def locate(self, name: str) -> str:
         """The absolute path of ``name``."""
@@ -205,7 +206,9 @@ class LocalStore(Store):
 
     def child(self, name: str) -> LocalStore:
         """The store rooted at the folder ``name``."""
-        return LocalStore(self._inside(check_relative_name(name)))
+        result = LocalStore(self._inside(check_relative_name(name)))
+        result._parent = self  # a temporary folder is removed when no store in it is used any more
+        return result
 
     def remove_tree(self, name: str) -> None:
         """Remove a file, or a folder and everything in it. A link is removed, not its target."""

@@ -47,24 +47,6 @@ class TemporaryStore(LocalStore):
         """Leave the folder in TMPDIR when this process ends."""
         self._finalizer.detach()
 
-    def child(self, name: str) -> LocalStore:
-        """The store rooted at the folder ``name``. The temporary folder is kept as long as it is used."""
-        return _Inside(super().child(name)._root, self)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return LocalStore, (self._root,)
-
-
-class _Inside(LocalStore):
-    """A folder in a temporary folder."""
-
-    def __init__(self, root: str, parent: LocalStore) -> None:
-        super().__init__(root)
-        self._parent = parent
-
-    def child(self, name: str) -> LocalStore:
-        return _Inside(super().child(name)._root, self._parent)
-
     def __reduce__(self) -> tuple[Any, ...]:
         return LocalStore, (self._root,)
 
