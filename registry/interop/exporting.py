@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, TypeAlias, cast
 
 from registry.errors import AlreadyStoredError, UsageError, require_extra, spell, suggest
 from registry.model import Advance, DatasetVersion, ProgressCallback, count_progress, whole_number
 from registry.order import ReadConfig
-from registry.storage import Store, expand_home, open_store
+from registry.storage import Store, expand_home, open_parent, open_store
 
 if TYPE_CHECKING:
     import datasets
@@ -397,11 +396,8 @@ def _find_place(
 
 def _split_path(text: str) -> tuple[Store, str]:
     """The store of the parent folder of a path or URL, and the last part of it."""
-    if "://" not in text:
-        path = Path(os.path.abspath(expand_home(text)))  # noqa: PTH100 (resolve would follow links)
-        return open_store(path.parent), path.name
-    folder, _, name = text.rstrip("/").rpartition("/")
-    return open_store(folder), name
+    is_url = "://" in text
+    return open_parent(text.rstrip("/") if is_url else os.path.abspath(expand_home(text)))  # noqa: PTH100 (keeps links)
 
 
 def _checked_name(name: str) -> str:

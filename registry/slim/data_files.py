@@ -19,7 +19,7 @@ from urllib.parse import unquote
 
 from registry.errors import NotStoredError, StorageError, UsageError, WrongTypeError
 from registry.features import FeaturesDict
-from registry.storage import Store, expand_home, is_unfinished, open_store, storage_errors
+from registry.storage import Store, expand_home, is_unfinished, open_parent, open_store, storage_errors
 
 _WILD = re.compile(r"[*?\[]")
 _SHARDED = re.compile(r"(?P<stem>.+)@(?P<count>[0-9]{1,5})", flags=re.DOTALL)
@@ -156,8 +156,7 @@ def _literal(text: str) -> DataFile | None:
         StorageError: it is a folder, or its path cannot be accessed.
     """
     if _is_remote(text):
-        folder, _, name = text.rpartition("/")
-        store = open_store(folder if not folder.endswith(":/") else f"{folder}/")
+        store, name = open_parent(text)
         if not name or not store.exists(name):
             return None
         return DataFile(store=store, filename=name, path=text)

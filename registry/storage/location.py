@@ -168,7 +168,8 @@ def open_parent(url_or_path: str | os.PathLike[str]) -> tuple[Store, str]:
     """
     text = os.fspath(url_or_path)
     folder, slash, name = (text if "://" in text else str(os.path.expanduser(text))).rpartition("/")
-    return open_store(folder + slash if folder in ("", "file://") and slash else folder or "."), name
+    is_root = folder in ("", "file://") or folder.endswith(":/")
+    return open_store(folder + slash if is_root and slash else folder or "."), name
 
 
 def spell_place(url_or_path: str | os.PathLike[str]) -> tuple[str, ...]:
