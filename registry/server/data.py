@@ -314,11 +314,20 @@ class ServedData:
             with self._lock:
                 self._arriving -= num_bytes
 
-    def offer(self, catalog: GuardedCatalog, path: str, num_bytes: str, sha256: str, md5: str = "") -> DataAnswer:
+    def offer(
+        self,
+        catalog: GuardedCatalog,
+        path: str,
+        num_bytes: str,
+        sha256: str,
+        md5: str = "",
+        upload_id: str = "",
+        part: str = "",
+    ) -> DataAnswer:
         """Answer a POST, which asks for a URL by which a file can be sent past the service.
 
         The answer has its ``url``, or None if the file is to be sent by a PUT; its ``etag`` if it is there already; and
-        the kind of the ``store``. Some kinds need the MD5, too: without it, there is no URL.
+        the kind of the ``store``. ``SignedWrites.offer`` describes uploads in parts, and which kinds need an MD5.
 
         Args:
             catalog: the catalog as the client may change it.
@@ -326,6 +335,8 @@ class ServedData:
             num_bytes: the size of the file.
             sha256: that of its bytes.
             md5: that of its bytes, or "".
+            upload_id: the id of an upload in parts, or "".
+            part: the number of a part, whose size and sha256 are given; "" ends the upload.
 
         Raises:
             CatalogPermissionError, ReservationLostError, AlreadyStoredError, StorageError: see ``write``.
@@ -335,24 +346,28 @@ class ServedData:
             re.fullmatch("[0-9]{1,18}", num_bytes)
             and re.fullmatch("[0-9a-f]{64}", sha256)
             and re.fullmatch("([0-9a-f]{32})?", md5)
+            and re.fullmatch("[!-~]{0,1024}", upload_id)
+            and re.fullmatch("([1-9][0-9]{0,4})?", part if upload_id else "")
         ):
-            raise UsageError(
-                "num_bytes is a number, sha256 has 64 digits, and md5 has 32", details={"path": path[:200]}
-            )
+            message = "num_bytes and part are numbers, sha256 has 64 digits, and md5 has 32"
+            raise UsageError(message, details={"path": path[:200]})
         self._writable(catalog, path, sha256)
         if self._signed is not None:
             self._signed.require_safe()
-        answer: dict[str, str | None] = {"url": None, "etag": None}
+        answer: dict[str, Any] = {"url": None, "etag": None}
+        upload = Upload(num_bytes=int(num_bytes), sha256=sha256, md5=md5)
         with _without_paths("write", path):
             if self._signed is not None:
                 answer["store"] = self._signed.kind
-                try:
-                    if self._facts(path, int(num_bytes)) != (int(num_bytes), sha256):
+                try:  # the end of an upload whose answer was lost is asked for again; the commit reads what it made
+                    facts = self._facts(path, upload.num_bytes) if not upload_id else (self.store.size(path), sha256)
+                    if facts != (upload.num_bytes, sha256):
                         raise already_stored(path)
-                    answer["etag"] = self.store.entity_tag(path)
                 except NotStoredError:
-                    upload = Upload(num_bytes=int(num_bytes), sha256=sha256, md5=md5)
-                    answer["url"] = self._signed.sign(path, upload)
+                    answer |= self._signed.offer(path, upload, upload_id, int(part or 0))
+                if answer["url"] is None and "upload" not in answer:
+                    with suppress(NotStoredError):
+                        answer["etag"] = self.store.entity_tag(path)
         headers = {"Content-Type": "application/json", "Cache-Control": "no-store"}
         return DataAnswer(status=200, headers=headers, body=json.dumps(answer).encode())
 

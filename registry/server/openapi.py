@@ -109,6 +109,8 @@ def _other_paths() -> dict[str, Any]:
     some = _parameter("Range", text, "header", is_required=False)
     md5 = _parameter("md5", {"type": "string", "pattern": "^[0-9a-f]{32}$"}, is_required=False)
     offered = {"url": {"type": ["string", "null"]}, "etag": {"type": ["string", "null"]}, "store": text}
+    offered |= {"upload": text, "part_bytes": count}
+    parts = [_parameter("upload", text, is_required=False), _parameter("part", count, is_required=False)]
     proof = dict.fromkeys(("id_token", "issuer", "code", "code_verifier", "redirect_uri", "nonce"), text)
     issuer = dict.fromkeys(("name", "url", "audience", "client_id", "scope", "authorization_endpoint"), text)
     issuers = {"type": "array", "items": _object(issuer, "name", "url", "audience")}
@@ -158,6 +160,7 @@ def _other_paths() -> dict[str, Any]:
                 _parameter("num_bytes", count),
                 _parameter("sha256", sha256),
                 md5,
+                *parts,
             ),
             "delete": _route("data.remove", "Remove a file that no version names.", {}, place),
         },

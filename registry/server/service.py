@@ -161,7 +161,8 @@ class Service:
             case "PUT":
                 return self.data.write(catalog, path, headers)
             case "POST":
-                return self.data.offer(catalog, path, *(query.get(name, "") for name in ("num_bytes", "sha256", "md5")))
+                names = ("num_bytes", "sha256", "md5", "upload", "part")
+                return self.data.offer(catalog, path, *(query.get(name, "") for name in names))
             case "DELETE":
                 return self.data.remove(catalog, path)
             case _:

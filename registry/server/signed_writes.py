@@ -11,17 +11,29 @@ from __future__ import annotations
 import errno
 import threading
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
-from registry.errors import StorageError, UsageError
+from registry.errors import AlreadyStoredError, StorageError, UsageError
 from registry.storage import Store
 from registry.storage.faults import cannot
+from registry.storage.multipart import abort_upload
 from registry.storage.names import new_unfinished_name
 from registry.storage.network import Limits, TransientFault, unavailable
-from registry.storage.signed_upload import CONDITIONS, MD5_STORES, Upload, open_signer, upload_headers
+from registry.storage.signed_upload import (
+    CONDITIONS,
+    MD5_STORES,
+    S3Signer,
+    Upload,
+    open_signer,
+    part_headers,
+    upload_headers,
+)
 
 SIGNED_SECONDS: Final = 300
 """How long a URL is valid. An upload that has begun may take longer."""
+
+_MOST_PARTS: Final = 1000
+"""Parts of a file, each as long as a file may be that is sent at once: S3's limit is near 5 TiB."""
 
 _PROBE: Final = b"probe"
 _OK, _REFUSED, _TAKEN = frozenset({200, 201}), frozenset({400, 403}), frozenset({403, 409, 412})
@@ -53,23 +65,58 @@ class SignedWrites:
         self._lock = threading.Lock()
         self._is_safe = False
 
-    def sign(self, path: str, upload: Upload) -> str | None:
-        """A URL that takes these bytes, if the path is free; None if their MD5 is missing, which the store compares.
+    def offer(self, path: str, upload: Upload, upload_id: str = "", part: int = 0) -> dict[str, Any]:
+        """What a client gets for bytes that it wants to send, as JSON.
+
+        Its ``url`` takes these bytes, if the path is free; there is none if their MD5 is missing, which the store
+        compares. For a file that a store takes in parts only, ``upload`` is the id of one with ``part_bytes``.
+
+        Args:
+            path: below the data directory.
+            upload: the file, or a part of it.
+            upload_id: the id of an upload in parts, or "".
+            part: the number of a part, from 1, for which the URL is; 0 makes a file of the parts that have arrived.
 
         Raises:
-            UsageError: the file is too large for one request.
-            StorageError: the store does not enforce what is signed, or does not answer.
+            UsageError: the store does not take such files.
+            AlreadyStoredError, NotStoredError, StorageError: see ``S3Signer.end``; or the store does not enforce what
+                is signed.
         """
-        if upload.num_bytes > self._signer.most_bytes:
+        self.require_safe()
+        signer, num_bytes = self._signer, upload.num_bytes
+        most_bytes = signer.most_bytes * (_MOST_PARTS if isinstance(signer, S3Signer) else 1)
+        if num_bytes > (most_bytes if not part else signer.most_bytes):
             raise UsageError(
-                f"a bucket takes files of at most {self._signer.most_bytes:,} bytes by a signed URL, "
-                f"not of {upload.num_bytes:,}",
+                f"a bucket takes files of at most {most_bytes:,} bytes by a signed URL, not of {num_bytes:,}",
                 hint="Write the split into more shards.",
             )
-        self.require_safe()
-        if self.kind in MD5_STORES and not upload.md5:
-            return None
-        return self._signer.sign(path, upload, seconds=SIGNED_SECONDS)
+        if isinstance(signer, S3Signer) and part:
+            return {"url": signer.sign_part(path, upload_id, part, upload, seconds=SIGNED_SECONDS)}
+        if isinstance(signer, S3Signer) and upload_id:
+            signer.end(path, upload_id, num_bytes)
+            return {}
+        if isinstance(signer, S3Signer) and num_bytes > signer.most_bytes:
+            self._require_safe_parts(signer)
+            return dict(zip(("upload", "part_bytes"), signer.begin(path, num_bytes), strict=True))
+        is_described = bool(upload.md5) or self.kind not in MD5_STORES
+        return {"url": signer.sign(path, upload, seconds=SIGNED_SECONDS) if is_described else None}
+
+    def _require_safe_parts(self, signer: S3Signer) -> None:
+        """Raise StorageError unless the store refuses to make a file of parts whose name is taken."""
+        name = new_unfinished_name("probe")
+        upload_id, _ = signer.begin(name, 0)
+        try:
+            self._store.write_bytes(name, _PROBE)
+            url = signer.sign_part(name, upload_id, 1, Upload.of(_PROBE), seconds=SIGNED_SECONDS)
+            with self._pool() as pool:
+                pool.request("PUT", url, body=_PROBE, headers=part_headers(Upload.of(_PROBE)), redirect=False)
+            with suppress(AlreadyStoredError):
+                signer.end(name, upload_id, len(_PROBE))
+                raise _unsafe(self._store.url, "the end of an upload in parts to a name that is taken", 200)
+        finally:
+            with suppress(StorageError):
+                abort_upload(self._store, name, upload_id)
+                self._store.remove(name)
 
     def checked(self, path: str) -> tuple[int, str] | None:
         """The size and the sha256 of a file, if the store compared them; see ``UploadSigner.checked``."""
@@ -85,10 +132,8 @@ class SignedWrites:
 
             name, upload = new_unfinished_name("probe"), Upload.of(_PROBE)
             url = self._signer.sign(name, upload, seconds=SIGNED_SECONDS)
-            limits = Limits.from_environment()
-            timeout = urllib3.Timeout(connect=limits.connect_seconds, read=limits.read_seconds)
             try:
-                with urllib3.PoolManager(timeout=timeout, retries=False) as pool:
+                with self._pool() as pool:
                     for request, body, is_on_condition, statuses in _EXPECTED:
                         headers = upload_headers(self.kind, upload)
                         if not is_on_condition:
@@ -103,6 +148,14 @@ class SignedWrites:
                 with suppress(StorageError):
                     self._store.remove(name)
             self._is_safe = True
+
+    @staticmethod
+    def _pool() -> Any:
+        import urllib3
+
+        limits = Limits.from_environment()
+        timeout = urllib3.Timeout(connect=limits.connect_seconds, read=limits.read_seconds)
+        return urllib3.PoolManager(timeout=timeout, retries=False)
 
 
 def _unsafe(url: str, request: str, status: int) -> StorageError:

@@ -5,7 +5,9 @@ them with what arrives, so that a URL can neither replace an object nor store ot
 signs no headers, so boto3 does for S3 (extra ``aws``), and this module for Google Cloud Storage. In Azure, a signature
 covers no headers, but the permission: to create an object, whatever its bytes are, and to replace none.
 
-S3 keeps the sha256 that it compared. The others compare an MD5, which proves nothing, so their objects are read later.
+S3 takes longer objects in parts: a URL stores the known bytes of a part, and the service makes an object of them, if
+its name is free. S3 keeps the sha256 that it compared, of an object that was sent at once. The other stores compare an
+MD5, which proves nothing, so that their objects are read later, as are those that were sent in parts.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
 from registry.errors import NotStoredError, StorageError, UsageError, require_extra
-from registry.storage.faults import cannot
+from registry.storage.faults import already_stored, cannot
 from registry.storage.multipart import s3_client
 from registry.storage.names import OBJECT_SCHEMES
 
@@ -39,9 +41,13 @@ CONDITIONS: Final = {"s3": "If-None-Match", "gs": "x-goog-if-generation-match", 
 """The header by which each kind of store creates an object, and replaces none."""
 
 _TYPE: Final = "application/octet-stream"
-_MISSING: Final = frozenset({"404", "NoSuchKey"})
+_MISSING: Final = frozenset({"404", "NoSuchKey", "NoSuchUpload"})
+_TAKEN: Final = "PreconditionFailed"
+_PART_BYTES: Final = 64 * 2**20
+_MOST_PARTS: Final = 10_000
 _WHOLE: Final = 44
-"""Characters of a sha256 in base64. That of an object in parts ends with their number: it is not that of its bytes."""
+"""Characters of a sha256 in base64. That of an object in parts is not that of its bytes, and ends with the number of
+parts, as its ETag does; some servers leave it out of the sha256."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +81,11 @@ def upload_headers(kind: str, upload: Upload) -> dict[str, str]:
         CONDITIONS[kind]: "0",
         "x-goog-content-length-range": f"{upload.num_bytes},{upload.num_bytes}",
     }
+
+
+def part_headers(part: Upload) -> dict[str, str]:
+    """The headers of a PUT to a URL that ``S3Signer.sign_part`` has signed."""
+    return {"Content-Length": str(part.num_bytes), "x-amz-checksum-sha256": _base64(part.sha256)}
 
 
 class UploadSigner(ABC):
@@ -137,28 +148,55 @@ class S3Signer(UploadSigner):
     def sign(self, name: str, upload: Upload, *, seconds: int) -> str:
         """See ``UploadSigner``."""
         headers = upload_headers(self.kind, upload)
-        return str(
-            self._ask(
-                "write",
-                name,
-                "generate_presigned_url",
-                ClientMethod="put_object",
-                ExpiresIn=seconds,
-                Params=self._place(name)
-                | {
-                    "ContentLength": upload.num_bytes,
-                    "ContentType": headers["Content-Type"],
-                    "IfNoneMatch": headers["If-None-Match"],
-                    "ChecksumSHA256": headers["x-amz-checksum-sha256"],
-                },
-            )
-        )
+        options = {"ContentType": headers["Content-Type"], "IfNoneMatch": headers["If-None-Match"]}
+        return self._sign("put_object", name, upload, seconds, **options)
+
+    def begin(self, name: str, num_bytes: int) -> tuple[str, int]:
+        """Begin to make an object of parts; the id of the upload, and the size of each part but the last one.
+
+        Raises:
+            StorageError: it cannot be begun.
+        """
+        options = self._place(name) | {"ChecksumAlgorithm": "SHA256", "ContentType": _TYPE}
+        upload_id = self._ask("write", name, "create_multipart_upload", **options)["UploadId"]
+        return str(upload_id), max(_PART_BYTES, -(-num_bytes // _MOST_PARTS))
+
+    def sign_part(self, name: str, upload_id: str, number: int, part: Upload, *, seconds: int) -> str:
+        """A URL that stores a part, from 1, with these bytes, as often as it is used. No request is sent."""
+        return self._sign("upload_part", name, part, seconds, UploadId=upload_id, PartNumber=number)
+
+    def end(self, name: str, upload_id: str, num_bytes: int) -> None:
+        """Make an object of the parts that have arrived.
+
+        Raises:
+            AlreadyStoredError: the name is taken. The parts stay, for ``registry gc``.
+            NotStoredError: there is no such upload.
+            StorageError: parts are missing.
+        """
+        place, parts, page = self._place(name) | {"UploadId": upload_id}, list[Any](), {"NextPartNumberMarker": 0}
+        while page:
+            page = self._ask("write", name, "list_parts", **place, PartNumberMarker=page["NextPartNumberMarker"])
+            parts += page.get("Parts", ())
+            page = page if page["IsTruncated"] else {}
+        if sum(part["Size"] for part in parts) != num_bytes:
+            reason, hint = "parts of it are missing", "Publish it again."
+            raise cannot("write", self._store.locate(name), reason, number=errno.EIO, hint=hint)
+        names = ("PartNumber", "ETag", "ChecksumSHA256")
+        listed = {"Parts": [{key: part[key] for key in names if key in part} for part in parts]}
+        self._ask("write", name, "complete_multipart_upload", **place, IfNoneMatch="*", MultipartUpload=listed)
 
     def checked(self, name: str) -> tuple[int, str] | None:
         """See ``UploadSigner``."""
         facts = self._ask("read", name, "head_object", **self._place(name), ChecksumMode="ENABLED")
         text = facts.get("ChecksumSHA256", "")
-        return (facts["ContentLength"], base64.b64decode(text).hex()) if len(text) == _WHOLE else None
+        is_whole = len(text) == _WHOLE and "-" not in facts["ETag"]
+        return (facts["ContentLength"], base64.b64decode(text).hex()) if is_whole else None
+
+    def _sign(self, method: str, name: str, upload: Upload, seconds: int, **options: Any) -> str:
+        known = {"ContentLength": upload.num_bytes, "ChecksumSHA256": _base64(upload.sha256)}
+        params = self._place(name) | known | options
+        ask = {"ClientMethod": method, "ExpiresIn": seconds, "Params": params}
+        return str(self._ask("write", name, "generate_presigned_url", **ask))
 
     def _place(self, name: str) -> dict[str, str]:
         return {"Bucket": self._bucket, "Key": self._key(name)}
@@ -307,6 +345,8 @@ def _base64(digest: str) -> str:
 def _fault(error: Exception, doing: str, location: str) -> StorageError:
     """The error of an answer. Its text is not repeated: it may contain secrets."""
     code = str(getattr(error, "response", {}).get("Error", {}).get("Code", type(error).__name__))
+    if code == _TAKEN:
+        return already_stored(location)
     if code in _MISSING:
         reason, hint = os.strerror(errno.ENOENT), "Check the name, and that it is in this bucket."
         return cannot(doing, location, reason, number=errno.ENOENT, hint=hint, kind=NotStoredError)

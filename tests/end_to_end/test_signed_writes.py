@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import pytest
 from support.clouds import Cloud, on_clouds
@@ -32,9 +32,17 @@ from registry.errors import AlreadyStoredError, CatalogRefusedError, StorageErro
 from registry.model import Reference, Role
 from registry.server.data import ServedData
 from registry.storage import LocalStore, open_store
+from registry.storage.multipart import list_unfinished
 from registry.storage.network import TransientFault
 from registry.storage.object_store import ObjectStore
-from registry.storage.signed_upload import CONDITIONS, Upload, open_signer, upload_headers
+from registry.storage.signed_upload import (
+    CONDITIONS,
+    S3Signer,
+    Upload,
+    open_signer,
+    part_headers,
+    upload_headers,
+)
 
 LARGE = 2**20 + 1
 """Bytes of a file that does not go through the service."""
@@ -219,7 +227,7 @@ def test_a_url_takes_these_bytes_once_at_this_place(
     assert [offer(server, token, f"{place}/x", content)[0] for token in (None, reader, other)] == [401, 403, 409]
     for name in ("numbers/1.0.0/x", f"{place}/../x", f"{place}/%2e%2e/x", "lab/2.0.0/x", f"{place}/.owner.json"):
         assert offer(server, publisher, name, content)[0] in (404, 409), name
-    for change in ({"num_bytes": "-1"}, {"num_bytes": ""}, {"sha256": "0"}, {"num_bytes": 5 * 2**30 + 1}):
+    for change in ({"num_bytes": "-1"}, {"num_bytes": ""}, {"sha256": "0"}, {"num_bytes": 5000 * 2**30 + 1}):
         assert offer(server, publisher, f"{place}/x", content, **change)[0] == 400
     status, answer = offer(server, publisher, f"{place}/x", content)
     url = answer["url"]
@@ -399,6 +407,95 @@ def test_other_bytes_in_the_bucket_are_not_published(
     with registry.connect(server.url) as catalog, pytest.raises(VerificationError, match="sha256 mismatch: expected"):
         catalog.add({"number": range(9)}, name="others")
     assert [row.dataset for row in home.datasets()] == ["numbers"]
+
+
+PART = 5 * 2**20
+"""The smallest part that S3 takes, beside the last one."""
+
+
+@pytest.fixture
+def in_parts(
+    server: TestServer, home: registry.Catalog, publisher: str, monkeypatch: pytest.MonkeyPatch
+) -> ServiceStore:
+    """A reserved place to which files of more than 6 MB are sent in parts."""
+    monkeypatch.setattr("registry.storage.signed_upload.S3Signer.most_bytes", 6 * 10**6)
+    monkeypatch.setattr("registry.storage.signed_upload._PART_BYTES", PART)
+    monkeypatch.setattr("registry.storage.network._FIRST_PAUSE_SECONDS", 0.01)
+    reserve(server, publisher, "lab:1.0.0", f"{server.url}api/v1/data/lab/1.0.0")
+    return ServiceStore(server.url, lambda _: publisher, "lab/1.0.0")
+
+
+def test_a_file_that_is_too_long_for_one_request_is_sent_in_parts(
+    server: TestServer, in_parts: ServiceStore, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content, sent, original = os.urandom(2 * PART + 7), [], ServiceServer._send
+
+    def losing(self: ServiceServer, method: str, path: str, *args: Any) -> Any:
+        result = original(self, method, path, *args)
+        sent.append((method, path))
+        lost = {
+            1: method == "PUT" and self.token_id == "",
+            2: method == "POST" and "part=" not in path and "upload=" in path,
+        }
+        if any(is_lost and len([it for it in sent if it[0] == "lost"]) < number for number, is_lost in lost.items()):
+            sent.append(("lost", path))
+            raise TransientFault("the answer is lost")
+        return result
+
+    with monkeypatch.context() as patches:
+        patches.setattr(ServiceServer, "_send", losing)
+        in_parts.write_bytes("x", content)
+    assert len([path for method, path in sent if method == "lost"]) == 2
+    assert len([path for method, path in sent if method == "PUT"]) == 4  # three parts, one of them twice
+    there = open_store(f"{bucket}/data/lab/1.0.0")
+    assert (there.list(), there.read_bytes("x") == content) == (["x"], True)
+    assert list(list_unfinished(open_store(bucket), [])) == []
+    assert server.service.data is not None
+    assert server.service.data._facts("lab/1.0.0/x", len(content)) == (len(content), Upload.of(content).sha256)
+    in_parts.write_bytes("x", content)  # it is there
+    with pytest.raises(AlreadyStoredError):
+        in_parts.write_bytes("x", content[::-1])
+
+
+def test_the_parts_of_a_file_replace_none_and_take_known_bytes(
+    server: TestServer, in_parts: ServiceStore, publisher: str, bucket: str
+) -> None:
+    content, path, there = os.urandom(PART + 7), "lab/1.0.0/x", open_store(f"{bucket}/data/lab/1.0.0")
+    status, answer = offer(server, publisher, path, content * 2)
+    assert (status, answer["url"], answer["part_bytes"]) == (200, None, PART)
+    begun = {"upload": quote(answer["upload"], safe="")}
+    url = offer(server, publisher, path, content[:PART], **begun, part=1)[1]["url"]
+    part = part_headers(Upload.of(content[:PART]))
+    target = url.partition("://")[2].partition("/")[1] + url.split("/", 3)[3]
+    assert ask(url, "PUT", target, b"!" * PART, **part)[0] == 400
+    assert ask(url, "PUT", target.replace("partNumber=1", "partNumber=2"), content[:PART], **part)[0] == 403
+    assert ask(url, "PUT", target, content[:PART], **part)[0] == 200
+    assert offer(server, publisher, path, content, **begun)[0] == 422  # a part is missing
+    last = offer(server, publisher, path, content[PART:], **begun, part=2)[1]["url"]
+    target = last.partition("://")[2].partition("/")[1] + last.split("/", 3)[3]
+    assert ask(last, "PUT", target, content[PART:], **part_headers(Upload.of(content[PART:])))[0] == 200
+    other = make_token(server.service.catalog, "other", Role.PUBLISHER)
+    assert offer(server, other, path, content, **begun)[0] == 409
+    for wrong in ({"part": 0}, {"part": "x"}, {"upload": "%00"}):
+        assert offer(server, publisher, path, content, **begun | wrong)[0] == 400
+    there.write_bytes("x", b"a rival was first")
+    assert offer(server, publisher, path, content, **begun)[0] == 412
+    assert there.read_bytes("x") == b"a rival was first"
+    assert [upload.name for upload in list_unfinished(open_store(bucket), [])] == ["data/lab/1.0.0/x"]  # gc removes it
+
+
+def test_a_store_that_replaces_a_file_by_parts_gets_none(
+    server: TestServer, in_parts: ServiceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask_s3 = S3Signer._ask
+
+    def lax(signer: S3Signer, doing: str, name: str, method: str, **options: Any) -> Any:
+        options.pop("IfNoneMatch", None)
+        return ask_s3(signer, doing, name, method, **options)
+
+    monkeypatch.setattr(S3Signer, "_ask", lax)
+    with pytest.raises(StorageError, match="Permission denied"):
+        in_parts.write_bytes("x", bytes(7 * 10**6))
 
 
 def test_a_store_that_enforces_no_signature_signs_nothing(

@@ -26,7 +26,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, BinaryIO, Final, TypeAlias, cast
+from typing import Any, BinaryIO, Final, NamedTuple, TypeAlias, cast
 from urllib.parse import quote, urlsplit
 
 from registry.catalog.service.requests import Body, Receive, ServiceServer
@@ -38,6 +38,7 @@ from registry.errors import (
     CatalogUnavailableError,
     NotFoundError,
     NotStoredError,
+    StorageError,
     StorageUnavailableError,
     UsageError,
 )
@@ -47,14 +48,22 @@ from registry.storage.location import open_below_with
 from registry.storage.names import check_folder_name, check_relative_name
 from registry.storage.network import TransientFault, begin
 from registry.storage.remote import RemoteFile, RemoteStore
-from registry.storage.signed_upload import CONDITIONS, MD5_STORES, Upload, upload_headers
+from registry.storage.signed_upload import CONDITIONS, MD5_STORES, Upload, part_headers, upload_headers
 from registry.storage.store import Names, Store
 
 TokenOf: TypeAlias = Callable[[str], str | None]
 """Gives the access token for the URL of a service, or None. It can be pickled."""
 
-_Offer: TypeAlias = tuple[str | None, str | None, str]
-"""A URL in a bucket to which a file is sent, the ETag of a file that is there already, and the kind of the store."""
+
+class _Offer(NamedTuple):
+    """A URL in a bucket to which a file is sent, the ETag of a file that is there already, and an upload in parts."""
+
+    url: str | None
+    tag: str | None
+    kind: str
+    upload: str | None
+    part_bytes: int
+
 
 _PIECE_BYTES: Final = 2**18
 _SPOOL_BYTES: Final = 2**23
@@ -203,14 +212,55 @@ class ServiceStore(RemoteStore):
 
         The URL is all that the service chooses: headers are made here, and the condition is that nothing is replaced.
         """
-        location = self.locate(check_relative_name(name))
+        upload = Upload(num_bytes=num_bytes, sha256=sha256)
+        for _ in range(_MOST_SIGNED):
+            offer = self._offer(name, upload)
+            if offer.upload is not None:
+                return self._put_parts(name, file, upload, offer)
+            if (offer.url, offer.tag) == (None, None) and offer.kind in MD5_STORES and not upload.md5:
+                md5 = hashlib.file_digest(_rewound(file), partial(hashlib.md5, usedforsecurity=False)).hexdigest()
+                upload = replace(upload, md5=md5)
+                continue
+            if offer.url is None or offer.tag is not None:
+                return offer.tag
+            headers = upload_headers(offer.kind, upload)
+            sent = self._put_to(name, offer.url, offer.kind, headers, partial(_rewound, file))
+            if sent is not None:
+                return sent
+        raise self._useless(name)
 
-        def receive_offer(answer: Any, end: float) -> _Offer:
-            offer = json.loads(_take(answer, end, _MOST_OFFER))
-            url, tag, kind = offer["url"], offer["etag"], offer.get("store", "s3")
-            if not all(value is None or isinstance(value, str) for value in (url, tag)) or kind not in CONDITIONS:
-                raise ValueError("an offer has texts, and a store that this release knows")
-            return url, tag, kind
+    def _put_parts(self, name: str, file: Any, upload: Upload, offer: _Offer) -> str | None:
+        """Send a file in parts, each to a URL of its own; the ETag of the file that the service makes of them."""
+        for number, start in enumerate(range(0, upload.num_bytes, offer.part_bytes), 1):
+            file.seek(start)
+            content = file.read(offer.part_bytes)
+            part = Upload(num_bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+            for _ in range(_MOST_SIGNED):
+                url = self._offer(name, part, f"&upload={quote(str(offer.upload), safe='')}&part={number}").url
+                if url and self._put_to(name, url, "s3", part_headers(part), partial(bytes, content)) is not None:
+                    break
+            else:
+                raise self._useless(name)
+        return self._offer(name, upload, f"&upload={quote(str(offer.upload), safe='')}").tag
+
+    def _offer(self, name: str, upload: Upload, more: str = "") -> _Offer:
+        """What the service offers to those who want to send these bytes."""
+
+        def receive(answer: Any, end: float) -> _Offer:
+            values = json.loads(_take(answer, end, _MOST_OFFER))
+            kind, size = values.get("store", "s3"), values.get("part_bytes", 0)
+            offer = _Offer(values["url"], values["etag"], kind, values.get("upload"), size)
+            is_text = all(value is None or isinstance(value, str) for value in (offer.url, offer.tag, offer.upload))
+            if not is_text or kind not in CONDITIONS or (offer.upload and size not in range(2**20, 2**30)):
+                raise ValueError("an offer has texts, parts that fit into memory, and a store that is known")
+            return offer
+
+        query = f"?num_bytes={upload.num_bytes}&sha256={upload.sha256}" + (f"&md5={upload.md5}" if upload.md5 else "")
+        return cast("_Offer", self._ask("write", "POST", check_relative_name(name), receive, query=query + more))
+
+    def _put_to(self, name: str, url: str, kind: str, headers: dict[str, str], body: Body) -> str | None:
+        """Send bytes to a URL that the service has signed; the ETag, or None if the service has to be asked again."""
+        location = self.locate(name)
 
         def receive(answer: Any, _end: float) -> str | None:
             if answer.status in _STORED:
@@ -221,23 +271,13 @@ class ServiceStore(RemoteStore):
                 return None
             raise cannot("write", location, f"the bucket answered {answer.status}", number=errno.EIO, hint=_ADMIN)
 
-        upload = Upload(num_bytes=num_bytes, sha256=sha256)
-        for _ in range(_MOST_SIGNED):
-            query = f"?num_bytes={num_bytes}&sha256={sha256}" + (f"&md5={upload.md5}" if upload.md5 else "")
-            url, tag, kind = cast("_Offer", self._ask("write", "POST", name, receive_offer, query=query))
-            if url is None and tag is None and kind in MD5_STORES and not upload.md5:
-                md5 = hashlib.file_digest(_rewound(file), partial(hashlib.md5, usedforsecurity=False)).hexdigest()
-                upload = replace(upload, md5=md5)
-                continue
-            if url is None or tag is not None:
-                return tag
-            headers, body = upload_headers(kind, upload), partial(_rewound, file)
-            with _store_errors("write", location):
-                server, path = self._bucket_of(url, location)
-                sent = server.transfer("PUT", path, receive, headers=headers, body=body, any_status=True)
-            if sent is not None:
-                return str(sent)
-        raise cannot("write", location, "the URLs that the service signed do not work", hint=_ADMIN)
+        with _store_errors("write", location):
+            server, path = self._bucket_of(url, location)
+            sent = server.transfer("PUT", path, receive, headers=headers, body=body, any_status=True)
+            return cast("str | None", sent)
+
+    def _useless(self, name: str) -> StorageError:
+        return cannot("write", self.locate(name), "the URLs that the service signed do not work", hint=_ADMIN)
 
     def _bucket_of(self, url: str, location: str) -> tuple[ServiceServer, str]:
         """The server of a URL that the service signed, without a token, and the rest of the URL.
