@@ -177,8 +177,8 @@ def cutting_proxy(target: str) -> Iterator[CuttingProxy]:
 
 @contextmanager
 def served(catalog: CatalogBackend, server: TestServer) -> Iterator[CatalogBackend]:
-    """A client of ``catalog``, which ``server`` answers for. Pages have two items, so that most lists have several."""
+    """A client of ``catalog``, which ``server`` answers for. Pages have four items, so that long lists have several."""
     server.service.catalog = cast("SqlCatalog", catalog)
     with ServedCatalog(catalog, server.url) as client, pytest.MonkeyPatch.context() as patches:
-        patches.setattr("registry.catalog.service.calls.MOST_ITEMS", 2)
+        patches.setattr("registry.catalog.service.calls.MOST_ITEMS", 4)
         yield cast("CatalogBackend", client)
