@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import warm_python
 from support.goods import (
     COUNT,
     TOP,
@@ -237,7 +238,7 @@ print(num_new, sum(int(example["id"]) for example in reader), reader._keeper.is_
 
 def test_processes_fill_one_cache_together(catalog: Catalog, tmp_path: Path) -> None:
     command = [sys.executable, "-c", TOGETHER, str(tmp_path / "catalog.db"), str(tmp_path / "data")]
-    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=TOP) for _ in range(6)]
+    processes = [warm_python.Popen(command, stdout=subprocess.PIPE, text=True, cwd=TOP) for _ in range(6)]
     answers = [process.communicate(timeout=300)[0].split() for process in processes]
     assert sum(int(num_new) for num_new, *_ in answers) == len(catalog.dataset("goods").features)
     assert [rest for _, *rest in answers] == [[str(sum(range(COUNT))), "True"]] * 6

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+from support import warm_python
 
 from registry.errors import SliceError, SplitSyntaxError
 from registry.splits import resolve
 
 ROOT = Path(__file__).resolve().parents[2]
+SHELL = set("|&;<>$*?`#~\n")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 
 
@@ -55,16 +59,14 @@ def environment(tmp_path: Path, quickstarted: Path) -> dict[str, str]:
 
 
 def run(command: str, environment: dict[str, str], folder: Path, *, may_fail: bool = False) -> str:
-    """The stdout of ``command``."""
-    done = subprocess.run(  # noqa: S602 (the lines are the README's own)
-        command,
-        shell=True,
-        env=environment,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    """The stdout of ``command``; a line of one program without shell syntax starts it as a fork."""
+    programs = {"registry": warm_python.PROGRAM, "python": sys.executable, sys.executable: sys.executable}
+    words = shlex.split("sh" if SHELL & set(command) else command)
+    options: dict[str, Any] = {"env": environment, "cwd": folder, "capture_output": True, "text": True}
+    if words[0] in programs:
+        done = warm_python.run([programs[words[0]], *words[1:]], **options)
+    else:
+        done = subprocess.run(command, shell=True, check=False, **options)  # noqa: S602 (the lines are the README's own)
     assert may_fail or done.returncode == 0, done.stderr
     return done.stdout
 

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from support import warm_python
 from support.browse_process import Serve
 from support.warm_python import PROGRAM
 
@@ -21,7 +22,7 @@ class Follower:
     """A running ``registry log --follow --format json``."""
 
     def __init__(self, *options: str, **environment: str) -> None:
-        self._process = subprocess.Popen(
+        self._process = warm_python.Popen(
             [PROGRAM, "log", "--follow", "--format", "json", *options],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support import FOLDER, TESTS
+from support import FOLDER, TESTS, warm_python
 from support.levels import either, every_step
 
 SCRIPT = FOLDER / "killed_additions.py"
@@ -28,7 +27,7 @@ def test_an_addition_that_was_killed_is_never_half_visible_and_the_next_one_fini
         with zipfile.ZipFile(tmp_path / name, "w") as archive:
             archive.writestr("n.csv", "n,text\n" + "".join(f"{n},some text\n" for n in range(count)))
     asked = {"catalog": catalog_url, "data_dir": data_dir, "folder": str(tmp_path), "every": every}
-    ran = subprocess.run(
+    ran = warm_python.run(
         [sys.executable, str(SCRIPT)],
         input=json.dumps(asked),
         capture_output=True,

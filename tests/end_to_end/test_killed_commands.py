@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -55,7 +54,7 @@ def test_the_next_run_removes_what_a_killed_one_left(published: Path, tmp_path: 
         "command": [cited if word == "CITED" else word for word in command],
         "restore": {"given.lock.yaml": given},
     }
-    ran = subprocess.run(
+    ran = warm_python.run(
         [sys.executable, str(SCRIPT), str(tmp_path)],
         input=json.dumps(asked),
         capture_output=True,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import FOLDER
+from support import FOLDER, warm_python
 from support.pinned_samples import unpack
 from support.prepared_samples import animals, prepare
 
@@ -58,7 +58,7 @@ def alone(
     """Run commands in that isolated folder and return their exit codes and output."""
     environment = {"PATH": os.environ["PATH"], "HOME": home, "REGISTRY_CATALOG": str(paper / "catalog.db"), **variables}
     before = list_files(paper / "shards")
-    done = subprocess.run(
+    done = warm_python.run(
         [sys.executable, str(SCRIPT), str(paper / "shards")],
         input=json.dumps(commands),
         capture_output=True,
@@ -201,7 +201,7 @@ def test_a_locked_program_reads_on_the_command_line(paper: Path) -> None:
 
 def test_the_watch_sees_a_catalog_and_a_socket(paper: Path) -> None:
     for line in ("import registry; registry.connect()", "import socket; socket.socket()"):
-        done = subprocess.run(
+        done = warm_python.run(
             [sys.executable, str(SCRIPT), str(paper / "shards")],
             input=json.dumps([["python", line]]),
             capture_output=True,

@@ -476,7 +476,7 @@ def test_of_two_processes_one_takes_the_shards_over_and_one_version_is_published
         # Both wait for a lock as long as it takes.
         environment = {**os.environ, "REGISTRY_LOCK_TIMEOUT": "60"}
         racers = [
-            subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=environment)
+            warm_python.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=environment)
             for _ in range(2)
         ]
         outcomes = [json.loads(one.communicate()[0]) for one in racers]

@@ -7,12 +7,12 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support import warm_python
 from support.browse_process import Serve, read_answer
 from support.warm_python import PROGRAM
 
@@ -47,7 +47,7 @@ def is_running(pid: int) -> bool:
 
 def refused(catalog: Path, *options: str, **environment: str) -> tuple[int, dict[str, Any]]:
     """The exit code and the error of ``registry serve`` that does not start."""
-    ran = subprocess.run(
+    ran = warm_python.run(
         [PROGRAM, "serve", "--format", "json", *options],
         env=os.environ | {"REGISTRY_CATALOG": str(catalog)} | environment,
         capture_output=True,

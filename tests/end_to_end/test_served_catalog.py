@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from support import warm_python
 from support.services import CuttingProxy, TestServer, cutting_proxy, make_token
 
 import registry
@@ -287,23 +288,23 @@ def test_login_keeps_a_token_for_one_service(
     text = os.environ["REGISTRY_TOKEN"]
     monkeypatch.delenv("REGISTRY_TOKEN")
     command = [sys.executable, "-m", "registry"]
-    run = subprocess.run([*command, "login", server.url], input=text, capture_output=True, text=True, check=False)
+    run = warm_python.run([*command, "login", server.url], input=text, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     (file,) = tmp_path.glob("home/shardbook/services/tokens.json")
     assert file.stat().st_mode & 0o777 == 0o600
     assert text not in run.stdout + run.stderr
     with registry.connect(server.url) as catalog:
         assert catalog.datasets() == ()
-    wrong = subprocess.run([*command, "login", server.url], input="x" * 70, capture_output=True, text=True, check=False)
+    wrong = warm_python.run([*command, "login", server.url], input="x" * 70, capture_output=True, text=True)
     assert (wrong.returncode, "not an access token" in wrong.stderr) == (2, True)
     elsewhere = [*command, "login", f"{server.url}elsewhere"]  # a page of the service, which asks to sign in
-    wrong = subprocess.run(elsewhere, input=text, capture_output=True, text=True, check=False)
+    wrong = warm_python.run(elsewhere, input=text, capture_output=True, text=True, check=False)
     assert (wrong.returncode, wrong.stderr) == (
         1,
         f"error: {server.url}elsewhere/ is not a service of a catalog: the server answered 303\n"
         "hint: Check the URL. It is the one that `registry serve` prints, or its setting `public_url`.\n",
     )
-    run = subprocess.run([*command, "logout", server.url], capture_output=True, text=True, check=False)
+    run = warm_python.run([*command, "logout", server.url], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     with registry.connect(server.url) as catalog, pytest.raises(CatalogRefusedError):
         catalog.datasets()

@@ -22,6 +22,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from support import warm_python
 from support.prepared_samples import prepare
 from support.services import TestServer, make_token
 
@@ -193,10 +194,10 @@ def test_pins_of_a_service_are_read_where_its_url_is_allowed(
     script = "import registry, sys; pin = registry.load_pin(sys.argv[1], fetch=True, allow_hosts=sys.argv[2:])['train']"
     program = [sys.executable, "-c", f"{script}; pin.verify(); print(len(pin.read()))", str(path)]
     environment = {**os.environ, "REGISTRY_CATALOG": server.url}
-    refused = subprocess.run(program, check=False, env=environment, capture_output=True, text=True)
+    refused = warm_python.run(program, check=False, env=environment, capture_output=True, text=True)
     assert "not allowed" in refused.stderr
     host = urlsplit(server.url).netloc
-    done = subprocess.run([*program, host], check=False, env=environment, capture_output=True, text=True)
+    done = warm_python.run([*program, host], check=False, env=environment, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("10\n", "")
 
 
@@ -212,10 +213,10 @@ def test_another_process_asks_for_the_token_again(
     script = "import pickle, sys; print(len(list(pickle.load(sys.stdin.buffer))))"
     program = [sys.executable, "-c", script]
     environment = dict(os.environ)
-    done = subprocess.run(program, check=False, env=environment, input=content, capture_output=True)
+    done = warm_python.run(program, check=False, env=environment, input=content, capture_output=True)
     assert (done.stdout, done.stderr) == (b"100\n", b"")
     environment.pop("REGISTRY_TOKEN")
-    refused = subprocess.run(program, check=False, env=environment, input=content, capture_output=True)
+    refused = warm_python.run(program, check=False, env=environment, input=content, capture_output=True)
     assert b"it needs an access token" in refused.stderr
 
 
@@ -693,7 +694,7 @@ with registry.connect(sys.argv[1]) as catalog:
 
 def add_in_process(url: str, dies_at: int) -> subprocess.Popen[str]:
     program = [sys.executable, "-c", SCRIPT, url, str(dies_at)]
-    return subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return warm_python.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def test_a_killed_publisher_leaves_what_the_next_run_finishes_and_gc_removes(
@@ -709,7 +710,7 @@ def test_a_killed_publisher_leaves_what_the_next_run_finishes_and_gc_removes(
         killed.wait()
     with registry.connect(server.url) as catalog:
         catalog.add({"number": range(9)}, name="fourth")
-    with subprocess.Popen([sys.executable, "-c", SCRIPT.replace("others", "dead"), server.url, "4"]) as killed:
+    with warm_python.Popen([sys.executable, "-c", SCRIPT.replace("others", "dead"), server.url, "4"]) as killed:
         assert killed.wait() == 9
     place = Path(home.data_dir) / "dead" / "1.0.0"
     assert (place / ".reservation.json").exists()
@@ -747,7 +748,7 @@ def test_readers_of_a_bucket_need_no_rights_of_their_own(
         script += "print(data.folder, data.read('train')[7]['number'], len(list(data.read('train'))))\n"
         script += "print(data.verify(deep=True).faults, data.attachments[0].name)"
         environment = {name: text for name, text in os.environ.items() if not name.startswith("AWS_")}
-        done = subprocess.run(
+        done = warm_python.run(
             [sys.executable, "-c", script, server.url],
             env={**environment, "REGISTRY_TOKEN": reader},
             capture_output=True,

@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 import pytest
+from support import warm_python
 from support.clouds import Cloud, on_clouds
 from support.gcs_server import GcsServer
 from support.s3_server import S3Server
@@ -114,7 +115,7 @@ def add_without_rights(url: str, name: str, dies: str = "") -> subprocess.Popen[
     rights = ("AWS_", "GOOGLE_", "AZURE_", "AZURITE_")
     environment = {key: text for key, text in os.environ.items() if not key.startswith(rights)}
     program = [sys.executable, "-c", SCRIPT, url, name, dies]
-    return subprocess.Popen(program, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return warm_python.Popen(program, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def ask(url: str, method: str, target: str, body: bytes = b"", **headers: str) -> tuple[int, bytes]:

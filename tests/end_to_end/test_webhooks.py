@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support import warm_python
 from support.browse_process import Serve
 from support.receivers import Handler, receiver, wait_until
 from support.warm_python import PROGRAM
@@ -23,7 +23,7 @@ SECONDS = 60
 
 def command(*arguments: str, **environment: str) -> tuple[int, Any]:
     """The exit code of a command, and what it prints as JSON."""
-    ran = subprocess.run(
+    ran = warm_python.run(
         [PROGRAM, "webhook", *arguments, "--format", "json"],
         env=os.environ | environment,
         capture_output=True,

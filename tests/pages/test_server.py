@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from support import warm_python
 from support.browse_process import Browse
 from support.warm_python import PROGRAM
 
@@ -154,7 +155,7 @@ registry.server.app.answer = lambda visit: print("asked", flush=True) or time.sl
 with registry.connect({str(folder / "c.db")!r}) as catalog:
     serve_pages(catalog, opens=False, ready=lambda url: print(url, flush=True))
 """
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+    with warm_python.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         url = urlsplit(process.stdout.readline().strip())
         with socket.create_connection(("127.0.0.1", url.port or 0)) as connection:
@@ -177,7 +178,7 @@ def test_a_taken_port_is_an_error_with_a_hint(folder: Path) -> None:
         port = listener.getsockname()[1]
         command = [PROGRAM, "browse", "--no-open", "--port", str(port)]
         environment = os.environ | {"REGISTRY_CATALOG": f"{folder}/c.db"}
-        done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment, timeout=60)
+        done = warm_python.run(command, check=False, capture_output=True, text=True, env=environment, timeout=60)
     assert (done.returncode, done.stdout) == (4, "")
     assert done.stderr == (
         f"error: port {port} cannot be used: address already in use\n"

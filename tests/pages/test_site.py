@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 import numpy as np
 import pytest
+from support import warm_python
 from support.clouds import Cloud
 from support.s3_server import S3Server
 from support.site_checks import broken_links, follow, get_url, tree_of, without_time
@@ -374,7 +375,7 @@ def test_a_killed_run_leaves_a_whole_site(catalog: registry.Catalog, tmp_path: P
     script = Path(__file__).parents[1] / "support" / "killed_sites.py"
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
     command = [sys.executable, str(script), catalog.backend.url, str(tmp_path), str(step)]
-    result = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    result = warm_python.run(command, capture_output=True, text=True, env=environment, check=False)
     assert result.returncode == 0, result.stderr
     rows = [json.loads(line) for line in result.stdout.splitlines()]
     assert len(rows) > 5
@@ -383,7 +384,7 @@ def test_a_killed_run_leaves_a_whole_site(catalog: registry.Catalog, tmp_path: P
 
 def test_two_runs_at_once_end_with_a_whole_site(catalog: registry.Catalog, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "registry", "site", str(tmp_path / "site"), "--catalog", catalog.url]
-    runs = [subprocess.Popen([*command, "--format", "json"], stdout=subprocess.PIPE) for _ in range(2)]
+    runs = [warm_python.Popen([*command, "--format", "json"], stdout=subprocess.PIPE) for _ in range(2)]
     results = [json.loads(run.communicate()[0])["data"] for run in runs]
     assert [run.returncode for run in runs] == [0, 0]
     assert sorted(it["written"] for it in results) == [0, results[0]["num_files"]]  # the second one waits

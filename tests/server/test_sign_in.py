@@ -15,6 +15,7 @@ from urllib.parse import parse_qs, parse_qsl, urlencode, urljoin, urlsplit
 
 import pytest
 import urllib3
+from support import warm_python
 from support.browse_process import Serve
 from support.issuers import LocalIssuer
 from support.services import TestServer, cutting_proxy, make_token
@@ -245,7 +246,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def login(*arguments: str, given: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return warm_python.run(
         [sys.executable, "-m", "registry", "login", *arguments],
         input=given,
         capture_output=True,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urljoin, urlsplit
 
-from support.warm_python import PROGRAM
+from support.warm_python import PROGRAM, Popen
 
 
 class Answer(NamedTuple):
@@ -30,7 +30,7 @@ class Browse:
 
     def __init__(self, catalog: Path | str, *options: str, start_new_session: bool = False, **environment: str) -> None:
         self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 (of the object): nobody reads a pipe meanwhile
-        self.process = subprocess.Popen(
+        self.process = Popen(
             [PROGRAM, self.command, *options],
             stdout=subprocess.PIPE,
             stderr=self._stderr,

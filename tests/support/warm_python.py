@@ -27,7 +27,8 @@ MODULES: Final = (
     *("registry.cli.main", "registry.api.catalog", "registry.publishing.publish", "registry.building.build"),
     *("registry.catalog.schema", "registry.catalog.sql_catalog", "registry.storage.local", "registry.features"),
     *("alembic.command", "psycopg", "sqlalchemy.dialects.postgresql.psycopg", "sqlalchemy.dialects.sqlite.pysqlite"),
-    *("numpy", "subprocess", "concurrent.futures.thread"),
+    *("numpy", "subprocess", "concurrent.futures.thread", "uvicorn", "starlette.applications", "jinja2"),
+    *("registry.server.browse", "registry.server.serve", "registry.server.service"),
 )
 PROGRAM: Final = str(Path(sys.executable).with_name("registry"))
 
@@ -96,15 +97,18 @@ def run(
     *,
     check: bool = False,
     capture_output: bool = False,
+    input: Any = None,  # noqa: A002 (its name in subprocess)
     timeout: float | None = None,
     **options: Any,
 ) -> subprocess.CompletedProcess[Any]:
     """``subprocess.run`` for the programs that ``Popen`` starts."""
     if capture_output:
         options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    if input is not None:
+        options["stdin"] = subprocess.PIPE
     with Popen(args, **options) as process:
         try:
-            out, err = process.communicate(timeout=timeout)
+            out, err = process.communicate(input, timeout=timeout)
         except BaseException:
             process.kill()
             raise
@@ -200,11 +204,12 @@ def _begin(request: Start, descriptors: Sequence[int]) -> Callable[[], None]:
     sys.stderr = open(2, "w", closefd=False, buffering=1, errors="backslashreplace")  # noqa: SIM115 (as above)
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
     program, *arguments = request["args"]
-    if program == PROGRAM:
-        sys.argv = [program, *arguments]
-        return _run_registry
     given = request["env"].get("PYTHONPATH", "").split(os.pathsep)
     added = [one for one in given if one and one not in sys.path[1:]]  # the first entry is replaced below
+    if program == PROGRAM:
+        sys.argv = [program, *arguments]
+        sys.path[:1] = [str(Path(program).parent), *added]
+        return _run_registry
     kind, *rest = arguments
     if kind == "-c":
         code, *rest = rest
