@@ -18,66 +18,30 @@ from typing import Any
 import numpy as np
 import pytest
 from fastcrc.crc32 import iscsi
+from support import warm_python
 from support.clouds import on_clouds
+from support.goods import COUNT, examples_of, is_kept, open_goods, plain, rows, use_small_blocks
 
 import registry
 from registry.api import Catalog
 from registry.catalog.sql_catalog import SqlCatalog
 from registry.cli.main import run
 from registry.errors import OtherDataDirectoryError, RegistryWarning, StorageError, UsageError
-from registry.reading import split_columns
 from registry.storage import open_store, remote
 from registry.storage.object_client import BucketClient
-
-COUNT = 300
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
 
 @pytest.fixture(autouse=True)
 def _cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("REGISTRY_CACHE", str(tmp_path / "indexes"))
-    monkeypatch.setenv("REGISTRY_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("REGISTRY_CACHE_BYTES", "100MB")
-    monkeypatch.setattr(split_columns, "_BLOCK_RECORDS", (16, 64))  # several blocks in a small split
-
-
-def rows() -> dict[str, Any]:
-    """Columns with nulls, texts of different lengths and lists."""
-    rng = np.random.default_rng(4)
-    return {
-        "id": np.arange(COUNT),
-        "price": [None if number % 7 == 0 else float(number) for number in range(COUNT)],
-        "name": [f"name {number}" * (number % 4) for number in range(COUNT)],
-        "tags": [list(range(number % 5)) for number in range(COUNT)],
-        "vector": rng.random((COUNT, 3), np.float32),
-    }
+    use_small_blocks(monkeypatch, tmp_path)
 
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> Iterator[Catalog]:
-    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as opened:
-        opened.add(rows(), name="goods", num_shards=3)
+    with open_goods(tmp_path) as opened:
         yield opened
-
-
-def plain(example: Any) -> Any:
-    if isinstance(example, dict):
-        return {name: plain(value) for name, value in example.items()}
-    if isinstance(example, np.ma.MaskedArray):
-        return [plain(value) for value in example.tolist()]
-    if isinstance(example, np.ndarray):
-        return [plain(value) for value in example]
-    return bytes(example) if isinstance(example, memoryview) else example
-
-
-def examples_of(dataset: Any, **options: Any) -> list[Any]:
-    return [plain(example) for example in dataset.read("train", **options)]
-
-
-def is_kept(reader: Any) -> bool:
-    in_use: bool = reader._keeper.is_in_use
-    return in_use
 
 
 def attached_files(tmp_path: Path, pattern: str = "*.npy") -> list[Path]:
@@ -464,7 +428,7 @@ def test_after_a_kill_the_next_call_attaches_or_gc_removes_what_was_left(
 ) -> None:
     before = set(contents(tmp_path / "data"))
     arguments = [str(tmp_path / "catalog.db"), str(tmp_path / "data"), moment]
-    assert subprocess.run([sys.executable, "-c", KILLED, *arguments], check=False).returncode == 9
+    assert warm_python.run([sys.executable, "-c", KILLED, *arguments], check=False).returncode == 9
     assert set(contents(tmp_path / "data")) > before
     dataset = catalog.dataset("goods")
     assert [file.kind for file in dataset.attachments] == ["statistics"]
@@ -593,7 +557,9 @@ def test_without_room_in_the_cache_the_shards_of_a_bucket_are_read(
 
 TOGETHER = """
 import sys
+import warnings
 import registry
+warnings.simplefilter("error")
 from registry.reading import split_columns
 split_columns._BLOCK_RECORDS = 16, 64
 reader = registry.connect(sys.argv[1], data_dir=sys.argv[2]).dataset("goods").read("train")
@@ -606,8 +572,8 @@ def test_processes_fetch_columns_into_one_cache(bucket: str, tmp_path: Path) -> 
     with registry.connect(tmp_path / "catalog.db", data_dir=f"{bucket}/data") as catalog:
         catalog.add(rows(), name="goods", num_shards=3)
         catalog.dataset("goods").attach_columns()
-        command = [sys.executable, "-W", "error", "-c", TOGETHER, str(tmp_path / "catalog.db"), f"{bucket}/data"]
-        processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+        command = [sys.executable, "-c", TOGETHER, str(tmp_path / "catalog.db"), f"{bucket}/data"]
+        processes = [warm_python.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
         answers = [process.communicate(timeout=300)[0].split() for process in processes]
         assert {total for total, _ in answers} == {str(sum(range(COUNT)))}
         assert "True" in {is_in_use for _, is_in_use in answers}  # another process may have reserved a column just now
