@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from end_to_end.test_build_pieces import INPUTS, make
-from support import FOLDER
+from support import FOLDER, warm_python
 from support.piece_builders import Input, Pieced, PiecedByNumber, PiecedInOrder, built
 
 import registry
@@ -249,7 +249,7 @@ with Elsewhere(2) as engine, use_engine(engine):
 def test_a_killed_build_is_continued_and_its_runs_are_garbage_later(tmp_path: Path, calls: Path) -> None:
     data = tmp_path / "data"
     program = KILLED.format(paths=sys.path, folder=str(data))
-    assert subprocess.run([sys.executable, "-c", program], check=False, capture_output=True).returncode == -9
+    assert warm_python.run([sys.executable, "-c", program], check=False, capture_output=True).returncode == -9
     begun = taken(calls)
     assert begun
     assert any(name.endswith(".facts") for name in files(data))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -43,7 +42,7 @@ EVERY = every_step(3)
 @pytest.fixture(scope="module")
 def dead() -> Owner:
     """A process of this machine that has ended."""
-    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+    with warm_python.Popen([sys.executable, "-c", ""]) as process:
         pass
     return replace(HERE, pid=process.pid, started="1")
 
@@ -285,7 +284,7 @@ def test_the_marker_of_a_program_that_looked_for_shared_folders_disturbs_nothing
         "import os, sys; from registry.engines.ray.connection import marker_in\n"
         "with marker_in(sys.argv[1]), marker_in(sys.argv[2]): os.kill(os.getpid(), 9)"
     )
-    subprocess.run([sys.executable, "-c", program, *map(str, folders)], check=False)
+    warm_python.run([sys.executable, "-c", program, *map(str, folders)], check=False)
     assert len(files_below(tmp_path / "data") - before) == 2
     dataset.verify(deep=True).raise_for_faults("animals")
     assert len(removed(catalog.collect_garbage())) == 2

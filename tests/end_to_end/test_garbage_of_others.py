@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, replace
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import warm_python
 from support.object_publishers import die_before, fork, publish
 from support.prepared_samples import animals, prepare
 
@@ -118,7 +118,7 @@ def test_folders_without_an_owner_are_named_and_stay(
 
 
 def dead_owner() -> Owner:
-    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+    with warm_python.Popen([sys.executable, "-c", ""]) as process:
         pass
     return replace(HERE, pid=process.pid, started="1")
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support import warm_python
 
 from registry.api.logins import Logins
 from registry.errors import NotFoundError, RegistryWarning
@@ -157,7 +157,7 @@ for number in range(40):
 """
     environment = {name: value for name, value in os.environ.items() if name != "REGISTRY_TOKEN"}
     processes = [
-        subprocess.Popen([sys.executable, "-c", program, str(tmp_path), name], env=environment) for name in "ab"
+        warm_python.Popen([sys.executable, "-c", program, str(tmp_path), name], env=environment) for name in "ab"
     ]
     (tmp_path / "start").touch()
     assert [process.wait(60) for process in processes] == [0, 0]

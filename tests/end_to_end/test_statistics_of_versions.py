@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import warm_python
 from support.attached_folds import attach_nothing
 from support.prepared_samples import animals, prepare
 
@@ -254,7 +255,7 @@ def test_two_processes_that_compute_at_once_attach_the_same_document(
         )
         command = [sys.executable, "-c", script, catalog_url, data_dir]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        runs = [subprocess.Popen(command, **pipes) for _ in range(2)]
+        runs = [warm_python.Popen(command, **pipes) for _ in range(2)]
         assert [run.communicate("go\n")[0] for run in runs] == ["3000\n", "3000\n"]
         dataset = catalog.dataset("numbers")
         assert [attachment.name for attachment in dataset.attachments] == ["statistics.json"]
