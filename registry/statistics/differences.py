@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from registry.statistics.values import Classes, FeatureStatistics, NumberStatistics, SplitStatistics
@@ -22,9 +22,12 @@ class Difference(NamedTuple):
     text: str
 
 
-def find_differences(statistics: Mapping[str, SplitStatistics]) -> list[Difference]:
+def find_differences(
+    statistics: Mapping[str, SplitStatistics], paths: Collection[str] | None = None
+) -> list[Difference]:
     """Compare each split with the largest one, which is the first of equally large ones.
 
+    ``paths`` are the features to compare, or all of them.
     A mean is shifted if it differs by more than a quarter of the standard deviation in the largest split, and by more
     than four times the standard error of the smaller one. Of texts and audio, the lengths are compared.
     """
@@ -35,9 +38,9 @@ def find_differences(statistics: Mapping[str, SplitStatistics]) -> list[Differen
     for split, features in statistics.items():
         if split == largest or not features.num_examples:
             continue
-        for path, feature in features.items():
-            other = statistics[largest].get(path)
-            if other is not None:
+        for path in features if paths is None else paths:
+            feature, other = features.features.get(path), statistics[largest].features.get(path)
+            if feature is not None and other is not None:
                 num_records = features.num_examples, statistics[largest].num_examples
                 result += [Difference(split, path, text) for text in _compare(feature, other, largest, *num_records)]
     return result

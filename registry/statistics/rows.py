@@ -36,14 +36,13 @@ def feature_rows(
 
     ``moments`` write dates and times, by path; ``draw`` draws counts as bars.
     """
-    marks: dict[tuple[str, str], list[str]] = {}
-    for difference in find_differences(statistics):
-        marks.setdefault((difference.split, difference.feature), []).append(difference.text)
     for path in paths:
+        differences = find_differences(statistics, [path])  # here, as a notebook takes the first rows of thousands
         for split in splits:
             if (feature := statistics[split].features.get(path)) is not None:
                 unit = unit_of(feature, (moments or {}).get(path))
-                yield _row(path, split, feature, marks.get((split, path), []), unit, draw)
+                marks = [difference.text for difference in differences if difference.split == split]
+                yield _row(path, split, feature, marks, unit, draw)
 
 
 def _row(

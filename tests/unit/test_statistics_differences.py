@@ -38,6 +38,16 @@ def test_classes_that_only_one_split_has_are_named() -> None:
     ]
 
 
+def test_the_features_that_are_named_are_compared() -> None:
+    features = FeaturesDict({"pet": ClassLabel(names=["cat", "dog"]), "toy": ClassLabel(names=["ball", "bone"])})
+    train = [{"pet": number % 2, "toy": number % 2} for number in range(9)]
+    statistics = statistics_of(features, train=train, test=[{"pet": "cat", "toy": "ball"}])
+    assert [tuple(difference) for difference in find_differences(statistics, ["toy", "yarn"])] == [
+        ("test", "toy", "lacks bone")
+    ]
+    assert len(find_differences(statistics)) == 2
+
+
 @pytest.mark.parametrize(("shift", "is_shifted"), [(0.0, False), (0.1, False), (1.0, True), (-1.0, True)])
 def test_a_mean_is_shifted_beyond_a_quarter_of_the_deviation(shift: float, is_shifted: bool) -> None:
     features = FeaturesDict({"price": "float64"})
