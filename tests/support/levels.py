@@ -3,7 +3,7 @@
 - **quick** (``pytest -m quick``): tests without a database server, an object store, a process or a long loop.
 - **everyday** (the README's line): every law, on a sample of its cases and with few examples.
 - **long** (``make long``): the other cases, and every law again with more examples. ``.ci/run`` runs the everyday level
-  first, and then a sixth of this one.
+  first, and then a tenth of this one.
 
 A law is never in the long level alone: ``cases`` and ``either`` always leave some of it for every day.
 """
