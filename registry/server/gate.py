@@ -157,7 +157,7 @@ class Buckets:
 
 
 class Seats:
-    """Limits how many of a kind work at a time: others are refused."""
+    """Lets a fixed number of requests work at a time, and refuses others."""
 
     def __init__(self, number: int, reason: str) -> None:
         """``reason`` is that of a refusal."""
