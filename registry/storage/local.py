@@ -221,6 +221,19 @@ class LocalStore(Store):
                 os.unlink(path)
             sync_folder(os.path.dirname(path))
 
+    def move(self, name: str, final: str) -> None:
+        """Rename a stored file to ``final`` in one step. A link is renamed, not its target."""
+        folder_name, _, last_part = check_relative_name(name).rpartition("/")
+        source, target = os.path.join(self._inside(folder_name), last_part), self._inside(check_relative_name(final))
+        with storage_errors("write", target):
+            if not os.path.islink(source):
+                _check_regular(source)
+            make_folders(os.path.dirname(target))
+            _give_name(source, target, overwrite=False)
+            with suppress(FileNotFoundError):  # it was renamed, not linked
+                os.unlink(source)
+            sync_folder(os.path.dirname(target))
+
     def move_in(self, name: str, source: Store, *, content_type: str) -> None:  # noqa: ARG002 (files have none)
         """Rename the file ``name`` of another folder, whose ``sync`` was called, replacing the one that is here."""
         path = self._inside(check_relative_name(name))

@@ -339,6 +339,15 @@ class Store(abc.ABC):
         """
         self.create_from(final, self, name)
 
+    def move(self, name: str, final: str) -> None:
+        """Rename a stored file to ``final``: in one step on local disks; other stores copy it.
+
+        Raises:
+            AlreadyStoredError: the name is taken.
+        """
+        self.copy_to(name, final)
+        self.remove_tree(name)
+
     def move_in(self, name: str, source: Store, *, content_type: str) -> None:
         """Take the file ``name`` from a folder of this machine, and replace the one that has its name, in one step.
 

@@ -249,6 +249,26 @@ def test_many_threads_write_at_once(store: Store) -> None:
     assert len(store.list("folder")) == 16
 
 
+def test_a_file_is_moved_to_a_name_that_is_free(store: Store) -> None:
+    put(store, "staged/one", b"1")
+    store.move("staged/one", "export/one")
+    assert (store.list(), store.read_bytes("export/one")) == (["export/one"], b"1")
+
+
+def test_a_file_is_moved_over_no_other(store: Store) -> None:
+    put(store, "one", b"1")
+    put(store, "two", b"2")
+    with pytest.raises(AlreadyStoredError):
+        store.move("one", "two")
+    assert (store.read_bytes("one"), store.read_bytes("two")) == (b"1", b"2")
+
+
+def test_what_is_not_there_cannot_be_moved(store: Store) -> None:
+    with pytest.raises(NotStoredError):
+        store.move("none", "some")
+    assert store.list() == []
+
+
 def test_a_scan_gives_every_file_with_its_size_and_age(store: Store) -> None:
     begun = datetime.now(UTC) - timedelta(seconds=2)  # the times of object stores have no fractions
     put(store, "mnist/1.0.0/shard", b"12345")
