@@ -284,7 +284,9 @@ def test_a_filling_that_is_killed_is_continued(catalog: Catalog, tmp_path: Path)
     assert num_calls > 50
     for number in range(0, num_calls, every_step(num_calls // 9)):
         shutil.rmtree(tmp_path / "cache")
-        assert fill_in_a_child(tmp_path, num_calls=number)[0] == 9
+        exit_code, left = fill_in_a_child(tmp_path, num_calls=number)
+        # On a busy machine, one filling was seen to make fewer calls than another.
+        assert exit_code == 9 if number < 0.9 * num_calls else exit_code == (9 if left < 0 else 0)
         assert examples_of(catalog.dataset("goods"), keep="auto") == expected
         assert fill_in_a_child(tmp_path, num_calls=10**6)[0] == 0
         with warnings.catch_warnings():
