@@ -2,8 +2,8 @@
 
     dataset_dict.json                  {"splits": ["train", "test"]}; missing if a single split was saved
     train/state.json                   the names of the data files
-    train/dataset_info.json            description, license, citation
-    train/data-00000-of-00002.arrow    an Arrow stream, with features in the metadata of its schema
+    train/dataset_info.json            features, description, license, citation
+    train/data-00000-of-00002.arrow    an Arrow stream
 
 TFDS writes ``dataset_info.json`` as well; only Hugging Face writes ``state.json`` next to it. The dataset card of a
 repository says which files are the splits of which config:
@@ -31,6 +31,7 @@ import posixpath
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,10 +42,18 @@ from registry.errors import FeatureError, SourceError, UsageError, spell, sugges
 from registry.features import ClassLabel, Feature
 from registry.intake.arrow_files import open_arrow
 from registry.intake.file_parts import combine_splits
-from registry.intake.hugging_face import KIND, described_texts, split_name
+from registry.intake.hugging_face import (
+    KIND,
+    described_texts,
+    hints_of,
+    kept_features,
+    refuse_paths,
+    split_name,
+    with_plain_files,
+)
 from registry.intake.kinds import KINDS, MEDIA, kind_of
 from registry.intake.options import AddOptions
-from registry.intake.source import Files, Source
+from registry.intake.source import Files, Rows, Source
 from registry.interop.dataset_card import CARD, describe_card, read_card, read_front_matter
 from registry.splits import counted
 from registry.storage.local import LocalStore
@@ -104,28 +113,55 @@ def open_saved_dataset(files: Files, options: AddOptions) -> Source:
     saved = _SavedDataset(files)
     folders = saved.folders()
     renamed = options.split_names(folders, f"{files.location}: {DICT}: ")
-    data = {renamed[name]: saved.data_files(folder) for name, folder in folders.items()}
-    sources = {
-        split: open_arrow(files.only(names), replace(options, kind="arrow", splits={split: "*"}, rename_splits=None))
-        for split, names in data.items()
-    }
-    source = combine_splits(sources, split_reason="the splits that were saved")
-    info = saved.json(f"{next(iter(folders.values()))}{INFO}")
-    used = {name for names in data.values() for name in names}
-    about = {DICT: "the names of the splits", STATE: "the names of the data files", INFO: "description and license"}
-    uses = list(source.files)
+    described = saved.features(next(iter(folders.values())))
+    places: dict[str, tuple[int, str]] = {}
+    for name, folder in folders.items():
+        if saved.features(folder) != described:
+            raise SourceError(
+                f"{files.location}: the features of the split {name!r} differ from those of {next(iter(folders))!r}",
+                hint="Cast one of them before saving: dataset.cast(features)",
+            )
+        for data in saved.data_files(folder):  # none, or one without rows, if the split is empty
+            places[data] = len(places), renamed[name]
+    if not places:
+        raise SourceError(f"{files.location}: the dataset has no rows", hint="Save data with at least one row.")
+    source = open_arrow(
+        files.only(sorted(places)), replace(options, kind="arrow", splits={"train": "*"}, rename_splits=None)
+    )
+    parts = [
+        replace(part, split=places[part.name][1]).mapped(partial(_with_plain_files, described))
+        for part in sorted(source.parts, key=lambda part: places[part.name])
+    ]
+    source = replace(source, parts=parts)
+    first = source.first_rows()
+    filled = {part.name for part in parts}
+    uses = list(files.uses((name for name in places if name not in filled), "skipped", reason="it has no rows"))
+    for split in source.splits:
+        uses += files.uses(
+            (name for name in places if name in filled and places[name][1] == split), "records", split=split
+        )
+    about = {DICT: "the names of the splits", STATE: "the names of the data files", INFO: "features and license"}
     for name in files.names:
         reason = about.get(name.rpartition("/")[2])
-        if name not in used:
+        if name not in places:
             uses += files.uses([name], "metadata" if reason else "skipped", reason=reason or "not listed in state.json")
+    texts = described_texts(saved.json(f"{next(iter(folders.values()))}{INFO}"))
+    if first is not None and described:  # datasets reads them here, and not in the metadata of the schema
+        source = replace(source, hints=hints_of(described, first.table))
+        texts["custom"] = kept_features(described)
     return replace(
         source,
         kind=KIND,
-        summary=f"Hugging Face dataset: {counted(len(folders), 'split')}, {counted(len(used), 'Arrow file')}",
+        summary=f"Hugging Face dataset: {counted(len(folders), 'split')}, {counted(len(places), 'Arrow file')}",
         files=(*uses, *files.skipped),
-        metadata=replace(source.metadata, **described_texts(info)),
+        metadata=replace(source.metadata, **texts),
         origins=files.origins,
+        split_reason="the splits that were saved",
     )
+
+
+def _with_plain_files(described: Mapping[str, Any], rows: Rows) -> Rows:
+    return replace(rows, table=with_plain_files(rows.table, described, refuse_paths))
 
 
 class _SavedDataset:
@@ -152,7 +188,7 @@ class _SavedDataset:
         name = f"{folder}{STATE}"
         listed = self.json(name).get("_data_files")
         result: list[str] = []
-        for node in listed if isinstance(listed, list) and listed else [None]:
+        for node in listed if isinstance(listed, list) else [None]:
             filename = node.get("filename") if isinstance(node, dict) else None
             if not isinstance(filename, str) or "/" in filename or os.sep in filename:
                 raise self._malformed(name, "expected the names of files at the key '_data_files'")
@@ -165,6 +201,13 @@ class _SavedDataset:
         if self.json(name).get("_indices_data_files"):
             raise self._malformed(name, "it has an index of rows, which datasets before 2.0 wrote")
         return result
+
+    def features(self, folder: str) -> dict[str, Any]:
+        """The description of each column of a split; empty if it has none."""
+        features = self.json(f"{folder}{INFO}").get("features") or {}
+        if not isinstance(features, dict):
+            raise self._malformed(f"{folder}{INFO}", "expected an object at the key 'features'")
+        return features
 
     def json(self, name: str) -> dict[str, Any]:
         """The values of a JSON file."""

@@ -187,6 +187,35 @@ def test_a_saved_split_has_the_name_it_was_saved_with(hf: Any, dataset: Any, tmp
     ]
 
 
+def test_a_saved_split_may_be_empty(hf: Any, dataset: Any, tmp_path: Path) -> None:
+    both = {"train": dataset, "test": dataset.select([])}
+    hf.DatasetDict(both).save_to_disk(tmp_path / "none", num_shards={"train": 1, "test": 0})
+    hf.DatasetDict(both).save_to_disk(tmp_path / "one", num_shards={"train": 1, "test": 1})
+    for folder in ("none", "one"):
+        source = open_saved_dataset(list_files(tmp_path / folder), AddOptions())
+        assert source.splits == ("train",)
+        assert rows_of(source, "train") == want(dataset)
+        assert sum(use.num_files for use in source.files) == len(list_files(tmp_path / folder).names)
+
+
+def test_a_saved_dataset_has_the_order_and_the_classes_that_its_json_gives(hf: Any, tmp_path: Path) -> None:
+    features = hf.Features({"x": hf.Value("int64"), "y": hf.ClassLabel(names=["a", "b"])})
+    data = hf.Dataset.from_dict({"x": [1, 2], "y": [0, 1]}, features=features)
+    hf.DatasetDict({"train": data, "test": data}).save_to_disk(tmp_path, num_shards={"train": 2, "test": 1})
+    state = json.loads((tmp_path / "train/state.json").read_text())
+    state["_data_files"].reverse()
+    (tmp_path / "train/state.json").write_text(json.dumps(state))
+    for split in ("train", "test"):
+        info = tmp_path / split / "dataset_info.json"
+        info.write_text(info.read_text().replace('"a"', '"cat"'))
+        if split == "train":
+            with pytest.raises(SourceError, match="the features of the split 'test' differ from those of 'train'"):
+                open_saved_dataset(list_files(tmp_path), AddOptions())
+    source = open_saved_dataset(list_files(tmp_path), AddOptions())
+    assert rows_of(source, "train") == [{"x": 2, "y": 1}, {"x": 1, "y": 0}]
+    assert source.hints == {"y": ClassLabel(names=["cat", "b"])}
+
+
 def test_a_folder_of_tfds_is_not_a_saved_dataset() -> None:
     assert not is_saved_dataset({"dataset_info.json", "features.json", "mnist-train.tfrecord-00000-of-00001"})
 
