@@ -225,7 +225,8 @@ class _Opener:
         hints = self._hints(plan.columns, is_untyped=is_untyped) | {
             field.name: own[columns[field.name]] for field in plan.columns if columns[field.name] in own
         }
-        parts = [part.mapped(partial(_select, columns)) for part in source.parts]
+        listed = self._listed_splits(plan.split) if plan.split is not None and split_by else frozenset()
+        parts = [part.mapped(partial(_select, columns, split_by, listed)) for part in source.parts]
         left = [name for name in known if name not in columns.values()]
         about = f"; not in the record set: {', '.join(map(repr, left[:_MOST_SHOWN]))}" if left else ""
         return replace(source, parts=parts, split_by=split_by, hints=hints, summary=f"{source.summary}{about}")
@@ -251,6 +252,15 @@ class _Opener:
             hint = "For a folder of TFDS, use: registry import tfds DIR" if "tfrecord" in name.lower() else OTHER
             self._files.fail(f"records cannot be read from {name} ({resource.encoding})", hint)
         return kind
+
+    def _listed_splits(self, field: RecordField) -> frozenset[str]:
+        """The names of the splits, if the record set that ``field`` refers to lists them; else none."""
+        target = self._target(field)
+        rows = () if target is None else target.data or ()
+        values = [] if target is None else target.values(field.references)
+        if not any(value is not None for value in values):  # the reference is to the record set, not to a field
+            values = [next(iter(row.values()), None) for row in rows]
+        return frozenset(str(value) for value in values if value is not None)
 
     def _splits_by_name(self, plan: _Plan, field: RecordField) -> dict[str, list[str]]:
         """The files of each split, by a regular expression over their names."""
@@ -359,7 +369,14 @@ def _class_names(target: RecordSet, field_id: str) -> list[str]:
     return []
 
 
-def _select(columns: Mapping[str, str], rows: Rows) -> Rows:
-    """The rows with the columns of the record set."""
+def _select(columns: Mapping[str, str], split_by: str, listed: frozenset[str], rows: Rows) -> Rows:
+    """The rows with the columns of the record set. Each split must be one of those that are listed, if any are."""
+    values = rows.table.column(columns[split_by]).to_pylist() if listed else []
+    for place, value in enumerate(values):
+        if value is not None and str(value) not in listed:
+            raise SourceError(
+                f"row {rows.lines[place]}: the split {str(value)!r:.80} is not one of {', '.join(sorted(listed))}",
+                hint="List it in the record set of the splits.",
+            )
     table = import_pyarrow().table([rows.table.column(column) for column in columns.values()], names=list(columns))
     return replace(rows, table=table)

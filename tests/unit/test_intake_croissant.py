@@ -246,6 +246,10 @@ def test_a_column_gives_splits(tmp_path: Path) -> None:
     report = catalog.add(tmp_path / "croissant.json", "x", rename_splits={"test": "held"})
     assert dict(report.splits) == {"train": 1, "held": 2}
     assert [row["x"] for row in catalog.dataset("x").read("train")] == [2]
+    (tmp_path / "data.csv").write_text("x,part\n1,test\n2,tain\n")
+    with pytest.raises(SourceError) as caught:
+        rows_of(opened(tmp_path))
+    assert str(caught.value) == "row 3: the split 'tain' is not one of test, train"
 
 
 def test_records_in_the_document_come_in(tmp_path: Path) -> None:
