@@ -78,17 +78,18 @@ class StoredArray:
         return self.shape[1:], self.dtype.newbyteorder("=")
 
     def mapped(self) -> npt.NDArray[Any]:
-        """Its values, mapped into memory. Raises SourceError if another array has replaced it."""
-        path = root_of(self.store) / self.name
-        with storage_errors("read", str(path)), archive_errors(self.file), warnings.catch_warnings(action="ignore"):
-            values: npt.NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
-        if (values.shape, values.dtype) != (self.shape, self.dtype):
+        """Its values, mapped into memory. Raises SourceError if another array has replaced it, or it is damaged."""
+        array = _read_header(self.store, self.name, self.file, self.member)
+        if array != self:
             raise _fault(
                 self.file,
                 f"{self.label}: the array changed while it was added: "
-                f"expected {_shown(self.shape, self.dtype)}, found {_shown(values.shape, values.dtype)}",
+                f"expected {_shown(self.shape, self.dtype)}, found {_shown(array.shape, array.dtype)}",
                 "Wait until the program that writes the file has ended, then try again.",
             )
+        path = root_of(self.store) / self.name
+        with storage_errors("read", str(path)), archive_errors(self.file), warnings.catch_warnings(action="ignore"):
+            values: npt.NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
         return values
 
 

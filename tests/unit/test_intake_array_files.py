@@ -56,6 +56,22 @@ def test_files_of_splits_and_columns(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda data: data[:150], "x.npy: damaged array: expected 208 bytes, found 150"),
+        (lambda data: data[:10] + b"(" * 118, "x.npy: damaged array: ('EOF in multi-line statement', (2, 0))"),
+    ],
+)
+def test_an_array_that_is_damaged_meanwhile_is_an_error(tmp_path: Path, change: Any, message: str) -> None:
+    np.save(tmp_path / "x.npy", np.arange(10))
+    (part,) = opened(tmp_path).parts
+    (tmp_path / "x.npy").write_bytes(change((tmp_path / "x.npy").read_bytes()))
+    with pytest.raises(SourceError) as caught:
+        list(part.read())
+    assert str(caught.value) == message
+
+
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_arrays_of_an_archive(tmp_path: Path, save: Any) -> None:
     save(tmp_path / "mnist.npz", x_train=np.eye(3), y_train=[0, 1, 2], x_test=np.eye(3).T[:2], y_test=[0, 1])
