@@ -258,7 +258,8 @@ def remembered_wishes(features: FeaturesDict, custom: Mapping[str, Any]) -> dict
         if isinstance(feature, ClassLabel) and not is_inferred:
             wishes[name] = Wish(text=AS_BEFORE, action="classes", classes=feature, is_remembered=True)
             continue
-        has_more = any(re.split(r"/|\[\]", path)[0] == name for path in (*words, *stored.nullable))
+        inside = f"{name}/", f"{name}[]"
+        has_more = any(path == name or path.startswith(inside) for path in (*words, *stored.nullable))
         wishes[name] = Wish(
             text=AS_BEFORE,
             feature=feature,
@@ -316,7 +317,8 @@ def _arrow_type(path: str, feature: Feature, stored: StoredTypes) -> Any:
         return import_pyarrow().struct(fields)
     if isinstance(feature, SequenceFeature):
         return _list_type(_arrow_type(f"{path}[]", feature.feature, stored), [feature.length])
-    if isinstance(feature, Tensor) and (word := stored.words.get(path.replace("[]", ""))) is not None:
+    word = stored.words.get(path) or stored.words.get(path.replace("[]", ""))  # the name of a column may end in []
+    if isinstance(feature, Tensor) and word is not None:
         return _list_type(parse_feature(word).arrow_type, feature.shape)
     is_bytes = type(feature) is Tensor and feature.dtype == TEXT and not feature.shape
     return import_pyarrow().binary() if is_bytes else arrow_type_of(feature)

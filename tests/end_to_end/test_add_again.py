@@ -76,6 +76,13 @@ def test_requested_types_are_remembered(tmp_path: Path, catalog: Catalog) -> Non
     assert types_of(third) == types_of(first)
 
 
+@pytest.mark.parametrize("name", ["when", "when[]", "a/b"])
+def test_a_requested_type_is_remembered_whatever_the_name_of_its_column(catalog: Catalog, name: str) -> None:
+    catalog.add({name: np.array([1, 2], "datetime64[s]")}, "rows", features={name: "timestamp[s]"})
+    with pytest.raises(UnusableRowsError, match="expected timestamp"):
+        catalog.add({name: np.array([1, 3], "datetime64[ms]")}, "rows")
+
+
 def test_new_classes_follow_those_of_the_version_before(tmp_path: Path, catalog: Catalog) -> None:
     add_csv(catalog, tmp_path, HEADER + ROWS, features=REQUESTS)
     report = add_csv(catalog, tmp_path, HEADER + ROWS + "2026-02-02,ant,3000,3,z,2.5,3" + LISTS)
