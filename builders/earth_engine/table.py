@@ -121,7 +121,9 @@ class Table:
             return None
         if isinstance(value, list):
             texts = [_to_text(item) for item in value]
-            return texts[0] if column.size == 1 and shape is None else texts
+            if column.is_single and shape is None:
+                return texts[0] if texts else None  # a feature may be empty instead of missing
+            return texts
         if shape is not None:
             return value.reshape(shape)
         return value[0].item() if column.size == 1 else value

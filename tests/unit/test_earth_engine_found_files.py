@@ -134,6 +134,14 @@ def test_a_file_that_may_belong_to_the_export_is_not_left_out_in_silence(tmp_pat
         assert f"{name}: its name is not that of a file of an export" in lines(error)
 
 
+def test_the_second_download_of_a_missing_last_shard_is_not_left_out_in_silence(tmp_path: Path) -> None:
+    fill(tmp_path, "p-00000.tfrecord.gz", "p-00001 (1).tfrecord.gz", "p-2020_01 (1).tfrecord.gz")
+    error = refused(tmp_path, prefix="p")
+    assert lines(error)[1:] == ["p-00001 (1).tfrecord.gz: its name is not that of a file of an export"]
+    fill(tmp_path, "p-00001.tfrecord.gz")
+    assert find_export(tmp_path, prefix="p").filenames == ("p-00000.tfrecord.gz", "p-00001.tfrecord.gz")
+
+
 def test_a_mixer_may_be_there_twice_if_it_says_the_same(tmp_path: Path) -> None:
     fill(tmp_path, "p-00000.tfrecord", "p-mixer.json", "pmixer.json")
     assert find_export(tmp_path).notes == ("pmixer.json is equal to p-mixer.json.",)

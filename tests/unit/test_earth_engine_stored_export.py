@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ from support.earth_engine_samples import (
     write_records,
 )
 
+from registry.builders.earth_engine.assembling.assemble import assemble
 from registry.builders.earth_engine.grid import NO_KERNEL, Size
 from registry.builders.earth_engine.stored.export import open_export
+from registry.builders.earth_engine.stored.importing import preview_export
 from registry.errors import (
     CorruptExampleError,
     CorruptRecordError,
@@ -346,3 +349,10 @@ def test_columns_of_a_table_are_chosen_and_options_of_images_are_refused(tmp_pat
     assert as_image.tile.size == Size(4, 4)
     (tmp_path / "t.tfrecord.gz").write_bytes(gzip.compress(b""))
     assert refused(tmp_path).message == "DIR/t.tfrecord.gz contains no records"
+
+
+def test_an_unknown_option_is_refused(tmp_path: Path) -> None:
+    options: Any = {"kernelsize": 3}
+    for call in (open_export, preview_export, partial(assemble, None)):
+        with pytest.raises(TypeError, match="unexpected keyword argument 'kernelsize'"):
+            call(tmp_path / "none", **options)

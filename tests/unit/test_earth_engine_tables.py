@@ -80,6 +80,12 @@ def test_missing_values_are_left_out_and_read_as_none(tmp_path: Path) -> None:
     assert [(one.name, one.is_optional) for one in columns] == [("a", True), ("b", True)]
 
 
+def test_an_empty_feature_is_a_missing_value(tmp_path: Path) -> None:
+    rows = [{"n": np.float32([1.5]), "t": [b"x"]}, {"n": [], "t": []}]
+    (tmp_path / "t.tfrecord").write_bytes(b"".join(frame_record(encode_example(row)) for row in rows))
+    assert list(read_table(tmp_path / "t.tfrecord")) == [{"n": 1.5, "t": "x"}, {"n": None, "t": None}]
+
+
 def test_a_table_without_rows_is_a_file(tmp_path: Path) -> None:
     assert write_table([], tmp_path, "none", columns=["a"]).num_rows == 0
     table = read_table(tmp_path / "none.tfrecord.gz", columns=["a"])

@@ -11,14 +11,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from registry.builders.earth_engine.assembling.assembly import Assembly
 from registry.builders.earth_engine.assembling.patches import ArrayPatches, Layout, RecordPatches, check_iterable
 from registry.builders.earth_engine.exporting.options import read_names, read_raster_size, read_size
 from registry.builders.earth_engine.stored.found_files import FoundExport, find_export
 from registry.builders.earth_engine.stored.kept_split import FoundMixer, MixerLike, find_mixer, read_mixer_file
-from registry.errors import UsageError
+from registry.errors import PreparedFormatError, UsageError
 from registry.storage import Store, open_parent
 
 if TYPE_CHECKING:
@@ -44,8 +44,11 @@ def assemble(
     size: Any = None,
     layout: Layout | None = None,
     sequence: bool | None = None,
+    compress: str = "deflate",
+    predictor: int | None = None,
+    block: int = 256,
+    overwrite: bool = False,
     advance: Callable[[int], None] | None = None,
-    **geotiff: Unpack[GeoTiffArguments],
 ) -> Assembly:
     """Assemble patches into a georeferenced raster, and write it to the GeoTIFF ``output`` if it is not None.
 
@@ -88,6 +91,12 @@ def assemble(
         AlreadyStoredError: ``output`` exists, and ``overwrite`` is False.
         MissingExtraError: rasterio is not installed.
     """
+    geotiff: GeoTiffArguments = {
+        "compress": compress,
+        "predictor": predictor,
+        "block": block,
+        "overwrite": overwrite,
+    }
     if output is not None:  # fail before the model runs for hours
         from registry.builders.earth_engine.assembling.geotiff import check_output
 
@@ -174,6 +183,8 @@ def find_files(source: Any, *, prefix: str | None = None) -> tuple[Files, FoundM
                 hint="Remove prefix, or give the folder.",
                 details={"option": "prefix"},
             )
+        if folders := [fspath(path) for path in source if fspath(path).endswith("/")]:
+            raise PreparedFormatError(f"expected a file, found the folder {folders[0]!r}", details={"path": folders[0]})
         listed = [open_parent(path) for path in source]
         files = [(store, name) for store, name in listed if not _MIXER.fullmatch(name)]
         mixers = [(store, name) for store, name in listed if _MIXER.fullmatch(name)]

@@ -14,7 +14,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final, TypedDict, Unpack
+from typing import Any, Final, TypedDict
 
 from registry.builders.earth_engine.exporting.options import read_depths, read_names, read_size
 from registry.builders.earth_engine.grid import NO_KERNEL, NO_MARGIN, Grid, Size, Tile, infer_tile
@@ -148,11 +148,14 @@ def open_export(
     *,
     prefix: str | None = None,
     bands: Sequence[str] | None = None,
+    kernel_size: int | Sequence[int] | None = None,
+    patch_dimensions: int | Sequence[int] | None = None,
+    tensor_depths: Mapping[str, int] | None = None,
+    sequence: bool | None = None,
     mixer: Mixer | None = None,
     patches: Sequence[int] | None = None,
     count: bool = False,
     advance: Advance | None = None,
-    **layout: Unpack[LayoutArguments],
 ) -> StoredExport:
     """Inspect an export: read its first record, or with ``count`` all records.
 
@@ -185,11 +188,10 @@ def open_export(
     export = folder if isinstance(folder, FoundExport) else find_export(folder, prefix=prefix)
     asked = _Asked(
         bands=read_names(bands, "bands"),
-        kernel=_read_side(layout.get("kernel_size"), "kernel_size", least=0),
-        patch=_read_side(layout.get("patch_dimensions"), "patch_dimensions", least=1),
-        depths=read_depths(layout.get("tensor_depths") or {}),
+        kernel=_read_side(kernel_size, "kernel_size", least=0),
+        patch=_read_side(patch_dimensions, "patch_dimensions", least=1),
+        depths=read_depths(tensor_depths or {}),
     )
-    sequence = layout.get("sequence")
     mixer = export.mixer if mixer is None else mixer
     patches = None if patches is None else _check_patches(patches, mixer)
     warnings = [*export.notes, *check_files(export)]

@@ -93,8 +93,19 @@ def find_export(folder: str | os.PathLike[str] | Store, *, prefix: str | None = 
 
 
 def _unread(names: Sequence[str], groups: dict[str, NamedFiles], prefix: str) -> list[str]:
-    """The files with ``prefix`` that look like those of an export, and are in no group."""
-    read = {name for group in groups.values() for name in group.names}
+    """The files with ``prefix`` that look like those of an export, and are in no group.
+
+    Also second downloads of a shard that is missing: by its name, ``area-00002 (1).tfrecord.gz`` is a table.
+    """
+    shards = groups[prefix].shards if prefix else []
+    numbers = {shard.number for shard in shards}
+    copy = re.compile(re.escape(prefix) + r"-?(?P<digits>[0-9]{5,})[ (]")
+    read = {
+        name
+        for group in groups.values()
+        for name in group.names
+        if not shards or (match := copy.match(name)) is None or int(match["digits"]) in numbers
+    }
     begin = re.compile(re.escape(prefix) + "[-. 0-9]" if prefix else "[^.]")
     return [name for name in sorted(names) if name not in read and begin.match(name) and _LIKE_THEM.search(name)]
 
@@ -106,7 +117,7 @@ def _open_folder(folder: str | os.PathLike[str] | Store) -> tuple[Store, str | N
     text = os.fspath(folder)
     is_local = "://" not in text
     store, name = open_parent(text if is_local else text.rstrip("/"))
-    may_be_file = isfile(expand_home(text)) if is_local else MIXER.fullmatch(name) or TABLE.fullmatch(name)  # noqa: PTH113 (of any length)
+    may_be_file = name and isfile(expand_home(text)) if is_local else MIXER.fullmatch(name) or TABLE.fullmatch(name)  # noqa: PTH113 (of any length)
     return (store, name) if may_be_file and store.exists(name) else (open_store(text), None)
 
 

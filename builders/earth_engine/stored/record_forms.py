@@ -152,12 +152,14 @@ class StoredColumn:
         kind: ``bytes`` (texts), ``int64`` or ``float``; ``mixed`` if rows differ.
         size: number of values of a row; None if it differs.
         is_optional: whether some rows lack it.
+        is_single: whether no row has several values.
     """
 
     name: str
     kind: Kind | Literal["mixed"]
     size: int | None
     is_optional: bool = False
+    is_single: bool = False
 
     @property
     def square(self) -> int | None:
@@ -224,6 +226,7 @@ def look_at_columns(blocks: Iterable[tuple[str, RecordBlock]]) -> TableForm:
             kind=next(iter(kinds[name])) if len(kinds[name]) == 1 else "mixed",
             size=next(iter(sizes[name])) if len(sizes[name]) == 1 else None,
             is_optional=filled[name] < num_rows,
+            is_single=max(sizes[name]) <= 1,
         )
         for name in sorted(kinds)
     )
