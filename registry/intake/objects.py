@@ -292,6 +292,7 @@ class _ObjectReader:
         class_names: the names of the classes of the dataset.
         as_dict: makes a dict of a row, or None of a row of another form.
         form: that form, for messages.
+        count: the number of rows that were read the time before.
         texts: the columns that are requested as text.
     """
 
@@ -303,6 +304,7 @@ class _ObjectReader:
     class_names: Sequence[str] = ()
     as_dict: Callable[[Any], Any] = lambda row: row
     form: str = "a dict"
+    count: int | None = None
     texts: Collection[str] = ()
 
     def open(self, texts: Collection[str]) -> Source:
@@ -358,6 +360,13 @@ class _ObjectReader:
                 hint="The traceback shows the line of your code.",
                 details={"row": count + 1},
             ) from error
+        if self.count is not None and count != self.count:
+            raise SourceError(
+                f"the {self.name} yielded {count:,} rows, and {self.count:,} rows the time before",
+                hint="Data is read more than once: yield the same rows each time, or pass a generator object.",
+                details={"rows": count, "before": self.count},
+            )
+        self.count = count
 
     def _first_rows(self, stream: Iterator[Any]) -> list[Any]:
         """The first block: rows until there are enough of them, or of their bytes."""

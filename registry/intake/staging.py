@@ -462,8 +462,7 @@ class _Offsets:
 def _changed(found: str) -> SourceError:
     return SourceError(
         f"the source changed while it was added: {found}",
-        hint="Nothing was published. Wait until the program that writes the source has ended, then try again. "
-        "Data is read more than once: a function must yield the same rows each time; a generator is kept.",
+        hint="Nothing was published. Wait until the program that writes the source has ended, then try again.",
         details={},
     )
 

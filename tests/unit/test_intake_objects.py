@@ -376,6 +376,14 @@ def test_errors_of_the_caller_name_the_row() -> None:
         list(opened(failing()).parts[0].read())
 
 
+def test_rows_that_change_between_reads_are_noticed() -> None:
+    sizes = iter([3, 2])
+    (part,) = opened(lambda: [{"x": 1}] * next(sizes)).parts
+    with pytest.raises(SourceError) as caught:
+        list(part.read())
+    assert str(caught.value) == "the function <lambda> yielded 2 rows, and 3 rows the time before"
+
+
 def test_rows_that_are_no_dicts_are_reported() -> None:
     assert bad_of([{"x": 1}, None, {"x": 2}, {}, {5: 1}]) == [
         "data:2: expected a dict, as in row 1, found NoneType",
