@@ -151,7 +151,7 @@ def require_same_columns(first: str, columns: Sequence[str], other: str, others:
         faults += [f"{first} lacks {list_names(added)}"] if added else []
         raise SourceError(
             f"{first} and {other} have different columns: {', and '.join(faults)}",
-            hint="Files of one dataset have the same columns, in any order. Add other files as other datasets.",
+            hint="The files and splits of a dataset have the same columns, in any order. Add others as other datasets.",
             details={"files": [first, other], "missing": missing[:100], "added": added[:100]},
         )
 
