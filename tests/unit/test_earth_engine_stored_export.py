@@ -132,7 +132,9 @@ def test_bands_are_chosen_and_ordered(tmp_path: Path) -> None:
         refused(tmp_path, bands=["a", "a"]).message
         == "invalid bands ['a', 'a']: expected one or more names, each only once"
     )
-    assert refused(tmp_path, bands=[]).message == "invalid bands []: expected one or more names, each only once"
+    error = refused(tmp_path, bands=[])
+    assert error.message == "invalid bands []: expected one or more names, each only once"
+    assert error.hint == "For example: bands=['red', 'green']; on the command line, --band red --band green."
 
 
 @pytest.mark.parametrize(("total", "per_row"), [(9, 3), (3, 3)])

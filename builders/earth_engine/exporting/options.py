@@ -207,7 +207,9 @@ def read_names(names: Any, option: str) -> tuple[str, ...] | None:
         return None
     result = (names,) if isinstance(names, str) else tuple(names)
     if not result or not all(isinstance(name, str) and name for name in result) or len(set(result)) != len(result):
-        raise _refuse(option, names, "expected one or more names, each only once")
+        flag = f"--{option.removesuffix('s')}"
+        hint = f"For example: {option}=['red', 'green']; on the command line, {flag} red {flag} green."
+        raise _refuse(option, names, "expected one or more names, each only once", hint=hint)
     return result
 
 
