@@ -140,6 +140,10 @@ def test_the_second_download_of_a_missing_last_shard_is_not_left_out_in_silence(
     assert lines(error)[1:] == ["p-00001 (1).tfrecord.gz: its name is not that of a file of an export"]
     fill(tmp_path, "p-00001.tfrecord.gz")
     assert find_export(tmp_path, prefix="p").filenames == ("p-00000.tfrecord.gz", "p-00001.tfrecord.gz")
+    fill(tmp_path / "only", "p-00000 (1).tfrecord.gz", "p-mixer.json")
+    error = refused(tmp_path / "only")
+    assert lines(error)[1:] == ["p-00000 (1).tfrecord.gz: its name is not that of a file of an export"]
+    assert find_export(tmp_path / "only", prefix="p-00000 (1)").filenames == ("p-00000 (1).tfrecord.gz",)
 
 
 def test_a_mixer_may_be_there_twice_if_it_says_the_same(tmp_path: Path) -> None:
