@@ -78,7 +78,7 @@ class Inference:
         self._hints = dict(hints)
         self._wishes = {name: wish for name, wish in (wishes or {}).items() if not wish.is_inferred}
         self._before = {name: wish for name, wish in (wishes or {}).items() if wish.is_inferred}
-        self._nullable = frozenset().union(*(wish.stored.nullable for wish in (wishes or {}).values()))
+        self._nullable = frozenset().union(*{wish.stored.nullable for wish in (wishes or {}).values()})  # mostly one
         self._columns: dict[str, _Column] = {}
         self._num_rows = 0
 

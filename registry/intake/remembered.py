@@ -243,6 +243,8 @@ def remembered_wishes(features: FeaturesDict, custom: Mapping[str, Any]) -> dict
     kinds, requested = custom.get("arrow_types"), _names(entry.get("requested"))
     words = {path: word for path, word in (kinds.items() if isinstance(kinds, Mapping) else ()) if _is_word(word)}
     stored = StoredTypes(words, frozenset(_names(entry.get("nullable"))))
+    ends = ((path, end.start()) for path in (*words, *stored.nullable) for end in re.finditer(r"/|\[\]|$", path))
+    described = {path[:end] for path, end in ends}  # a name may contain slashes and brackets, too
     lists, absent = _names(entry.get("null_as_empty")), entry.get("absent")
     wishes = {name: Wish(text="skip", action="skip", is_remembered=True) for name in _names(entry.get("skipped"))}
     for name, written in absent.items() if isinstance(absent, Mapping) else ():
@@ -258,12 +260,10 @@ def remembered_wishes(features: FeaturesDict, custom: Mapping[str, Any]) -> dict
         if isinstance(feature, ClassLabel) and not is_inferred:
             wishes[name] = Wish(text=AS_BEFORE, action="classes", classes=feature, is_remembered=True)
             continue
-        inside = f"{name}/", f"{name}[]"
-        has_more = any(path == name or path.startswith(inside) for path in (*words, *stored.nullable))
         wishes[name] = Wish(
             text=AS_BEFORE,
             feature=feature,
-            arrow_type=_arrow_type(name, feature, stored) if has_more and not is_inferred else None,
+            arrow_type=_arrow_type(name, feature, stored) if name in described and not is_inferred else None,
             optional=name in lists or bool(getattr(feature, "optional", False)),
             is_remembered=True,
             is_inferred=is_inferred,
