@@ -145,7 +145,7 @@ class FeaturesEntry(_PinModel):
     """The schema of an example: ``json`` is the text of TFDS's features.json; ``labels`` are names of class labels."""
 
     digest: Sha256
-    labels: dict[Line, Annotated[tuple[Page, ...], Strict(False)]]
+    labels: dict[Line, Annotated[tuple[Page, ...], Strict(False), _Counted]]
     json_: Page = Field(alias="json")
 
 

@@ -56,6 +56,10 @@ BOMBS = {
         f"pins: [{{features: {{labels: {{{'l' * 990}: [{'1,' * MANY}]}}}}}}]\n",
         MANY_FAULTS,
     ),
+    "numbers instead of labels": (
+        f"pins: [{{features: {{labels: {{{', '.join(f'l{number}: 1' for number in range(80_000))}}}}}}}]\n",
+        MANY_FAULTS,
+    ),
     "experiments that are numbers": (
         f"pins: [{{experiments: {{{', '.join(f'e{number}: 1' for number in range(80_000))}}}}}]\n",
         MANY_FAULTS,
