@@ -336,7 +336,7 @@ class ServedData:
             sha256: that of its bytes.
             md5: that of its bytes, or "".
             upload_id: the id of an upload in parts, or "".
-            part: the number of a part, whose size and sha256 are given; "" ends the upload.
+            part: the number of a part of that upload, whose size and sha256 are given; "" ends the upload.
 
         Raises:
             CatalogPermissionError, ReservationLostError, AlreadyStoredError, StorageError: see ``write``.
@@ -347,9 +347,10 @@ class ServedData:
             and re.fullmatch("[0-9a-f]{64}", sha256)
             and re.fullmatch("([0-9a-f]{32})?", md5)
             and re.fullmatch("[!-~]{0,1024}", upload_id)
-            and re.fullmatch("([1-9][0-9]{0,4})?", part if upload_id else "")
+            and re.fullmatch("([1-9][0-9]{0,4})?", part)
+            and (upload_id or not part)  # a URL of a part has no condition: it must not name an object
         ):
-            message = "num_bytes and part are numbers, sha256 has 64 digits, and md5 has 32"
+            message = "num_bytes and part are numbers, sha256 has 64 digits, md5 has 32, and a part needs its upload"
             raise UsageError(message, details={"path": path[:200]})
         self._writable(catalog, path, sha256)
         if self._signed is not None:
