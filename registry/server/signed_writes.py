@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import errno
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from registry.errors import AlreadyStoredError, StorageError, UsageError
@@ -108,14 +109,18 @@ class SignedWrites:
         try:
             self._store.write_bytes(name, _PROBE)
             url = signer.sign_part(name, upload_id, 1, Upload.of(_PROBE), seconds=SIGNED_SECONDS)
+            headers = part_headers(Upload.of(_PROBE))
             with self._pool() as pool:
-                pool.request("PUT", url, body=_PROBE, headers=part_headers(Upload.of(_PROBE)), redirect=False)
+                status = pool.request("PUT", url, body=_PROBE, headers=headers, redirect=False).status
+            if status not in _OK:
+                raise _unsafe(self._store.url, "a part to a signed URL", status)
             with suppress(AlreadyStoredError):
                 signer.end(name, upload_id, len(_PROBE))
                 raise _unsafe(self._store.url, "the end of an upload in parts to a name that is taken", 200)
         finally:
             with suppress(StorageError):
                 abort_upload(self._store, name, upload_id)
+            with suppress(StorageError):
                 self._store.remove(name)
 
     def checked(self, path: str) -> tuple[int, str] | None:
@@ -128,8 +133,6 @@ class SignedWrites:
         with self._lock:
             if self._is_safe:
                 return
-            import urllib3
-
             name, upload = new_unfinished_name("probe"), Upload.of(_PROBE)
             url = self._signer.sign(name, upload, seconds=SIGNED_SECONDS)
             try:
@@ -141,21 +144,24 @@ class SignedWrites:
                         status = pool.request("PUT", url, body=body, headers=headers, redirect=False).status
                         if status not in statuses:
                             raise _unsafe(self._store.url, request, status)
-            except urllib3.exceptions.HTTPError as error:
-                fault = TransientFault(f"the bucket cannot be reached ({type(error).__name__})")
-                raise unavailable(fault, doing="write", path=self._store.url, tries=1) from error
             finally:
                 with suppress(StorageError):
                     self._store.remove(name)
             self._is_safe = True
 
-    @staticmethod
-    def _pool() -> Any:
+    @contextmanager
+    def _pool(self) -> Iterator[Any]:
+        """What sends requests to signed URLs; StorageUnavailableError if one cannot be sent."""
         import urllib3
 
         limits = Limits.from_environment()
         timeout = urllib3.Timeout(connect=limits.connect_seconds, read=limits.read_seconds)
-        return urllib3.PoolManager(timeout=timeout, retries=False)
+        try:
+            with urllib3.PoolManager(timeout=timeout, retries=False) as pool:
+                yield pool
+        except urllib3.exceptions.HTTPError as error:
+            fault = TransientFault(f"the bucket cannot be reached ({type(error).__name__})")
+            raise unavailable(fault, doing="write", path=self._store.url, tries=1) from error
 
 
 def _unsafe(url: str, request: str, status: int) -> StorageError:

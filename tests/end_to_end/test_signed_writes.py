@@ -479,6 +479,8 @@ def test_the_parts_of_a_file_replace_none_and_take_known_bytes(
     assert offer(server, other, path, content, **begun)[0] == 409
     for wrong in ({"part": 0}, {"part": "x"}, {"upload": "%00"}):
         assert offer(server, publisher, path, content, **begun | wrong)[0] == 400
+    for lone in ("1", "x"):  # a URL of a part has no condition: without an upload, some stores would replace the file
+        assert offer(server, publisher, path, content, part=lone)[0] == 400
     there.write_bytes("x", b"a rival was first")
     assert offer(server, publisher, path, content, **begun)[0] == 412
     assert there.read_bytes("x") == b"a rival was first"
@@ -497,6 +499,24 @@ def test_a_store_that_replaces_a_file_by_parts_gets_none(
     monkeypatch.setattr(S3Signer, "_ask", lax)
     with pytest.raises(StorageError, match="Permission denied"):
         in_parts.write_bytes("x", bytes(7 * 10**6))
+
+
+def test_a_bucket_that_takes_no_part_is_reported_and_keeps_no_probe(
+    server: TestServer, in_parts: ServiceStore, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert server.service.data is not None
+    signed, long = server.service.data._signed, Upload(num_bytes=7 * 10**6, sha256="0" * 64)
+    assert signed is not None
+    signed.require_safe()
+    for url, raised in (
+        ("http://127.0.0.1:9/x", "the bucket cannot be reached"),
+        (server.url, "the store answered 405 to a part to a signed URL"),
+    ):
+        monkeypatch.setattr(S3Signer, "sign_part", lambda *_, url=url, **__: url)
+        with pytest.raises(StorageError, match=raised):
+            signed.offer("lab/1.0.0/x", long)
+    assert [entry.name for entry in open_store(f"{bucket}/data").scan() if "probe" in entry.name] == []
+    assert list(list_unfinished(open_store(bucket), [])) == []
 
 
 def test_a_store_that_enforces_no_signature_signs_nothing(

@@ -251,7 +251,7 @@ class ServiceStore(RemoteStore):
             kind, size = values.get("store", "s3"), values.get("part_bytes", 0)
             offer = _Offer(values["url"], values["etag"], kind, values.get("upload"), size)
             is_text = all(value is None or isinstance(value, str) for value in (offer.url, offer.tag, offer.upload))
-            if not is_text or kind not in CONDITIONS or (offer.upload and size not in range(2**20, 2**30)):
+            if not is_text or kind not in CONDITIONS or (offer.upload is not None and size not in range(2**20, 2**30)):
                 raise ValueError("an offer has texts, parts that fit into memory, and a store that is known")
             return offer
 
