@@ -154,9 +154,13 @@ def test_a_service_elsewhere_sends_no_file_to_this_machine(hostile: HostileServe
         store._bucket_of(f"{hostile.url}x", "x")
 
 
-@pytest.mark.parametrize(
-    "answer", [b"[]", b"{}", b"7", b'{"url": 7, "etag": 7}', DEEP, b'{"url": "https://[", "etag": null}']
-)
+NOTHING = b'{"url": null, "etag": null, '
+OFFERS = [b"[]", b"{}", b"7", b'"x"', b'{"url": 7, "etag": 7}', DEEP, b'{"url": "https://[", "etag": null}']
+OFFERS += [NOTHING + more for more in (b'"store": []}', b'"store": "x"}', b'"upload": ""}', b'"upload": "x"}')]
+OFFERS += [NOTHING + b'"upload": "x", "part_bytes": %s}' % size for size in (b"1", b'"x"', b"2e30", b"1073741824")]
+
+
+@pytest.mark.parametrize("answer", OFFERS)
 def test_a_malformed_offer_is_an_error_of_storage(hostile: HostileServer, answer: bytes) -> None:
     hostile.body = answer
     with pytest.raises(StorageError, match="malformed"):

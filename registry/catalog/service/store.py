@@ -248,10 +248,12 @@ class ServiceStore(RemoteStore):
 
         def receive(answer: Any, end: float) -> _Offer:
             values = json.loads(_take(answer, end, _MOST_OFFER))
+            url, tag = values["url"], values["etag"]  # TypeError if it is no object
             kind, size = values.get("store", "s3"), values.get("part_bytes", 0)
-            offer = _Offer(values["url"], values["etag"], kind, values.get("upload"), size)
+            offer = _Offer(url, tag, kind, values.get("upload"), size)
             is_text = all(value is None or isinstance(value, str) for value in (offer.url, offer.tag, offer.upload))
-            if not is_text or kind not in CONDITIONS or (offer.upload is not None and size not in range(2**20, 2**30)):
+            fits = offer.upload is None or (isinstance(size, int) and 2**20 <= size < 2**30)
+            if not (is_text and fits and kind in CONDITIONS):
                 raise ValueError("an offer has texts, parts that fit into memory, and a store that is known")
             return offer
 
