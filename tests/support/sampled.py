@@ -203,10 +203,23 @@ EVERYDAY_CASES: Final = {
     "test_processes_do_not_change_a_fingerprint": 1,
     # of property/test_splits_grammar:
     "test_a_megabyte_ends_in_a_value_or_a_syntax_error": 12,
-    # of server/test_rights:
+    # of server/test_rights, each call with each kind of token:
     "test_a_dataset_of_others_looks_like_none": 20,
-    "test_each_role_may_make_the_calls_of_its_line": 25,
-    "test_nobody_without_a_valid_token_may_make_a_call": 25,
+    "test_each_role_may_make_the_calls_of_its_line": 1_000,
+    "test_nobody_without_a_valid_token_may_make_a_call": 1_000,
+    # of server and pages, all of them: each case is another attack, and takes a few hundredths of a second
+    "test_a_binding_that_gives_rights_to_everybody_is_refused": 1_000,
+    "test_a_malformed_offer_is_an_error_of_storage": 1_000,
+    "test_a_malformed_request_is_refused": 1_000,
+    "test_a_publisher_names_only_places_in_the_folder_of_its_dataset": 1_000,
+    "test_a_sign_in_leads_to_no_other_host": 1_000,
+    "test_a_wrong_id_token_is_refused": 1_000,
+    "test_a_wrong_key_of_the_issuer_is_not_used": 1_000,
+    "test_an_address_that_is_not_public_is_not_contacted": 1_000,
+    "test_an_address_without_the_secret_shows_nothing": 1_000,
+    "test_no_file_is_sent_to_a_url_that_is_not_safe": 1_000,
+    "test_nobody_sees_a_page_without_a_session": 1_000,
+    "test_other_hosts_and_sites_are_refused": 1_000,
     # of storage/test_store_faults (some also of storage/test_http_faults and storage/test_store_ranges):
     "test_a_fault_that_passes_is_not_noticed": 2,
     "test_a_fault_that_stays_is_a_typed_error_after_three_requests": 2,
