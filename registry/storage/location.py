@@ -167,7 +167,8 @@ def open_parent(url_or_path: str | os.PathLike[str]) -> tuple[Store, str]:
         The errors of ``open_store``.
     """
     text = os.fspath(url_or_path)
-    folder, slash, name = (text if "://" in text else str(os.path.expanduser(text))).rpartition("/")
+    text = text if "://" in text else os.path.expanduser(text).replace(os.sep, "/")
+    folder, slash, name = text.rpartition("/")
     is_root = folder in ("", "file://") or folder.endswith(":/")
     return open_store(folder + slash if is_root and slash else folder or "."), name
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from registry.errors import AlreadyStoredError, NotStoredError, StorageError
-from registry.storage import FolderExistsError, Store, open_store
+from registry.storage import FolderExistsError, Store, open_parent, open_store
 
 
 def put(store: Store, name: str, content: bytes = b"content") -> None:
@@ -318,3 +318,12 @@ def test_a_scan_of_a_disk_gives_folders_too_and_follows_no_links(local_store: St
         "mnist/1.0.0/shard": False,
         "mnist/empty": True,
     }
+
+
+def test_the_folder_of_a_file_is_found_with_the_separator_of_windows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("registry.storage.location.os.sep", "\\")
+    parent, name = open_parent("out\\papers\\paper.tar")
+    assert (parent.locate(""), name) == (str(tmp_path / "out/papers") + "/", "paper.tar")
