@@ -155,8 +155,8 @@ class ServedData:
         self._arriving = 0
         """Bytes of files that arrive now."""
         self._lock = threading.Lock()
-        self._hashed: dict[tuple[str, str], str] = {}
-        """The sha256 of files by their name and stamp: what was hashed while it arrived is not read again."""
+        self._hashed: dict[str, tuple[str, str]] = {}
+        """The stamp and the sha256 of files by their name: what was hashed while it arrived is not read again."""
 
     def places(self, who: AccessToken) -> DataPlaces | None:
         """Its names, if the holder of a token reads and writes through the service; None if it uses its own rights."""
@@ -286,7 +286,7 @@ class ServedData:
                             self._reserved(catalog, path)  # a person may have given the place to another publisher
                     is_new = True
             if is_new:
-                self._keep(path, sha256)
+                self._keep(path, self.store.stamp(path), sha256)
             elif self._sha256(path) != sha256:
                 raise already_stored(path)
             with self.store.open(path) as stored:
@@ -404,6 +404,7 @@ class ServedData:
                 raise _refusal(catalog, path)
         if self.store.exists(path) and not self.store.is_regular(path):
             raise _refusal(catalog, path)
+        self._hashed.pop(path, None)  # an ETag may be an MD5, which other bytes can have, too
         with _without_paths("remove", path):
             self.store.remove(path)
         if isinstance(self.store, LocalStore):  # folders that are empty now
@@ -432,29 +433,38 @@ class ServedData:
         if self._signed is not None:
             self._signed.require_safe()
 
+        read = set[str]()
+
         def find(name: str) -> tuple[int, str] | None:
             path, (num_bytes, _) = f"{version.location}/{name}", files[name]
             with _without_paths("read", path), suppress(NotStoredError):
-                return self._facts(path, num_bytes)
+                checked = self._checked(path)
+                if checked is None:
+                    read.add(name)
+                return checked or self._measure(path, num_bytes)
             return None
 
+        names = list(files)
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            for name, present in zip(files, pool.map(find, files), strict=True):
-                if present != files[name]:
-                    raise ShardMismatchError(
-                        f"{version.reference} was not published: {name}: {_difference(files[name], present)}",
-                        hint="Publish it again.",
-                        details={"file": name},
-                    )
+            for _ in range(2):
+                for name, present in zip(names, pool.map(find, names), strict=True):
+                    if present != files[name]:
+                        raise ShardMismatchError(
+                            f"{version.reference} was not published: {name}: {_difference(files[name], present)}",
+                            hint="Publish it again.",
+                            details={"file": name},
+                        )
+                names = sorted(read)  # that takes long, and they may have been replaced meanwhile: compare their stamps
 
     def _facts(self, path: str, expected_bytes: int) -> tuple[int, str]:
-        """The size and the sha256 of a file: from a bucket that has checked it, else the bytes are read.
+        """The size and the sha256 of a file: from a bucket that has checked it, else the bytes are read."""
+        return self._checked(path) or self._measure(path, expected_bytes)
 
-        They are not read if the size differs from ``expected_bytes``; then there is no sha256.
-        """
-        checked = None if self._signed is None else self._signed.checked(path)
-        if checked is not None:
-            return checked
+    def _checked(self, path: str) -> tuple[int, str] | None:
+        return None if self._signed is None else self._signed.checked(path)
+
+    def _measure(self, path: str, expected_bytes: int) -> tuple[int, str]:
+        """The size and the sha256 of a file, which is not read if the size differs; then there is no sha256."""
         num_bytes = self.store.size(path)
         return num_bytes, self._sha256(path) if num_bytes == expected_bytes else ""
 
@@ -474,14 +484,19 @@ class ServedData:
                 write_default_config(self.store, folder, config if has_config else None)
 
     def _sha256(self, path: str) -> str:
-        known = self._hashed.get((path, self.store.stamp(path)))
-        return self._keep(path, self.store.sha256(path)) if known is None else known
+        stamp = self.store.stamp(path)
+        known = self._hashed.get(path)
+        if known is not None and known[0] == stamp:
+            return known[1]
+        sha256 = self.store.sha256(path)
+        if self.store.stamp(path) == stamp:  # else it was replaced meanwhile
+            self._keep(path, stamp, sha256)
+        return sha256
 
-    def _keep(self, path: str, sha256: str) -> str:
+    def _keep(self, path: str, stamp: str, sha256: str) -> None:
         if len(self._hashed) >= _MOST_HASHED:
             self._hashed.clear()
-        self._hashed[path, self.store.stamp(path)] = sha256
-        return sha256
+        self._hashed[path] = stamp, sha256
 
 
 def open_served_data(catalog: CatalogBackend, data_dir: str | None, service: str, **settings: Any) -> ServedData | None:

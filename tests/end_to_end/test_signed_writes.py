@@ -189,6 +189,25 @@ def test_a_publisher_without_rights_sends_its_bytes_past_the_service(
     assert {leftover.kind for leftover in removed} <= {"cache", "temporary"}
 
 
+@pytest.mark.parametrize("cloud", ["gcs_server"], indirect=True)
+def test_a_file_that_is_replaced_while_others_are_read_is_not_published(
+    server: TestServer, home: registry.Catalog, publisher: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hash_of = ObjectStore.sha256
+
+    def replacing(store: ObjectStore, name: str) -> str:
+        result, num_bytes = hash_of(store, name), store.size(name)
+        if num_bytes > 2**20:
+            store.write_bytes(name, bytes(num_bytes), overwrite=True)
+        return result
+
+    monkeypatch.setattr(ObjectStore, "sha256", replacing)
+    failed = add_without_rights(server.url, "texts").communicate()[1]
+    assert "texts:1.0.0 was not published: texts-train" in failed
+    assert "sha256 mismatch" in failed
+    assert [row.dataset for row in home.datasets()] == ["numbers"]
+
+
 @on_clouds
 def test_a_killed_publisher_leaves_what_gc_removes(
     server: TestServer, home: registry.Catalog, publisher: str, bucket: str
