@@ -51,6 +51,7 @@ from registry.errors import (
 from registry.model import (
     ATTACHMENTS_FOLDER,
     AccessToken,
+    Attachment,
     DatasetVersion,
     Reference,
     Role,
@@ -60,7 +61,7 @@ from registry.model import (
     version_folder,
 )
 from registry.prepared import write_default_config
-from registry.publishing.attachments import CLAIM_SUFFIX
+from registry.publishing.attachments import CLAIM_SUFFIX, home_of
 from registry.publishing.markers import location_key
 from registry.server.places import DataPlaces
 from registry.server.rights import GuardedCatalog
@@ -352,7 +353,7 @@ class ServedData:
         ):
             message = "num_bytes and part are numbers, sha256 has 64 digits, md5 has 32, and a part needs its upload"
             raise UsageError(message, details={"path": path[:200]})
-        self._writable(catalog, path, sha256)
+        self._writable(catalog, path, None if part else sha256)
         if self._signed is not None:
             self._signed.require_safe()
         answer: dict[str, Any] = {"url": None, "etag": None}
@@ -372,8 +373,11 @@ class ServedData:
         headers = {"Content-Type": "application/json", "Cache-Control": "no-store"}
         return DataAnswer(status=200, headers=headers, body=json.dumps(answer).encode())
 
-    def _writable(self, catalog: GuardedCatalog, path: str, sha256: str) -> tuple[str, bool]:
-        """The name of a file in its folder, and whether its publisher has reserved that; else it is an attachment."""
+    def _writable(self, catalog: GuardedCatalog, path: str, sha256: str | None) -> tuple[str, bool]:
+        """The name of a file in its folder, and whether its publisher has reserved that; else it is an attachment.
+
+        ``sha256`` is None for a part of a file, which has another one than the name of an attachment says.
+        """
         with _without_paths("write", path):
             check_relative_name(path)
         try:
@@ -381,7 +385,7 @@ class ServedData:
         except ReservationLostError:
             name = self._beside(catalog, path)[1]
             match = _ATTACHED.fullmatch(name)
-            if match is None or not (match["claim"] or match["sha256"] == sha256):
+            if match is None or not (match["claim"] or sha256 in (None, match["sha256"])):
                 raise
             return name, False
 
@@ -428,15 +432,26 @@ class ServedData:
             name: (shard.num_bytes, shard.sha256)
             for name, shard in shards_by_filename(version.splits, promised).items()
         }
-        attachments = () if details is None else details.attachments
-        files |= {attachment.place: (attachment.num_bytes, attachment.sha256) for attachment in attachments}
+        files |= _facts_of(() if details is None else details.attachments)
+        self._require_files(version.location, files, f"{version.reference} was not published")
+
+    def require_attached(
+        self, catalog: GuardedCatalog, version: DatasetVersion, attachments: Sequence[Attachment]
+    ) -> None:
+        """Compare the files of attachments with the rows that are to be written; raises as ``require_uploaded``."""
+        published = catalog.published(version.name, version.config, version.version)
+        if published is not None:
+            files = _facts_of(attachments)
+            self._require_files(home_of(published), files, f"nothing was attached to {published.reference}")
+
+    def _require_files(self, folder: str, files: Mapping[str, tuple[int, str]], refusal: str) -> None:
         if self._signed is not None:
             self._signed.require_safe()
 
         read = set[str]()
 
         def find(name: str) -> tuple[int, str] | None:
-            path, (num_bytes, _) = f"{version.location}/{name}", files[name]
+            path, (num_bytes, _) = f"{folder}/{name}", files[name]
             with _without_paths("read", path), suppress(NotStoredError):
                 checked = self._checked(path)
                 if checked is None:
@@ -450,8 +465,8 @@ class ServedData:
                 for name, present in zip(names, pool.map(find, names), strict=True):
                     if present != files[name]:
                         raise ShardMismatchError(
-                            f"{version.reference} was not published: {name}: {_difference(files[name], present)}",
-                            hint="Publish it again.",
+                            f"{refusal}: {name}: {_difference(files[name], present)}",
+                            hint="Do the same again.",
                             details={"file": name},
                         )
                 names = sorted(read)  # that takes long, and they may have been replaced meanwhile: compare their stamps
@@ -582,6 +597,11 @@ def _digest_of(catalog: GuardedCatalog, version: DatasetVersion | None, name: st
             shard = catalog.shards.between(version, split.name, match[1], match[1] + 1)
             return str(shard[0].sha256)
     return None
+
+
+def _facts_of(attachments: Sequence[Attachment]) -> dict[str, tuple[int, str]]:
+    """The size and the sha256 of each attachment, by its name in the folder of the version."""
+    return {attachment.place: (attachment.num_bytes, attachment.sha256) for attachment in attachments}
 
 
 def _difference(expected: tuple[int, str], present: tuple[int, str] | None) -> str:

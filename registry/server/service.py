@@ -191,6 +191,9 @@ class Service:
         if name == "publish" and self.data is not None:
             catalog.require(call, args, kwargs)
             self.data.require_uploaded(catalog, args[0], args[1], kwargs.get("details"))
+        if name == "attach" and self.data is not None:
+            catalog.require(call, args, kwargs)
+            self.data.require_attached(catalog, args[0], args[1:])
         if call.returns is None:
             return Answered(status=200, body=framed(pass_call(catalog, name, *args, **kwargs)))
 

@@ -40,7 +40,7 @@ from registry.errors import (
     StorageError,
     VerificationError,
 )
-from registry.model import Reference, Role, Version
+from registry.model import Attachment, Reference, Role, Version
 from registry.server.config import ServiceConfig
 from registry.server.data import ServedData, open_served_data
 from registry.storage import LocalStore, open_store
@@ -641,6 +641,25 @@ def test_a_version_whose_files_differ_is_not_published(
     monkeypatch.undo()
     monkeypatch.setenv("REGISTRY_TOKEN", publisher)
     assert [row.dataset for row in home.datasets()] == ["numbers"]
+
+
+def test_a_file_that_is_not_there_is_not_attached(
+    server: TestServer, home: registry.Catalog, publisher: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted = Attachment.of("card", "card.md", b"# Numbers")
+    with registry.connect(server.url) as catalog:
+        dataset, there = catalog.dataset("numbers"), Path(home.data_dir) / "numbers" / "1.0.0" / noted.place
+        with pytest.raises(ShardMismatchError, match=r"nothing was attached to numbers:1\.0\.0: .*no such file"):
+            catalog.backend.attach(dataset.facts, noted, actor="ann")
+        there.parent.mkdir(exist_ok=True)
+        there.write_bytes(b"# numbers")
+        with pytest.raises(ShardMismatchError, match="sha256 mismatch"):
+            catalog.backend.attach(dataset.facts, noted, actor="ann")
+        there.write_bytes(b"# Numbers")
+        assert catalog.backend.attach(dataset.facts, noted, actor="ann")
+        assert not catalog.backend.attach(dataset.facts, noted, actor="ann")
+        dataset.provenance.source.attach(Attachment.of("card", "more.md", b"# More"), b"# More")
+    assert [file.name for file in home.dataset("numbers").attachments if file.kind == "card"] == ["card.md", "more.md"]
 
 
 def test_only_an_admin_names_places_of_other_files(server: TestServer, home: registry.Catalog, publisher: str) -> None:
