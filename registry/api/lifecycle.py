@@ -268,7 +268,7 @@ class Lifecycle:
             dataset: its name, or a value that names it.
 
         Raises:
-            DatasetNotFoundError: the dataset does not exist.
+            DatasetNotFoundError, ConfigNotFoundError: the dataset, or the config that it names, does not exist.
             UsageError: ``dataset`` has a wrong type, or names a version.
         """
         wanted = read_dataset(dataset)

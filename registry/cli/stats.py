@@ -41,7 +41,6 @@ _NARROW: Final = 20
 _WIDE: Final = 40
 _MOST_LINES: Final = 50
 _MOST_BRIEF: Final = 20
-_MOST_NEAR: Final = 2**20
 
 
 @session_command("stats", engine="describing", at=True, locked=True)
