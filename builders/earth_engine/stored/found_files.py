@@ -70,7 +70,7 @@ def find_export(folder: str | os.PathLike[str] | Store, *, prefix: str | None = 
 
     Raises:
         UsageError: the folder contains several exports and ``prefix`` is None, or no export has the prefix.
-        PreparedFormatError: the folder does not contain an export; files are missing or duplicated, and the error
+        PreparedFormatError: the folder does not contain an export; files are missing, duplicated or renamed: the error
             names each; or the mixer is malformed.
         StorageError: the folder or the mixer cannot be read.
     """
