@@ -140,9 +140,11 @@ def _read_headers(store: Store, name: str) -> list[StoredArray]:
         with archive_errors(name), zipfile.ZipFile(file) as archive:
             check_free_space(str(folder), sum(info.file_size for info in archive.infolist()), f"the arrays of {name}")
             for number, info in enumerate(archive.infolist()):
-                if not info.filename.endswith(".npy"):
+                is_encrypted = bool(info.flag_bits & 1)
+                if is_encrypted or not info.filename.endswith(".npy"):
+                    problem = "is encrypted" if is_encrypted else "is not an array"
                     raise SourceError(
-                        f"{name} contains {info.filename!r}, which is not an array",
+                        f"{name} contains {info.filename!r}, which {problem}",
                         hint="Write it with numpy.savez, or extract it and add the folder.",
                         details={"file": name, "member": info.filename},
                     )

@@ -72,6 +72,15 @@ def test_an_array_that_is_damaged_meanwhile_is_an_error(tmp_path: Path, change: 
     assert str(caught.value) == message
 
 
+def test_an_encrypted_archive_is_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", a=np.arange(3))
+    data = bytearray((tmp_path / "x.npz").read_bytes())
+    data[6] |= 1
+    data[data.rfind(b"PK\x01\x02") + 8] |= 1
+    (tmp_path / "x.npz").write_bytes(data)
+    assert error_of(tmp_path) == "x.npz contains 'a.npy', which is encrypted"
+
+
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_arrays_of_an_archive(tmp_path: Path, save: Any) -> None:
     save(tmp_path / "mnist.npz", x_train=np.eye(3), y_train=[0, 1, 2], x_test=np.eye(3).T[:2], y_test=[0, 1])
