@@ -21,7 +21,6 @@ from registry.reading import ReadableVersion, Reader
 from registry.statistics.media import read_image_header
 
 _SIDE: Final = 192
-_MOST_ITEMS: Final = 10_000
 _NO_LABEL: Final = (255, 255, 255, 160)
 
 _READABLES: Final = WeakKeyDictionary[Dataset, ReadableVersion]()
