@@ -296,8 +296,8 @@ def infer_tile(num_values: int, patch: Size, kernel: Size | None = None, *, what
     )
 
 
-def tile_of_array(size: Size, patch: Size, kernel: Size | None, subject: str) -> Tile:
-    """The tile of an array, whose width and height are known.
+def tile_of_array(size: Size, patch: Size, kernel: Size | None, subject: str, *, advice: str = "") -> Tile:
+    """The tile of an array, whose width and height are known; ``advice`` begins the hint of an error.
 
     Raises:
         ShardMismatchError: no tile around the patch, or none with this kernel, has this size.
@@ -315,8 +315,8 @@ def tile_of_array(size: Size, patch: Size, kernel: Size | None, subject: str) ->
     raise ShardMismatchError(
         f"{subject}: expected a tile around a patch of {patch.width} x {patch.height}, found {size.width} x "
         f"{size.height} pixels",
-        hint="Arrays are (height, width) or (bands, height, width); if bands come last, pass layout='HWC'. Check that "
-        "the mixer belongs to this export. If it does, give the kernel_size of the export; --kernel.",
+        hint=f"{advice}Check that the mixer belongs to this export. If it does, give the kernel_size of the export; "
+        "--kernel.",
         details={"tile": list(size), "patch": list(patch)},
     )
 

@@ -215,7 +215,8 @@ def _measure(
             hint="Give its depth: tensor_depths={...}; --depth BAND=N.",
             details={"found": result, "depth": depth},
         )
-    return result, tile_of_array(Size(values.shape[-1], values.shape[-2]), patch, kernel, subject)
+    axes = "Arrays are (height, width) or (bands, height, width); if bands come last, pass layout='HWC'. "
+    return result, tile_of_array(Size(values.shape[-1], values.shape[-2]), patch, kernel, subject, advice=axes)
 
 
 def _check_margins(layouts: Sequence[BandLayout], place: PatchOrigin, patch: Size) -> None:
