@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -355,6 +356,7 @@ def test_columns_of_a_table_are_chosen_and_options_of_images_are_refused(tmp_pat
 
 def test_an_unknown_option_is_refused(tmp_path: Path) -> None:
     options: Any = {"kernelsize": 3}
-    for call in (open_export, preview_export, partial(assemble, None)):
+    calls: tuple[Callable[..., Any], ...] = (open_export, preview_export, partial(assemble, None))
+    for call in calls:
         with pytest.raises(TypeError, match="unexpected keyword argument 'kernelsize'"):
             call(tmp_path / "none", **options)
