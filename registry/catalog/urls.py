@@ -15,9 +15,9 @@ from registry.errors import UsageError
 from registry.masking import is_secret_name, mask
 
 _FORMS: Final = (
-    "Write sqlite:///catalog.db, the path of a file, postgresql://user@host/database, or https://host/path/. "
-    "A port, as in host:5432, is a number from 1 to 65535."
+    "Write sqlite:///catalog.db, the path of a file, postgresql://user@host/database, or https://host/path/."
 )
+_PORT: Final = "A port, as in host:5432, is a number from 1 to 65535."
 
 _ESCAPES: Final = (
     "In a password, write %40 for @, %3A for :, %2F for /, %3F for ?, %23 for #, %25 for % and %20 for a space; or "
@@ -142,7 +142,7 @@ def _server_url(rest: str) -> sa.URL:
                 "the catalog's URL names several hosts before the path",
                 hint="Name them as options: postgresql://user@/database?host=first:5432&host=second:5432",
             )
-        raise UsageError("the catalog's URL does not parse", hint=f"{_FORMS} {_ESCAPES}")
+        raise UsageError("the catalog's URL does not parse", hint=f"{_FORMS} {_PORT} {_ESCAPES}")
     query: dict[str, list[str]] = {}
     for pair in filter(None, (match["query"] or "").split("&")):
         name, _, value = pair.partition("=")

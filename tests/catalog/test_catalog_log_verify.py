@@ -16,7 +16,7 @@ from support.catalog_changes import cells, faults_after, without_guards
 from support.catalog_samples import append, damage, execute, logged, publish, sample
 from support.levels import either
 
-from registry.catalog import CatalogBackend, PublicationDetails, events, log_verify, schema
+from registry.catalog import CatalogBackend, PublicationDetails, events, log_verify, schema, stored_content
 from registry.catalog.session import write
 from registry.catalog.sql_catalog import SqlCatalog
 from registry.catalog.tables import metadata
@@ -293,7 +293,7 @@ def test_overrides_that_are_gone_are_found(catalog: CatalogBackend, catalog_url:
 
 def test_small_batches_find_the_same(lived: CatalogBackend, catalog_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "_BATCH", 2)
-    monkeypatch.setattr(log_verify, "_SHARDS", 3)
+    monkeypatch.setattr(stored_content, "_SHARDS", 3)
     monkeypatch.setattr(log_verify, "_VERSIONS", 1)
     advanced: list[int] = []
     assert faults(lived, advance=advanced.append) == []

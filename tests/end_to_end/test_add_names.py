@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from threading import Barrier
 from typing import Any
@@ -18,6 +19,8 @@ from support.prepared_samples import animals, prepare
 
 import registry
 from registry.api import adding
+from registry.catalog import PublicationDetails
+from registry.catalog.sql_catalog import SqlCatalog
 from registry.errors import OtherSourceError, UsageError, VersionExistsError
 from registry.storage import open_store
 
@@ -225,7 +228,12 @@ def test_versions_without_a_recorded_place_are_asked_about_once(
     catalog: registry.Catalog, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:  # as an older registry published
-        patch.setattr("registry.catalog.writes._producer_details", lambda _producer: {})
+        publish = SqlCatalog.publish
+
+        def without_producer(catalog: SqlCatalog, *args: Any, details: PublicationDetails, **options: Any) -> Any:
+            return publish(catalog, *args, details=replace(details, producer=None), **options)
+
+        patch.setattr(SqlCatalog, "publish", without_producer)
         catalog.add(folder / "shop/prices.csv")
     error = refusal(lambda: catalog.add(folder / "shop/prices.csv"))
     assert error.message == (
