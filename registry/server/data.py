@@ -343,15 +343,18 @@ class ServedData:
             CatalogPermissionError, ReservationLostError, AlreadyStoredError, StorageError: see ``write``.
             UsageError: an argument is invalid, or the file is too large.
         """
+        takes_parts = self._signed is not None and self._signed.kind == "s3"
         if not (
             re.fullmatch("[0-9]{1,18}", num_bytes)
             and re.fullmatch("[0-9a-f]{64}", sha256)
             and re.fullmatch("([0-9a-f]{32})?", md5)
-            and re.fullmatch("[!-~]{0,1024}", upload_id)
+            and re.fullmatch("[!-~]{0,1024}" if takes_parts else "", upload_id)
             and re.fullmatch("([1-9][0-9]{0,4})?", part)
             and (upload_id or not part)  # a URL of a part has no condition: it must not name an object
         ):
-            message = "num_bytes and part are numbers, sha256 has 64 digits, md5 has 32, and a part needs its upload"
+            message = (
+                "num_bytes and part are numbers, sha256 has 64 digits, md5 has 32, and a part is of an upload to S3"
+            )
             raise UsageError(message, details={"path": path[:200]})
         self._writable(catalog, path, None if part else sha256)
         if self._signed is not None:

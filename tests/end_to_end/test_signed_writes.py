@@ -30,7 +30,7 @@ from registry.catalog.service.requests import ServiceServer
 from registry.catalog.service.store import ServiceStore
 from registry.catalog.web import WebCatalog
 from registry.errors import AlreadyStoredError, CatalogRefusedError, StorageError, UsageError, VerificationError
-from registry.model import Reference, Role
+from registry.model import Attachment, Reference, Role
 from registry.server.data import ServedData
 from registry.storage import LocalStore, open_store
 from registry.storage.multipart import list_unfinished
@@ -291,7 +291,8 @@ def test_a_url_of_google_takes_bytes_of_this_size_and_md5_once(
     content, path, tag = b"content", "lab/1.0.0/x", Upload.of(b"content").md5
     reserve(server, publisher, "lab:1.0.0", f"{server.url}api/v1/data/lab/1.0.0")
     assert offer(server, publisher, path, content) == (200, {"url": None, "etag": None, "store": "gs"})
-    assert offer(server, publisher, path, content, md5="0")[0] == 400
+    for wrong in ({"md5": "0"}, {"upload": "x"}, {"upload": "x", "part": 1}):  # it gets no parts
+        assert offer(server, publisher, path, content, **wrong)[0] == 400
     url = offer(server, publisher, path, content, md5=tag)[1]["url"]
     signed = "content-md5%3Bcontent-type%3Bhost%3Bx-goog-content-length-range%3Bx-goog-if-generation-match"
     assert (f"X-Goog-SignedHeaders={signed}" in url, "X-Goog-Expires=300" in url, publisher in url) == (
@@ -518,6 +519,20 @@ def test_a_store_that_replaces_a_file_by_parts_gets_none(
     monkeypatch.setattr(S3Signer, "_ask", lax)
     with pytest.raises(StorageError, match="Permission denied"):
         in_parts.write_bytes("x", bytes(7 * 10**6))
+
+
+def test_a_long_attachment_is_sent_in_parts_and_compared(
+    server: TestServer, in_parts: ServiceStore, publisher: str, bucket: str
+) -> None:
+    content, store = os.urandom(7 * 10**6), ServiceStore(server.url, lambda _: publisher, "numbers/1.0.0")
+    attachment = Attachment.of("columns", "number.npy", content)
+    store.write_bytes(attachment.place, content)
+    assert open_store(f"{bucket}/data/numbers/1.0.0").read_bytes(attachment.place) == content
+    with registry.connect(server.url) as catalog:
+        version = catalog.dataset("numbers").facts
+        assert catalog.backend.attach(version, attachment, actor="")
+        with pytest.raises(VerificationError, match="no such file"):
+            catalog.backend.attach(version, Attachment.of("columns", "other.npy", content), actor="")
 
 
 def test_a_bucket_that_takes_no_part_is_reported_and_keeps_no_probe(
