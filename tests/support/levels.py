@@ -94,7 +94,7 @@ def _thin(items: Sequence[pytest.Item]) -> None:
     found: dict[str, list[pytest.Item]] = {}
     for item in items:
         name = getattr(item, "originalname", None)
-        if name is None or name in EVERYDAY_CASES or item.path.stem in WHOLE or item.get_closest_marker("long"):
+        if name is None or name in EVERYDAY_CASES or item.get_closest_marker("long"):
             continue
         if tuple(_place(item.path, item.config.rootpath).split("/")[:2]) in SLOW_FOLDERS:
             found.setdefault(f"{item.path}::{name}", []).append(item)
@@ -120,9 +120,6 @@ SLOW_FOLDERS: Final = {
     ("tests", name) for name in ("catalog", "cli", "end_to_end", "engines", "pages", "ray", "server", "storage")
 }
 """Folders whose tests start servers or programs, or publish: a case takes a tenth of a second or more."""
-
-WHOLE: Final = {"test_attacks", "test_compression", "test_config", "test_hostile_services", "test_issuers"}
-"""Files of these folders whose cases are hostile or malformed, and take some 50 milliseconds: all run every day."""
 
 QUICK_FOLDERS: Final = ("tests/unit", "tests/property", "tests/conformance", "registry", "builders")
 """Where quick tests are; with ``-m quick`` pytest imports no other test file."""
