@@ -248,7 +248,7 @@ class ServiceStore(RemoteStore):
 
         def receive(answer: Any, end: float) -> _Offer:
             values = json.loads(_take(answer, end, _MOST_OFFER))
-            url, tag = values["url"], values["etag"]  # TypeError if it is no object
+            url, tag = values["url"], values["etag"]  # TypeError unless it is an object
             kind, size = values.get("store", "s3"), values.get("part_bytes", 0)
             offer = _Offer(url, tag, kind, values.get("upload"), size)
             is_text = all(value is None or isinstance(value, str) for value in (offer.url, offer.tag, offer.upload))
