@@ -103,7 +103,6 @@ def _other_paths() -> dict[str, Any]:
     text: dict[str, Any] = {"type": "string"}
     count, sha256 = {"type": "integer", "minimum": 0}, {"type": "string", "pattern": "^[0-9a-f]{64}$"}
     place = _parameter("path", text | {"description": "Below the data directory; slashes are part of it."}, "path")
-    length = _parameter("Content-Length", count, "header")
     digest = _parameter("Repr-Digest", text | {"description": "The sha256 of the file (RFC 9530)."}, "header")
     new = _parameter("If-None-Match", {"const": "*"}, "header", is_required=False)
     some = _parameter("Range", text, "header", is_required=False)
@@ -143,10 +142,9 @@ def _other_paths() -> dict[str, Any]:
             ),
             "put": _route(
                 "data.write",
-                "Write a file of a place that is reserved.",
+                "Write a file of a place that is reserved. Its Content-Length is needed.",
                 {},
                 place,
-                length,
                 digest,
                 new,
                 body=_BYTES,

@@ -292,6 +292,8 @@ def make_service_app(
 
     async def call(request: Request) -> Response:
         name, is_post = request.path_params["call"], request.method == "POST"
+        if name == OPENAPI_NAME:  # by a POST
+            raise HTTPException(405, headers={"Allow": "GET, HEAD"})
         if not is_post and name in CALLS and not CALLS[name].is_get:
             raise _not_by_get(name)
         who = await run_in_threadpool(service.authenticate, request.headers.get("authorization", ""))
