@@ -16,16 +16,13 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 from urllib.parse import SplitResult, parse_qs, quote, unquote, urlsplit
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generate_private_key
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-
 from support.s3_server import SIGNED, S3Server
+
+if TYPE_CHECKING:  # the environments of PyTorch and TFDS, which import this module, have no cryptography
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
 TOKEN: Final = "google-token"  # noqa: S105 (the server's own)
 """What the server takes as credentials: any token, but some."""
@@ -56,10 +53,14 @@ class GcsServer:
 
     @cached_property
     def _key(self) -> RSAPrivateKey:
+        from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
+
         return generate_private_key(65537, 2048)
 
     def account(self) -> str:
         """The key of a service account, as Google gives it; the server checks signatures of this one."""
+        from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
         key = self._key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
         facts = {"type": "service_account", "client_email": "team@lab.example", "private_key_id": "1"}
         return json.dumps(facts | {"private_key": key})
@@ -104,6 +105,10 @@ class GcsServer:
         self, parts: SplitResult, query: dict[str, list[str]], headers: dict[str, str], body: bytes
     ) -> tuple[int, dict[str, str], bytes] | None:
         """Google's rules for a PUT to a URL with a signature, and for what its headers promise."""
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
+        from cryptography.hazmat.primitives.hashes import SHA256
+
         names, moment = query["X-Goog-SignedHeaders"][0].split(";"), query["X-Goog-Date"][0]
         scope = query["X-Goog-Credential"][0].removeprefix("team@lab.example/")
         if set(names) - set(headers):
