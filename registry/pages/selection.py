@@ -31,7 +31,7 @@ from registry.features.containers import Column, columns_of
 from registry.features.feature import TEXT
 from registry.pages.cells import address_names
 from registry.pages.previews import Remembered
-from registry.reading.column_blocks import KeptColumns
+from registry.reading.column_blocks import BoundedBlock, KeptColumns
 from registry.reading.conditions import Bounds, Condition, narrow, parse_condition
 from registry.reading.keeping import Filling
 from registry.reading.split_columns import SplitColumns, fill_memory
@@ -298,8 +298,8 @@ def _mask(columns: SplitColumns, opened: KeptColumns, test: Condition | Words) -
     def make() -> tuple[Mask, int]:
         size = columns.num_records
         result = np.zeros(size, np.bool_)
-        blocks = opened.possible_blocks(0, size, test.may_match)
-        for rows in _runs([(size, True)] if blocks is None else blocks, _step(opened)):
+        blocks: Iterable[BoundedBlock] = opened.blocks_between(0, size) or [(size, {})]
+        for rows in _runs(((count, test.may_match(bounds)) for count, bounds in blocks), _step(opened)):
             result[rows] = test.matches(_values(opened, rows))
         return result, result.nbytes
 

@@ -14,14 +14,14 @@ from registry.features.codec import fill_tree
 from registry.features.nested import plain_tree
 from registry.order import Order
 from registry.reading.attached import Damaged
-from registry.reading.conditions import Bounds, Condition
+from registry.reading.conditions import Bounds
 from registry.tfrecord import Places
 
 Mender: TypeAlias = Callable[[Damaged, Callable[[], Damaged]], bool]
 """Writes damaged blocks again; False if that is not possible. It is also given what finds the blocks that are left."""
 
-MayMatch: TypeAlias = Callable[[Mapping[str, Bounds]], bool]
-"""Whether an example of a block with these bounds may match; see ``Condition.may_match``."""
+BoundedBlock: TypeAlias = tuple[int, Mapping[str, Bounds]]
+"""The number of examples of a block, and the bounds of its columns by path, for ``Condition.may_match``."""
 
 _MOST_ROWS: Final = 2**22
 """The rows of all positions of an order are computed once, if it has at most as many."""
@@ -133,28 +133,23 @@ class KeptColumns:
             return None
         return (self._makers.get(copy) or self._maker(copy=copy))(row)
 
-    def matching_blocks(self, order: Order, condition: Condition) -> Iterator[tuple[int, bool]] | None:
-        """The positions of an order in blocks: the number in each, and whether an example in it may match.
+    def bounded_blocks(self, order: Order) -> Iterator[BoundedBlock] | None:
+        """The positions of an order in blocks.
 
         None if its positions are not consecutive rows, or if no column has bounds.
         """
         first = int(self._rows_at(order, 0)) if order.num_examples else 0
         if self._row_table is None or self._row_table[1] is not None:
             return None
-        return self.possible_blocks(first, first + order.num_examples, condition.may_match)
+        return self.blocks_between(first, first + order.num_examples)
 
-    def possible_blocks(self, start: int, stop: int, may_match: MayMatch) -> Iterator[tuple[int, bool]] | None:
-        """The rows from ``start`` to ``stop`` in blocks: the number in each, and whether one of them may match.
-
-        None if a column is in memory, where it has no bounds.
-        """
+    def blocks_between(self, start: int, stop: int) -> Iterator[BoundedBlock] | None:
+        """The rows from ``start`` to ``stop`` in blocks; None if a column is in memory, where it has no bounds."""
         named = zip(self._codec.columns, self._columns, strict=True)
         bounded = {reader.path: column for reader, column in named if column.folder is not None}
-        return self._possible(start, stop, bounded, may_match) if len(bounded) == len(self._columns) else None
+        return self._bounded(start, stop, bounded) if len(bounded) == len(self._columns) else None
 
-    def _possible(
-        self, start: int, stop: int, columns: Mapping[str, KeptColumn], may_match: MayMatch
-    ) -> Iterator[tuple[int, bool]]:
+    def _bounded(self, start: int, stop: int, columns: Mapping[str, KeptColumn]) -> Iterator[BoundedBlock]:
         size = max((column.folder.block_records for column in columns.values() if column.folder), default=1)
         while start < stop:
             end = min(stop, (start // size + 1) * size)
@@ -163,7 +158,7 @@ class KeptColumns:
                 for path, column in columns.items()
                 if (block := column.blocks.bounds[start // size]) is not None
             }
-            yield end - start, may_match(bounds)
+            yield end - start, bounds
             start = end
 
     def decode(self, rows: Rows, *, copy: bool) -> ExampleBlock:
@@ -258,7 +253,7 @@ class JoinedColumns(KeptColumns):
         place = int(np.searchsorted(self._ends, row, side="right"))
         return self._parts[place].example_in(row - int(self._firsts[place]), copy=copy)
 
-    def matching_blocks(self, order: Order, condition: Condition) -> None:
+    def bounded_blocks(self, order: Order) -> None:
         """None: their blocks have different bounds."""
 
     def decode(self, rows: Rows, *, copy: bool) -> ExampleBlock:

@@ -9,7 +9,7 @@ import math
 import operator
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain
@@ -26,6 +26,7 @@ from registry.features.containers import columns_of
 from registry.markup import Markup, panel
 from registry.model import ProgressCallback, count_progress, whole_number
 from registry.order import Order, ReadConfig
+from registry.reading.column_blocks import BoundedBlock
 from registry.reading.conditions import Condition, parse_condition
 from registry.reading.keeping import ColumnKeeper, Keep, check_keep
 from registry.reading.matches import Matches
@@ -321,11 +322,7 @@ class ExampleReader:
                 hint="Filter a reader that was not iterated, and pass the state of a filtered one: where(..., state=).",
             )
         parsed = parse_condition(condition, self.features, time_types(self.features, self.readable.facts.metadata))
-        readable = self.readable.with_features(parsed.features)
-        stored = ReadConfig(interleave_cycle_length=1)
-        columns = ExampleReader(
-            readable, self.plan, read_config=stored, verify=self._verify, keep=self._keep, matches=self.matches
-        )
+        columns = self._in_plan_order(self.readable.with_features(parsed.features))
         subject = f"{self.readable.facts.reference} {self.plan.expression}"
         total = self.plan.num_examples if self.matches is None else None
         advance = count_progress(progress, "filtering", subject, total=total)
@@ -338,17 +335,42 @@ class ExampleReader:
             reader._begin = reader._start(place.epoch)
         return reader
 
-    def _possible_blocks(self, condition: Condition) -> Iterator[int | dict[str, Any]]:
-        """The columns in blocks; of kept columns, the number of examples of a block in which none matches."""
+    def without_blocks(self, may_match: Callable[[Sequence[BoundedBlock]], npt.NDArray[np.bool_]]) -> Self:
+        """Return a reader without some blocks of kept columns, in the order of this one; this one if there are none.
+
+        Args:
+            may_match: which blocks to read: a bool for each.
+        """
+        blocks = list(self._in_plan_order(self.readable)._bounded_blocks() or ())
+        matching = may_match(blocks)
+        if matching.all():
+            return self
+        selected = np.repeat(matching, [size for size, _ in blocks])
+        return self._again(
+            self.readable, self.read_config, process=self.process, matches=Matches.of("some blocks", selected)
+        )
+
+    def _in_plan_order(self, readable: ReadableVersion) -> ExampleReader:
+        """A reader of the features of ``readable`` of the same examples, in the order of the plan."""
+        config = ReadConfig(interleave_cycle_length=1)
+        return ExampleReader(
+            readable, self.plan, read_config=config, verify=self._verify, keep=self._keep, matches=self.matches
+        )
+
+    def _bounded_blocks(self) -> Iterator[BoundedBlock] | None:
         self._keeper.choose()
         columns = self._keeper.columns
-        parts = None if columns is None or self.matches is not None else columns.matching_blocks(self._order, condition)
-        if parts is None:
+        return None if columns is None or self.matches is not None else columns.bounded_blocks(self._order)
+
+    def _possible_blocks(self, condition: Condition) -> Iterator[int | dict[str, Any]]:
+        """The columns in blocks; of kept columns, the number of examples of a block in which none matches."""
+        blocks = self._bounded_blocks()
+        if blocks is None:
             yield from self.blocks()
             return
         start = 0
-        for size, may_match in parts:
-            yield self[start : start + size] if may_match else size
+        for size, bounds in blocks:
+            yield self[start : start + size] if condition.may_match(bounds) else size
             start += size
 
     def record_numbers(self) -> dict[str, npt.NDArray[np.int64]]:

@@ -47,6 +47,14 @@ class Matches:
         self._within = within
         self._advance = advance
 
+    @classmethod
+    def of(cls, text: str, selected: npt.NDArray[np.bool_]) -> Matches:
+        """The records that ``selected`` names in plan order, which ``text`` describes."""
+        matches = cls.__new__(cls)
+        matches.text = text
+        matches.__dict__["selected"] = selected
+        return matches
+
     @cached_property
     def selected(self) -> npt.NDArray[np.bool_]:
         """Which records match, in plan order, as ``Order.select`` takes it."""

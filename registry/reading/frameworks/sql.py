@@ -12,17 +12,23 @@ import secrets
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.dataset
+import pyarrow.fs
 
 from registry.errors import NotFoundError, QueryError, RegistryError, UsageError
 from registry.reading.frameworks.tables import columns_for, read_batches
 
 if TYPE_CHECKING:
+    from registry.reading.column_blocks import BoundedBlock
     from registry.reading.examples import ExampleReader
 
 _MEMORY: Final = "1GB"
@@ -38,8 +44,6 @@ _SETTINGS: Final = {
     "allow_persistent_secrets": "false",  # errors about them would name the home of the user
     "memory_limit": _MEMORY,
     "max_temp_directory_size": _DISK,
-    # A filter is DuckDB's own: one that is pushed into a scan hides its columns from the projection.
-    "disabled_optimizers": "filter_pushdown",
     "lock_configuration": "true",
 }
 _NAMED: Final = 20
@@ -161,7 +165,10 @@ def _find_tables(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[set
 
 
 class _Table(pa.dataset.InMemoryDataset):
-    """A reader as a dataset of Arrow: DuckDB says which columns a scan needs, and only these are decoded."""
+    """A reader as a dataset of Arrow: DuckDB says which columns and rows a scan needs.
+
+    Only these columns are decoded. Of kept columns, blocks whose bounds exclude every row are not read.
+    """
 
     def __init__(self, reader: ExampleReader, query: Query) -> None:
         self._reader, self._query = reader, query
@@ -175,8 +182,15 @@ class _Table(pa.dataset.InMemoryDataset):
         **_: Any,
     ) -> pa.dataset.Scanner:
         """What DuckDB calls for each scan, with names of columns; a filter may name others."""
-        names = self.schema.names if columns is None or filter is not None else columns
-        batches = read_batches([self._reader.select(names)], widen=True)
+        names = list(self.schema.names if columns is None else columns)
+        if filter is not None:
+            # Arrow does not say which columns a filter has. Its text has their names, and perhaps those of others.
+            text = str(filter)
+            names += [name for name in self.schema.names if name not in names and name in text]
+        reader = self._reader.select(names)
+        if filter is not None:
+            reader = reader.without_blocks(partial(_may_pass, filter, self.schema))
+        batches = read_batches([reader], widen=True)
         stream = pa.RecordBatchReader.from_batches(batches.schema, self._watch(batches))
         # DuckDB asks for a batch when it has room: reading ahead would only keep more of them.
         return pa.dataset.Scanner.from_batches(
@@ -189,6 +203,43 @@ class _Table(pa.dataset.InMemoryDataset):
         except RegistryError as error:
             self._query.fault = error
             raise
+
+
+def _may_pass(
+    filter: pa.dataset.Expression,  # noqa: A002 - the name of Arrow
+    schema: pa.Schema,
+    blocks: Sequence[BoundedBlock],
+) -> npt.NDArray[np.bool_]:
+    """Which blocks may have a row that passes a filter.
+
+    Arrow decides it, as for a dataset of files of which each promises what its rows have in common.
+    """
+    promises = [pa.compute.scalar(True)] * len(blocks)
+    for name in sorted({path for _, bounds in blocks for path in bounds}.intersection(schema.names)):
+        kind, field = schema.field(name).type, pa.compute.field(name)
+        if not pa.types.is_primitive(kind):
+            continue
+        for index, (_, bounds) in enumerate(blocks):
+            if name in bounds:
+                least, greatest = _scalars([bounds[name].least, bounds[name].greatest], kind)
+                promises[index] &= ((field >= least) | field.is_null()) & ((field <= greatest) | field.is_null())
+    files = pa.dataset.FileSystemDataset.from_paths(
+        [str(index) for index in range(len(blocks))],  # nothing opens them
+        schema=schema,
+        format=pa.dataset.IpcFileFormat(),
+        filesystem=pa.fs.LocalFileSystem(),
+        partitions=promises,
+    )
+    passing = np.zeros(len(blocks), np.bool_)
+    passing[[int(file.path) for file in files.get_fragments(filter=filter)]] = True
+    return passing
+
+
+def _scalars(values: Sequence[float], kind: pa.DataType) -> pa.Array:
+    """Stored values of a column, of which dates and times are counts, as its type in Arrow."""
+    if not pa.types.is_temporal(kind):
+        return pa.array(values, kind)
+    return pa.array(values, pa.int32() if kind.bit_width == 32 else pa.int64()).view(kind)
 
 
 def _as_own(error: Exception, tables: Mapping[str, _Table]) -> QueryError:
